@@ -14,6 +14,7 @@ from runner.schema.statistics import geometric_mean, t_test
 
 Array = NDArray[np.float64]
 FEWEST_CASES = 2  # matched cases for an interval
+_MOST_LOG = 700.0  # beyond it a ratio is no double; two cases that moved oppositely by far reach it
 # test-infra, torchci/lib/benchmark/compilerUtils.ts
 HUD_PASSES = frozenset({"pass", "pass_due_to_skip", "eager_variation"})
 
@@ -75,7 +76,15 @@ def compare_means(base: Mapping[str, float], head: Mapping[str, float]) -> Geome
         np.array([left[case] for case in matched]), np.array([right[case] for case in matched])
     )
     return GeometricMean(
-        before, after, after / before, low, high, p, tuple(matched), tuple(only_left), tuple(only_right)
+        before,
+        after,
+        ratio_of(before, after),
+        low,
+        high,
+        p,
+        tuple(matched),
+        tuple(only_left),
+        tuple(only_right),
     )
 
 
@@ -87,7 +96,12 @@ def paired_means(base: Array, head: Array) -> tuple[float, float, float | None, 
     if len(left) < FEWEST_CASES:
         return before, after, None, None, None
     low, high, p = t_test([new - old for old, new in zip(left, right, strict=True)])
-    return before, after, math.exp(low), math.exp(high), p
+    return before, after, math.exp(max(low, -_MOST_LOG)), math.exp(min(high, _MOST_LOG)), p
+
+
+def ratio_of(before: float, after: float) -> float:
+    """Return after ÷ before of positive values, the largest ratio where it is beyond a double."""
+    return min(after / before, math.exp(_MOST_LOG))
 
 
 def hud_pass_rate(rows: Sequence[HudRow]) -> float | None:

@@ -17,7 +17,7 @@ Drawn = Sequence[tuple[str, str, float]]  # slot, choice, µs of each kernel of 
 
 LEAST_COMPILATIONS = 10  # for a regret
 _RARE = 0.1
-_NOTE = re.compile(r"95 % interval ([\d.]+) to ([\d.]+) % over (\d+) compilations(; at least)?")
+_NOTE = re.compile(r"95 % interval (\d+\.\d) to (\d+\.\d) % over (\d+) compilations(; at least)?")
 
 
 def frequencies(history: Iterable[Drawn]) -> dict[str, Counter[str]]:

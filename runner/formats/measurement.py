@@ -165,6 +165,8 @@ def _stored_knobs(*said: Any) -> str:
 
 
 def _bounded(value: Any) -> Any:
-    """Return a number beyond 64 bits as text, since JSON readers disagree about it."""
-    is_a_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if is_a_number and abs(value) >= 2**63 else value
+    """Return a number beyond 64 bits as text, since JSON readers disagree about it, and -0.0 as 0.0, which
+    is the same key of a cache."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    return str(value) if abs(value) >= 2**63 else value + 0

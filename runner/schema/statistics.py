@@ -23,6 +23,7 @@ MAD_TO_SD = 1.4826
 LEAST_PAIRS = 5  # with fewer, an interval of Student's t says nearly nothing
 PAIR_FLOOR = 0.02  # a change of less than this is none
 PAIR_ALPHA = 0.005  # the p-value up to which pairs confirm a change
+_MOST_LOG = 700.0  # beyond it a ratio is no double
 
 
 # How parts of a task ended, the worst first; only a whole task can be `cancelled`.
@@ -179,7 +180,7 @@ class PairedChange:
     @property
     def change(self) -> float | None:
         """Return the relative change of the geometric mean: 0.05 for 5 % more. None without a pair."""
-        return math.expm1(statistics.fmean(self.ratios)) if self.ratios else None
+        return math.expm1(min(statistics.fmean(self.ratios), _MOST_LOG)) if self.ratios else None
 
     @property
     def word(self) -> Literal["confirmed", "dismissed", "inconclusive"]:

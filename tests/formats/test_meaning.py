@@ -161,3 +161,10 @@ def test_names_of_the_files_of_intel_s_ci(separator: str) -> None:
     name = separator.join(("inductor", "huggingface", "amp_fp16", "training", "xpu", "accuracy.csv"))
     found = observe("dev,name,batch_size,accuracy\nxpu,T5Small,4,pass\n", name).measurements[0]
     assert found.identity[2:7] == ('{"amp_dtype":"float16"}', "training", "amp", "inductor", "xpu")
+
+
+def test_knobs_are_stored_the_same_whatever_was_read_before() -> None:
+    for zero in (-0.0, 0.0, -0.0):
+        assert stored_knobs({"alpha": zero}) == '{"alpha":0.0}'
+    assert stored_knobs({"alpha": False}) == '{"alpha":false}'
+    assert stored_knobs({"alpha": 1}) == '{"alpha":1}'

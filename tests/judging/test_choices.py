@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hud.judging.choices import autotune_regret, frequencies
+from hud.judging.choices import Regret, autotune_regret, frequencies
 from hud.judging.known_kernels import same_choice_ratios
 
 # gather_gemv[D=4096] int8 in 14 compilations on one H200: GB/s by configuration
@@ -77,3 +77,8 @@ def test_choices_that_are_not_known_leave_no_ratio_where_they_take_most_of_the_t
 
 def test_how_often_each_choice_came() -> None:
     assert frequencies(DRAWS)["slot"] == {choice: len(seen) for choice, seen in GATHER_GEMV.items()}
+
+
+def test_a_note_that_somebody_else_wrote_has_no_interval() -> None:
+    assert Regret.from_note(0.1, "95 % interval 1.0 to 2.0 % over 12 compilations") is not None
+    assert Regret.from_note(0.1, "95 % interval 1.2.3 to . % over 12 compilations") is None

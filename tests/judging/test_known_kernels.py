@@ -109,6 +109,12 @@ def test_aggregates_compare_the_same_cases() -> None:
     assert found.ratio == pytest.approx(1.1)
     assert found.low == pytest.approx(1.1)
     assert compare_means({}, head).ratio is None
+    wild = compare_means({"a": 1e-300, "b": 1e300}, {"a": 1e300, "b": 1e-300})
+    assert wild.high is not None
+    assert np.isfinite(wild.high)
+    ratio = compare_means({"a": 1e-300}, {"a": 1e300}).ratio
+    assert ratio is not None
+    assert np.isfinite(ratio)
     rate = pass_rate({"a": True, "b": False}, ["a", "b", "c"])
     assert (rate.passed, rate.expected, rate.missing) == (1, 3, ("c",))
 

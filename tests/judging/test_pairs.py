@@ -135,3 +135,11 @@ def test_slots_of_one_side_are_named() -> None:
     assert found.coverage == pytest.approx(0.25)
     nothing = compare_kernels([], [])
     assert (nothing.equal, nothing.frequencies, nothing.ratio) == ("inconclusive", "cannot_tell", None)
+
+
+def test_pairs_beyond_any_ratio_have_a_finite_change() -> None:
+    verdict = judge_pairs([1e-300] * 5, [1e300] * 5, direction="down")
+    assert verdict.word == "confirmed"
+    assert verdict.change is not None
+    assert verdict.change.change is not None
+    assert math.isfinite(verdict.change.change)

@@ -3,6 +3,7 @@ interval."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from hud.judging.aggregates import (
     hud_geometric_mean,
     hud_pass_rate,
     paired_means,
+    ratio_of,
 )
 from hud.models import Metric
 from hud.pages.compare.cohort import Cohort, Key
@@ -203,15 +205,19 @@ def _total_means(cohort: Cohort, tables: tuple[Floats, Floats]) -> dict[str, Mea
 def _mean(metric: Metric, base: Floats, head: Floats, only_base: int = 0, only_head: int = 0) -> Mean:
     before, after, low, high, p = paired_means(base, head)
     low, high = (None if one is None else one - 1 for one in (low, high))
-    return Mean(metric, before, after, after / before, low, high, p, base.size, only_base, only_head)
+    ratio = ratio_of(before, after)
+    return Mean(metric, before, after, ratio, low, high, p, base.size, only_base, only_head)
 
 
 def _sum(metric: Metric, base: Floats, head: Floats) -> Mean:
     before, after = float(base.sum()), float(head.sum())
     low, high = None, None
     if base.size >= FEWEST_CASES:
-        low, high = (end * base.size / before for end in t_interval((head - base).tolist()))
-    return Mean(metric, before, after, after / before, low, high, matched=base.size, statistic="sum")
+        ends = [end * base.size / before for end in t_interval((head - base).tolist())]
+        if all(map(math.isfinite, ends)):
+            low, high = ends
+    ratio = ratio_of(before, after)
+    return Mean(metric, before, after, ratio, low, high, matched=base.size, statistic="sum")
 
 
 def groups(cohort: Cohort, side: int, *, formulas: Formulas, elsewhere: Bools) -> list[Group]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.judging.aggregates import discoveries
+from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.causes import CERTAIN
 from hud.models import Experiment, SeriesState
 from hud.pages.compilers.nights import COMPILE, SPEEDUP, Block, Night, day
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def change(self) -> float | None:
-        return self.head / self.base - 1 if self.head and self.base else None
+        return ratio_of(self.base, self.head) - 1 if self.head and self.base else None
 
     @property
     def compile_change(self) -> float | None:
@@ -61,7 +61,14 @@ class Case:
         """Return the change in units of the noise."""
         if self.change is None or not self.noise:
             return None
-        return abs(math.log1p(self.change)) / self.noise
+        return self._size / self.noise
+
+    @property
+    def _size(self) -> float:
+        """Return the change as a logarithm without sign; log1p of the rounded change may have none."""
+        assert self.head
+        assert self.base
+        return abs(math.log(self.head) - math.log(self.base))
 
     @property
     def margin(self) -> float | None:
@@ -88,7 +95,7 @@ class Case:
             return math.inf if self.base is not None else 0.0
         if self.change is None:
             return 0.0
-        return min((self.factor or 0.0) / CERTAIN, 1.0) * abs(math.log1p(self.change))
+        return min((self.factor or 0.0) / CERTAIN, 1.0) * self._size
 
     def to_row(self) -> dict[str, Any]:
         one = self.experiment

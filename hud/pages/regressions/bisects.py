@@ -28,7 +28,7 @@ class StepLine:
     def interval(self) -> tuple[float, float] | None:
         """The 95 % interval of the change, relative."""
         low, high = self.step.low, self.step.high
-        return None if low is None or high is None else (math.expm1(low), math.expm1(high))
+        return None if low is None or high is None else (math.expm1(low), math.expm1(min(high, 700)))
 
     def to_json(self) -> dict[str, Any]:
         one = self.step

@@ -245,7 +245,7 @@ def _missed(run: Run, targets: Targets) -> list[int]:
     """Return the series that miss a target of their own device in this run: 1 statement."""
     rows = fetch_tuples(
         """
-        SELECT s.id, avg(m.value), max(m.target), max(m.target_arch), s.experiment_id, s.metric_id
+        SELECT s.id, sum(m.value) / count(*), max(m.target), max(m.target_arch), s.experiment_id, s.metric_id
         FROM hud_series s JOIN hud_measurement m ON m.run_id = %(run)s AND m.series_id = s.id
         WHERE m.value IS NOT NULL AND (m.target IS NOT NULL OR s.metric_id = ANY(
             ARRAY(SELECT id FROM hud_metric WHERE name = ANY(%(names)s)) || %(ids)s::int[]))
