@@ -1,7 +1,7 @@
 """`manage.py ingest PATH…`: store files and folders as `POST /api/v1/results` does.
 
 A folder's `manifest.json` gives its files their upload parameters and says where they came from. The source
-of kernels is read from the runner's artifacts: files whose name begins with `kernel_code`.
+of kernels is read from the runner's artifacts: JSON files whose name begins with `kernel_code`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Command(BaseCommand):
 
     def _store(self, path: Path, given: dict[str, str]) -> dict[str, Any]:
         try:
-            if path.name.startswith(KERNEL_CODE):
+            if path.name.startswith(KERNEL_CODE) and ".json" in path.suffixes:
                 kernels = 0 if "dry_run" in given else take_kernel_code_of_file(path.read_bytes())
                 return {"file": _shown(path), "kernels": kernels}
             parameters = Parameters.parse(

@@ -199,16 +199,17 @@ def _add_points(
     there = extent(chosen.pk, whole, rows + 1)
     fill({chosen.pk: history}, replace(whole, since=there.since or asked.since), targets)
     page.more_points = there.processes >= asked.points < MAX_POINTS
-    part = history
+    part, found = history, there
     if asked.before:
         part = History(history.experiment, history.metric, asked.branch)
-        since = extent(chosen.pk, asked, rows + 1).since or asked.since
-        fill({chosen.pk: part}, replace(asked, since=since), targets)
+        found = extent(chosen.pk, asked, rows + 1)
+        fill({chosen.pk: part}, replace(asked, since=found.since or asked.since), targets)
     history.total = there.points
     page.points, rest = part.newest_first[:rows], part.newest_first[rows:]
     while rest and rest[0].place == page.points[-1].place:  # one run in two environments
         page.points.append(rest.pop(0))
-    page.older = page.points[-1].place if rest else None
+    has_older = rest or found.processes >= asked.points
+    page.older = page.points[-1].place if page.points and has_older else None
     return there.first
 
 
