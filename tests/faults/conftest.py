@@ -50,6 +50,8 @@ def shared_site(
     """As `site`, and shared by the tests of a file, whose `_django_db_helper` empties no database. After a
     failure the next test gets a new one."""
     failed = request.session.testsfailed
+    if _kept and _kept[0].times != times:
+        _discard(_kept)
     if not _kept:
         database = (
             f"postgresql://hud@/{connection.settings_dict['NAME']}?host={connection.settings_dict['HOST']}"
