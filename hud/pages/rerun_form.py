@@ -27,7 +27,7 @@ _FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above 
 
 
 class _Select(forms.Select):
-    """A select without Django's templates, which are two for each option and its attributes."""
+    """Render a select in Python; Django takes two templates for each option."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:  # noqa: ARG002
         chosen = self.format_value(value)
@@ -41,7 +41,7 @@ class _Select(forms.Select):
 
 
 class _Number(forms.NumberInput):
-    """A number without a template."""
+    """Render a number field in Python, for the same reason."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:  # noqa: ARG002
         text = self.format_value(value)

@@ -78,12 +78,11 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
 
 @dataclass(frozen=True)
 class _Frame:
-    """What records next to each other share: `head` is their text up to the end of the benchmark, `tail` the
-    text from the host on, `start` the head with 0 for the benchmark."""
+    """The text that neighbouring records have in common, kept with what it means so that it is read once."""
 
-    head: bytes
-    tail: bytes
-    start: bytes
+    head: bytes  # up to the end of the benchmark
+    tail: bytes  # from the host on
+    start: bytes  # the head with 0 in place of the benchmark
     benchmark: Benchmark
     host: dict[str, Any]
 

@@ -53,7 +53,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Legend:
-    """A shape of the marks: the choice of the autotuner that it stands for."""
+    """An entry of the chart's legend: a shape, and the autotuner's choice that it marks."""
 
     shape: int
     text: str

@@ -31,17 +31,17 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of a series is in a range."""
+    """The number of a series' points in a range, and where its newest ones begin."""
 
     points: int
     processes: int
     first: datetime | None
-    since: datetime | None  # from where on to read so many of its newest points, and its newest own one
+    since: datetime | None  # where to begin to read the newest points and the newest of the chosen branch
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """An environment as it is compared with others."""
+    """The facts of an environment that are compared with those of others."""
 
     pk: int
     fingerprint: str

@@ -330,7 +330,7 @@ def _add_levels(rows: Mapping[int, Row], class_key: str) -> None:
 
 @dataclass(slots=True)
 class SeriesLevel:
-    """What the judge knows of a series in a class of environments."""
+    """The accepted level of a series in one class of environments, as the judge stored it."""
 
     series_id: int
     class_key: str
