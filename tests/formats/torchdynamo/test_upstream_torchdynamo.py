@@ -107,7 +107,7 @@ def test_files_and_columns_are_the_harnesss(tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {
         f"{name}{end}" for name in names for end in (".csv", ".json")
     }
-    sample = Path(__file__).parent.parent.parent / "hud/samples/pytorch-h200"
+    sample = Path(__file__).parents[3] / "hud/samples/pytorch-h200"
     lines = (folder / f"{STEM}_performance.csv").read_text().splitlines()
     assert lines[0] == (sample / "hf_infer_perf.csv").read_text().splitlines()[0]
     assert (
