@@ -179,7 +179,7 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
 
 @dataclass
 class _Comparison:
-    """The compared pairs of all candidates. Rows exist for those that may have moved; `rows` makes the rest."""
+    """The compared pairs of all candidates. Rows are those that may have moved; `rows` makes the rest."""
 
     cohort: Cohort
     pairs: list[Pairs]  # of each candidate
