@@ -14,6 +14,7 @@ from runner.schema.statistics import geometric_mean, t_test
 
 Array = NDArray[np.float64]
 FEWEST_CASES = 2  # matched cases for an interval
+FEWEST_TO_CALL = 3  # to call a mean better or worse
 _MOST_LOG = 700.0  # beyond it a ratio is no double; two cases that moved oppositely by far reach it
 # test-infra, torchci/lib/benchmark/compilerUtils.ts
 HUD_PASSES = frozenset({"pass", "pass_due_to_skip", "eager_variation"})

@@ -12,6 +12,7 @@ import numpy as np
 
 from hud.judging.aggregates import (
     FEWEST_CASES,
+    FEWEST_TO_CALL,
     HUD_PASSES,
     HudRow,
     PassRate,
@@ -56,7 +57,12 @@ class Mean:
     @property
     def tone(self) -> str:
         """Return better or worse where the interval of enough cases leaves no change out, else ''."""
-        if self.low is None or self.high is None or self.low <= 0 <= self.high or self.matched < _FEWEST:
+        if (
+            self.low is None
+            or self.high is None
+            or self.low <= 0 <= self.high
+            or self.matched < FEWEST_TO_CALL
+        ):
             return ""
         return "better" if (self.low > 0) == (self.metric.direction == "up") else "worse"
 
@@ -131,7 +137,6 @@ class Group:
 
 
 KINDS = ("speed", "compile time", "memory")
-_FEWEST = 3  # matched cases for a colour, as on Compilers
 TIME = "time"  # of all matched cases together
 _TIME_UNITS = {"s", "ms", "µs"}
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from hud.judging.aggregates import (
+    FEWEST_TO_CALL,
     GeometricMean,
     PassRate,
     compare_means,
@@ -42,7 +43,6 @@ TREND_NIGHTS = 28
 EXPECTED_NIGHTS = 14  # whose cases are expected again
 KNOWN_NIGHTS = 10  # from whose steps the noise of a mean is known
 _LEAST = 0.002  # relative change of a mean that is worth a colour
-_FEWEST = 3  # matched cases for a colour
 _BEYOND = 2.0  # times the margin, which two nights of many are beyond by chance
 # The order of rows, and the place of each backend's colour in hud.css; other backends have none.
 COLOURS = {
@@ -95,7 +95,7 @@ class Cell:
     @property
     def few(self) -> bool:
         """Return whether too few cases are on both sides to call the mean changed."""
-        return 0 < len(self.mean.matched) < _FEWEST
+        return 0 < len(self.mean.matched) < FEWEST_TO_CALL
 
     @property
     def below(self) -> bool:
