@@ -16,6 +16,7 @@ from hud.runs import requests, schedules
 from runner.schema.plan import Selection
 from tests.support.claims import request
 from tests.support.factories import create_accelerator, create_host, create_run, create_task, create_user
+from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 STATEMENTS = 10  # hosts 4, queue 2, schedules 3, open regressions 1
@@ -29,14 +30,8 @@ def create_schedule(name: str = "nightly", **over: Any) -> Schedule:
     return schedule
 
 
-def text_of(client: Client, address: str = "/hosts/") -> str:
-    response = client.get(address)
-    assert response.status_code == 200
-    return " ".join(response.content.decode().split())
-
-
 def test_without_hosts_it_says_how_to_attach_one(client: Client) -> None:
-    text = text_of(client)
+    text = page_of(client, "/hosts/")
     assert "No host is attached" in text
     assert "python -m runner attach" in text
 
@@ -62,7 +57,7 @@ def test_each_state_is_said(client: Client) -> None:
     create_host("d", paused_until=timezone.now() + timedelta(minutes=5), note="new driver")
     create_host("e", drained=True)
     create_host("f", detached_at=timezone.now())
-    text = text_of(client)
+    text = page_of(client, "/hosts/")
     for name, state in zip(
         "abcdef", ("online", "late", "lost", "paused", "drained", "detached"), strict=True
     ):
@@ -81,7 +76,7 @@ def test_accelerators_say_what_they_do(client: Client) -> None:
     run = create_run("running", device="cuda", host=host)
     create_task(run, state="running", accelerator=busy)
     create_task(run)
-    text = text_of(client)
+    text = page_of(client, "/hosts/")
     assert f'<a href="/runs/{run.pk}/">run {run.pk}</a> layer_norm' in text
     for state in ("busy", "unavailable", "gone"):
         assert f"</span> {state}</span>" in text
@@ -146,7 +141,7 @@ def test_an_operator_makes_a_token_that_is_shown_once(client: Client) -> None:
     text = client.post("/hosts/token").content.decode()
     assert "python -m runner attach --hud http://testserver --token hudt_" in text
     assert ApiKey.objects.get().expires
-    assert "hudt_" not in text_of(client)
+    assert "hudt_" not in page_of(client, "/hosts/")
 
 
 FACTS = {
@@ -161,7 +156,7 @@ FACTS = {
 
 def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
     create_accelerator(create_host("gpu-1", facts=FACTS, labels={"gpu": "h200", "<b>": "&"}))
-    text = text_of(client)
+    text = page_of(client, "/hosts/")
     for words in ("gpu=h200", "&lt;b&gt;=&amp;", "2164.00 GB", "1980 MHz, memory 3201 MHz, 700 W", "2.11.0"):
         assert words in text
     assert "copy 4012 GB/s" in text
@@ -195,18 +190,18 @@ def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
     assert list(lines) == [rerun.pk, nightly.pk, second.pk]
     assert [line.position for line in lines.values()] == [1, 2, 3]
     assert [line.starts_in_s for line in lines.values()] == [0.0, 90.0, 180.0]
-    text = text_of(client)
+    text = page_of(client, "/hosts/")
     assert "in about 3 min 0 s" in text
     assert "any host, cpu" in text
     Host.objects.filter(pk=accelerator.host_id).update(drained=True)
-    assert queue.read().lines[0].hindrance in text_of(client)
+    assert queue.read().lines[0].hindrance in page_of(client, "/hosts/")
 
 
 def test_schedules_are_listed_and_switched(client: Client) -> None:
     create_accelerator()
     create_schedule(labels={"gpu": "h200"}, environment="default", modes=["inference"])
     schedules.fire_due(timezone.now())
-    text = text_of(client)
+    text = page_of(client, "/hosts/")
     for words in ("10 4 * * *", "micro; inference", "any accelerator, cuda, gpu=h200, Python default"):
         assert words in text
     assert "no attached host with device cuda has the label gpu=h200" in text
@@ -226,9 +221,9 @@ def test_a_schedule_is_deleted_by_who_is_sure(client: Client) -> None:
     create_schedule()
     address = f"/schedules/{Schedule.objects.get(name='nightly').pk}/delete"
     assert client.post(address, {"sure": "on"})["Location"].startswith("/login/")
-    assert "/delete" not in text_of(client)
+    assert "/delete" not in page_of(client, "/hosts/")
     client.force_login(create_user())
-    assert text_of(client).count("/delete") == 1, "the one that every installation has comes back"
+    assert page_of(client, "/hosts/").count("/delete") == 1, "the one that every installation has comes back"
     assert client.get(address).status_code == 405
     client.post(address)
     assert Schedule.objects.count() == 2

@@ -13,6 +13,7 @@ from hud.judging.choices import Regret
 from hud.models import Experiment
 from tests.support.compilations import compiled, kernel, mobilenet, store
 from tests.support.factories import create_ceiling, create_experiment, create_measurement, create_run
+from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 STATEMENTS = 8
@@ -58,7 +59,7 @@ def test_kernels_are_ranked_by_their_distance_from_the_ceiling(client: Client, m
 
 
 def test_its_links_lead_to_the_code_of_a_kernel(client: Client, model: Experiment) -> None:
-    text = client.get("/limits/").content.decode()
+    text = page_of(client, "/limits/")
     address = text.partition('<th scope="row"><a href="')[2].partition("#")[0].replace("&amp;", "&")
     assert address.startswith("/code/?base=run")
     assert client.get(address).status_code == 200
@@ -78,7 +79,7 @@ def test_regret_is_the_newest_value_of_each_experiment(client: Client, model: Ex
         ("other", 0.2, pytest.approx(0.131), pytest.approx(0.262), 12, regret.note()),
         ("model", 0.1, None, None, None, None),
     ]
-    text = client.get("/limits/").content.decode()
+    text = page_of(client, "/limits/")
     assert "13.1 to 26.2 %" in text
     assert text.count('class="fp"') == 2
 

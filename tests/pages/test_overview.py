@@ -21,19 +21,14 @@ from tests.support.factories import (
     create_task,
     create_verdict,
 )
+from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 STATEMENTS = 27
 
 
-def text_of(client: Client, address: str = "/") -> str:
-    response = client.get(address)
-    assert response.status_code == 200
-    return " ".join(response.content.decode().split())
-
-
 def test_an_empty_site_says_what_to_do(client: Client) -> None:
-    text = text_of(client)
+    text = page_of(client, "/")
     assert "No host is attached" in text
     assert "No results yet" in text
     assert "No regression is open" in text
@@ -55,13 +50,13 @@ def test_a_regression_stands_there_until_it_is_closed(client: Client) -> None:
     fallen = create_measurement(experiment, value=2200, at=now - timedelta(days=1))
     regression = create_regression(fallen, change=-0.083, before=2400)
     create_measurement(experiment, value=2200, at=now)
-    assert "−8.3 %" in text_of(client)
+    assert "−8.3 %" in page_of(client, "/")
     regression.muted_until = now + timedelta(days=1)
     regression.save()
-    assert "−8.3 %" not in text_of(client)
+    assert "−8.3 %" not in page_of(client, "/")
     regression.muted_until, regression.state = None, "resolved"
     regression.save()
-    assert "−8.3 %" not in text_of(client)
+    assert "−8.3 %" not in page_of(client, "/")
 
 
 def test_the_twins_have_the_newest_value_of_what_regressed(client: Client) -> None:
@@ -78,7 +73,7 @@ def test_the_twins_have_the_newest_value_of_what_regressed(client: Client) -> No
 def test_the_largest_regression_stands_first(client: Client) -> None:
     for case, change in (("gemv", -0.05), ("layer_norm", -0.2)):
         create_regression(create_measurement(create_experiment(case=case)), change=change)
-    text = text_of(client)
+    text = page_of(client, "/")
     assert text.index("−20.0 %") < text.index("−5.0 %")
 
 
@@ -86,7 +81,7 @@ def test_it_lists_what_misses_its_own_target_and_counts_what_meets_it(client: Cl
     Target.objects.create(metric=create_metric(), arch="h200", value=1000)
     create_measurement(create_experiment(case="gemv"), value=900)
     create_measurement(create_experiment(case="layer_norm"), value=1100)
-    text = text_of(client)
+    text = page_of(client, "/")
     assert text.count("H200 target 1000 GB/s: missed") == 1
     assert '<span id="met">1</span>' in text
 
@@ -95,7 +90,7 @@ def test_a_records_target_of_its_own_arch_counts_and_that_of_another_does_not(cl
     own: dict[str, Any] = {"metric": "memory_bandwidth(GB/s)", "target": 950, "value": 900}
     create_measurement(create_experiment(arch="a100-40gb"), target_arch="a100-40gb", **own)
     create_measurement(create_experiment(arch="h200"), target_arch="a100-40gb", **own)
-    text = text_of(client)
+    text = page_of(client, "/")
     assert text.count("A100-40GB target 950 GB/s: missed") == 1
     assert "A100-40GB target 950: missed" not in text
 
@@ -104,7 +99,7 @@ def test_the_hosts_stand_in_one_line(client: Client) -> None:
     create_host(age_s=1)
     create_host(age_s=40)
     create_host(age_s=4000)
-    text = text_of(client)
+    text = page_of(client, "/")
     for state in ("online", "late", "lost"):
         assert f"</span> {state}</span>" in text
 
@@ -112,7 +107,7 @@ def test_the_hosts_stand_in_one_line(client: Client) -> None:
 def test_the_last_runs_stand_there(client: Client) -> None:
     first = create_run(title="nightly of micro")
     last = create_run("failed", title="broken one", reason="out of memory")
-    text = text_of(client)
+    text = page_of(client, "/")
     assert text.index(f"run {first.pk}, succeeded") < text.index(f"run {last.pk}, failed")
     assert "out of memory" in text
 

@@ -15,6 +15,7 @@ from hud.accounts.keys import create_key
 from hud.models import Audit, Regression
 from tests.judging.regressions.test_regressions import nights, quiet
 from tests.support.factories import create_measurement, create_regression
+from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 
@@ -116,7 +117,7 @@ def test_a_decision_in_the_detail_is_of_all_metrics_of_the_row(operator: Client)
         change=-0.2,
         last_good_run=first.last_good_run,
     )
-    page = operator.get(f"/regressions/?open={first.pk}").content.decode()
+    page = page_of(operator, f"/regressions/?open={first.pk}")
     box = re.search(r'<input type="checkbox" name="ids" value="([^"]*)" checked>', page)
     assert box
     assert box[1].split() == [str(other.pk)]

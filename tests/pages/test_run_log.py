@@ -13,11 +13,11 @@ from django.test import Client
 from hud.models import Run, Task
 from hud.pages.run.log import readable
 from hud.runs import logs
-from tests.pages.test_run_page import text_of
 from tests.support.factories import (
     create_artifact,
     create_measurement,
 )
+from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 
@@ -56,11 +56,11 @@ def test_the_page_shows_the_log_of_the_running_task_or_of_the_one_asked_for(
 ) -> None:
     write_log(running.tasks.get(position=0), b"of the first task\n")
     write_log(running.tasks.get(position=1), b"\x1b[31mof the <second>\x1b[0m task\n")
-    text = text_of(client, f"/runs/{running.pk}/")
+    text = page_of(client, f"/runs/{running.pk}/")
     assert "of the &lt;second&gt; task" in text
     assert 'role="log"' in text
     assert "data-pinned" not in text
-    pinned = text_of(client, f"/runs/{running.pk}/?task=0")
+    pinned = page_of(client, f"/runs/{running.pk}/?task=0")
     assert "of the first task" in pinned
     assert "data-pinned" in pinned
 
@@ -72,20 +72,20 @@ def test_a_line_of_a_log_has_an_address_and_the_first_error_is_named(client: Cli
     write_log(task, "\n".join(lines).encode() + b"\n")
     Task.objects.filter(pk=task.pk).update(state=Task.State.DONE, status="oom")
     address = f"/runs/{running.pk}/"
-    text = text_of(client, f"{address}?task=0")
+    text = page_of(client, f"{address}?task=0")
     assert 'id="L1800"' in text
     assert 'id="L118"' not in text, "too far from the end"
     link = re.search(r'<a href="([^"]*)">line 118 of task 0</a>', text)
     assert link
     assert "CUDA out of memory</code>" in text
-    text = text_of(client, link[1].replace("&amp;", "&").partition("#")[0])
+    text = page_of(client, link[1].replace("&amp;", "&").partition("#")[0])
     assert re.search(r'<span class="ln err" id="L118"><a [^>]*>118</a>torch.OutOfMemoryError', text)
     assert 'id="L18"' in text
     later = re.search(r'<a href="([^"]*)">Later lines</a>', text)
     assert later
     assert f'id="{later[1].partition("#")[2]}"' not in text
-    assert f'id="{later[1].partition("#")[2]}"' in text_of(client, later[1].replace("&amp;", "&"))
-    assert text_of(client, f"{address}?task=0&line=99999").count('id="L1800"') == 1
+    assert f'id="{later[1].partition("#")[2]}"' in page_of(client, later[1].replace("&amp;", "&"))
+    assert page_of(client, f"{address}?task=0&line=99999").count('id="L1800"') == 1
 
 
 def test_of_many_short_lines_the_last_thousand_are_shown(client: Client, running: Run) -> None:
@@ -95,7 +95,7 @@ def test_of_many_short_lines_the_last_thousand_are_shown(client: Client, running
     address = f"/runs/{running.pk}/"
 
     def shown(query: str) -> list[int]:
-        text = text_of(client, f"{address}?task=0{query}")
+        text = page_of(client, f"{address}?task=0{query}")
         return [
             int(number) for number in re.findall(r'<span class="ln" id="L(\d+)"><a [^>]*>\1</a>line \1', text)
         ]
@@ -104,7 +104,7 @@ def test_of_many_short_lines_the_last_thousand_are_shown(client: Client, running
     assert shown("&line=3500") == list(range(3001, 4001))
     assert shown("&line=2000") == list(range(1900, 2900))
     assert shown("&line=1") == list(range(1, 1001))
-    text = text_of(client, f"{address}?task=0&line=2000")
+    text = page_of(client, f"{address}?task=0&line=2000")
     for place, number in (("Earlier", 1899), ("Later", 2900)):
         link = re.search(rf'<a href="[^"]*line=(\d+)#L\1">{place} lines', text)
         assert link
@@ -127,7 +127,7 @@ def test_the_files_of_tasks_are_listed_and_come_as_downloads(
     kept = create_artifact(first, "graph_breaks", b"<script>alert(1)</script>")
     create_artifact(second, "trace", b"x" * 2000)
     create_measurement(run=running)
-    text = text_of(client, f"/runs/{running.pk}/")
+    text = page_of(client, f"/runs/{running.pk}/")
     assert f'href="/runs/{running.pk}/artifacts/{kept.pk}"' in text
     assert "<td>graph breaks</td>" in text
     assert "2.00 kB" in text

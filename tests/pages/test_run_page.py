@@ -30,14 +30,9 @@ from tests.support.factories import (
     create_user,
     create_verdict,
 )
+from tests.support.pages import html_of, page_of
 
 pytestmark = pytest.mark.django_db
-
-
-def text_of(client: Client, address: str) -> str:
-    response = client.get(address)
-    assert response.status_code == 200
-    return " ".join(response.content.decode().split())
 
 
 def statements_of(client: Client, address: str) -> int:
@@ -59,7 +54,7 @@ def test_it_takes_a_fixed_number_of_statements(client: Client, running: Run) -> 
 
 
 def test_it_says_how_far_it_is(client: Client, running: Run) -> None:
-    text = text_of(client, f"/runs/{running.pk}/")
+    text = page_of(client, f"/runs/{running.pk}/")
     assert "1 of 3 tasks" in text
     assert "measure D=4096" in text
     assert "gemv int8, D=1024+4096" in text
@@ -67,7 +62,7 @@ def test_it_says_how_far_it_is(client: Client, running: Run) -> None:
     assert f'data-poll="/runs/{running.pk}/live"' in text
     assert "Cancel</button>" not in text
     client.force_login(create_user())
-    assert "Cancel</button>" in text_of(client, f"/runs/{running.pk}/")
+    assert "Cancel</button>" in page_of(client, f"/runs/{running.pk}/")
 
 
 def test_the_time_left_comes_from_past_tasks(client: Client) -> None:
@@ -78,20 +73,20 @@ def test_the_time_left_comes_from_past_tasks(client: Client) -> None:
     run = create_run("queued", device="cuda")
     create_task(run)
     create_task(run)
-    assert "about 1 min 0 s left" in text_of(client, f"/runs/{run.pk}/")
+    assert "about 1 min 0 s left" in page_of(client, f"/runs/{run.pk}/")
     create_task(run, spec=GEMV)
-    assert "no estimate yet" in text_of(client, f"/runs/{run.pk}/")
+    assert "no estimate yet" in page_of(client, f"/runs/{run.pk}/")
 
 
 def test_a_waiting_run_says_its_place_in_the_queue(client: Client, running: Run) -> None:
     waiting = create_run("queued", device="cuda", arch="h200")
     create_task(waiting)
-    text = text_of(client, f"/runs/{waiting.pk}/")
+    text = page_of(client, f"/runs/{waiting.pk}/")
     assert "queue position 1" in text
     assert "ahead." not in text, "what runs is not queued"
     assert f'busy</span> with <a href="/runs/{running.pk}/">run {running.pk}</a>' in text
     assert "No start estimate yet." in text
-    assert 'id="waits"' not in text_of(client, f"/runs/{running.pk}/")
+    assert 'id="waits"' not in page_of(client, f"/runs/{running.pk}/")
     started = client.get(f"/api/v1/runs/{running.pk}").json()
     assert (started["waiting"], started["queue_position"], started["starts_in_s"]) == (None, None, None)
 
@@ -99,18 +94,18 @@ def test_a_waiting_run_says_its_place_in_the_queue(client: Client, running: Run)
 def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(client: Client) -> None:
     waiting = create_run("queued", device="cuda", title="micro")
     create_task(waiting)
-    text = text_of(client, f"/runs/{waiting.pk}/")
+    text = page_of(client, f"/runs/{waiting.pk}/")
     assert "no host is attached; attach one with" in text
     assert "queue position" not in text
     create_accelerator(create_host("cpu-only"), arch="cpu-x86_64")
-    assert "no attached host has device cuda; there are: cpu" in text_of(client, f"/runs/{waiting.pk}/")
+    assert "no attached host has device cuda; there are: cpu" in page_of(client, f"/runs/{waiting.pk}/")
     create_accelerator(create_host("silent", age_s=4000))
     create_accelerator(create_host("moves", drained=True, note="new rack"))
     resting = create_host("resting", paused_until=timezone.now() + timedelta(minutes=5))
     for name in ("cuda:0", "cuda:1"):
         create_accelerator(resting, name=name)
     create_accelerator(create_host("shared"), unavailable_reason="another process holds 3.2 GB")
-    text = text_of(client, f"/runs/{waiting.pk}/live")
+    text = page_of(client, f"/runs/{waiting.pk}/live")
     assert "No matching accelerator is available." in text
     assert "queue position 1<" in text
     assert re.search(r"silent <span[^>]*><span[^>]*>✗</span> lost</span> last heard <time", text)
@@ -119,7 +114,7 @@ def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(client: Client) 
     assert "paused</span> until <time" in text
     assert '<span class="reason">another process holds 3.2 GB</span>' in text
     create_accelerator(create_host("free"))
-    text = text_of(client, f"/runs/{waiting.pk}/")
+    text = page_of(client, f"/runs/{waiting.pk}/")
     assert "queue position 1: next" in text
     api = client.get(f"/api/v1/runs/{waiting.pk}").json()
     said = client.get(f"/runs/{waiting.pk}.json").json()["waiting"]
@@ -141,18 +136,18 @@ def test_a_waiting_run_says_what_keeps_each_accelerator_from_it(client: Client) 
 def test_what_the_results_of_a_run_differ_in_is_shown(client: Client) -> None:
     run = create_run()
     create_measurement(create_experiment(mode="inference"), run=run)
-    assert '<span class="fact"></span>' in text_of(client, f"/runs/{run.pk}/")
+    assert '<span class="fact"></span>' in page_of(client, f"/runs/{run.pk}/")
     create_measurement(create_experiment(mode="training"), run=run)
     create_measurement(create_experiment(mode=""), run=run)
-    text = text_of(client, f"/runs/{run.pk}/")
+    text = page_of(client, f"/runs/{run.pk}/")
     for word in ("inference", "training", "unknown mode"):
         assert f'<span class="fact">{word}</span>' in text
 
 
 def names_of(client: Client, address: str) -> list[str]:
     """Return the cases on a run's page, from above."""
-    text = text_of(client, address)
-    return re.findall(r'<tr> <th scope="row"><a [^>]*>([^<[]*)', text)
+    text = page_of(client, address)
+    return re.findall(r'<tr><th scope="row"><a [^>]*>([^<[]*)', text)
 
 
 def test_the_result_stands_first(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,17 +169,17 @@ def test_the_result_stands_first(client: Client, monkeypatch: pytest.MonkeyPatch
     worst_first = ["e_twice_as_slow", "d_failed", "layer_norm", "z_open", "c_improved", "a_quiet", "b_quiet"]
     address = f"/runs/{run.pk}/"
     assert names_of(client, address) == worst_first
-    text = text_of(client, address)
+    text = page_of(client, address)
     assert "Of 7 experiments: 1 regressed, 1 failed, 1 missed a target, 1 inconclusive, 1 improved." in text
     assert "e_twice_as_slow, Speedup −50.0 %" in text
     assert "1 regressed</span>" in text.split("</h1>")[1][:400], "beside the state"
     assert names_of(client, f"{address}?show=failed") == ["d_failed"]
     assert names_of(client, f"{address}?q=quiet+-compile") == ["a_quiet"]
     assert names_of(client, f"{address}?sort=-experiment")[:2] == ["z_open", "layer_norm"]
-    assert 'aria-sort="descending"' in text_of(client, f"{address}?sort=-experiment")
+    assert 'aria-sort="descending"' in page_of(client, f"{address}?sort=-experiment")
     monkeypatch.setattr(view, "SHOWN_POINTS", 3)
     assert names_of(client, address) == worst_first[:3]
-    assert "1 to 3 of 7 shown" in text_of(client, address)
+    assert "1 to 3 of 7 shown" in page_of(client, address)
     assert names_of(client, f"{address}?page=3") == worst_first[6:]
     assert names_of(client, f"{address}?page=4") == []
     monkeypatch.setattr(view, "JSON_POINTS", 4)
@@ -195,13 +190,13 @@ def test_the_result_stands_first(client: Client, monkeypatch: pytest.MonkeyPatch
     assert second["next"] is None
     assert len(client.get(f"/runs/{run.pk}.csv").content.decode().splitlines()) == 8
     assert client.get(f"/runs/{run.pk}.json?sort=best").status_code == 400
-    assert "1 regressed</span>" in text_of(client, "/runs/")
+    assert "1 regressed</span>" in page_of(client, "/runs/")
 
 
 def test_results_land_while_it_runs(client: Client, running: Run) -> None:
-    assert "No results yet." in text_of(client, f"/runs/{running.pk}/live")
+    assert "No results yet." in page_of(client, f"/runs/{running.pk}/live")
     create_measurement(samples=[2500.0, 2542.4, 2600.0], run=running)
-    text = text_of(client, f"/runs/{running.pk}/live")
+    text = page_of(client, f"/runs/{running.pk}/live")
     assert "2542.4 GB/s" in text
     assert 'data-part="results"' in text
 
@@ -210,7 +205,7 @@ def test_polling_stops_when_the_run_has_ended(client: Client, running: Run) -> N
     assert "X-Poll" not in client.get(f"/runs/{running.pk}/live")
     Run.objects.filter(pk=running.pk).update(state=State.LOST, finished=timezone.now(), reason="host silent")
     assert client.get(f"/runs/{running.pk}/live")["X-Poll"] == "stop"
-    text = text_of(client, f"/runs/{running.pk}/")
+    text = page_of(client, f"/runs/{running.pk}/")
     assert "data-poll" not in text
     assert "host silent" in text
     assert '#rerun">' in text
@@ -221,7 +216,7 @@ def test_it_is_polled_until_the_judge_has_spoken(client: Client) -> None:
     run = create_run()
     create_measurement(value=1.0, at=run.order_time - timedelta(days=1))
     create_measurement(value=1.0, run=run, judged=False)
-    assert "data-poll=" in text_of(client, f"/runs/{run.pk}/")
+    assert "data-poll=" in page_of(client, f"/runs/{run.pk}/")
     assert "X-Poll" not in client.get(f"/runs/{run.pk}/live")
     Series.objects.update(touched_at=None)
     assert client.get(f"/runs/{run.pk}/live")["X-Poll"] == "stop"
@@ -231,12 +226,12 @@ def test_it_is_polled_until_the_judge_has_spoken(client: Client) -> None:
 
 
 def test_the_times_of_a_run_are_live(client: Client, running: Run) -> None:
-    text = text_of(client, f"/runs/{running.pk}/live")
+    text = page_of(client, f"/runs/{running.pk}/live")
     assert 'data-part="about"' in text
     assert "<dt>Started</dt>" in text
     assert "<dt>Ended</dt>" not in text
     Run.objects.filter(pk=running.pk).update(state=State.SUCCEEDED, finished=timezone.now())
-    assert "<dt>Ended</dt>" in text_of(client, f"/runs/{running.pk}/live")
+    assert "<dt>Ended</dt>" in page_of(client, f"/runs/{running.pk}/live")
 
 
 def test_every_file_of_a_run_shows_its_receipt(client: Client) -> None:
@@ -246,11 +241,11 @@ def test_every_file_of_a_run_shows_its_receipt(client: Client) -> None:
     second = create_upload("second.json", parameters={"suite": "micro"})
     Upload.objects.filter(pk=second.pk).update(receipt=receipt)
     create_measurement(run=run, upload=second)
-    text = text_of(client, f"/runs/{run.pk}/")
+    text = page_of(client, f"/runs/{run.pk}/")
     assert '<td class="file">first.json</td> <td>v3</td>' in text
     assert '<td class="num">7</td> <td class="num">2</td>' in text
     assert "line 4: no metric" in text
-    assert "<dt>suite</dt><dd>micro</dd>" in text
+    assert re.search("<dt>suite</dt> ?<dd>micro</dd>", text)
 
 
 def test_cancel_needs_a_login_and_is_asked_once(client: Client, running: Run) -> None:
@@ -260,7 +255,7 @@ def test_cancel_needs_a_login_and_is_asked_once(client: Client, running: Run) ->
     client.force_login(create_user())
     for _ in range(2):
         answer = client.post(f"/runs/{running.pk}/cancel", follow=True)
-    text = " ".join(answer.content.decode().split())
+    text = html_of(answer)
     assert Run.objects.get().cancel_asked
     assert 'id="cancel-asked"' in text
     assert "Cancel</button>" not in text
@@ -276,8 +271,8 @@ def test_an_upload_shows_its_receipt(client: Client) -> None:
     }
     upload.save()
     run = create_run(upload=upload, source="pytorch-scripts", title="", provenance="by hand")
-    text = text_of(client, f"/runs/{run.pk}/")
-    assert '<td class="num">3</td> <td class="num">1</td> <td><details><summary>1<' in text
+    text = page_of(client, f"/runs/{run.pk}/")
+    assert '<td class="num">3</td> <td class="num">1</td> <td><details><summary>1' in text
     assert "line 7: the record has no metric" in text
     assert "results.json" in text
     assert "by hand" in text
@@ -287,7 +282,7 @@ def test_repeats_are_shown_by_process(client: Client) -> None:
     run = create_run()
     for process in (0, 1):
         create_measurement(value=1000.0 + process, run=run, repeat=process)
-    text = text_of(client, f"/runs/{run.pk}/")
+    text = page_of(client, f"/runs/{run.pk}/")
     assert "2 processes" in text
     assert "1000.5 GB/s" in text
     items = client.get(f"/runs/{run.pk}.json").json()["items"]
@@ -299,7 +294,7 @@ def test_a_warning_that_rows_share_is_said_once(client: Client) -> None:
     for case in "abc":
         create_measurement(create_experiment(case=case), run=run, note="the card was warm")
     create_measurement(create_experiment(case="d"), run=run, note="the card was cold")
-    text = text_of(client, f"/runs/{run.pk}/")
+    text = page_of(client, f"/runs/{run.pk}/")
     assert "3 of 4 rows: the card was warm" in text
     assert text.count('href="#note-1"') == 3
     assert text.count("the card was cold") == 1
@@ -308,8 +303,8 @@ def test_a_warning_that_rows_share_is_said_once(client: Client) -> None:
 def test_who_ran_it_again_is_linked_both_ways(client: Client) -> None:
     first = create_run("failed")
     again = create_run(retry_of=first)
-    assert f'<a href="/runs/{again.pk}/">run {again.pk}</a>' in text_of(client, f"/runs/{first.pk}/")
-    assert f'<a href="/runs/{first.pk}/">run {first.pk}</a>' in text_of(client, f"/runs/{again.pk}/")
+    assert f'<a href="/runs/{again.pk}/">run {again.pk}</a>' in page_of(client, f"/runs/{first.pk}/")
+    assert f'<a href="/runs/{first.pk}/">run {first.pk}</a>' in page_of(client, f"/runs/{again.pk}/")
 
 
 def test_a_failure_is_explained_by_a_new_run(client: Client) -> None:
@@ -321,7 +316,7 @@ def test_a_failure_is_explained_by_a_new_run(client: Client) -> None:
     place = f"/runs/{failed.pk}/explain"
     assert client.post(place)["Location"] == f"/login/?next=/runs/{failed.pk}/"
     client.force_login(create_user())
-    assert place in text_of(client, f"/runs/{failed.pk}/")
+    assert place in page_of(client, f"/runs/{failed.pk}/")
     assert client.post(place, {"series": "x"}).status_code == 400
     assert client.post(place, {"series": 9999}).status_code == 404
     answer = client.post(place, {"series": measured.series_id})
@@ -332,7 +327,7 @@ def test_a_failure_is_explained_by_a_new_run(client: Client) -> None:
     assert Audit.objects.filter(action="run.request", subject=f"run {explaining.pk}").exists()
     note = Explanation("inductor", "lowerings", 1, "relu").before("differs")
     create_measurement(experiment, run=explaining, note=note, **of_model)
-    text = text_of(client, f"/runs/{failed.pk}/")
+    text = page_of(client, f"/runs/{failed.pk}/")
     assert "inductor, lowerings, number 1 (relu)</a>" in text
     assert place not in text
 
@@ -343,7 +338,7 @@ def test_a_failure_that_no_compiler_is_at_fault_for_has_no_explanation(client: C
         one = create_experiment(suite="huggingface", case="DistillGPT2", knobs={}, backend=backend)
         measured = create_measurement(one, metric="accuracy", value=None, run=run, status=status)
     client.force_login(create_user())
-    assert "/explain" not in text_of(client, f"/runs/{run.pk}/")
+    assert "/explain" not in page_of(client, f"/runs/{run.pk}/")
     client.post(f"/runs/{run.pk}/explain", {"series": measured.series_id})
     assert not Run.objects.filter(request__retry_of=run).exists()
 

@@ -12,13 +12,13 @@ from django.utils import timezone
 
 from hud.pages.runs.query import PAGE_ROWS
 from hud.templatetags.commit_tags import commit_range
-from tests.pages.test_run_page import text_of
 from tests.support.factories import (
     create_experiment,
     create_measurement,
     create_run,
     create_upload,
 )
+from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +27,7 @@ def test_two_uploads_of_one_title_are_told_apart(client: Client) -> None:
     for file, commit in (("first.json", "1234567890abcdef"), ("second.json", "")):
         create_run(upload=create_upload(file), title="ci: micro", commit=commit, external_id=f"7/{file}")
     create_run(upload=create_upload("third.json"), title="")
-    text = text_of(client, "/runs/")
+    text = page_of(client, "/runs/")
     assert 'ci: micro <span class="fact">first.json · id 7/first.json</span>' in text
     assert 'title="1234567890abcdef"><code>1234567</code>' in text
     assert text.count("third.json") == 1
@@ -38,9 +38,9 @@ def test_another_branch_than_the_default_one_is_marked(client: Client) -> None:
     for branch in ("", "main", "fast"):
         create_measurement(run=create_run(branch=branch))
     assert [run["branch"] for run in client.get("/runs.json").json()["items"]] == ["fast", "main", "main"]
-    tags = re.findall(r'<a class="tag" title="branch"[^>]*>(.*?)</a>', text_of(client, "/runs/"))
+    tags = re.findall(r'<a class="tag" title="branch"[^>]*>(.*?)</a>', page_of(client, "/runs/"))
     assert tags == ["fast"]
-    experiment = text_of(client, f"/experiments/{create_experiment().pk}/")
+    experiment = page_of(client, f"/experiments/{create_experiment().pk}/")
     assert re.findall(r'<span class="tag" title="branch[^"]*">(.*?)</span>', experiment) == ["fast"]
 
 
@@ -68,11 +68,11 @@ def test_runs_of_a_commit_a_range_a_branch_and_a_suite(client: Client, settings:
     assert found("kind=pull_request") == ["aaaa"]
     assert found("kind=night") == ["dddd", "cccc", "bbbb"]
     assert found("kind=person") == [""]
-    assert "No run has the commit eeee5555" in text_of(client, "/runs/?commit=bbbb2222bbbb..eeee5555")
-    text = text_of(client, "/runs/")
+    assert "No run has the commit eeee5555" in page_of(client, "/runs/?commit=bbbb2222bbbb..eeee5555")
+    text = page_of(client, "/runs/")
     assert '<a href="/runs/?commit=dddd4444dddd" title="dddd4444dddd"><code>dddd444</code></a>' in text
     settings.HUD_REPO_URL = "https://github.com/pytorch/pytorch/commit/{commit}"
-    assert 'href="https://github.com/pytorch/pytorch/commit/dddd4444dddd"' in text_of(client, "/runs/")
+    assert 'href="https://github.com/pytorch/pytorch/commit/dddd4444dddd"' in page_of(client, "/runs/")
     assert 'href="https://github.com/pytorch/pytorch/compare/aaaa1111...bbbb2222"' in commit_range(
         "aaaa1111", "bbbb2222"
     )
@@ -92,10 +92,10 @@ def test_the_list_is_filtered_by_the_url(client: Client) -> None:
     assert titles("?kind=upload") == ["from_ci.json"]
     assert titles("?kind=rerun&q=night") == ["nightly"]
     assert titles("?host=far") == ["broken"]
-    assert '<p class="empty">' in text_of(client, "/runs/?q=nothing")
-    assert "Ignored: state" in text_of(client, "/runs/?state=exploded")
+    assert '<p class="empty">' in page_of(client, "/runs/?q=nothing")
+    assert "Ignored: state" in page_of(client, "/runs/?state=exploded")
     assert client.get("/runs.json?state=exploded").status_code == 400
-    assert "Ignored: host:" in text_of(client, "/runs/?host=far&host=near")
+    assert "Ignored: host:" in page_of(client, "/runs/?host=far&host=near")
     assert client.get("/runs.json?host=far&host=near").status_code == 400
 
 

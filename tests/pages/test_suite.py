@@ -25,6 +25,7 @@ from tests.support.factories import (
     create_user,
     create_verdict,
 )
+from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 STATEMENTS = 11
@@ -63,7 +64,7 @@ def test_it_shows_the_newest_value_of_each_metric(client: Client) -> None:
     create_measurement(experiment, value=1111.1, at=now - timedelta(days=1))
     create_measurement(experiment, value=2222.2, at=now)
     create_measurement(experiment, metric="call_bandwidth_gbps", value=369.0, at=now)
-    text = client.get("/suites/micro/").content.decode()
+    text = page_of(client, "/suites/micro/")
     assert "2222.2" in text
     assert "1111.1" not in text
     assert "369.0" in text
@@ -105,7 +106,7 @@ def test_verdicts_and_targets_stand_in_their_cells(client: Client) -> None:
         experiment, metric="memory_bandwidth(GB/s)", value=2542.4, target=950, target_arch="a100-40gb"
     )
     create_verdict(verdict, "regressed", change=-0.05)
-    text = client.get("/suites/micro/").content.decode()
+    text = page_of(client, "/suites/micro/")
     assert "regressed −5.0 %" in text
     assert "A100-40GB target 950: met" in text
     assert "2542.40" in text
@@ -118,7 +119,7 @@ def test_cells_of_a_matrix_differ_in_sight_and_what_was_measured_stands_first(cl
     measured = create_experiment(suite="xla", case="b", device="cpu", arch="cpu-x86_64")
     create_measurement(measured, metric="per_iter_time", value=0.5)
     assert titles(client, suite="xla") == ["b[D=mean]", "a[D=mean]", "a[D=mean]"]
-    text = client.get("/suites/xla/").content.decode()
+    text = page_of(client, "/suites/xla/")
     assert re.findall(r'<td class="when">([^<]*arch unknown)</td>', text) == [
         "cuda, arch unknown",
         "tpu, arch unknown",
@@ -133,7 +134,7 @@ def test_cells_of_a_matrix_differ_in_sight_and_what_was_measured_stands_first(cl
 def test_a_missing_value_shows_its_code_and_no_number(client: Client) -> None:
     create_measurement(metric="accuracy", value=None, code="pass")
     create_measurement(metric="device_bandwidth_gbps", value=None, status="oom", code="OOM")
-    text = client.get("/suites/micro/").content.decode()
+    text = page_of(client, "/suites/micro/")
     assert "</span> pass</span>" in text
     assert "</span> OOM</span>" in text
 
@@ -147,22 +148,22 @@ def test_filters_stand_in_the_url(client: Client) -> None:
     assert titles(client, "?dtype=int8&q=gemv+-gather") == ["gemv[D=mean]"]
     assert titles(client, "?arch=cpu-x86_64") == ["gemv[D=mean]"]
     assert titles(client, "?backend=nothing_like_it") == []
-    text = client.get("/suites/micro/?dtype=int8").content.decode()
+    text = page_of(client, "/suites/micro/?dtype=int8")
     assert options(text, "dtype") == ["any", "bfloat16 (1)", "int8 (2)"]
     assert '<option value="int8" selected>' in text
     assert options(text, "arch") == ["any", "cpu-x86_64 (0)", "h200 (2)"]
-    words = client.get("/suites/micro/?q=gather").content.decode()
+    words = page_of(client, "/suites/micro/?q=gather")
     assert options(words, "dtype") == ["any", "bfloat16", "int8"], "not counted with words"
     assert options(words, "status")[1] == "ok (1)"
 
 
 def test_a_column_is_shown_where_values_differ_and_an_unknown_one_says_so(client: Client) -> None:
     create_experiment(suite="odd", case="a", backend="")
-    text = client.get("/suites/odd/").content.decode()
+    text = page_of(client, "/suites/odd/")
     assert "all inference, bfloat16, h200." in text
     assert '<th scope="col">Backend</th>' not in text, "of no experiment it is known"
     create_experiment(suite="odd", case="b", backend="inductor", arch="")
-    text = client.get("/suites/odd/").content.decode()
+    text = page_of(client, "/suites/odd/")
     assert "all inference, bfloat16." in text
     for name in ("Backend", "Arch"):
         assert f'<th scope="col">{name}</th>' in text
@@ -207,7 +208,7 @@ def three(client: Client) -> dict[str, Experiment]:
 def test_metrics_of_one_meaning_share_a_column_with_a_mark(
     client: Client, three: dict[str, Experiment]
 ) -> None:
-    text = client.get("/suites/timm/").content.decode()
+    text = page_of(client, "/suites/timm/")
     assert text.count(">Cold compile<") == 1
     assert 'title="compilation_latency">by the harness</span>' in text
     assert 'title="speedup">call time</span>' in text
@@ -222,7 +223,7 @@ def test_rows_are_sorted_and_filtered_by_their_results(client: Client, three: di
     assert titles(client, "?status=ok&sort=speedup", "timm") == ["b", "a"]
     assert titles(client, "?target=met", "timm") == ["a"]
     assert titles(client, "?target=missed", "timm") == ["b"]
-    text = client.get("/suites/timm/?status=ok").content.decode()
+    text = page_of(client, "/suites/timm/?status=ok")
     assert options(text, "status") == ["any", "ok (2)", "failed (1)", "not run (0)"]
     assert options(text, "verdict")[1:3] == ["regressed (1)", "improved (0)"]
     assert options(text, "target") == ["any", "met", "missed"]
@@ -240,7 +241,7 @@ def test_the_ticked_are_run_again_by_one_post(client: Client) -> None:
     assert 'name="experiment"' not in client.get("/suites/micro/").content.decode(), "nothing is attached"
     create_accelerator()
     client.force_login(create_user())
-    text = client.get("/suites/micro/").content.decode()
+    text = page_of(client, "/suites/micro/")
     assert text.count('name="experiment"') == text.count('name="only"') == 2
     answer = client.post("/suites/micro/rerun?q=D", {"experiment": [one.pk for one in cases], "where": ""})
     asked = Run.objects.filter(request__requested_by="olga")
@@ -269,7 +270,7 @@ def test_a_long_table_has_pages_and_says_how_long_it_is(client: Client) -> None:
         create_experiment(case=f"case_{number:03d}")
     assert len(titles(client)) == PAGE_ROWS
     assert len(titles(client, "?page=2")) == 5
-    text = client.get("/suites/micro/").content.decode()
+    text = page_of(client, "/suites/micro/")
     assert f"Showing {PAGE_ROWS} of {PAGE_ROWS + 5} experiments, page 1 of 2" in text
     assert 'href="?page=2"' in text
 
@@ -310,13 +311,13 @@ def test_a_long_name_is_cut_and_whole_in_its_tooltip(client: Client) -> None:
     name = "a" * 150 + "<"
     create_measurement(create_experiment(case=name, knobs={}))
     create_measurement(create_experiment(case="short", knobs={}))
-    text = client.get("/suites/micro/").content.decode()
+    text = page_of(client, "/suites/micro/")
     assert re.findall(r'class="long-name" title="([^"]*)"', text) == [html.escape(name)]
 
 
 def test_an_odd_name_is_only_a_name(client: Client) -> None:
     create_measurement(create_experiment(suite="odd", case="<img src=x onerror=alert(1)>"))
-    text = client.get("/suites/odd/").content.decode()
+    text = page_of(client, "/suites/odd/")
     assert "<img" not in text
     assert "&lt;img" in text
 
@@ -324,14 +325,14 @@ def test_an_odd_name_is_only_a_name(client: Client) -> None:
 def test_the_list_names_every_suite(client: Client) -> None:
     create_measurement(create_experiment(suite="huggingface", case="Bert"))
     create_ceiling()
-    text = client.get("/suites/").content.decode()
+    text = page_of(client, "/suites/")
     for name in ("huggingface", "ceilings", "micro"):
         assert f'<a href="/suites/{name}/">{name}</a>' in text
     assert {item["name"] for item in client.get("/suites.json").json()["items"]} >= {"huggingface", "micro"}
     assert "<td>no:" not in text, "nothing is attached yet"
     host = create_host(facts={"lacking": {"huggingface": "no interpreter has transformers"}})
     create_accelerator(host, suites=("micro",))
-    text = client.get("/suites/").content.decode()
+    text = page_of(client, "/suites/")
     assert text.count("<td>yes</td>") == 1
     assert text.count("<td>no: no interpreter has transformers</td>") == 1
     assert "<td>no: no attached host offers it</td>" in text
@@ -360,7 +361,7 @@ def test_a_csv_cell_is_never_a_formula() -> None:
 
 def test_it_links_the_wide_export(client: Client) -> None:
     create_measurement(create_experiment(suite="a & b"))
-    page = client.get("/suites/a & b/").content.decode()
+    page = page_of(client, "/suites/a & b/")
     (address,) = re.findall(r'href="(/api/v1/export[^"]*)"', page)
     assert client.get(html.unescape(address)).getvalue().startswith(b"suite,case,")
     assert "suite=a%20%26%20b" in address

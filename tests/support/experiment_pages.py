@@ -10,12 +10,11 @@ from hud.models import Experiment
 from hud.pages.experiment import query
 from hud.pages.experiment.history import Range
 from hud.pages.experiment.query import ExperimentPage
+from tests.support.pages import page_of
 
 
 def text_of(client: Client, experiment: Experiment, query: str = "") -> str:
-    response = client.get(f"/experiments/{experiment.pk}/{query}")
-    assert response.status_code == 200
-    return " ".join(response.content.decode().split())
+    return page_of(client, f"/experiments/{experiment.pk}/{query}")
 
 
 def read_page(
