@@ -203,7 +203,8 @@ class ConcatWS(Func):
 
 
 _KNOBS = Cast("knobs", _TEXT)
-_OPTIONS = Replace(_KNOBS, Value('": '), Value("="), output_field=_TEXT)
+_PLAIN = Replace(_KNOBS, Value("\\\\"), Value("\\"), output_field=_TEXT)  # JSON doubles a backslash
+_OPTIONS = Replace(_PLAIN, Value('": '), Value("="), output_field=_TEXT)
 _SEARCHED = ConcatWS(
     Value(" "),
     F("case"),
