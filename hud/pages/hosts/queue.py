@@ -157,6 +157,8 @@ class _Work:
 class Queue:
     lines: list[QueueLine] = field(default_factory=list)
     more: int = 0  # runs behind those
+    running: int = 0  # runs of all
+    waiting: int = 0
 
 
 def read(limit: int = SHOWN_RUNS) -> Queue:
@@ -166,7 +168,8 @@ def read(limit: int = SHOWN_RUNS) -> Queue:
     for line in lines:
         if line.queued:
             _estimate(line, lines, work)
-    return Queue(lines[:limit], max(len(lines) - limit, 0))
+    waiting = sum(line.queued for line in lines)
+    return Queue(lines[:limit], max(len(lines) - limit, 0), len(lines) - waiting, waiting)
 
 
 def _estimate(line: QueueLine, lines: Sequence[QueueLine], work: Sequence[_Work]) -> None:
