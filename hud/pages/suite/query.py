@@ -178,6 +178,7 @@ def read(name: str, filters: Filters, *, everything: bool = False) -> SuitePage 
     sort = filters.sort.removeprefix("-")
     if column := next((one for one in page.columns if one.key == sort), None):
         found = found.sorted_by(column, falling=sort != filters.sort)
+    page.columns = [one for one in page.columns if found.has_results(one)]
     page.total = found.ids.size
     page.totals = found.totals(page.columns)
     start = 0 if everything else (filters.page - 1) * PAGE_ROWS
