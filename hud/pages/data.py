@@ -29,7 +29,7 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "code-points": f"{_EXPERIMENT} points base head time",
     "compare": f"""{_EXPERIMENT} side metric unit direction base head base_n head_n base_status head_status
         change margin noise factor verdict reason base_run head_run""",
-    "compare-sides": "side run title branch commit host time",
+    "compare-sides": "side run title source filename branch commit host time",
     "compilers": """suite backend base head passed expected newly_failed not_run column metric unit base_value
         head_value change low high p night_noise verdict matched only_base only_head""",
     "experiment": f"""{_RESULT} placed_by host source commit branch file environment environment_class torch
