@@ -120,9 +120,9 @@ def chart(row: Row, canvas: Canvas, *, tall: bool) -> SafeString:
     marks += _missing(row, canvas, scale)
     said = f"{row.metric.title}, {len(row.spots)} points"
     if row.newest is not None:
-        said += f", newest {row.newest:.4g} {row.metric.unit}"
+        said += f", newest {quantity(row.newest, row.metric)}"
     if row.level is not None:
-        said += f", accepted level {row.level:.4g}"
+        said += f", accepted level {quantity(row.level, row.metric)}"
     texts = [*_tick_texts(scale), *_edge(row, canvas, scale, shaped=shaped)]
     return _svg(scale.height, said, lines, [*_guide_texts(row, scale), *marks, *texts])
 

@@ -138,7 +138,7 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
         "rows": [
             {
                 "title": row.metric.title,
-                "unit": row.metric.unit if row.metric.unit == "B" else unit(row.metric),
+                "unit": row.metric.unit if row.metric.unit in ("B", "ratio") else unit(row.metric),
                 "digits": row.metric.precision,
                 "better": better(row.metric),
                 "level": row.level,
