@@ -12,7 +12,8 @@ from django.utils import timezone
 from hud.models import Experiment, SeriesState, Target
 from hud.pages.experiment import drawing, scale
 from hud.pages.experiment.drawing import Canvas, Look
-from hud.pages.experiment.multiples import Row
+from hud.pages.experiment.multiples import Multiples, Row, Slot
+from hud.pages.experiment.state import lines_of
 from hud.templatetags.experiment_tags import json_block
 from hud.templatetags.hud_tags import duration, number, quantity, sparkline
 from tests.support.experiment_pages import read_page
@@ -50,6 +51,19 @@ def test_each_compilation_is_a_mark_inside_its_chart() -> None:
     assert xs == sorted(xs)
     assert drawn.count('href="#m-cross"') == 1
     assert canvas.xs == [125.0, 375.0, 625.0, 875.0]
+
+
+def test_days_without_a_result_are_marked_where_most_days_have_one() -> None:
+    now = timezone.now()
+
+    def gaps(*days: int) -> list[tuple[float, str]]:
+        slots = [Slot(run, now - timedelta(days=day), "", "", "", 1) for run, day in enumerate(days)]
+        canvas = Canvas(slots, Look())
+        return [(one.x, one.text) for one in lines_of(Multiples(slots), [], canvas) if one.kind == "gap"]
+
+    assert gaps(8, 7, 6, 5, 5, 2, 1, 0) == [(pytest.approx(5 * 125.0), "2 days without a result")]
+    assert gaps(30, 20, 10, 9, 5, 0) == []
+    assert gaps(5, 1, 0) == []
 
 
 @pytest.mark.django_db
