@@ -86,8 +86,8 @@ class Overview:
             chosen = self.comparison.filters
             return f"no earlier night of {branch} with {chosen.arch}, {chosen.mode}, {chosen.dtype}"
         if other_branch(branch):
-            return f"regressions are of {branch_or_default('')} alone"
-        return "no series has its newest result in it"
+            return f"only {branch_or_default('')} has regressions"
+        return f"no series of {self.comparison.filters.arch} has its newest result in it"
 
     @property
     def latest(self) -> RunLine | None:
