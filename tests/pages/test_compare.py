@@ -337,7 +337,7 @@ def test_the_chooser_tells_uploads_of_one_minute_apart(
 def test_facts_have_the_same_names_as_on_what_changed() -> None:
     about = {"gpu_uuid": "GPU-2", "cpu_count": 16, "torch_git": "b", "packages": {"a_b": "2"}}
     sides = [create_environment(gpu_uuid="GPU-1", cpu_count=8, torch_git="a"), create_environment(**about)]
-    runs = []
+    runs: list[Run] = []
     for environment in sides:
         runs.append(create_run(order_time=NOW - timedelta(days=2 - len(runs))))
         measured(runs[-1], model("m"), 1.0, environment=environment)

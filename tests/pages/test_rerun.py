@@ -95,8 +95,8 @@ def test_each_place_says_how_long_a_process_took_there(client: Client) -> None:
         (slow, spec, 90), (fast, spec, 10), (fast, spec, 20), (fast, spec, 30), (fast, others[0], 500),
         (new, others[1], 500),
     ):  # fmt: skip
-        done = {"state": "done", "status": "ok", "started": now - timedelta(seconds=seconds), "finished": now}
-        create_task(create_run(), spec=task, accelerator=accelerator, **done)
+        times = {"started": now - timedelta(seconds=seconds), "finished": now}
+        create_task(create_run(), spec=task, accelerator=accelerator, state="done", **times)
     page = read_page(experiment.pk)
     assert page
     took_s = {place.host.name if place.host else "any": place.process_s for place in page.places}

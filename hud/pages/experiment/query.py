@@ -230,7 +230,7 @@ def _add_places(page: ExperimentPage) -> None:
     if page.places and not page.cannot_run:
         took_s = usual_by_place(page.spec)
         page.places = [
-            replace(one, process_s=took_s.get((one.host and one.host.pk, one.device, one.arch)))
+            replace(one, process_s=took_s.get((one.host.pk if one.host else None, one.device, one.arch)))
             for one in page.places
         ]
 
