@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -17,12 +18,50 @@ from hud.problems import Problem
 from runner.formats.errors import Fault
 
 Rows = Sequence[Mapping[str, Any]]
+_EXPERIMENT = "experiment suite case knobs mode dtype backend device arch dynamic"
+_RESULT = f"""{_EXPERIMENT} metric unit direction value spread n status code reason verdict change noise
+    verdict_reason target target_name target_met record_target record_target_arch warning time run process
+    processes"""
+_HEADERS = {  # of a CSV without rows, by the name of the page
+    "audit": "id at who action subject address detail",
+    "code": """cause kernel kind origins base_us head_us change_us share beyond_noise portion group slot
+        base_choice head_choice base_config head_config base_binary head_binary base_calls head_calls""",
+    "code-points": f"{_EXPERIMENT} points base head time",
+    "compare": f"""{_EXPERIMENT} side metric unit direction base head base_n head_n base_status head_status
+        change margin noise factor verdict reason base_run head_run""",
+    "compare-sides": "side run title source filename branch commit host time",
+    "compilers": """suite backend base head passed expected newly_failed not_run column metric unit base_value
+        head_value change low high p night_noise verdict matched only_base only_head""",
+    "experiment": f"""{_RESULT} placed_by host source commit branch file environment environment_class torch
+        torch_git""",
+    "hosts": """host state labels note last_beat refused_results refused_reason accelerator device arch
+        accelerator_state why_dirty running waiting suites lacking""",
+    "keys": "name prefix owner scopes host created last_used expires revoked",
+    "limits": f"""{_EXPERIMENT} kernel kind slot calls time_us ceiling_us lost_us share_of_ceiling bound
+        run""",
+    "notifications": "id host name format events active created last_at last_ok last_result waiting",
+    "overview": f"list {_RESULT}",
+    "regressions": f"""id state {_EXPERIMENT} metric unit direction before after change factor points kind
+        cause canaries since opened first_run last_good_run base_commit head_commit owner note link
+        muted_until state_since group group_cause group_size""",
+    "rules": """kind id metric suite case backend arch dtype size value share relative minimum judged unit
+        direction note""",
+    "run": _RESULT,
+    "run-pairs": f"""{_EXPERIMENT} metric unit direction base new change low high p pairs verdict better
+        base_status new_status base_values new_values""",
+    "runs": """run state reason title host arch source commit branch filename external_id done total created
+        started finished requested_by retry_of upload seconds regressed""",
+    "search": "kind title about url",
+    "suite": _RESULT,
+}
 
 
 def answer(data_format: str, name: str, rows: Rows, **about: Any) -> HttpResponse:
     """Return `rows` as JSON or CSV; JSON has `about` beside them."""
     if data_format == "csv":
-        response = HttpResponse(to_csv(rows), content_type="text/csv; charset=utf-8")
+        page = re.sub(r"-\d+", "", name)
+        header = _HEADERS.get(page) or _HEADERS.get(page.partition("-")[0], "")
+        response = HttpResponse(to_csv(rows, header.split()), content_type="text/csv; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="{_filename(name)}.csv"'
         return response
     body = orjson.dumps({**about, "items": list(rows)}, option=orjson.OPT_NON_STR_KEYS)
@@ -44,9 +83,9 @@ def missing(data_format: str, text: str) -> HttpResponse:
     return Problem(404, text).response()
 
 
-def to_csv(rows: Rows) -> str:
-    """Return CSV with a header. A quote goes before text that a spreadsheet would run."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
+def to_csv(rows: Rows, header: Sequence[str] = ()) -> str:
+    """Return CSV with a header: `header` without rows. A quote goes before text that a spreadsheet runs."""
+    names = list(dict.fromkeys(name for row in rows for name in row)) or header
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(names)

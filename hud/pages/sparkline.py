@@ -35,6 +35,9 @@ def sparkline(
     there = [value for value in values if value is not None]
     if not there:
         return SafeString("")
+    if max(map(abs, (*there, level or 0.0))) > 1e300:  # whose sums and differences overflow
+        values = [value and value * 1e-9 for value in values]
+        there, level = [value for value in values if value is not None], level and level * 1e-9
     middle = level if level is not None else median(there)
     band = abs(middle) * (noise if noise is not None else _noise_of(there, middle))
     reach = [*there, middle]

@@ -114,7 +114,8 @@ class Targets:
 
 def _own(value: float, experiment: Experiment, metric: Metric, how: str = "") -> AppliedTarget:
     unit = f" {metric.unit}" if metric.unit not in ("", "ratio", "count") else ""
-    brief = f"{arch_name(experiment.arch)} target {number(value)}{unit}".strip()
+    text = f"{number(value * 100)} %" if metric.unit == "ratio" else f"{number(value)}{unit}"
+    brief = f"{arch_name(experiment.arch)} target {text}".strip()
     return AppliedTarget(value, brief, own=True, how=how)
 
 

@@ -20,7 +20,7 @@ from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row
 from hud.pages.compare.text import Shown
 from hud.pages.sparkline import interval
-from hud.templatetags.hud_tags import badge_html, percent
+from hud.templatetags.hud_tags import badge_html, percent, unit
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
@@ -32,7 +32,7 @@ register.filter("change", text.percent)
 register.filter("reasons", text.reasons)
 register.filter("apart", text.apart)
 register.filter("in_metric", text.value)
-register.filter("metric_unit", text.unit)
+register.filter("metric_unit", unit)
 
 
 @register.filter
@@ -89,13 +89,13 @@ def _of_candidate(cell: Judged, best: Judged | None) -> str:
     if best and cell.metric.name != best.metric.name:
         told += f'<span class="under faint">{escape(cell.metric.title)}</span>'
     before, after = text.ends(cell)
-    unit = text.unit(cell.metric) if cell.head.value is not None else ""
-    unit = unit and f' <span class="u">{escape(unit)}</span>'
+    sign = unit(cell.metric) if cell.head.value is not None else ""
+    sign = sign and f' <span class="u">{escape(sign)}</span>'
     tone = {"regressed": " worse", "improved": " better"}.get(cell.verdict, "")
     margin = f' <span class="faint pm">± {share100(cell.margin)} %</span>' if cell.margin else ""
     return (
         f"<td>{badge_html(cell.verdict)}{told}</td>"
-        f'<td class="num"><span class="faint">{before} →</span> <b>{after}</b>{unit}</td>'
+        f'<td class="num"><span class="faint">{before} →</span> <b>{after}</b>{sign}</td>'
         f'<td class="num{tone}">{text.percent(cell.change)}{margin}</td>'
     )
 
@@ -212,8 +212,8 @@ def _under(words: str) -> str:
 
 def _ends(mean: Mean) -> str:
     before, after = text.mean_ends(mean)
-    unit = escape(text.unit(mean.metric))
-    return f'<span class="faint">{before} →</span> <b>{after}</b> <span class="u">{unit}</span>'
+    sign = escape(unit(mean.metric))
+    return f'<span class="faint">{before} →</span> <b>{after}</b> <span class="u">{sign}</span>'
 
 
 def _moved(mean: Mean, tone: str) -> str:

@@ -33,8 +33,10 @@ from hud.templatetags.hud_tags import (
     value_html,
     verdict_badge,
 )
+from hud.templatetags.kernel_tags import in_unit, signed_in_unit
 
 register = template.Library()
+_BARS = ("before", "code", "fusion", "choices", "same", "after")  # as short as they fit
 _CURRENT = ' aria-current="true"'
 _OF_OTHER_CLASS = ' class="other-class"'
 _OTHER_CLASS = (
@@ -128,7 +130,7 @@ def point_row(point: Point, ends: tuple[float, float], target: str | None, sourc
 
 @register.simple_tag
 def changed_bars(table: Table) -> SafeString:
-    """Return the way from the total before to the total after as bars: code, fusion, draw, same binary."""
+    """Return the way from the total before to the total after as labelled bars."""
     base_us, head_us = table.attribution.base.busy_us, table.attribution.head.busy_us
     if base_us is None or head_us is None:
         return SafeString("")
@@ -141,15 +143,22 @@ def changed_bars(table: Table) -> SafeString:
     ends = [end for _tone, _start, end in steps]
     low, high = min(ends), max(ends)
     floor = low - (max(0.25 * (high - low), 0.02 * abs(high)) or 1.0)  # noise looks like noise
-    bars = []
+    bars, texts = [], []
     for place, (tone, start, end) in enumerate(steps):
         top, foot = (max(start, end), min(start, end)) if start else (end, floor)
-        y, bottom = (4 + 56 * (high - value) / (high - floor) for value in (top, foot))
-        height, x = max(bottom - y, 1), place * 170 + 10
-        bars.append(f'<rect class="{tone}" x="{x}" y="{y:.1f}" width="130" height="{height:.1f}"/>')
+        y, bottom = (14 + 56 * (high - value) / (high - floor) for value in (top, foot))
+        x = place * 17 + 1
+        bars.append(
+            f'<rect class="{tone}" x="{x}%" y="{y:.1f}" width="13%" height="{max(bottom - y, 1):.1f}"/>'
+        )
+        value = in_unit(end, table) if tone == "whole" else signed_in_unit(end - start, table)
+        texts += [
+            f'<text class="middle" x="{x + 6.5}%" y="{at:.1f}">{text}</text>'
+            for at, text in ((y - 3, value), (84, _BARS[place]))
+        ]
     return mark_safe(  # noqa: S308 — numbers  # nosec B308, B703
-        '<svg class="changed-bars" viewBox="0 0 1000 62" preserveAspectRatio="none" height="62" role="img"'
-        f' aria-label="from {base_us:.4g} to {head_us:.4g} µs, by the sums below">{"".join(bars)}</svg>'
+        f'<svg class="plot changed-bars" height="88" role="img" aria-label="from {base_us:.4g} to'
+        f' {head_us:.4g} µs, by the sums below">{"".join(bars + texts)}</svg>'
     )
 
 

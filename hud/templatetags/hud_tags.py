@@ -16,15 +16,17 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import FIRST_RUN_ONLY, Metric
+from hud.pages.experiment.history import fact_name
 from hud.pages.sparkline import sparkline as draw_line
 from hud.pages.targets import AppliedTarget
 from hud.pages.values import MetricValue
 
 register = template.Library()
+register.filter(fact_name)
 
 _LONG_NAME = 60  # characters
-_NO_UNIT = {"", "count", "ratio"}
-_SIGNS = {"x": "×", "B": "", **dict.fromkeys(_NO_UNIT, "")}  # of units, as they are shown
+_NO_UNIT = {"", "count"}
+_SIGNS = {"x": "×", "ratio": "%", "B": "", **dict.fromkeys(_NO_UNIT, "")}  # of units, as they are shown
 # Tone (a class of hud.css) → word → icon, so that no meaning depends on colour.
 _ICONS = {
     "better": {"improved": "▲", "met": "✓", "ok": "✓", "succeeded": "✓", "done": "✓", "online": "●"},
@@ -189,14 +191,17 @@ def _target_icon(target: AppliedTarget, value: MetricValue) -> SafeString:
 
 @register.filter
 def number(value: float | None, metric: Metric) -> str:
-    """Format with the metric's precision; small values keep three significant digits."""
+    """Format with the metric's precision, a ratio in per cent; small values keep three significant digits."""
     if value is None:
         return "—"
     if metric.unit == "B":
         return bytes_text(value)
-    if value and abs(value) < 10.0 ** (2 - metric.precision):
+    digits = metric.precision
+    if metric.unit == "ratio":
+        value, digits = value * 100, max(digits - 2, 0)
+    if value and abs(value) < 10.0 ** (2 - digits):
         return f"{value:.3g}"
-    return f"{value:.{metric.precision}f}"
+    return f"{value:.{digits}f}"
 
 
 @register.filter

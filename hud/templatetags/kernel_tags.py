@@ -17,7 +17,7 @@ NONE = "–"
 @register.filter
 def in_unit(us: float | None, table: Table) -> str:
     """Format µs in the unit of a table: ms with 4 digits, µs with 2."""
-    return NONE if us is None else f"{us / table.scale:.{_digits(table)}f}"
+    return NONE if us is None else f"{us / table.scale:.{_digits(table)}f}".replace("-", "−")
 
 
 @register.filter

@@ -70,6 +70,7 @@
   };
   const format = (value, row) => {
     if (value === null) return "no value";
+    if (row.unit === "ratio") return format(value * 100, { digits: Math.max(row.digits - 2, 0), unit: "%" });
     if (row.unit === "B") return `${(value / 1e6).toFixed(1)} MB`;
     const digits = value && Math.abs(value) < 10 ** (2 - row.digits) ? Number(value.toPrecision(3)) : value.toFixed(row.digits);
     return `${digits} ${row.unit}`.trim();

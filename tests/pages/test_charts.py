@@ -12,7 +12,8 @@ from django.utils import timezone
 from hud.models import Experiment, SeriesState, Target
 from hud.pages.experiment import drawing, scale
 from hud.pages.experiment.drawing import Canvas, Look
-from hud.pages.experiment.multiples import Row
+from hud.pages.experiment.multiples import Multiples, Row, Slot
+from hud.pages.experiment.state import lines_of
 from hud.templatetags.experiment_tags import json_block
 from hud.templatetags.hud_tags import duration, number, quantity, sparkline
 from tests.support.experiment_pages import read_page
@@ -50,6 +51,21 @@ def test_each_compilation_is_a_mark_inside_its_chart() -> None:
     assert xs == sorted(xs)
     assert drawn.count('href="#m-cross"') == 1
     assert canvas.xs == [125.0, 375.0, 625.0, 875.0]
+
+
+def test_days_without_a_result_are_marked_where_most_days_have_one() -> None:
+    now = timezone.now()
+
+    def gaps(*days: int) -> list[tuple[int, str]]:
+        slots = [Slot(run, now - timedelta(days=day), "", "", "", 1) for run, day in enumerate(days)]
+        canvas = Canvas(slots, Look())
+        return [
+            (round(one.x), one.text) for one in lines_of(Multiples(slots), [], canvas) if one.kind == "gap"
+        ]
+
+    assert gaps(8, 7, 6, 5, 5, 2, 1, 0) == [(625, "2 days without a result")]
+    assert gaps(30, 20, 10, 9, 5, 0) == []
+    assert gaps(5, 1, 0) == []
 
 
 @pytest.mark.django_db
@@ -136,6 +152,7 @@ def test_a_sparkline_is_drawn_from_any_values() -> None:
     line = sparkline([1.0, 2.0, 3.0])
     assert 'points="3.0,11.8 40.0,10.0 77.0,8.2"' in line, "at least eight times the noise between them"
     assert "last 3 values, 1 to 3, now 3" in line
+    assert "nan" not in sparkline([1e308, -1.7e308, 1e300])
 
 
 @pytest.mark.django_db
@@ -147,7 +164,8 @@ def test_a_sparkline_is_drawn_from_any_values() -> None:
         ("graph_breaks", 3.0, "3"),
         ("peak_rss_bytes", 1_234_567_890.0, "1.23 GB"),
         ("device_latency_ms", 0.00001234, "1.23e-05 ms"),
-        ("share_of_ceiling", 0.5624, "0.562"),
+        ("share_of_ceiling", 0.5624, "56.2 %"),
+        ("same_choice_ratio", 1.0002, "100.02 %"),
         ("device_latency_ms", 0.0, "0.0000 ms"),
         ("speedup", None, "—"),
     ],

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.accounts.keys import create_key
+from hud.judging.attribution import attribute
 from hud.models import Experiment, Run
 from hud.pages.code import query
 from hud.pages.code.diff import compare
 from hud.pages.code.sides import BadSide, parse
-from hud.pages.code.table import config_change
+from hud.pages.code.table import Group, Table, config_change
 from runner.schema.compilations import Compiled, Note
 from tests.support.compilations import AFTER, BEFORE, compiled, kernel, mobilenet, planted, store
 from tests.support.factories import create_environment, create_experiment, create_measurement, create_run
@@ -256,6 +257,31 @@ def test_both_texts_can_be_read_off_their_diff(before: list[str], after: list[st
     skipped = sum(pair.skipped for pair in found.pairs)
     assert sum(pair.left.number is not None for pair in shown) + skipped == len(left)
     assert sum(pair.right.number is not None for pair in shown) + skipped == len(right)
+
+
+def test_a_change_inside_the_noise_names_its_largest_kernels_where_it_is_much() -> None:
+    def group(slower_us: float) -> tuple[Group, Table]:
+        sides = [
+            compiled(
+                kernel("slower", 10.0 + grown * slower_us),
+                *(kernel(f"quiet_{place}", 10.0 + grown * 0.05 * place) for place in range(5)),
+                kernel("gemm", 10.0 - grown * 0.02, kind="library"),
+            )
+            for grown in (0, 1)
+        ]
+        table = Table.of(attribute(sides[:1], sides[1:]))
+        return next(one for one in table.groups if one.cause == "unchanged"), table
+
+    much, table = group(1.0)
+    assert much.share == table.sums[-1].quiet == pytest.approx(0.48 / 1.48)
+    assert [row.change and row.change.kernel.name for row in much.rows] == [
+        "quiet_4", "quiet_3", "quiet_2", None, None
+    ]  # fmt: skip
+    assert [row.folded for row in much.rows] == [0, 0, 0, 1, 2]
+    assert sum(row.change_us for row in much.rows) == pytest.approx(much.change_us)
+    little, table = group(9.0)
+    assert [row.folded for row in little.rows] == [1, 5]
+    assert table.sums[-1].quiet is None
 
 
 def test_of_two_configurations_the_difference_is_shown() -> None:

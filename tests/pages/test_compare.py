@@ -13,6 +13,9 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.models import Experiment, Measurement, Run, SeriesState, Threshold
+from hud.pages.compare import chooser
+from hud.pages.compare.query import Filters, read
+from hud.pages.experiment.history import changes
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_environment,
@@ -20,6 +23,7 @@ from tests.support.factories import (
     create_measurement,
     create_regression,
     create_run,
+    create_upload,
 )
 
 pytestmark = pytest.mark.django_db
@@ -313,6 +317,35 @@ def test_page_and_markdown_show_the_same_rows(client: Client, nights: tuple[Run,
     only = client.get("/compare.json", {**sides(base, head), "verdict": "regressed"}).json()["items"]
     assert [row["case"] for row in only] == ["slower"]
     assert client.get("/compare.csv", sides(base, head)).content.decode().count("\n") == 8
+
+
+def test_the_chooser_tells_uploads_of_one_minute_apart(
+    client: Client, django_assert_num_queries: Any
+) -> None:
+    for name in ("a.json", "b.json"):
+        create_run(title="runner: timm", upload=create_upload(name), source="nightly", order_time=NOW)
+    items = client.get("/compare.json").json()["items"]
+    assert [(row["filename"], row["source"]) for row in items] == [
+        ("b.json", "nightly"),
+        ("a.json", "nightly"),
+    ]
+    with django_assert_num_queries(3):
+        (second, first) = chooser.read().runs
+    assert (first.origin, second.origin) == (["nightly", "a.json"], ["nightly", "b.json"])
+
+
+def test_facts_have_the_same_names_as_on_what_changed() -> None:
+    about = {"gpu_uuid": "GPU-2", "cpu_count": 16, "torch_git": "b", "packages": {"a_b": "2"}}
+    sides = [create_environment(gpu_uuid="GPU-1", cpu_count=8, torch_git="a"), create_environment(**about)]
+    runs: list[Run] = []
+    for environment in sides:
+        runs.append(create_run(order_time=NOW - timedelta(days=2 - len(runs))))
+        measured(runs[-1], model("m"), 1.0, environment=environment)
+    page = read(f"run:{runs[0].pk}", [f"run:{runs[1].pk}"], Filters())
+    names = {fact.title for fact in page.different}
+    assert names == {"card", "processors", "torch commit", "a_b"}
+    said = changes(*sides)
+    assert all(any(text.startswith(f"{name} ") for text in said) for name in names)
 
 
 def test_the_api_answers_as_the_page(client: Client, nights: tuple[Run, Run]) -> None:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import ApiKey, Audit, Host, Schedule
+from hud.models import ApiKey, Audit, Host, Run, Schedule
 from hud.pages.hosts import facts, queue
 from hud.runs import requests, schedules
 from runner.schema.plan import Selection
@@ -195,6 +195,9 @@ def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
     assert "any host, cpu" in text
     Host.objects.filter(pk=accelerator.host_id).update(drained=True)
     assert queue.read().lines[0].hindrance in page_of(client, "/hosts/")
+    Run.objects.filter(pk=second.pk).update(state="running")
+    found = queue.read(limit=1)
+    assert (found.running, found.waiting, found.more) == (1, 2, 2)
 
 
 def test_schedules_are_listed_and_switched(client: Client) -> None:

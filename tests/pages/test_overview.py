@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import Target
+from hud.models import SeriesState, Target
 from tests.support.factories import (
     create_accelerator,
     create_experiment,
@@ -140,6 +140,37 @@ def test_hostile_names_are_text(client: Client) -> None:
     create_regression(found, change=-0.1, before=1.7)
     assert name not in client.get("/").content.decode()
     assert name not in client.get("/compilers/").content.decode()
+
+
+def test_it_says_whether_a_regression_could_be_found(client: Client) -> None:
+    now = timezone.now()
+    last = create_run(order_time=now - timedelta(days=1), commit="a" * 40)
+    run = create_run(order_time=now, commit="b" * 40)
+    states = []
+    for case in ("gemv", "layer_norm", "gather_gemv"):
+        one = create_measurement(create_experiment(case=case), run=run)
+        about = {"class_key": one.environment.class_key, "environment": one.environment, "level": {}}
+        about |= {"order_time": now, "recent": [], "headline": True, "verdict": "new"}
+        states.append(SeriesState.objects.create(series=one.series, run=run, **about))
+
+    def said() -> tuple[int, int, bool]:
+        answer = client.get("/overview.json").json()
+        return answer["counts"]["judged"], answer["counts"]["undecided"], bool(answer["unjudged"])
+
+    assert said() == (0, 0, True), "the first night"
+    create_measurement(create_experiment(case="gemv"), run=last)
+    states[0].verdict, states[0].reason = "inconclusive", "few_compilations"
+    states[0].save()
+    assert said() == (1, 1, True)
+    states[1].verdict = "unchanged"
+    states[1].save()
+    assert said() == (2, 1, False)
+    states[0].headline = False
+    states[0].save()
+    assert said() == (1, 0, False), "only what may open a regression"
+    assert client.get("/overview.json?branch=x").json()["unjudged"], (
+        "main's regressions are not of this branch"
+    )
 
 
 def test_the_twins_say_the_same(client: Client) -> None:

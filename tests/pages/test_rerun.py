@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -11,11 +13,14 @@ from django.utils import timezone
 from hud.models import Experiment, Run, Task
 from hud.pages.experiment import rerun
 from hud.pages.rerun_form import RerunForm
+from hud.runs.requests import spec_of
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import (
     create_accelerator,
     create_experiment,
     create_host,
+    create_run,
+    create_task,
     create_user,
 )
 
@@ -79,6 +84,23 @@ def test_places_of_the_same_arch_come_first_and_only_those_that_offer_the_suite(
         "any:cpu:cpu-x86_64",
         f"{laptop.host_id}:cpu:cpu-x86_64",
     ]
+
+
+def test_each_place_says_how_long_a_process_took_there(client: Client) -> None:
+    experiment, now = create_experiment(), timezone.now()
+    fast, slow, new = (create_accelerator(create_host(name)) for name in ("fast", "slow", "new"))
+    spec = spec_of(experiment, device="cuda")
+    others = replace(spec, backend="aot_eager"), replace(spec, compilation=1)
+    for accelerator, task, seconds in (
+        (slow, spec, 90), (fast, spec, 10), (fast, spec, 20), (fast, spec, 30), (fast, others[0], 500),
+        (new, others[1], 500),
+    ):  # fmt: skip
+        times = {"started": now - timedelta(seconds=seconds), "finished": now}
+        create_task(create_run(), spec=task, accelerator=accelerator, state="done", **times)
+    page = read_page(experiment.pk)
+    assert page
+    took_s = {place.host.name if place.host else "any": place.process_s for place in page.places}
+    assert took_s == {"any": 25.0, "fast": 20.0, "slow": 90.0, "new": None}
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,15 @@ def test_words_find_options_in_any_order(client: Client) -> None:
     assert ("experiment", "layer_norm[D=4096]") in found(client, "4096 layer_norm h200")
 
 
+def test_words_with_a_backslash_find_options(client: Client) -> None:
+    odd = create_experiment(case="layer_norm", knobs={"path": "C:\\new"})
+    run = create_measurement(odd).run
+    for text in ("C:\\new", "path=C:\\new", "\\"):
+        assert ("experiment", odd.title) in found(client, text), text
+        assert client.get("/suites/micro.json", {"q": text}).json()["total"] == 1, text
+    assert client.get(f"/runs/{run.pk}.json", {"q": "C:\\new"}).json()["total"] == 1
+
+
 def test_each_result_leads_to_a_page(client: Client) -> None:
     odd = create_experiment(suite="a b", case="100% <b>&?", knobs={})
     create_regression(create_measurement(odd))

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from hud.models import Experiment, Measurement, Run, SeriesState
 from hud.pages.data import to_csv
-from hud.pages.suite.query import PAGE_ROWS
+from hud.pages.suite.query import PAGE_ROWS, Filters, read
 from tests.support.factories import (
     create_accelerator,
     create_ceiling,
@@ -170,6 +170,18 @@ def test_a_column_is_shown_where_values_differ_and_an_unknown_one_says_so(client
     assert text.count('<td class="when"><span class="dim">unknown</span></td>') == 1
     assert '<td class="when">cuda, arch unknown</td>' in text
     assert options(text, "arch") == ["any", "h200 (1)", "cuda, arch unknown (1)"]
+
+
+def test_a_column_without_a_value_is_not_drawn() -> None:
+    create_measurement(create_experiment(case="gemv"))
+    mlp = create_experiment(case="mlp")
+    create_measurement(mlp, metric="flops_utilization_of_peak", value=0.4)
+    create_measurement(mlp, metric="device_speedup", value=None, status="crashed")
+    rare = {"flops_utilization_of_peak", "speedup"}
+    for words, columns in (("", rare | {"bandwidth"}), ("gemv", {"bandwidth"}), ("mlp", rare)):
+        page = read("micro", Filters(q=words))
+        assert page is not None
+        assert {column.key for column in page.columns} == columns, words
 
 
 def test_words_match_options_too(client: Client) -> None:

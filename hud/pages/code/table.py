@@ -11,6 +11,8 @@ from hud.judging.attribution import Attribution, Cause, Change
 from runner.schema.compilations import Kernel
 
 _MOST_ROWS = 12  # of one group
+_MOST_QUIET = 3  # kernels inside the noise that have rows of their own
+_MUCH = 0.1  # of the change: so much inside the noise is shown
 _LONGEST = 100  # kernels of one point
 _SMALL = 0.0005  # of the busy time: rows below are one line
 _WORTH_SAYING = 0.003  # of the busy time
@@ -84,6 +86,7 @@ class Sum:
     change_us: float
     kernels: int
     note: str
+    quiet: float | None = None  # share of the change that is inside the noise, where it is much
 
 
 @dataclass
@@ -121,10 +124,13 @@ class Table:
         running = base_us or 0.0
         for cause, _group, changes in _grouped(attribution.changes):
             rows: list[Row] = []
-            for name, found in _folded(changes, base_us or 0.0):
+            whole_us = sum(one.change_us for one in changes)
+            whole_share = attribution.share(whole_us)
+            for together, found in _folded(changes, base_us or 0.0, whole_share or 0.0):
                 change_us = sum(one.change_us for one in found)
                 start, end = sorted((running, running + change_us))
-                one = found[0] if len(found) == 1 and found[0].cause != "unchanged" else None
+                one = None if together else found[0]
+                name = together or _plain_name(found[0].kernel.name)
                 tone = _tone(found[0], change_us)
                 width = max(at(end) - at(start), 2.0)
                 folded, share = 0 if one else len(found), attribution.share(change_us)
@@ -134,8 +140,7 @@ class Table:
             if cause == "moved":
                 title = _fusion(*attribution.groups[changes[0].group])
                 meaning = "same operators: " + _operators(changes)
-            change_us = sum(one.change_us for one in changes)
-            table.groups.append(Group(cause, title, meaning, change_us, attribution.share(change_us), rows))
+            table.groups.append(Group(cause, title, meaning, whole_us, whole_share, rows))
         table.before, table.after = at(base_us or 0.0), at(attribution.head.busy_us or 0.0)
         table.ticks = [(at(value), value) for value in (low + length * share for share in (0.25, 0.5, 0.75))]
         return table
@@ -176,7 +181,11 @@ class Table:
             if abs(change_us) >= _WORTH_SAYING * (found.base.busy_us or 0.0) and self.timed and changes:
                 tone = "active" if causes == ("choice",) else "worse" if change_us > 0 else "better"
             shown = "▲" if (icon, tone) == ("▼", "better") else icon
-            sums.append(Sum(title, shown, tone, change_us, len({one.slot for one in changes}), note))
+            quiet = found.share(sum(one.change_us for one in changes if one.cause == "unchanged")) or 0.0
+            kernels = len({one.slot for one in changes})
+            sums.append(
+                Sum(title, shown, tone, change_us, kernels, note, quiet if abs(quiet) > _MUCH else None)
+            )
         return sums
 
     @cached_property
@@ -255,19 +264,21 @@ def _grouped(changes: Sequence[Change]) -> Iterator[tuple[Cause, int, list[Chang
         yield cause, group, list(found)
 
 
-def _folded(changes: Sequence[Change], busy_us: float) -> Iterable[tuple[str, list[Change]]]:
-    """Yield the rows of a group, the large ones alone and the others together."""
+def _folded(changes: Sequence[Change], busy_us: float, share: float) -> Iterable[tuple[str, list[Change]]]:
+    """Yield the rows of a group: the large ones alone, without a name, and the others together. `share` is
+    the group's part of the change."""
     if changes[0].cause == "unchanged":
-        for name, kinds in (("library kernels", {"library"}), ("compiled kernels", set[str]())):
-            found = [one for one in changes if (one.kernel.kind == "library") == bool(kinds)]
+        most = _MOST_QUIET if abs(share) > _MUCH else 0
+        yield from (("", [one]) for one in changes[:most])
+        for name, is_library in (("library kernels", True), ("compiled kernels", False)):
+            found = [one for one in changes[most:] if (one.kernel.kind == "library") == is_library]
             if found:
                 yield name, found
         return
     alone = [one for one in changes if abs(one.change_us) >= _SMALL * busy_us][:_MOST_ROWS]
     if len(changes) - len(alone) == 1 or not alone:
         alone = list(changes[:_MOST_ROWS])
-    for one in alone:
-        yield _plain_name(one.kernel.name), [one]
+    yield from (("", [one]) for one in alone)
     rest = [one for one in changes if one not in alone]
     if rest:
         yield "smaller ones", rest

@@ -38,6 +38,6 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
 def _chooser(request: HttpRequest, data_format: str, text: str, complaints: list[str]) -> HttpResponse:
     lines = chooser.read(text)
     if data_format:
-        return data.answer(data_format, "code", [line.to_row() for line in lines])
+        return data.answer(data_format, "code-points", [line.to_row() for line in lines])
     context = {"lines": lines, "text": text, "complaints": complaints}
     return render(request, "code/chooser.html", context)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud.models import TERMINAL, Run
+from hud.pages.runs.query import origin_of, title_of
 from hud.pages.sql import fetch_tuples
 from hud.runs.branches import branch_or_default, stored_names
 
@@ -24,6 +25,15 @@ class Offer:
         return f"run:{self.run.pk}"
 
     @property
+    def title(self) -> str:
+        return title_of(self.run)
+
+    @property
+    def origin(self) -> list[str]:
+        """Return what distinguishes runs of one title and commit: source, file and external id."""
+        return [*filter(None, [self.run.source]), *origin_of(self.run)]
+
+    @property
     def branch(self) -> str:
         return branch_or_default(self.run.branch)
 
@@ -32,7 +42,9 @@ class Offer:
         return {
             "side": self.side,
             "run": run.pk,
-            "title": run.title,
+            "title": self.title,
+            "source": run.source,
+            "filename": run.upload.filename if run.upload else "",
             "branch": self.branch,
             "commit": run.commit,
             "host": run.host_name,
@@ -49,10 +61,11 @@ class Chooser:
 
 def read() -> Chooser:
     """Return the newest runs and the last two nights: 3 statements."""
-    ended = Run.objects.filter(state__in=TERMINAL).defer("provenance").order_by("-order_time", "-pk")
+    ended = Run.objects.filter(state__in=TERMINAL).order_by("-order_time", "-pk")
     nights = ended.filter(base_interpreter="", branch__in=stored_names()).exclude(commit="")
     commits = list(dict.fromkeys(nights.values_list("commit", flat=True)[:500]))
-    runs = [Offer(run) for run in ended[:_MOST_RUNS]]
+    large = ("provenance", "upload__parameters", "upload__receipt")
+    runs = [Offer(run) for run in ended.select_related("upload").defer(*large)[:_MOST_RUNS]]
     return Chooser(runs, _two(commits), _again([offer.run.pk for offer in runs]))
 
 

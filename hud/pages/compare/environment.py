@@ -12,6 +12,7 @@ from hud.models import Environment, Run
 from hud.pages.compare.cohort import Cohort
 from hud.pages.compare.judged import Place
 from hud.pages.compare.points import Bools, Point, Points
+from hud.pages.experiment.history import fact_name
 from hud.pages.sql import by_id
 
 _SUBJECT = {"torch", "torch_git", "triton", "commit", "branch"}  # what a comparison is about
@@ -81,7 +82,7 @@ class Fact:
 
     @property
     def title(self) -> str:
-        return {"gpu_uuid": "card", "gpu": "GPU", "torch_git": "torch commit"}.get(self.name, self.name)
+        return fact_name(self.name)
 
     @property
     def words(self) -> list[str]:

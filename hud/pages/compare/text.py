@@ -13,10 +13,11 @@ from hud.pages.compare.groups import Mean
 from hud.pages.compare.judged import WORDS, Judged
 from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row
+from hud.templatetags.hud_tags import number as number_text
+from hud.templatetags.hud_tags import unit
 
 _ICONS = {"regressed": "▼", "improved": "▲", "failed": "✗", "inconclusive": "?", "unchanged": "="}
 _MARKUP = re.compile(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-_NO_UNIT = {"", "count", "ratio", "B"}
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,7 @@ def value(number: float | None, metric: Metric) -> str:
         return "–"
     if metric.unit == "B":
         return f"{number / 1e9:.3f} GB" if abs(number) >= 1e8 else f"{number / 1e6:.2f} MB"
-    if number and abs(number) < 10.0 ** (2 - metric.precision):
-        return f"{number:.3g}"
-    return f"{number:.{metric.precision}f}"
-
-
-def unit(metric: Metric) -> str:
-    return "" if metric.unit in _NO_UNIT else {"x": "×"}.get(metric.unit, metric.unit)
+    return number_text(number, metric)
 
 
 def ends(judged: Judged) -> tuple[str, str]:

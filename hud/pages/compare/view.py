@@ -87,6 +87,6 @@ def _chooser(
         return redirect(f"{reverse('compare')}?{urlencode(sides)}")
     offered = chooser.read()
     if data_format:
-        return data.answer(data_format, "compare", [offer.to_row() for offer in offered.runs])
+        return data.answer(data_format, "compare-sides", [offer.to_row() for offer in offered.runs])
     context = {"offered": offered, "base": base, "head": heads[0] if heads else "", "complaints": complaints}
     return render(request, "compare/chooser.html", context, status=status)

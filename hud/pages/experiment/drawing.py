@@ -46,7 +46,7 @@ class Look:
 class Event:
     """A line through all charts."""
 
-    kind: Literal["change", "level", "step", "note"]
+    kind: Literal["change", "level", "step", "note", "gap"]
     x: float
     text: str
 
@@ -120,9 +120,9 @@ def chart(row: Row, canvas: Canvas, *, tall: bool) -> SafeString:
     marks += _missing(row, canvas, scale)
     said = f"{row.metric.title}, {len(row.spots)} points"
     if row.newest is not None:
-        said += f", newest {row.newest:.4g} {row.metric.unit}"
+        said += f", newest {quantity(row.newest, row.metric)}"
     if row.level is not None:
-        said += f", accepted level {row.level:.4g}"
+        said += f", accepted level {quantity(row.level, row.metric)}"
     texts = [*_tick_texts(scale), *_edge(row, canvas, scale, shaped=shaped)]
     return _svg(scale.height, said, lines, [*_guide_texts(row, scale), *marks, *texts])
 
@@ -184,9 +184,9 @@ def heads(canvas: Canvas) -> SafeString:
     """Return the labels of the events, above the first chart; the notes below the charts have them all."""
     texts: list[str] = []
     named: list[float] = []
-    icons = {"change": "▼", "level": "▬", "step": "◆", "note": "✎"}
+    icons = {"change": "▼", "level": "▬", "step": "◆", "note": "✎", "gap": "∅"}
     for event in sorted(canvas.events, key=lambda one: (one.kind != "change", one.x)):
-        near = any(abs(event.x - x) < _APART for x in named)
+        near = event.kind == "gap" or any(abs(event.x - x) < _APART for x in named)
         words = event.text if len(event.text) <= _LABEL else event.text[: _LABEL - 1] + "…"
         text = icons[event.kind] if near else f"{icons[event.kind]} {escape(words)}"
         late = event.x > 880 and not near

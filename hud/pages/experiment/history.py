@@ -17,6 +17,22 @@ from hud.pages.targets import AppliedTarget, Targets
 from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, compilation_medians, over_processes
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 
+# Facts of an environment, and of the runs in it, whose names are not those that pages show
+_FACT_NAMES = {
+    "compiler": "C++ compiler",
+    "cpu": "CPU",
+    "cpu_count": "processors",
+    "gpu": "GPU",
+    "gpu_memory_bytes": "GPU memory",
+    "gpu_uuid": "card",
+    "os": "OS",
+    "torch_git": "torch commit",
+}
+
+
+def fact_name(name: str) -> str:
+    return _FACT_NAMES.get(name, name)
+
 
 @dataclass(frozen=True)
 class Range:
@@ -286,10 +302,9 @@ def _brief(fact: Any) -> str:
 
 
 def _flat(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield a fact of two environments; those of a group one by one. A variable keeps its underscores, other
-    names become words."""
+    """Yield a fact of two environments; those of a group one by one."""
     if not isinstance(old, dict) and not isinstance(new, dict):
-        yield name.replace("_", " "), old, new
+        yield fact_name(name), old, new
         return
     before, after = (one if isinstance(one, dict) else {} for one in (old, new))
     for each in [*after, *(each for each in before if each not in after)]:

@@ -24,7 +24,7 @@ from hud.pages.experiment.history import History, Point, Range, Surroundings, ex
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for, present_accelerators
-from hud.pages.hosts.queue import usual_s
+from hud.pages.hosts.queue import usual_by_place
 from hud.pages.sql import by_id, fetch_tuples, int_array
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
 from hud.pages.targets import Targets
@@ -68,7 +68,6 @@ class ExperimentPage:
     spec: TaskSpec | None = None  # of a rerun on its device
     impossible: str = ""  # why there is none
     not_offered: str = ""  # why no attached host offers its suite
-    process_s: float | None = None  # that a process of it takes, as far as known
     cannot_run: str = ""  # why no attached host can start it, though some offer the suite
     active: list[Run] = field(default_factory=list)  # reruns of it that have not ended
     more_points: bool = False  # older ones were left out
@@ -229,7 +228,11 @@ def _add_places(page: ExperimentPage) -> None:
     offering = [one for one in accelerators if experiment.suite in one.catalog.get("suites", [])]
     page.cannot_run = matching.missing_packages([page.spec], offering) if offering else ""
     if page.places and not page.cannot_run:
-        page.process_s = usual_s(page.spec)
+        took_s = usual_by_place(page.spec)
+        page.places = [
+            replace(one, process_s=took_s.get((one.host.pk if one.host else None, one.device, one.arch)))
+            for one in page.places
+        ]
 
 
 def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:

@@ -90,14 +90,17 @@ def _ticks(
     first = math.ceil(low / step)
     places = [step * (first + number) for number in range(int(high / step - first + 1e-9) + 1)]
 
+    hundred = 100 if metric and metric.unit == "ratio" and name != "relative" else 1  # in per cent
+
     def text_of(place: float) -> str:
         if name == "log":
-            return f"{10**place:.3g}"
+            return f"{10**place * hundred:.3g}"
         if name == "relative":
             return f"{place:+.{digits}f} %" if abs(place) > step / 1e6 else "0 %"
         if metric and metric.unit == "B":
             return bytes_text(place).replace(".00 ", " ")
-        return f"{place + 0.0:,.{digits}f}" if abs(place) < 1e6 else f"{place:.3g}"
+        shown, places = place * hundred, max(digits - 2, 0) if hundred > 1 else digits
+        return f"{shown + 0.0:,.{places}f}" if abs(place) < 1e6 else f"{shown:.3g}"
 
     scale = Scale(low, high, height, float, [])
     return [(scale.y(place), text_of(place).replace("-", "−")) for place in places]

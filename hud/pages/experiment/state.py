@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from hud.judging.regressions.states import Event, RegressionState, possible
@@ -13,7 +14,7 @@ from hud.models import Annotation, Regression
 from hud.pages.experiment.drawing import SHAPES, Canvas, Legend
 from hud.pages.experiment.drawing import Event as Line
 from hud.pages.experiment.history import Point
-from hud.pages.experiment.multiples import Key, Multiples, Row, slot_of_time
+from hud.pages.experiment.multiples import Key, Multiples, Row, Slot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.runs.branches import other_branch
 from hud.templatetags.hud_tags import better, unit
@@ -21,6 +22,7 @@ from runner.schema.statistics import median
 
 _NOT_DRAWN = (RegressionState.DISMISSED,)
 _MOST_STEPS = 12
+_LEAST_DAYS = 4  # between nights, below which none is called missing
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,23 @@ def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> 
     steps = [place for place, slot in enumerate(slots) if slot.step and not other_branch(slot.branch)]
     for place in steps[-_MOST_STEPS:]:
         put("step", place, slots[place].changed[0] if slots[place].changed else "environment")
+    for place, days in _gaps(slots)[-_MOST_STEPS:]:
+        put("gap", place, f"{days} day{'s' if days > 1 else ''} without a result")
     for note in notes:
         where = place_of(note, charts)
         if where is not None:
             put("note", where, note.text)
     return list(found.values())
+
+
+def _gaps(slots: Sequence[Slot]) -> list[tuple[int, int]]:
+    """Return the places before which days are missing, and how many, where most days have a result."""
+    first = {slot.time.date(): place for place, slot in reversed(list(enumerate(slots)))}
+    days = sorted(first)
+    apart = [(later - day).days for day, later in pairwise(days)]
+    if len(apart) < _LEAST_DAYS or median(apart) > 1:
+        return []
+    return [(first[day], gap - 1) for day, gap in zip(days[1:], apart, strict=True) if gap > 1]
 
 
 def place_of(note: Annotation, charts: Multiples) -> int | None:
@@ -138,7 +152,7 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
         "rows": [
             {
                 "title": row.metric.title,
-                "unit": row.metric.unit if row.metric.unit == "B" else unit(row.metric),
+                "unit": row.metric.unit if row.metric.unit in ("B", "ratio") else unit(row.metric),
                 "digits": row.metric.precision,
                 "better": better(row.metric),
                 "level": row.level,

@@ -15,6 +15,7 @@ from hud.models import Accelerator, Experiment, Host, Task
 from hud.pages.hosts.facts import Facts
 from hud.pages.hosts.facts import read as read_facts
 from hud.pages.sql import by_id, fetch_tuples
+from hud.templatetags.hud_tags import duration
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
@@ -153,6 +154,7 @@ class Place:
     state: str  # of the host; of the best one for "any"
     same_arch: bool  # its points would continue the experiment's own series
     pythons: tuple[str, ...] = ()  # environments by name
+    process_s: float | None = None  # that a process of the experiment took lately
 
     @property
     def key(self) -> str:
@@ -162,7 +164,8 @@ class Place:
     def label(self) -> str:
         name = self.host.name if self.host else "any host"
         state = "" if self.state == "online" else f", {self.state}"
-        return f"{name} · {self.arch}{state}"
+        about = "" if self.process_s is None else f", about {duration(self.process_s)} a process"
+        return f"{name} · {self.arch}{state}{about}"
 
 
 def present_accelerators() -> list[Accelerator]:

@@ -20,6 +20,7 @@ from hud.models import ACTIVE, Accelerator, Run, State, Task
 from hud.pages.sql import fetch, fetch_tuples
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
+from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 
 SHOWN_RUNS = 50
@@ -27,18 +28,19 @@ SHOWN_PLACES = 8
 
 # Processes per task; format with an alias that has a run_id.
 _PROCESSES = "(SELECT CASE WHEN base_interpreter = '' THEN 1 ELSE 2 END FROM hud_run WHERE id = {}.run_id)"
+# An earlier task `p` of the same kind as the task `t`, and its seconds per process.
+_ALIKE = """p.state = 'done' AND p.status = 'ok'
+    AND p.spec->>'suite' = t.spec->>'suite' AND p.spec->>'case' = t.spec->>'case'
+    AND p.spec->>'dtype' = t.spec->>'dtype' AND p.spec->>'mode' = t.spec->>'mode'
+    AND p.spec->>'backend' = t.spec->>'backend' AND p.spec ? 'compilation' = t.spec ? 'compilation'"""
+_SECONDS = f"extract(epoch FROM p.finished - p.started) / {_PROCESSES.format('p')}"
 # Median seconds per process of earlier tasks of the same kind on the same device as the task `t`.
 _USUAL = f"""
     LEFT JOIN LATERAL (
         SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY past.seconds) seconds
         FROM (
-            SELECT extract(epoch FROM p.finished - p.started) / {_PROCESSES.format("p")} seconds
-            FROM hud_task p
-            WHERE t.finished IS NULL AND p.state = 'done' AND p.status = 'ok'
-              AND p.spec->>'suite' = t.spec->>'suite' AND p.spec->>'case' = t.spec->>'case'
-              AND p.spec->>'dtype' = t.spec->>'dtype' AND p.spec->>'device' = t.spec->>'device'
-              AND p.spec->>'mode' = t.spec->>'mode' AND p.spec->>'backend' = t.spec->>'backend'
-              AND p.spec ? 'compilation' = t.spec ? 'compilation'
+            SELECT {_SECONDS} seconds FROM hud_task p
+            WHERE t.finished IS NULL AND {_ALIKE} AND p.spec->>'device' = t.spec->>'device'
             ORDER BY p.id DESC LIMIT 10
         ) past
     ) usual ON true
@@ -79,13 +81,23 @@ def progress_of(run: Run) -> Progress:
     return Progress(len(work) - len(remaining), len(work), round(sum(left), 1) if known else None)
 
 
-def usual_s(spec: TaskSpec) -> float | None:
-    """Return how long a process of this kind took lately, None if none ran here: 1 statement."""
-    ((seconds,),) = fetch_tuples(
-        f"SELECT usual.seconds FROM (SELECT %(spec)s::jsonb spec, NULL::timestamptz finished) t {_USUAL}",  # noqa: S608 - constants of this file  # nosec B608
+def usual_by_place(spec: TaskSpec) -> dict[tuple[int | None, str, str], float]:
+    """Return how long a process of this kind took lately by host, device and arch, and under no host on any:
+    the median of the last ten. 1 statement."""
+    rows = fetch_tuples(
+        f"""
+        SELECT a.host_id, a.device, a.arch, ({_SECONDS})::float8
+        FROM (SELECT %(spec)s::jsonb spec) t JOIN hud_task p ON {_ALIKE}
+        JOIN hud_accelerator a ON a.id = p.accelerator_id
+        ORDER BY p.id DESC LIMIT 100
+        """,  # noqa: S608 - constants of this file  # nosec B608
         {"spec": json.dumps(spec.to_json())},
     )
-    return None if seconds is None else float(seconds)
+    found: dict[tuple[int | None, str, str], list[float]] = {}
+    for host, device, arch, seconds in rows:
+        for key in ((host, device, arch), (None, device, arch)):
+            found.setdefault(key, []).append(seconds)
+    return {key: median(seconds[:10]) for key, seconds in found.items()}
 
 
 @dataclass(slots=True)
@@ -157,6 +169,8 @@ class _Work:
 class Queue:
     lines: list[QueueLine] = field(default_factory=list)
     more: int = 0  # runs behind those
+    running: int = 0  # runs of all
+    waiting: int = 0
 
 
 def read(limit: int = SHOWN_RUNS) -> Queue:
@@ -166,7 +180,8 @@ def read(limit: int = SHOWN_RUNS) -> Queue:
     for line in lines:
         if line.queued:
             _estimate(line, lines, work)
-    return Queue(lines[:limit], max(len(lines) - limit, 0))
+    waiting = sum(line.queued for line in lines)
+    return Queue(lines[:limit], max(len(lines) - limit, 0), len(lines) - waiting, waiting)
 
 
 def _estimate(line: QueueLine, lines: Sequence[QueueLine], work: Sequence[_Work]) -> None:

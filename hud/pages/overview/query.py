@@ -28,11 +28,24 @@ from hud.pages.sql import by_id, fetch_tuples
 from hud.pages.suite.query import identity
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
+from hud.runs.branches import branch_or_default, other_branch
+from hud.templatetags.hud_tags import REASONS
 
 ROWS = 20  # of what needs a look; the page says how many there are
 BACKENDS = 5  # rows of the table; the compilers' page has all
 LAST_RUNS = 24
 _RECENT_RUNS = 10  # whose records' own targets count as current
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The headline series of an arch with their newest result in the night: they may open a regression."""
+
+    series: int
+    compared: int  # of them, that have earlier results in their class of environments
+    undecided: int  # of those, with too few earlier results or on another card
+    reason: str  # of most of the undecided
+    improved: int  # experiments
 
 
 @dataclass
@@ -44,7 +57,7 @@ class Overview:
     regressed: list[MetricValue]
     missed: list[MetricValue]  # the largest shortfall first
     met: int  # series that reach their target
-    judged: int  # series with a point in the newest night
+    judged: Judged
     runs: list[RunLine]
     moved_runs: set[int]  # in which something regressed
     hosts: HostsInLine
@@ -57,6 +70,24 @@ class Overview:
     @property
     def night(self) -> Night | None:
         return self.comparison.head
+
+    @property
+    def unjudged(self) -> str:
+        """Return why no regression could be found in the night, '' where one could."""
+        found, branch = self.judged, self.comparison.branch
+        if found.compared > found.undecided:
+            return ""
+        if found.compared:
+            why = REASONS.get(found.reason, "")
+            return f"none of {found.compared} series could be decided{why and f', mostly: {why}'}"
+        if found.series and self.comparison.base:
+            return "its series have no earlier results in their environment"
+        if found.series:
+            chosen = self.comparison.filters
+            return f"no earlier night of {branch} with {chosen.arch}, {chosen.mode}, {chosen.dtype}"
+        if other_branch(branch):
+            return f"only {branch_or_default('')} has regressions"
+        return f"no series of {self.comparison.filters.arch} has its newest result in it"
 
     @property
     def latest(self) -> RunLine | None:
@@ -107,12 +138,14 @@ def read(
     missed = sorted((one for one in readings if one.met == "missed"), key=look.shortfall, reverse=True)
     causes = [cause for cause in regressions.waiting() if filters.arch in ("", cause.first.experiment.arch)]
     night_runs = set(night.runs) if night else set()
-    judged, improved, moved = _verdicts(night_runs, comparison.filters.arch)
+    judged, moved = _verdicts(night_runs, comparison.filters.arch)
     rows = look.rows(causes, missed, night_runs, moved)
     overdue = [one for one in overdue_suites(timezone.now()) if filters.arch in ("", one.arch)]
     counts = {
         **look.counts(causes),
-        "improved": improved,
+        "improved": judged.improved,
+        "judged": judged.compared,
+        "undecided": judged.undecided,
         "missed": len({one.experiment.pk for one in missed}),
     }
     page = Overview(
@@ -149,24 +182,28 @@ def read(
     return page
 
 
-def _verdicts(night: set[int], arch: str) -> tuple[int, int, list[int]]:
-    """Count the series whose newest point is of the night and the experiments that improved in it, both on
-    this arch; with the states of what improved on any, the largest against its noise first."""
-    ((judged, improved, states),) = fetch_tuples(
+def _verdicts(night: set[int], arch: str) -> tuple[Judged, list[int]]:
+    """Count what became of the night on this arch; with the states of what improved on any, the largest
+    against its noise first."""
+    ((*counts, states),) = fetch_tuples(
         """
         SELECT count(*) FILTER (WHERE e.arch = %(arch)s),
-            array_agg(e.id) FILTER (WHERE e.arch = %(arch)s AND st.improved),
-            array_agg(st.id ORDER BY abs(st.factor) DESC) FILTER (WHERE st.improved)
+            count(*) FILTER (WHERE e.arch = %(arch)s AND st.verdict <> 'new'),
+            count(*) FILTER (WHERE e.arch = %(arch)s AND st.verdict = 'inconclusive'),
+            coalesce(mode() WITHIN GROUP (ORDER BY st.reason)
+                FILTER (WHERE e.arch = %(arch)s AND st.verdict = 'inconclusive'), ''),
+            count(DISTINCT e.id) FILTER (WHERE e.arch = %(arch)s AND st.verdict = 'improved'),
+            array_agg(st.id ORDER BY abs(st.factor) DESC) FILTER (WHERE st.verdict = 'improved')
         FROM (
-            SELECT id, series_id, factor, headline AND verdict = 'improved' AS improved
-            FROM hud_seriesstate WHERE run_id = ANY(%(runs)s)
+            SELECT id, series_id, factor, verdict, reason
+            FROM hud_seriesstate WHERE run_id = ANY(%(runs)s) AND headline
         ) st
         JOIN hud_series s ON s.id = st.series_id
         JOIN hud_experiment e ON e.id = s.experiment_id
         """,
         {"runs": list(night), "arch": arch},
     )
-    return judged, len(set(improved or [])), states or []
+    return Judged(*counts), states or []
 
 
 def _candidates(targets: Targets) -> list[tuple[Any, ...]]:

@@ -38,6 +38,7 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
             page.to_rows(),
             **sides,
             counts=page.counts,
+            unjudged=page.unjudged,
             table=comparison.to_rows(),
             runs=[line.to_row() for line in page.runs],
         )

@@ -23,6 +23,7 @@ from hud.models import (
     Series,
 )
 from hud.pages.compilations import known_between
+from hud.pages.experiment.history import fact_name
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
@@ -364,7 +365,7 @@ def _differences(one: Regression) -> list[tuple[str, str, str]]:
         return []
     names = sorted({*before, *after} - _SAME_FACTS)
     pairs = ((name, before.get(name), after.get(name)) for name in names)
-    return [(name, _text(old), _text(new)) for name, old, new in pairs if old != new]
+    return [(fact_name(name), _text(old), _text(new)) for name, old, new in pairs if old != new]
 
 
 def _text(value: Any) -> str:

@@ -285,8 +285,8 @@ def _places() -> str:
     return json.dumps({suite: {name: at for at, name in enumerate(main_metrics(suite))} for suite in suites})
 
 
-_WORDS = """concat_ws(' ', e.suite, e."case", e.knobs::text, e.mode, e.dtype, e.backend, e.arch, mt.name,
-    mt.title)"""  # of a point, in which those of the filter are looked for
+_WORDS = r"""concat_ws(' ', e.suite, e."case", replace(e.knobs::text, '\\', '\'), e.mode, e.dtype, e.backend,
+    e.arch, mt.name, mt.title)"""  # of a point, in which those of the filter are looked for
 _NAMED = "words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[])"
 # Every point of a run with what it shows
 _POINTS = """

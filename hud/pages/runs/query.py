@@ -63,11 +63,7 @@ class RunLine:
 
     @property
     def origin(self) -> list[str]:
-        """Return what distinguishes runs of one title and commit: file and external id."""
-        run = self.run
-        file = (run.upload.filename or f"upload {run.upload_id}") if run.upload else ""
-        its_id = f"id {run.external_id}" if run.external_id else ""
-        return [text for text in (file, its_id) if text and text != self.title]
+        return origin_of(self.run)
 
     @property
     def other_branch(self) -> str:
@@ -142,6 +138,13 @@ def title_of(run: Run) -> str:
     if run.title:
         return run.title
     return run.upload.filename or f"upload {run.upload_id}" if run.upload else f"run {run.pk}"
+
+
+def origin_of(run: Run) -> list[str]:
+    """Return what distinguishes runs of one title and commit: file and external id."""
+    file = (run.upload.filename or f"upload {run.upload_id}") if run.upload else ""
+    its_id = f"id {run.external_id}" if run.external_id else ""
+    return [text for text in (file, its_id) if text and text != title_of(run)]
 
 
 def read(filters: Filters) -> RunsPage:

@@ -80,8 +80,9 @@ def _named(found: QuerySet[Any], words: Iterable[str], path: str = "") -> QueryS
         one = Q()
         for name in _NAMES:
             one |= Q(**{f"{path}{name}__icontains": word})
-        name, _, value = word.partition("=")
-        for text in (f'"{name}": {value}', f'"{name}": "{value}') if value else (word,):
+        stored = word.replace("\\", "\\\\")  # as JSON
+        name, _, value = stored.partition("=")
+        for text in (f'"{name}": {value}', f'"{name}": "{value}') if value else (stored,):
             one |= Q(options__icontains=text)
         found = found.filter(one)
     return found

@@ -120,6 +120,9 @@ class Newest:
             found = np.where(np.isnan(found), self.value[:, place], found)
         return found
 
+    def has_results(self, column: Column) -> bool:
+        return bool((self.series[:, self._places(column)] > 0).any())
+
     def shown(self, columns: Sequence[Column]) -> Ints:
         """Return the place of the metric to show in each column: the best with a number, else the best with a
         status, else the best at all; -1 without any."""

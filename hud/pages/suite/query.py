@@ -178,6 +178,7 @@ def read(name: str, filters: Filters, *, everything: bool = False) -> SuitePage 
     sort = filters.sort.removeprefix("-")
     if column := next((one for one in page.columns if one.key == sort), None):
         found = found.sorted_by(column, falling=sort != filters.sort)
+    page.columns = [one for one in page.columns if found.has_results(one)]
     page.total = found.ids.size
     page.totals = found.totals(page.columns)
     start = 0 if everything else (filters.page - 1) * PAGE_ROWS
@@ -203,7 +204,8 @@ class ConcatWS(Func):
 
 
 _KNOBS = Cast("knobs", _TEXT)
-_OPTIONS = Replace(_KNOBS, Value('": '), Value("="), output_field=_TEXT)
+_PLAIN = Replace(_KNOBS, Value("\\\\"), Value("\\"), output_field=_TEXT)  # JSON doubles a backslash
+_OPTIONS = Replace(_PLAIN, Value('": '), Value("="), output_field=_TEXT)
 _SEARCHED = ConcatWS(
     Value(" "),
     F("case"),
