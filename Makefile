@@ -7,6 +7,8 @@ SHELL := /bin/sh
 PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUTF8 := 1
+# Images of containers often set it. Without bytecode a process that compiles with inductor starts 7 s later.
+unexport PYTHONDONTWRITEBYTECODE
 export PORT HUD_DATA DEMO BIND
 # of the tests, each with servers of its own; on one core a second still helps, since most of a test is waiting
 WORKERS ?= 2
@@ -45,13 +47,21 @@ clean:
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # The environment: made once, brought up to date when the lists of requirements change.
+# Of bytecode, pip would write all of it, in one process. This writes what inductor imports, in part while a
+# compile is timed; where root runs `make up`, the account of the benchmarks may not write it.
+define install
+$(PY) -m pip install --quiet --no-compile -r $<
+@packages=$$(echo .venv/lib/python3*/site-packages); \
+  $(PY) -m compileall -qq -j 0 $$packages/torch $$packages/sympy $$packages/mpmath $$packages/networkx || true
+endef
+
 .venv/run.stamp: requirements.txt | .venv/bin/pip
-	$(PY) -m pip install --quiet --no-compile -r requirements.txt
+	$(install)
 	@touch $@
 
-.venv/dev.stamp: requirements-dev.txt .venv/run.stamp
-	$(PY) -m pip install --quiet --no-compile -r requirements-dev.txt
-	@touch $@
+.venv/dev.stamp: requirements-dev.txt requirements.txt | .venv/bin/pip
+	$(install)
+	@touch .venv/run.stamp $@
 
 # PYTHON, or the first of these that is Python 3.11 or 3.12
 .venv/bin/pip:

@@ -69,6 +69,12 @@ LONGEST = (
     "test_export.py",
     "test_xla.py",
     "test_imports.py",
+    "test_regressions.py",
+    "test_embedded.py",
+    "test_formats.py",
+    "test_worker.py",
+    "test_launch.py",
+    "test_torchdynamo_models.py",
 )
 FAULT_FIGURE = "seconds from the fault: "  # begins the name of a property that a test of faults records
 # For stages with fresh caches and few kernels: to precompile inductor's headers takes longer than they save

@@ -74,7 +74,8 @@ def process_next(*, beat: Callable[[], None], stopped: Callable[[], bool]) -> bo
         return True
     started = {"attempts": F("attempts") + 1, "started": Now(), "done_records": 0}
     Import.objects.filter(pk=job.pk).update(state=Import.State.RUNNING, **started)
-    command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "imports", "--job", str(job.pk)]
+    command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "imports", "--skip-checks"]
+    command += ["--job", str(job.pk)]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
         status = _wait(child, beat, stopped)

@@ -35,6 +35,7 @@ READY_S = 60
 KILLED_WEB_S = 10  # for the web of a killed `make up` to end; it finishes its requests
 HOST_S = 20  # to wait for this machine to attach, so that a rerun clicked at once finds it
 TAIL_LINES = 20
+_CHECKED = "--skip-checks"  # `migrate` did them; they import every page, which takes each process a second
 _SERVERS, _WEB, _BACKGROUND, _AGENT = range(4)
 
 
@@ -165,7 +166,7 @@ def prepare(options: Options) -> None:
     log.write_bytes(b"")
     with embedded.running(embedded.servers(options.data), options.logs):
         _manage(options, "migrate", "--verbosity=0")
-        say(_manage(options, "bootstrap", "--hud", options.url).strip())
+        say(_manage(options, "bootstrap", _CHECKED, "--hud", options.url).strip())
         _collect_static(options)
         if options.demo:
             _ingest_samples(options)
@@ -178,7 +179,7 @@ async def serve(options: Options) -> int:
         [
             [Program(item.name, item.command, item.environment, item.stop_signal, 20) for item in servers],
             [_python(options, "web", "-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi")],
-            [_django(options, "tick"), _django(options, "imports"), _django(options, "judge")],
+            [_django(options, name, _CHECKED) for name in ("tick", "imports", "judge")],
             [_agent(options)],
         ],
         run=embedded.run_folder(options.data),
@@ -261,8 +262,8 @@ def _python(options: Options, name: str, *arguments: str, stop_s: float = 10) ->
     return Program(name, command, options.environment(), stop_s=stop_s)
 
 
-def _django(options: Options, command: str, *, name: str = "", stop_s: float = 10) -> Program:
-    return _python(options, name or command, str(BASE / "manage.py"), command, stop_s=stop_s)
+def _django(options: Options, command: str, *arguments: str, name: str = "", stop_s: float = 10) -> Program:
+    return _python(options, name or command, str(BASE / "manage.py"), command, *arguments, stop_s=stop_s)
 
 
 def _agent(options: Options) -> Program:
@@ -324,7 +325,7 @@ def _ingest_samples(options: Options) -> None:
         return
     say(f"Ingesting sample results: {', '.join(new)} ...")
     try:
-        _manage(options, "ingest", *(str(SAMPLES / name) for name in new))
+        _manage(options, "ingest", _CHECKED, *(str(SAMPLES / name) for name in new))
     except UpError as error:  # the dashboard is useful without them
         say(str(error))
     else:

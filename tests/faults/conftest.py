@@ -31,6 +31,10 @@ def _kept(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
         _discard(kept)
 
 
+def _is_forgiving(request: pytest.FixtureRequest) -> bool:
+    return request.node.get_closest_marker("forgiving") is not None
+
+
 def _discard(kept: list[Site]) -> None:
     for site in kept:
         site.close()
@@ -66,6 +70,7 @@ def shared_site(
     site.figure = figure
     sound = False
     try:
+        site.have_tick(forgiving=_is_forgiving(request))
         yield site
         found = violations(
             controls=site.controls.values(), keys=site.keys.values(), folders=[site.folder, data]
@@ -96,7 +101,8 @@ def site(
     site = Site(hud_process, redis_server, times, tmp_path, figure)
     data = Path(settings.HUD_DATA)
     try:
-        site.start(host=not request.node.get_closest_marker("no_host"))
+        host = not request.node.get_closest_marker("no_host")
+        site.start(host=host, forgiving=_is_forgiving(request))
         yield site
         found = violations(controls=site.controls.values(), keys=site.keys.values(), folders=[tmp_path, data])
         assert not found, found

@@ -203,8 +203,8 @@ def test_a_frozen_host_and_another_one(site: Site) -> None:
     assert_measured_once(run)
 
 
+@pytest.mark.forgiving
 def test_the_web_is_down_while_a_result_is_delivered(site: Site) -> None:
-    site.forgive_silence()
     site.control.plan({"1": {"wait_for": "go"}})
     run = site.request()
     benchmark = site.control.wait_for_start()
@@ -221,6 +221,7 @@ def test_the_web_is_down_while_a_result_is_delivered(site: Site) -> None:
     assert_measured_once(run)
 
 
+@pytest.mark.forgiving
 def test_the_web_is_down_for_longer_than_a_lease(site: Site) -> None:
     """Silence that was our own breaks no lease: the task is not run twice."""
     site.control.plan({"1": {"wait_for": "go"}})
@@ -240,8 +241,8 @@ def test_the_web_is_down_for_longer_than_a_lease(site: Site) -> None:
     assert (ended.state, only_task(run).attempt) == (State.SUCCEEDED, 1)
 
 
+@pytest.mark.forgiving
 def test_postgresql_is_killed_while_a_task_runs(site: Site, postgres_server: EmbeddedServer) -> None:
-    site.forgive_silence()
     site.control.plan({"1": {"wait_for": "go"}})
     run = site.request()
     benchmark = site.control.wait_for_start()

@@ -168,7 +168,7 @@ def test_hosts_readers_and_uploads_for_a_while(site: Site) -> None:
 
 def _start(site: Site, command: str) -> subprocess.Popen[bytes]:
     log = Path(site.folder / f"{command}.log")
-    return start_process([sys.executable, "manage.py", command], log, site.environment)
+    return start_process([sys.executable, "manage.py", command, "--skip-checks"], log, site.environment)
 
 
 def _seconds_from_claim_to_start(site: Site) -> list[float]:

@@ -97,13 +97,13 @@ class Site:
             "DJANGO_SETTINGS_MODULE": "tests.settings",
         }
 
-    def start(self, *, host: bool = True) -> None:
+    def start(self, *, host: bool = True, forgiving: bool = False) -> None:
         """Start all of it, or all but the first host."""
-        self.start_tick()
+        self.start_tick(**(self.times.forgiving if forgiving else {}))
         self.start_web()
         if host:
             self.attach("here", devices="cpu" if self.device == "cpu" else "0")
-        self.wait(self.trusts_silence, "a tick that may break leases")
+        self.have_tick(forgiving=forgiving)
 
     def let_last(self, real_s: float, *, scaled_s: float = 0) -> None:
         """Lets a fault last. Its length is what is tested, so nothing is waited for."""
@@ -116,7 +116,7 @@ class Site:
 
     def start_tick(self, **variables: str) -> None:
         self._tick_variables = variables
-        command = [sys.executable, "manage.py", "tick"]
+        command = [sys.executable, "manage.py", "tick", "--skip-checks"]
         self._tick = start_process(command, self.folder / "tick.log", {**self.environment, **variables})
 
     def stop_tick(self) -> None:
@@ -124,11 +124,15 @@ class Site:
             end_process(self._tick, signal.SIGTERM)
             self._tick = None
 
-    def forgive_silence(self) -> None:
-        """Scaled, tick is started anew as one that is `forgiving`."""
-        if self.times.forgiving:
+    def have_tick(self, *, forgiving: bool) -> None:
+        """Wait for a tick that may break leases, or, scaled, have a `forgiving` one. Starting one takes a
+        second or two, so that of the test before stays where it will do."""
+        variables = self.times.forgiving if forgiving else {}
+        if self._tick_variables != variables:
             self.stop_tick()
-            self.start_tick(**self.times.forgiving)
+            self.start_tick(**variables)
+        if not variables:
+            self.wait(self.trusts_silence, "a tick that may break leases")
 
     def attach(
         self,
@@ -242,10 +246,6 @@ class Site:
         self.wait(lambda: not list((self.data / "spool").glob("*")), "an empty spool")
         self.control.forget()
         Run.objects.all().delete()
-        if self._tick_variables:
-            self.stop_tick()
-            self.start_tick()
-        self.wait(self.trusts_silence, "a tick that may break leases")
         self.wait(lambda: self.host_state("here") == "online", "the host")
 
     def close(self) -> None:
