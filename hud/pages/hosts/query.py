@@ -14,7 +14,7 @@ from hud.hosts.registration import state_of
 from hud.models import Accelerator, Experiment, Host, Task
 from hud.pages.hosts.facts import Facts
 from hud.pages.hosts.facts import read as read_facts
-from hud.pages.sql import by_id, fetch_tuples
+from hud.pages.sql import attach, by_id, fetch_models, fetch_tuples
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
@@ -167,17 +167,10 @@ class Place:
 
 def present_accelerators() -> list[Accelerator]:
     """Return the accelerators of attached hosts, silent ones too: 2 statements, 1 without any."""
-    found = Accelerator.objects.raw(
-        """
-        SELECT a.* FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
-        WHERE a.present AND h.detached_at IS NULL ORDER BY h.name, a.name
-        """
-    )
-    accelerators = list(found)
-    hosts = by_id(Host, (one.host_id for one in accelerators))
-    for one in accelerators:
-        one.host = hosts[one.host_id]
-    return accelerators
+    attached = "WHERE present AND host_id IN (SELECT id FROM hud_host WHERE detached_at IS NULL)"
+    found = fetch_models(Accelerator, attached, {})
+    attach(found, "host", by_id(Host, (one.host_id for one in found)))
+    return sorted(found, key=lambda one: (one.host.name, one.name))
 
 
 def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> list[Place]:
