@@ -20,7 +20,6 @@ from hud.models import (
     Series,
     compilation_key,
 )
-from hud.pages import values
 from hud.pages.experiment.history import History, Range, branches, changes, surroundings
 from hud.pages.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
 from hud.pages.suite.columns import key_of, place_of

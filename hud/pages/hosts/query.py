@@ -10,11 +10,11 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
-from hud.hosts.registration import state_of
+from hud.hosts.registration import is_visible, state_of
 from hud.models import Accelerator, Experiment, Host, Task
 from hud.pages.hosts.facts import Facts
 from hud.pages.hosts.facts import read as read_facts
-from hud.pages.sql import attach, by_id, fetch_models, fetch_tuples
+from hud.pages.sql import fetch_models, fetch_tuples
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
@@ -166,11 +166,16 @@ class Place:
 
 
 def present_accelerators() -> list[Accelerator]:
-    """Return the accelerators of attached hosts, silent ones too: 2 statements, 1 without any."""
-    attached = "WHERE present AND host_id IN (SELECT id FROM hud_host WHERE detached_at IS NULL)"
-    found = fetch_models(Accelerator, attached, {})
-    attach(found, "host", by_id(Host, (one.host_id for one in found)))
-    return sorted(found, key=lambda one: (one.host.name, one.name))
+    """Return the accelerators of attached hosts, silent ones too: 1 statement."""
+    attached = """JOIN hud_host host ON host.id = one.host_id
+        WHERE one.present AND host.detached_at IS NULL ORDER BY host.name, one.name"""
+    return fetch_models(Accelerator, attached, {}, host=Host)
+
+
+def visible_accelerators() -> list[Accelerator]:
+    """Return the accelerators of every visible host: 1 statement."""
+    now = timezone.now()
+    return [one for one in present_accelerators() if is_visible(one.host, now)]
 
 
 def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> list[Place]:
