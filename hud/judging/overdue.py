@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,12 +36,13 @@ def overdue(latest: Iterable[Latest], now: datetime) -> list[Latest]:
 
 def overdue_suites(now: datetime) -> list[Latest]:
     """Return what is overdue: 1 statement over the states of series, no history."""
-    return overdue(_latest(), now)
+    return overdue(latest_results()[0], now)
 
 
-def _latest() -> list[Latest]:
-    """Return the latest result of each suite and arch on the default branch, whose series have states. Where
-    every series of a suite has a single point, it was uploaded once, and nobody waits for more.
+def latest_results(night: Collection[int] = ()) -> tuple[list[Latest], Counter[str]]:
+    """Return the latest result of each suite and arch on the default branch, whose series have states; and of
+    each arch how many of these have their newest point in the runs `night`. Where every series of a suite has
+    a single point, it was uploaded once, and nobody waits for more.
 
     The time is that of the measurement: of a run of ours its end, of an upload what it says. Where it says a
     commit's alone, it is the time of the upload, unless the commit is so old that this is a backfill.
@@ -51,11 +53,12 @@ def _latest() -> list[Latest]:
             SELECT e.suite, e.arch, max(
                 CASE WHEN r.finished IS NOT NULL AND r.upload_id IS NULL THEN r.finished
                     WHEN r.order_time_source = 'commit'
-                        AND r.created - p.newest < %s * interval '1 s' THEN r.created
-                    ELSE p.newest END)
+                        AND r.created - p.newest < %(given_up_s)s * interval '1 s' THEN r.created
+                    ELSE p.newest END),
+                bool_or(p.several), coalesce(sum(p.series) FILTER (WHERE r.id = ANY(%(night)s)), 0)::int
             FROM (
                 SELECT t.experiment_id, s.run_id, max(s.order_time) AS newest,
-                    bool_or(s.several) AS several
+                    bool_or(s.several) AS several, count(*) AS series
                 FROM (SELECT series_id, run_id, order_time, cardinality(recent) > 1 AS several
                     FROM hud_seriesstate OFFSET 0) s
                 JOIN hud_series t ON t.id = s.series_id
@@ -63,9 +66,14 @@ def _latest() -> list[Latest]:
             ) p
             JOIN hud_experiment e ON e.id = p.experiment_id
             JOIN hud_run r ON r.id = p.run_id
-            GROUP BY e.suite, e.arch HAVING bool_or(p.several)
+            GROUP BY e.suite, e.arch
             """,
-            [GIVEN_UP.total_seconds()],
+            {"given_up_s": GIVEN_UP.total_seconds(), "night": list(night)},
         )
-        branch = str(settings.HUD_DEFAULT_BRANCH)
-        return [Latest(suite, branch, arch, since) for suite, arch, since in cursor.fetchall()]
+        rows = cursor.fetchall()
+    latest, judged = [], Counter[str]()
+    for suite, arch, since, several, in_night in rows:
+        judged[arch] += in_night
+        if several:
+            latest.append(Latest(suite, str(settings.HUD_DEFAULT_BRANCH), arch, since))
+    return latest, judged

@@ -51,7 +51,9 @@ def of_variant(variant: str) -> dict[str, Any] | None:
 
 
 def code_of(binaries: Collection[str]) -> dict[str, str]:
-    """Return the source of these binaries, as far as it was kept."""
+    """Return the source of these binaries, as far as it was kept: 1 statement, none without binaries."""
+    if not binaries:
+        return {}
     found = fetch_tuples(
         """
         SELECT b.binary, c.text FROM hud_kernelbinary b JOIN hud_kernelcode c ON c.id = b.code_id

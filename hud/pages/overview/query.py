@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from hud.judging.overdue import Latest, overdue_suites
+from hud.judging.overdue import Latest, latest_results, overdue
 from hud.models import Experiment, Metric
 from hud.pages import values
 from hud.pages.compilers import query as compilers
@@ -107,9 +107,10 @@ def read(
     missed = sorted((one for one in readings if one.met == "missed"), key=look.shortfall, reverse=True)
     causes = [cause for cause in regressions.waiting() if filters.arch in ("", cause.first.experiment.arch)]
     night_runs = set(night.runs) if night else set()
-    judged, improved, moved = _verdicts(night_runs, comparison.filters.arch)
+    improved, moved = _improved(night_runs, comparison.filters.arch)
     rows = look.rows(causes, missed, night_runs, moved)
-    overdue = [one for one in overdue_suites(timezone.now()) if filters.arch in ("", one.arch)]
+    latest, judged = latest_results(night_runs)
+    late = [one for one in overdue(latest, timezone.now()) if filters.arch in ("", one.arch)]
     counts = {
         **look.counts(causes),
         "improved": improved,
@@ -125,7 +126,7 @@ def read(
         ),
         missed=missed,
         met=sum(one.met == "met" for one in readings),
-        judged=judged,
+        judged=judged[comparison.filters.arch],
         runs=runs.latest(LAST_RUNS),
         moved_runs={
             line.regression.first_run_id
@@ -134,8 +135,8 @@ def read(
             if line.regression.first_run_id
         },
         hosts=hosts.in_one_line(),
-        tiles=tiles.read(comparison.suites, comparison.filters.arch, readings, overdue),
-        overdue=overdue,
+        tiles=tiles.read(comparison.suites, comparison.filters.arch, readings, late),
+        overdue=late,
         standing_still=processes_standing_still(),
     )
     regressions.add_recent([row.line for row in page.looks[:ROWS] if row.line])
@@ -149,24 +150,20 @@ def read(
     return page
 
 
-def _verdicts(night: set[int], arch: str) -> tuple[int, int, list[int]]:
-    """Count the series whose newest point is of the night and the experiments that improved in it, both on
-    this arch; with the states of what improved on any, the largest against its noise first."""
-    ((judged, improved, states),) = fetch_tuples(
+def _improved(night: set[int], arch: str) -> tuple[int, list[int]]:
+    """Count the experiments of this arch that improved in the night; with the states of what improved on any,
+    the largest against its noise first."""
+    found = fetch_tuples(
         """
-        SELECT count(*) FILTER (WHERE e.arch = %(arch)s),
-            array_agg(e.id) FILTER (WHERE e.arch = %(arch)s AND st.improved),
-            array_agg(st.id ORDER BY abs(st.factor) DESC) FILTER (WHERE st.improved)
-        FROM (
-            SELECT id, series_id, factor, headline AND verdict = 'improved' AS improved
-            FROM hud_seriesstate WHERE run_id = ANY(%(runs)s)
-        ) st
-        JOIN hud_series s ON s.id = st.series_id
-        JOIN hud_experiment e ON e.id = s.experiment_id
+        SELECT st.id, e.id, e.arch FROM hud_seriesstate st
+        JOIN hud_series s ON s.id = st.series_id JOIN hud_experiment e ON e.id = s.experiment_id
+        WHERE st.run_id = ANY(%(runs)s) AND st.headline AND st.verdict = 'improved'
+        ORDER BY abs(st.factor) DESC
         """,
-        {"runs": list(night), "arch": arch},
+        {"runs": list(night)},
     )
-    return judged, len(set(improved or [])), states or []
+    experiments = {experiment for _state, experiment, where in found if where == arch}
+    return len(experiments), [state for state, *_experiment in found]
 
 
 def _candidates(targets: Targets) -> list[tuple[Any, ...]]:
