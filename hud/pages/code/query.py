@@ -350,6 +350,8 @@ def _fill_values(points: Sequence[Point]) -> None:
 
 def _counts(base: Point, head: Point) -> list[Count]:
     names = {*base.values, *head.values} - {CALL_TIME, COMPILE_TIME}
+    if not names:
+        return []
     metrics = fetch_models(Metric, "WHERE name = ANY(%(names)s) ORDER BY title", {"names": list(names)})
     found = [Count(metric, base.values.get(metric.name), head.values.get(metric.name)) for metric in metrics]
     return sorted(found, key=lambda one: one.base == one.head)
