@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from hud.models import Compilation, KernelBinary, Regression, kernels_of
+from hud.models import Compilation, Regression, kernels_of
 from hud.pages.sql import fetch_tuples, int_array
 from hud.runs.branches import stored_names
 from runner.schema.compilations import Compiled
@@ -51,9 +51,17 @@ def of_variant(variant: str) -> dict[str, Any] | None:
 
 
 def code_of(binaries: Collection[str]) -> dict[str, str]:
-    """Return the source of these binaries, as far as it was kept."""
-    found = KernelBinary.objects.filter(binary__in=binaries).select_related("code")
-    return {one.binary: one.code.text for one in found}
+    """Return the source of these binaries, as far as it was kept: 1 statement, none without binaries."""
+    if not binaries:
+        return {}
+    found = fetch_tuples(
+        """
+        SELECT b.binary, c.text FROM hud_kernelbinary b JOIN hud_kernelcode c ON c.id = b.code_id
+        WHERE b.binary = ANY(%(binaries)s)
+        """,
+        {"binaries": list(binaries)},
+    )
+    return dict(found)
 
 
 def known_between(regressions: Collection[Regression]) -> set[tuple[int, int]]:

@@ -9,14 +9,14 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
-from django.db.models import F, Min, QuerySet
-from django.db.models.functions import Now
+from django.db.models import Min, QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from redis.exceptions import RedisError
 
 from hud.hosts import queues
 from hud.models import ACTIVE, Heartbeat, Import, Run
+from hud.pages.sql import fetch_tuples
 
 STILL = timedelta(seconds=120)  # many times the longest pause between two heartbeats of a process that works
 _WORK: dict[str, Callable[[], QuerySet[Run] | QuerySet[Import]]] = {
@@ -91,14 +91,16 @@ def _redis_problem() -> str:
 def processes_standing_still() -> dict[str, str]:
     """Return the background processes that stand still, or that nobody started though others have run for
     a while, each with words: 1 statement."""
-    beats = {row.name: row for row in Heartbeat.objects.annotate(silent=Now() - F("last"))}
-    others_run = any(row.silent < STILL < row.last - row.started for row in beats.values())
+    statement = "SELECT name, statement_timestamp() - last, last - started FROM hud_heartbeat"
+    silent = {name: (since, ran) for name, since, ran in fetch_tuples(statement, {})}
+    others_run = any(since < STILL < ran for since, ran in silent.values())
     problems = {}
     for name in _WORK:
-        if name not in beats and others_run:
+        since, _ran = silent.get(name, (timedelta(), None))
+        if name not in silent and others_run:
             problems[name] = f"{name} was never started: run manage.py {name}"
-        elif name in beats and beats[name].silent > STILL:
-            problems[name] = f"{name} has stood still for {beats[name].silent.total_seconds():.0f} s"
+        elif since > STILL:
+            problems[name] = f"{name} has stood still for {since.total_seconds():.0f} s"
     return problems
 
 

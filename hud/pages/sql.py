@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from django.db import connection
 from django.db.models import Model
+from django.db.models.base import ModelState
 from numpy.typing import NDArray
 
 T = TypeVar("T")
@@ -51,21 +52,32 @@ def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:
     }
 
 
-def fetch_models(model: type[M], condition: str, params: Mapping[str, Any]) -> list[M]:
-    """Return the rows of a table that `condition` chooses and orders, at half of what the ORM takes."""
-    fields = model._meta.concrete_fields
-    columns = ", ".join(f'"{field.column}"' for field in fields)
-    rows = fetch_tuples(f"SELECT {columns} FROM {model._meta.db_table} {condition}", params)  # noqa: S608 — a table of ours  # nosec B608
-    names, alias = [field.attname for field in fields], connection.alias
-    readers = [
-        (place, field.from_db_value) for place, field in enumerate(fields) if hasattr(field, "from_db_value")
-    ]
-    found = []
-    for row in rows:
-        values = list(row)
-        for place, read in readers:
-            values[place] = read(row[place], None, connection)
-        found.append(model.from_db(alias, names, values))
+def fetch_models(model: type[M], condition: str, params: Mapping[str, Any], **joined: type[Model]) -> list[M]:
+    """Return the rows of a table, `one`, that `condition` chooses and orders; it joins `joined` under the
+    names of its foreign keys. This takes a quarter of what the ORM does: without its signals, which nobody
+    listens to, and without a call for each field."""
+    tables: dict[str, type[Model]] = {"one": model, **joined}
+    parts: list[tuple[Any, ...]] = []
+    columns: list[str] = []
+    for name, kind in tables.items():
+        fields = kind._meta.concrete_fields
+        readers = [(each.attname, each.from_db_value) for each in fields if hasattr(each, "from_db_value")]
+        parts.append((name, kind, len(columns), [field.attname for field in fields], readers))
+        columns += [f'{name}."{field.column}"' for field in fields]
+    statement = f"SELECT {', '.join(columns)} FROM {model._meta.db_table} one {condition}"  # noqa: S608 — tables of ours  # nosec B608
+    found: list[M] = []
+    for row in fetch_tuples(statement, params):
+        for name, kind, start, names, readers in parts:
+            made = kind.__new__(kind)
+            values = made.__dict__
+            values.update(zip(names, row[start : start + len(names)], strict=True), _state=ModelState())
+            made._state.adding, made._state.db = False, connection.alias
+            for attribute, read in readers:
+                values[attribute] = read(values[attribute], None, connection)
+            if name == "one":
+                found.append(made)
+            else:
+                found[-1]._state.fields_cache[name] = made
     return found
 
 

@@ -17,4 +17,4 @@ def branch_or_default(stored: str) -> str:
 
 def other_branch(stored: str) -> str:
     """Return the branch if it is not the default one, else ''."""
-    return "" if stored in stored_names() else stored
+    return "" if stored == settings.HUD_DEFAULT_BRANCH else stored

@@ -31,7 +31,7 @@ from tests.support.factories import (
 pytestmark = pytest.mark.django_db
 GPT_FAST = "memory_bandwidth(GB/s)"
 FRACTION = TargetFraction(GPT_FAST, "layer_norm", "bfloat16", "mean", 0.55)
-STATEMENTS = 21
+STATEMENTS = 20
 
 
 def uploaded(experiment: Experiment, **fields: Any) -> Run:

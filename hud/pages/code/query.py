@@ -10,14 +10,15 @@ from typing import Any, Literal
 
 from hud.judging.attribution import Attribution, Change, attribute
 from hud.judging.graph_changes import NoteChange, PartChange, note_changes, notes_of, phase_changes
-from hud.models import Compilation, Environment, Experiment, Metric, kernels_of
+from hud.models import BinaryList, Compilation, Environment, Experiment, Metric
+from hud.models import Kernel as KernelRow
 from hud.pages.code.chooser import OfferedPoint, offered
 from hud.pages.code.diff import Diff, Line, compare, whole
 from hud.pages.code.sides import BadSide, Side, compilations_of, number_of, parse, same_card
 from hud.pages.code.table import short_name
 from hud.pages.compilations import code_of
 from hud.pages.experiment.history import changes
-from hud.pages.sql import fetch
+from hud.pages.sql import attach, by_id, fetch, fetch_models
 from hud.pages.suite.query import identity
 from runner.schema.compilations import Compiled, Kernel
 from runner.schema.statistics import median
@@ -293,8 +294,9 @@ def _parsed(text: str, name: Literal["base", "head"]) -> tuple[Side, list[Compil
 
 def _points(sides: Sequence[tuple[Side, list[Compilation]]]) -> list[Point]:
     rows = [row for _side, found in sides for row in found]
-    kernels = kernels_of(rows)
-    experiments = Experiment.objects.in_bulk({row.experiment_id for row in rows})
+    attach(rows, "binary_list", by_id(BinaryList, [row.binary_list_id for row in rows]))
+    kernels = by_id(KernelRow, {pk for row in rows for pk in row.kernels})
+    experiments = by_id(Experiment, [row.experiment_id for row in rows])
     points = [
         Point(side, found, [row.compiled(kernels) for row in found], experiments[found[0].experiment_id])
         for side, found in sides
@@ -348,7 +350,9 @@ def _fill_values(points: Sequence[Point]) -> None:
 
 def _counts(base: Point, head: Point) -> list[Count]:
     names = {*base.values, *head.values} - {CALL_TIME, COMPILE_TIME}
-    metrics = Metric.objects.filter(name__in=names).order_by("title")
+    if not names:
+        return []
+    metrics = fetch_models(Metric, "WHERE name = ANY(%(names)s) ORDER BY title", {"names": list(names)})
     found = [Count(metric, base.values.get(metric.name), head.values.get(metric.name)) for metric in metrics]
     return sorted(found, key=lambda one: one.base == one.head)
 

@@ -9,6 +9,7 @@ from typing import Literal
 from django.db.models import QuerySet
 
 from hud.models import Compilation, Environment, Experiment, Run
+from hud.pages.sql import fetch_models
 from hud.runs.branches import stored_names
 
 _SIDE = re.compile(
@@ -88,28 +89,28 @@ def compilations_of(side: Side, default: Literal["base", "head"]) -> tuple[Side,
     )
     if side.experiment is not None:
         found = found.filter(experiment=side.experiment)
-    newest = found.select_related("run").order_by("-order_time", "-run_id").first()
+    newest = found.order_by("-order_time", "-run_id").values_list("run", flat=True).first()
     if newest is None:
         raise BadSide(f"{side}: {_why_none(side, runs)}")
-    rows = _of_run(newest.run_id, found)
+    rows = _of_run(newest, side.experiment)
     others = {row.experiment_id for row in rows}
     if len(others) > 1:
         titles = Experiment.objects.in_bulk(others)
         names = ", ".join(f"{pk} ({titles[pk].title} {titles[pk].backend})" for pk in sorted(others)[:20])
         raise BadSide(f"{side} has several experiments; add /experiment:ID with one of {names}")
-    if newest.run.is_ab:
+    if rows[0].run.is_ab:
         side = replace(side, ab=side.ab or default)
     rows = [row for row in rows if side.ab is None or row.side == (side.ab == "head")]
     if not rows:
-        raise BadSide(f"{side}: the kernels of this side of run {newest.run_id} are not known")
+        raise BadSide(f"{side}: the kernels of this side of run {newest} are not known")
     if side.compilation is not None:
         numbers = sorted({number_of(row) for row in rows})
         rows = [row for row in rows if number_of(row) == side.compilation]
         if not rows:
             there = ", ".join(map(str, numbers))
-            raise BadSide(f"{side}: run {newest.run_id} has no such compilation; it has {there}")
+            raise BadSide(f"{side}: run {newest} has no such compilation; it has {there}")
     rows = [row for row in rows if row.environment_id == rows[0].environment_id]
-    return replace(side, run=newest.run_id, commit="", branch="", experiment=rows[0].experiment_id), rows
+    return replace(side, run=newest, commit="", branch="", experiment=rows[0].experiment_id), rows
 
 
 def _why_none(side: Side, runs: QuerySet[Run]) -> str:
@@ -125,8 +126,13 @@ def _why_none(side: Side, runs: QuerySet[Run]) -> str:
     return f"it has no kernels of experiment {side.experiment}, but of {names}"
 
 
-def _of_run(run_id: int, found: QuerySet[Compilation]) -> list[Compilation]:
-    return list(found.filter(run=run_id).select_related("run", "environment").order_by("repeat", "side"))
+def _of_run(run: int, experiment: int | None) -> list[Compilation]:
+    condition = """JOIN hud_run run ON run.id = one.run_id
+        JOIN hud_environment environment ON environment.id = one.environment_id
+        WHERE one.run_id = %(run)s AND one.experiment_id = coalesce(%(experiment)s, one.experiment_id)
+        ORDER BY one.repeat, one.side"""
+    params = {"run": run, "experiment": experiment}
+    return fetch_models(Compilation, condition, params, run=Run, environment=Environment)
 
 
 def number_of(row: Compilation) -> int:

@@ -87,11 +87,14 @@ def read(sides: Sequence[Points], metrics: Mapping[int, Metric], suite: str) -> 
     names, columns = np.zeros(ids.size, np.int64), sorted(metrics.values(), key=lambda one: one.name)
     order = np.zeros((ids.size, len(columns)), np.int64)
     members = []
+    in_suite: dict[str, Ints] = {}  # the place of each metric
     for *key, pks, places in of_suite:
         own = np.searchsorted(ids, np.sort(pks))
         names[np.searchsorted(ids, pks)] = places
-        by_place = sorted(range(len(columns)), key=lambda at: metric_place(key[0], columns[at]))
-        order[own] = np.argsort(by_place)
+        if key[0] not in in_suite:
+            by_place = sorted(range(len(columns)), key=lambda at: metric_place(key[0], columns[at]))
+            in_suite[key[0]] = np.argsort(by_place)
+        order[own] = in_suite[key[0]]
         members.append(((*key,), own))
     kept = [one if not suite else one.where(np.isin(one.experiment, ids)) for one in sides]
     tables = [_table(one, ids, columns) for one in kept]

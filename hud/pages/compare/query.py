@@ -26,7 +26,7 @@ from hud.pages.compare.pairs import Pairs, Rules, screen
 from hud.pages.compare.points import Ints, Point
 from hud.pages.compare.rows import Row, add_experiments, apply_draws, complete, row_of
 from hud.pages.compare.sides import BadSide, Side, resolve
-from hud.pages.sql import fetch_tuples, int_array
+from hud.pages.sql import fetch_models, fetch_tuples, int_array
 from hud.pages.suite.query import identities
 from hud.pages.values import metric_place
 from runner.schema.metrics import METRICS, role_of
@@ -134,7 +134,7 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
     rest. Raise BadSide."""
     sides = [resolve(base, is_base=True), *(resolve(text, is_base=False) for text in heads)]
     names = [*COMPARED, COMPRESSION, filters.metric]
-    stored = Metric.objects.raw("SELECT * FROM hud_metric WHERE name = ANY(%s)", [names])
+    stored = fetch_models(Metric, "WHERE name = ANY(%(names)s)", {"names": names})
     metrics = {metric.pk: metric for metric in stored}
     if filters.metric and filters.metric not in {metric.name for metric in metrics.values()}:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")

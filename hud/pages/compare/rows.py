@@ -12,7 +12,7 @@ from hud.pages.compare.judged import Judged, by_draw
 from hud.pages.compare.points import Point, add_words
 from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
-from hud.pages.sql import by_id, fetch_tuples, int_array
+from hud.pages.sql import by_id, fetch_models, fetch_tuples, int_array
 
 _FEW_KERNELS = 8  # up to as many a variant comes again, as the judge has it
 _BREAKS = "graph_breaks"
@@ -84,14 +84,8 @@ def _add_regressions(rows: Iterable[Row]) -> None:
     moved = {
         best.head.series_id: row for row in rows if (best := row.best) and (best.moved or best.undecided)
     }
-    active = Regression.objects.raw(
-        """
-        SELECT id, series_id, state FROM hud_regression
-        WHERE series_id = ANY(%s::int[]) AND state = ANY(%s) ORDER BY id
-        """,
-        [int_array(moved), list(ACTIVE)],
-    )
-    for one in active:
+    active = "WHERE series_id = ANY(%(series)s::int[]) AND state = ANY(%(active)s) ORDER BY id"
+    for one in fetch_models(Regression, active, {"series": int_array(moved), "active": list(ACTIVE)}):
         moved[one.series_id].regression = one
 
 

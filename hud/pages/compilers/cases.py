@@ -11,11 +11,12 @@ from django.utils.safestring import SafeString, mark_safe
 
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.causes import CERTAIN
-from hud.models import Experiment, SeriesState
+from hud.models import Experiment
 from hud.pages.compilers.nights import COMPILE, SPEEDUP, Block, Night, day
 from hud.pages.compilers.query import Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import interval
+from hud.pages.sql import by_id, fetch_tuples, int_array
 from hud.runs.branches import branch_or_default
 
 GRID_NIGHTS = 28
@@ -147,15 +148,16 @@ def read(page: Comparison, block: Block) -> CaseList | None:
     after = results[table.head].of(block)
     passed, passed_before = passing(after), passing(before)
     ids = {int(case) for case in (*passed, *passed_before, *entry.passes.missing)}
-    experiments = Experiment.objects.in_bulk(ids)
-    states = {
-        experiment: (level, noise)
-        for experiment, level, noise in SeriesState.objects.filter(
-            series__experiment__in=ids, series__metric__name=speedup.metric
-        )
-        .order_by("order_time")
-        .values_list("series__experiment", "baseline", "noise")
-    }
+    experiments = by_id(Experiment, ids)
+    rows = fetch_tuples(
+        """
+        SELECT s.experiment_id, st.baseline, st.noise FROM hud_seriesstate st
+        JOIN hud_series s ON s.id = st.series_id JOIN hud_metric k ON k.id = s.metric_id
+        WHERE s.experiment_id = ANY(%(ids)s::int[]) AND k.name = %(metric)s ORDER BY st.order_time
+        """,
+        {"ids": int_array(ids), "metric": speedup.metric},
+    )
+    states = {experiment: (level, noise) for experiment, level, noise in rows}
     follows = branch_or_default(filters.branch) == branch_or_default("")
     cases = []
     for pk, experiment in experiments.items():

@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from functools import lru_cache
 from typing import TypeAlias
 
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES
@@ -109,10 +110,11 @@ def read(branch: str = "") -> list[Night]:
             groups.append((commit, []))
         groups[place][1].append((run, at, active))
     dates = Counter(runs[-1][1].date() for _commit, runs in groups)
-    return [_night(commit, runs, alone=dates[runs[-1][1].date()] == 1) for commit, runs in groups]
+    return [_night(commit, tuple(runs), dates[runs[-1][1].date()] == 1) for commit, runs in groups]
 
 
-def _night(commit: str, runs: Sequence[tuple[int, datetime, bool]], *, alone: bool) -> Night:
+@lru_cache(maxsize=1024)
+def _night(commit: str, runs: tuple[tuple[int, datetime, bool], ...], alone: bool) -> Night:
     at = runs[-1][1]
     named = commit[:12] if _HASH.fullmatch(commit) else commit
     side = str(at.date()) if alone or not commit else f"commit:{named}"

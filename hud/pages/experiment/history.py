@@ -284,11 +284,10 @@ def changes(before: Surroundings | Environment, after: Surroundings | Environmen
     both: list[str] = []
     came: list[str] = []
     gone: list[str] = []
-    for name in [*after.facts, *(name for name in before.facts if name not in after.facts)]:
-        old, new = before.facts.get(name), after.facts.get(name)
-        if old == new:
-            continue
-        for word, was, now in _flat(name, old, new):
+    olds, news = before.facts, after.facts
+    names = [name for name, new in news.items() if olds.get(name) != new]
+    for name in [*names, *(name for name in olds if name not in news)]:
+        for word, was, now in _flat(name, olds.get(name), news.get(name)):
             if (was or "") != (now or ""):
                 kind = both if was and now else came if now else gone
                 kind.append(f"{word} {_brief(was)} → {_brief(now)}")

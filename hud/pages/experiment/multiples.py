@@ -20,9 +20,8 @@ from hud.models import (
     Series,
     compilation_key,
 )
-from hud.pages import values
 from hud.pages.experiment.history import History, Range, branches, changes, surroundings
-from hud.pages.sql import by_id, fetch, fetch_tuples, int_array
+from hud.pages.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
 from hud.pages.suite.columns import key_of, place_of
 from hud.pages.targets import AppliedTarget, Targets
 from hud.pages.values import MetricValue
@@ -212,16 +211,14 @@ def read(
 def _regressions(own: Sequence[Series]) -> list[Regression]:
     """Return the regressions of these series, newest first: 1 statement, 2 more if there are any."""
     by_pk = {one.pk: one for one in own}
-    statement = "SELECT * FROM hud_regression WHERE series_id = ANY(%s::int[]) ORDER BY since DESC LIMIT 50"
-    found = list(Regression.objects.raw(statement, [int_array(by_pk)]))
+    newest = "WHERE series_id = ANY(%(series)s::int[]) ORDER BY since DESC LIMIT 50"
+    found = fetch_models(Regression, newest, {"series": int_array(by_pk)})
     names = ("first_run", "last_good_run", "pairs_run")
     runs = by_id(Run, [getattr(one, f"{name}_id") for one in found for name in names])
-    owners = by_id(User, [one.owner_id for one in found])
-    for one in found:
-        one.series = by_pk[one.series_id]
-        one.owner = owners.get(one.owner_id or 0)
-        for name in names:
-            setattr(one, name, runs.get(getattr(one, f"{name}_id")))
+    attach(found, "series", by_pk)
+    attach(found, "owner", by_id(User, [one.owner_id for one in found]))
+    for name in names:
+        attach(found, name, runs)
     return found
 
 
@@ -261,21 +258,30 @@ def _read(
 ) -> tuple[dict[int, dict[Key, Spot]], list[Slot]]:
     """Return the points of each series, and the runs of those in `drawn`, both oldest first: 1 statement."""
     rows = fetch_tuples(
-        f"""
+        """
+        WITH verdicts AS MATERIALIZED (
+            SELECT run_id, series_id, environment_id, order_time, verdict FROM hud_verdict
+            WHERE series_id = ANY(%(series)s::int[])
+                AND order_time >= coalesce(%(first)s::timestamptz, order_time)
+        )
         SELECT extract(epoch FROM m.order_time)::float8, m.run_id, m.series_id, m.environment_id, m.repeat,
             m.compilation, m.value, m.status, m.code, v.verdict, r.commit, r.branch, r.host_name
-        FROM unnest(%(series)s::int[]) s(id)
-        JOIN LATERAL (
-            SELECT n.* FROM hud_measurement n
-            WHERE n.series_id = s.id AND n.order_time >= coalesce(%(first)s::timestamptz, n.order_time)
-                AND (%(until)s::timestamptz IS NULL OR n.order_time <= %(until)s)
-            ORDER BY n.order_time DESC, n.run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
-        ) m ON true
+        FROM (
+            SELECT newest.* FROM unnest(%(series)s::int[]) s(id)
+            JOIN LATERAL (
+                SELECT order_time, run_id, series_id, environment_id, repeat, compilation, value, status, code
+                FROM hud_measurement
+                WHERE series_id = s.id AND order_time >= coalesce(%(first)s::timestamptz, order_time)
+                    AND (%(until)s::timestamptz IS NULL OR order_time <= %(until)s)
+                ORDER BY order_time DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
+            ) newest ON true OFFSET 0
+        ) m
         JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = ''
             AND (%(branches)s::text[] IS NULL OR r.branch = ANY(%(branches)s))
-        {values.VERDICT_JOIN}
+        LEFT JOIN verdicts v ON (v.run_id, v.series_id, v.environment_id, v.order_time)
+            = (m.run_id, m.series_id, m.environment_id, m.order_time)
         ORDER BY m.order_time, m.run_id, m.series_id, m.environment_id, m.repeat
-        """,  # noqa: S608 — constants  # nosec B608
+        """,
         {
             "series": series,
             "first": first,

@@ -25,7 +25,7 @@ from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for, present_accelerators
 from hud.pages.hosts.queue import usual_by_place
-from hud.pages.sql import by_id, fetch_tuples, int_array
+from hud.pages.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
 from hud.pages.targets import Targets
 from hud.pages.values import MetricValue
@@ -165,27 +165,16 @@ def read(
 
 def _same_case(pk: int) -> list[Experiment]:
     """Return an experiment, then others of its case: 1 statement. Nothing where it does not exist."""
-    found = Experiment.objects.raw(
-        """
-        SELECT one.* FROM hud_experiment own
-        JOIN hud_experiment one ON (one.suite, one."case") = (own.suite, own."case")
-        WHERE own.id = %s ORDER BY one.id <> own.id, one.id LIMIT %s
-        """,
-        [pk, 1 + _MOST_RELATED],
-    )
-    return list(found)
+    same = """WHERE (suite, "case") = (SELECT suite, "case" FROM hud_experiment WHERE id = %(pk)s)
+        ORDER BY id <> %(pk)s, id LIMIT %(most)s"""
+    return fetch_models(Experiment, same, {"pk": pk, "most": 1 + _MOST_RELATED})
 
 
 def _active(experiment: Experiment) -> list[Run]:
     """Return the newest reruns of it that have not ended: 1 statement."""
-    found = Run.objects.raw(
-        """
-        SELECT r.* FROM hud_runrequest q JOIN hud_run r ON r.id = q.run_id
-        WHERE q.experiment_id = %s AND r.state = ANY(%s) ORDER BY r.created DESC LIMIT 5
-        """,
-        [experiment.pk, list(ACTIVE)],
-    )
-    return list(found)
+    asked = """WHERE id IN (SELECT run_id FROM hud_runrequest WHERE experiment_id = %(experiment)s)
+        AND state = ANY(%(active)s) ORDER BY created DESC LIMIT 5"""
+    return fetch_models(Run, asked, {"experiment": experiment.pk, "active": list(ACTIVE)})
 
 
 def _add_points(
@@ -238,11 +227,8 @@ def _add_places(page: ExperimentPage) -> None:
 def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:
     """Return the series of each experiment, its suite's main metrics first: 2 statements."""
     ids = int_array(experiment.pk for experiment in experiments)
-    statement = "SELECT id, experiment_id, metric_id FROM hud_series WHERE experiment_id = ANY(%s::int[])"
-    found = list(Series.objects.raw(statement, [ids]))
-    metrics = by_id(Metric, {one.metric_id for one in found})
-    for one in found:
-        one.metric = metrics[one.metric_id]
+    found = fetch_models(Series, "WHERE experiment_id = ANY(%(ids)s::int[])", {"ids": ids})
+    attach(found, "metric", by_id(Metric, {one.metric_id for one in found}))
     by_experiment: dict[int, list[Series]] = {experiment.pk: [] for experiment in experiments}
     suite = experiments[0].suite
     for one in sorted(found, key=lambda one: values.metric_place(suite, one.metric)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from hud.models import Accelerator, Environment, Experiment, Regression
-from hud.runs import matching
+from hud.pages.hosts.query import visible_accelerators
 from runner.schema.statistics import LEAST_PAIRS
 
 Torch = tuple[str, str]  # version and commit
@@ -27,7 +27,7 @@ class Builds:
 
     def __init__(self) -> None:
         """Read the accelerators: 1 statement."""
-        self.accelerators = matching.attached()
+        self.accelerators = visible_accelerators()
         self._interpreters = [(one, _interpreters(one)) for one in self.accelerators]
 
     @property

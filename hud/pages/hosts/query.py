@@ -10,11 +10,11 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
-from hud.hosts.registration import state_of
+from hud.hosts.registration import is_visible, state_of
 from hud.models import Accelerator, Experiment, Host, Task
 from hud.pages.hosts.facts import Facts
 from hud.pages.hosts.facts import read as read_facts
-from hud.pages.sql import by_id, fetch_tuples
+from hud.pages.sql import fetch_models, fetch_tuples
 from hud.templatetags.hud_tags import duration
 
 SILENT = {"lost", "detached"}
@@ -169,18 +169,16 @@ class Place:
 
 
 def present_accelerators() -> list[Accelerator]:
-    """Return the accelerators of attached hosts, silent ones too: 2 statements, 1 without any."""
-    found = Accelerator.objects.raw(
-        """
-        SELECT a.* FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
-        WHERE a.present AND h.detached_at IS NULL ORDER BY h.name, a.name
-        """
-    )
-    accelerators = list(found)
-    hosts = by_id(Host, (one.host_id for one in accelerators))
-    for one in accelerators:
-        one.host = hosts[one.host_id]
-    return accelerators
+    """Return the accelerators of attached hosts, silent ones too: 1 statement."""
+    attached = """JOIN hud_host host ON host.id = one.host_id
+        WHERE one.present AND host.detached_at IS NULL ORDER BY host.name, one.name"""
+    return fetch_models(Accelerator, attached, {}, host=Host)
+
+
+def visible_accelerators() -> list[Accelerator]:
+    """Return the accelerators of every visible host: 1 statement."""
+    now = timezone.now()
+    return [one for one in present_accelerators() if is_visible(one.host, now)]
 
 
 def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> list[Place]:

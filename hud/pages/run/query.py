@@ -11,13 +11,14 @@ from typing import Any
 from django.utils import timezone
 
 from hud.ingest.deletion import uploads_of
-from hud.models import ACTIVE, Artifact, Measurement, Run, State, Task, Upload
+from hud.models import ACTIVE, Artifact, Measurement, Run, Task, Upload
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import kernels, pairs, results
 from hud.pages.run.kernels import KernelLine
 from hud.pages.run.pairs import PairLine
 from hud.pages.run.results import ResultFilters, Results
 from hud.pages.runs.query import host_of, seconds_of, title_of
+from hud.pages.sql import fetch_models, fetch_tuples, int_array
 from hud.pages.suite.query import identity
 from hud.pages.values import MetricValue
 from hud.runs.branches import branch_or_default
@@ -201,8 +202,9 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     run = Run.objects.select_related(*related).filter(pk=pk).first()
     if run is None:
         return None
-    retries = Run.objects.filter(request__retry_of=run).order_by("pk")
-    page = RunPage(run, _tasks(run), progress_of(run), results.read(run, filters, size), list(retries))
+    again = "WHERE id IN (SELECT run_id FROM hud_runrequest WHERE retry_of_id = %(run)s) ORDER BY id"
+    retries = fetch_models(Run, again, {"run": pk})
+    page = RunPage(run, _tasks(run), progress_of(run), results.read(run, filters, size), retries)
     page.artifacts = artifacts_of(run, page.tasks)
     page.waiting = read_waiting(run)
     page.previous = _previous(run)
@@ -217,16 +219,27 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
 
 def _previous(run: Run) -> int | None:
     """Return the last run of the same title, source and branch that measured this one's first series too."""
-    first = Measurement.objects.filter(run=run, value__isnull=False).order_by("pk").values("series_id")[:1]
-    same = Run.objects.filter(
-        title=run.title,
-        source=run.source,
-        branch=run.branch,
-        base_interpreter=run.base_interpreter,
-        measurement__series_id=first,
+    found = fetch_tuples(
+        """
+        SELECT r.id FROM hud_run r JOIN hud_measurement m ON m.run_id = r.id
+        WHERE m.series_id = (
+                SELECT series_id FROM hud_measurement WHERE run_id = %(run)s AND value IS NOT NULL
+                ORDER BY run_id, series_id LIMIT 1)
+            AND r.order_time < %(time)s AND r.state = 'succeeded'
+            AND (r.title, r.source, r.branch, r.base_interpreter)
+                = (%(title)s, %(source)s, %(branch)s, %(base_interpreter)s)
+        ORDER BY r.order_time DESC, r.id DESC LIMIT 1
+        """,
+        {
+            "run": run.pk,
+            "time": run.order_time,
+            "title": run.title,
+            "source": run.source,
+            "branch": run.branch,
+            "base_interpreter": run.base_interpreter,
+        },
     )
-    before = same.filter(order_time__lt=run.order_time, state=State.SUCCEEDED).order_by("-order_time", "-pk")
-    return before.values_list("pk", flat=True).first()
+    return found[0][0] if found else None
 
 
 def _is_of_compiler(value: MetricValue) -> bool:
@@ -261,8 +274,9 @@ def _tasks(run: Run) -> list[TaskLine]:
 def artifacts_of(run: Run, tasks: Sequence[TaskLine] | None = None) -> list[ArtifactLine]:
     """Return the artifacts by task and kind: one statement, one more for the tasks."""
     lines = {line.task.pk: line for line in (_tasks(run) if tasks is None else tasks)}
-    found = Artifact.objects.filter(task__run=run).order_by("task__position", "kind", "pk")
-    return [ArtifactLine(one, lines[one.task_id]) for one in found if one.task_id in lines]
+    found = fetch_models(Artifact, "WHERE task_id = ANY(%(tasks)s::int[])", {"tasks": int_array(lines)})
+    found.sort(key=lambda one: (lines[one.task_id].task.position, one.kind, one.pk))
+    return [ArtifactLine(one, lines[one.task_id]) for one in found]
 
 
 def _command(task: Task) -> str:

@@ -28,12 +28,12 @@ KINDS = ("regressed", "failed", "missed", "inconclusive", "improved", "not_run",
 _CHOICES = ("suite", "mode", "dtype", "backend", "arch")
 _NAME = '"case", experiment_id'
 _SORTS = {
-    "": f"array_position(%(kinds)s::text[], kind::text), abs(factor) DESC NULLS LAST, place, metric, {_NAME}",
+    "": f"kind, factor DESC NULLS LAST, place, metric, {_NAME}",
     "experiment": f"{_NAME}, place, metric",
     "metric": f"place, metric, {_NAME}",
     "value": f"value NULLS LAST, {_NAME}, place, metric",
     "change": f"change NULLS LAST, {_NAME}, place, metric",
-    "noise": f"abs(factor) NULLS LAST, {_NAME}, place, metric",
+    "noise": f"factor NULLS LAST, {_NAME}, place, metric",
 }
 _SHARED = 3  # rows with the same warning, which is then said once
 SORTS = tuple(_SORTS) + tuple(f"-{name}" for name in _SORTS if name)
@@ -164,7 +164,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
         _PAGE.format(
             points=_POINTS.format(words=_WORDS if words else "''"),
             order=_order(filters.sort),
-            shown="kind = %(show)s" if filters.show else "true",
+            shown="(%(kinds)s::text[])[kind] = %(show)s" if filters.show else "true",
             named=_NAMED if words else "true",
         ),
         {
@@ -237,8 +237,8 @@ def _fill(run: Run, results: Results, points: Sequence[_Point], targets: Targets
             value.show(*shown).regression = regressions.get(point.series_id)
         results.values += group
         results.rows += rows
-    kept = {point.environment_id for point in points}
-    results.environments = list(Environment.objects.filter(pk__in=kept).order_by("pk"))
+    kept = by_id(Environment, [point.environment_id for point in points])
+    results.environments = [kept[pk] for pk in sorted(kept)]
 
 
 def _missed(run: Run, targets: Targets) -> list[int]:
@@ -246,9 +246,12 @@ def _missed(run: Run, targets: Targets) -> list[int]:
     rows = fetch_tuples(
         """
         SELECT s.id, sum(m.value) / count(*), max(m.target), max(m.target_arch), s.experiment_id, s.metric_id
-        FROM hud_series s JOIN hud_measurement m ON m.run_id = %(run)s AND m.series_id = s.id
-        WHERE m.value IS NOT NULL AND (m.target IS NOT NULL OR s.metric_id = ANY(
-            ARRAY(SELECT id FROM hud_metric WHERE name = ANY(%(names)s)) || %(ids)s::int[]))
+        FROM (
+            SELECT series_id, value, target, target_arch FROM hud_measurement
+            WHERE run_id = %(run)s AND value IS NOT NULL AND (target IS NOT NULL OR series_id IN (
+                SELECT one.id FROM hud_series one JOIN hud_metric k ON k.id = one.metric_id
+                WHERE k.name = ANY(%(names)s) OR k.id = ANY(%(ids)s::int[]))) OFFSET 0
+        ) m JOIN hud_series s ON s.id = m.series_id
         GROUP BY s.id
         """,
         {"run": run.pk, "names": list(targets.shipped_metrics()), "ids": list(targets.operator_metrics())},
@@ -288,18 +291,18 @@ def _places() -> str:
 _WORDS = r"""concat_ws(' ', e.suite, e."case", replace(e.knobs::text, '\\', '\'), e.mode, e.dtype, e.backend,
     e.arch, mt.name, mt.title)"""  # of a point, in which those of the filter are looked for
 _NAMED = "words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[])"
-# Every point of a run with what it shows
+# Every point of a run with what it shows: the place in KINDS, as numbers sort and group faster than words
 _POINTS = """
-    SELECT point.*, s.experiment_id, s.metric_id, e."case" COLLATE "C" "case", mt.name COLLATE "C" metric,
-        mt.title metric_title, v.change, v.factor,
+    SELECT point.series_id, point.environment_id, point.order_time, point.value, s.experiment_id, s.metric_id,
+        e."case" COLLATE "C" "case", mt.name COLLATE "C" metric, v.change, abs(v.factor) factor,
         {words} words,
         coalesce((coalesce(%(places)s::jsonb->e.suite, %(places)s::jsonb->'')->>mt.name)::int, 99) place,
-        CASE WHEN v.verdict = 'regressed' THEN 'regressed'
+        array_position(%(kinds)s::text[], CASE WHEN v.verdict = 'regressed' THEN 'regressed'
             WHEN point.value IS NULL AND point.never THEN 'not_run'
             WHEN v.verdict = 'failed' OR point.value IS NULL AND point.bad THEN 'failed'
             WHEN point.series_id = ANY(%(missed)s::int[]) THEN 'missed'
             WHEN v.verdict IN ('inconclusive', 'improved') THEN v.verdict
-            ELSE 'rest' END kind
+            ELSE 'rest' END::text) kind
     FROM (
         SELECT series_id, environment_id, order_time, max(value) "value", max(status) > 0 bad,
             bool_and(status = ANY(%(never)s)) never
@@ -320,16 +323,19 @@ _PAGE = """
     ), found AS MATERIALIZED (
         SELECT kind, experiment_id, count(*) points FROM known GROUP BY kind, experiment_id
     ), kinds AS (
-        SELECT kind, sum(points) points, count(*) experiments FROM found GROUP BY kind
+        SELECT (%(kinds)s::text[])[kind] kind, sum(points) points, count(*) experiments
+        FROM found GROUP BY found.kind
     )
     SELECT page.series_id, page.experiment_id, page.metric_id, page.environment_id, page.order_time,
         (SELECT count(*) FROM matching) total,
         (SELECT coalesce(json_object_agg(kind, json_build_array(points, experiments)), '{{}}') FROM kinds)
             counts,
         (SELECT count(DISTINCT experiment_id) FROM found) experiments,
-        (SELECT json_build_object('case', "case", 'metric', metric_title, 'change', change, 'kind', kind,
-                'experiment', experiment_id)
-            FROM known WHERE kind IN ('regressed', 'inconclusive') AND change IS NOT NULL
-            ORDER BY array_position(%(kinds)s::text[], kind::text), abs(factor) DESC NULLS LAST LIMIT 1) worst
+        (SELECT json_build_object('case', "case", 'change', change, 'experiment', experiment_id,
+                'metric', (SELECT title FROM hud_metric WHERE id = metric_id),
+                'kind', (%(kinds)s::text[])[kind])
+            FROM known WHERE (%(kinds)s::text[])[kind] IN ('regressed', 'inconclusive')
+                AND change IS NOT NULL
+            ORDER BY kind, factor DESC NULLS LAST LIMIT 1) worst
     FROM (SELECT 1) one LEFT JOIN page ON true ORDER BY page.at
 """

@@ -26,7 +26,6 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _MEANS = ("speedup", "compile", "warm", "compression")  # columns with a geometric mean
-_WHOLE_RUNS = 2
 _VERDICTS = ("", "improved", "unchanged", "regressed", "inconclusive", "failed", "new")
 # by status code; the last, -1, is that of no result
 _FAILED = np.array([name not in {"ok", *NEVER_RAN} for name in STATUS_NAMES.values()] + [False])
@@ -197,46 +196,29 @@ class Newest:
 
 
 def read(ids: Sequence[int], metrics: Mapping[int, Metric], shown: Collection[int]) -> Newest:
-    """Return the newest result of each series of these experiments and metrics: 1 statement.
-
-    The newest runs are read as a whole, which costs a tenth of looking each series up. A series that they
-    lack is looked up, and one that the judge knows a later point of: a file of a history has many times.
-    """
+    """Return the newest result of each series of these experiments and metrics: 1 statement, one look-up in
+    an index for each. Other runs are left out by their list, which is short, and not by a join."""
     experiment, metric, series, run, value, status, verdict = fetch_columns(
         """
-        WITH whole AS MATERIALIZED (
-            SELECT DISTINCT ON (m.series_id) m.series_id, m.run_id, m.order_time, m.value, m.status
-            FROM hud_measurement m WHERE m.run_id = ANY(ARRAY(
-                SELECT id FROM hud_run WHERE base_interpreter = '' AND branch = ANY(%(branches)s)
-                ORDER BY order_time DESC, id DESC LIMIT %(runs)s))
-            ORDER BY m.series_id, m.order_time DESC, m.run_id DESC
-        )
         SELECT array_send(array_agg(s.experiment_id)), array_send(array_agg(s.metric_id)),
-            array_send(array_agg(s.id)), array_send(array_agg(coalesce(whole.run_id, newest.run_id, 0))),
-            array_send(array_agg(coalesce(state.value, whole.value, newest.value, 'NaN'))),
-            array_send(array_agg(coalesce(whole.status, newest.status, -1::smallint))),
+            array_send(array_agg(s.id)), array_send(array_agg(coalesce(newest.run_id, 0))),
+            array_send(array_agg(coalesce(state.value, newest.value, 'NaN'))),
+            array_send(array_agg(coalesce(newest.status, -1::smallint))),
             array_send(array_agg(coalesce(array_position(%(verdicts)s::text[], state.verdict::text), 1) - 1))
         FROM hud_series s
-        LEFT JOIN (
-            SELECT series_id, max(order_time) order_time FROM hud_seriesstate GROUP BY series_id
-        ) judged ON judged.series_id = s.id
-        LEFT JOIN whole ON whole.series_id = s.id
-            AND whole.order_time >= coalesce(judged.order_time, whole.order_time)
         LEFT JOIN LATERAL (
-            SELECT m.run_id, m.value, m.status FROM hud_measurement m
-            JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
-            WHERE m.series_id = s.id AND whole.series_id IS NULL
-            ORDER BY m.order_time DESC, m.run_id DESC LIMIT 1
+            SELECT run_id, value, status FROM hud_measurement
+            WHERE series_id = s.id AND run_id NOT IN (
+                SELECT id FROM hud_run WHERE base_interpreter <> '' OR branch <> ALL(%(branches)s))
+            ORDER BY order_time DESC, run_id DESC LIMIT 1
         ) newest ON true
-        LEFT JOIN hud_seriesstate state
-            ON state.series_id = s.id AND state.run_id = coalesce(whole.run_id, newest.run_id)
+        LEFT JOIN hud_seriesstate state ON state.series_id = s.id AND state.run_id = newest.run_id
         WHERE s.experiment_id = ANY(%(experiments)s::int[]) AND s.metric_id = ANY(%(metrics)s)
         """,
         {
             "experiments": int_array(ids),
             "metrics": list(shown),
             "branches": stored_names(),
-            "runs": _WHOLE_RUNS,
             "verdicts": list(_VERDICTS),
         },
     )

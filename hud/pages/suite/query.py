@@ -13,6 +13,7 @@ from django.db.models import Count, Exists, F, Func, OuterRef, Q, TextField, Val
 from django.db.models.functions import Cast, Length, Replace
 
 from hud.models import Experiment, Measurement, Metric
+from hud.pages.hosts.query import visible_accelerators
 from hud.pages.sql import by_id, fetch_columns, fetch_models, fetch_tuples, int_array
 from hud.pages.suite import counts, newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
@@ -189,7 +190,7 @@ def read(name: str, filters: Filters, *, everything: bool = False) -> SuitePage 
 
 def add_places(page: SuitePage) -> None:
     """Add which attached hosts offer the suite, or why none does: 1 statement."""
-    accelerators = matching.attached()
+    accelerators = visible_accelerators()
     page.attached = sorted(
         {(one.device, one.arch) for one in accelerators if page.name in one.catalog.get("suites", [])}
     )
