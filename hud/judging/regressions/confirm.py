@@ -119,10 +119,9 @@ def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run |
     interpreter, base = one.first_run.interpreter if one.first_run else "", ""
     if one.state == RegressionState.OPEN:
         runs = (one.last_good_run, one.first_run)
-        named = [interpreter_of(one, run, accelerator.host) for run in runs]
-        if named[0] is None or named[1] is None or named[0] == named[1]:
+        base, interpreter = (interpreter_of(one, run, accelerator.host) or "" for run in runs)
+        if not base or not interpreter or base == interpreter:
             return None
-        base, interpreter = named[0], named[1]
     try:
         return rerun_on(accelerator, experiment, who=WHO, interpreter=interpreter, base=base)
     except InvalidRunRequest as error:
