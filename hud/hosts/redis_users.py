@@ -62,11 +62,14 @@ def _create_missing(redis: Redis, hosts: Iterable[Host]) -> None:
             continue
         password = _password(digest)
         if f"#{hashlib.sha256(password.encode()).hexdigest()}" not in rules.get(_name(host), ""):
-            own = [f"~rq:{kind}:{_name(host)}-*" for kind in ("queue", "job", "worker", "workers")]
-            rights = ["reset", "on", f">{password}", *own, "~rq:workers", *_COMMANDS]
-            redis.execute_command("ACL", "SETUSER", _name(host), *rights)
+            redis.execute_command("ACL", "SETUSER", _name(host), *_rules(host, password))
         if not host.redis_user:
             Host.objects.filter(pk=host.pk).update(redis_user=True)
+
+
+def _rules(host: Host, password: str) -> list[str]:
+    own = [f"~rq:{kind}:{_name(host)}-*" for kind in ("queue", "job", "worker", "workers")]
+    return ["reset", "on", f">{password}", *own, "~rq:workers", *_COMMANDS]
 
 
 def _name(host: Host) -> str:
