@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -69,14 +69,13 @@ for module in (
 
 
 def _invalid(error: ValidationError) -> Problem:
-    faults = [Fault(_pointer(fault["loc"]), fault["msg"]) for fault in error.errors]
+    faults = []
+    for fault in error.errors:
+        steps = list(fault["loc"][1:])
+        if steps[:1] == ["given"]:  # the function's argument
+            del steps[0]
+        faults.append(Fault("".join(f"/{step}" for step in steps), fault["msg"]))
     return Problem(422, "the request is not what this call takes", errors=faults)
-
-
-def _pointer(place: Sequence[str | int]) -> str:
-    """Return the JSON pointer of a part of the request; ninja names the function's argument too."""
-    steps = place[2:] if tuple(place[1:2]) == ("given",) else place[1:]
-    return "".join(f"/{step}" for step in steps)
 
 
 def _not_storable(_error: Exception) -> Problem:

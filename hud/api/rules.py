@@ -67,13 +67,16 @@ class RulesIn(StrictBody):
     metrics: list[MetricIn] | None = Field(None, max_length=_MOST)
 
 
-class TargetOut(Schema):
+class MatchedOut(Schema):
     id: int
     metric: str
     suite: str
     case: str
     backend: str
     arch: str
+
+
+class TargetOut(MatchedOut):
     dtype: str
     size: str
     value: float | None
@@ -81,13 +84,7 @@ class TargetOut(Schema):
     note: str
 
 
-class ThresholdOut(Schema):
-    id: int
-    metric: str
-    suite: str
-    case: str
-    backend: str
-    arch: str
+class ThresholdOut(MatchedOut):
     relative: float | None
     minimum: float | None
     judged: bool | None

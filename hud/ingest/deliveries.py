@@ -197,11 +197,11 @@ def _code(data: bytes) -> dict[str, str]:
 
 def _keep_code(texts: Mapping[str, str]) -> None:
     """Store these texts by binary, each content once."""
-    codes = {
-        binary: KernelCode(digest=_digest(text), text=text, delivered=timezone.now())
-        for binary in sorted(texts)
-        for text in [texts[binary].replace("\0", "")[:_MAX_CODE]]
-    }
+    codes = {}
+    for binary in sorted(texts):
+        text = texts[binary].replace("\0", "")[:_MAX_CODE]
+        digest = uuid.UUID(bytes=hashlib.blake2b(text.encode(), digest_size=16).digest())
+        codes[binary] = KernelCode(digest=digest, text=text, delivered=timezone.now())
     distinct = {code.digest: code for code in codes.values()}
     KernelCode.objects.bulk_create(
         [distinct[digest] for digest in sorted(distinct)],
@@ -231,7 +231,3 @@ def _largest(task: Task, binaries: Collection[str]) -> set[str]:
         largest = sorted(there, key=lambda kernel: -(kernel.time_us or 0.0))
         wanted.update(list(dict.fromkeys(kernel.binary for kernel in largest))[:_MOST_CODE])
     return wanted
-
-
-def _digest(text: str) -> uuid.UUID:
-    return uuid.UUID(bytes=hashlib.blake2b(text.encode(), digest_size=16).digest())

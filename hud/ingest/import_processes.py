@@ -91,7 +91,8 @@ def process_next(*, beat: Callable[[], None], stopped: Callable[[], bool]) -> bo
     elif status == _OUT_OF_MEMORY:
         import_jobs.fail(job, f"it needs more than {settings.HUD_IMPORT_MEMORY_MIB} MiB of memory")
     elif status:
-        logger.warning("the process of import %s ended with %s", job.pk, _status_text(status))
+        ended = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        logger.warning("the process of import %s ended with %s", job.pk, ended)
     return status != _DATABASE_AWAY
 
 
@@ -105,10 +106,6 @@ def _wait(
             return child.wait(_ROUND_S)
         beat()
     return None
-
-
-def _status_text(status: int) -> str:
-    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
 
 
 def process_in_this_process(pk: int) -> int:

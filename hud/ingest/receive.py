@@ -122,7 +122,7 @@ class Content:
 
     @cached_property
     def key(self) -> str:
-        """The digest of content and parameters: equal ones are the same upload."""
+        """Return the digest of content and parameters: equal ones are the same upload."""
         digest = _started_digest(self.format, self.parameters)
         digest.update(self.body)
         return str(digest.hexdigest())

@@ -246,7 +246,7 @@ _SAME_KEY = """old.run_id = new.run_id AND old.series_id = new.series_id
 
 
 def _rounds_to(precise: str, coarse: str) -> str:
-    """SQL: the precise value, rounded to the coarse one's digits, is the coarse one."""
+    """Return SQL for: the precise value, rounded to the coarse one's digits, is the coarse one."""
     digits = f"scale({coarse}.value::text::numeric)"
     return f"""(length({precise}.value::text) > length({coarse}.value::text)
         AND {digits} BETWEEN 2 AND 15

@@ -1,4 +1,4 @@
-"""Regret and frequencies of the autotuner's choices. Numbers only.
+"""The regret of the autotuner's choices. Numbers only.
 
 A compilation is given as its kernels' (slot, choice, time of a step in µs). Measuring rule C6.
 """
@@ -6,8 +6,7 @@ A compilation is given as its kernels' (slot, choice, time of a step in µs). Me
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -18,15 +17,6 @@ Drawn = Sequence[tuple[str, str, float]]  # slot, choice, µs of each kernel of 
 LEAST_COMPILATIONS = 10  # for a regret
 _RARE = 0.1
 _NOTE = re.compile(r"95 % interval (\d+\.\d) to (\d+\.\d) % over (\d+) compilations(; at least)?")
-
-
-def frequencies(history: Iterable[Drawn]) -> dict[str, Counter[str]]:
-    """Return how often each choice of a slot came."""
-    found: dict[str, Counter[str]] = {}
-    for drawn in history:
-        for slot, choice, _time_us in drawn:
-            found.setdefault(slot, Counter())[choice] += 1
-    return found
 
 
 @dataclass(frozen=True)

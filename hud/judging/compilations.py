@@ -16,9 +16,9 @@ from django.db.models.functions import Greatest, Least
 
 from hud.judging.choices import Drawn, autotune_regret
 from hud.judging.known_kernels import same_choice_ratios
-from hud.models import ACTIVE, Compilation, Kernel, Measurement, Metric, Run, Series
+from hud.judging.rules.write import metric_of
+from hud.models import ACTIVE, Compilation, Kernel, Measurement, Run, Series
 from hud.runs.branches import stored_names
-from runner.schema.metrics import metric_info
 
 logger = logging.getLogger(__name__)
 _HISTORY = 500  # compilations: 5 months of 3 a night
@@ -116,7 +116,10 @@ def _write(first: Compilation, metrics: Sequence[_Found]) -> None:
     place = {"run_id": first.run_id, "environment_id": first.environment_id}
     known = Series.objects.filter(experiment_id=first.experiment_id, metric__name__in=_METRICS)
     Measurement.objects.filter(series__in=known, **place).delete()
-    series = {name: _series(first.experiment_id, name) for name in {found.metric for found in metrics}}
+    series = {}
+    for name in {found.metric for found in metrics}:
+        metric = metric_of(name)
+        series[name] = Series.objects.get_or_create(experiment_id=first.experiment_id, metric=metric)[0]
     Measurement.objects.bulk_create(
         Measurement(
             series=series[found.metric],
@@ -135,8 +138,3 @@ def _write(first: Compilation, metrics: Sequence[_Found]) -> None:
     Series.objects.filter(pk__in=[one.pk for one in series.values()]).update(
         touched_at=Least("touched_at", time), touched_until=Greatest("touched_until", time)
     )
-
-
-def _series(experiment_id: int, name: str) -> Series:
-    metric = Metric.objects.get_or_create(name=name, defaults=metric_info(name).to_row())[0]
-    return Series.objects.get_or_create(experiment_id=experiment_id, metric=metric)[0]

@@ -63,6 +63,11 @@ class Move:
     steps: int = 1  # the first one, and each further one for the worse
     further: int = 0  # points in a row that are worse than what was told
 
+    @property
+    def is_sure(self) -> bool:
+        """Return whether it is more than a suspect: it opens a regression where no host repeats it."""
+        return self.certain or self.points >= _AGREE
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -192,7 +197,7 @@ def _named(level: Level, point: Point, rule: Rule, verdict: Verdict) -> Verdict:
 def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
     move, left = level.move, _left(verdict)
     worse, failed = _is_worse(verdict, rule), verdict.verdict == "failed"
-    is_more = move is not None and (move.certain or move.points >= _AGREE)
+    is_more = move is not None and move.is_sure
     if move and move.worse and is_more and not (left and worse):
         _come_back(level, move, point, verdict, rule)
         return

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -23,24 +21,11 @@ class Latest:
     arch: str
     since: datetime
 
-    def to_row(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def overdue(latest: Iterable[Latest], now: datetime) -> list[Latest]:
-    """Return those that are late, the longest first."""
-    late = [one for one in latest if LATE < now - one.since <= GIVEN_UP]
-    return sorted(late, key=lambda one: (one.since, one.suite, one.arch))
-
 
 def overdue_suites(now: datetime) -> list[Latest]:
-    """Return what is overdue: 1 statement over the states of series, no history."""
-    return overdue(_latest(), now)
-
-
-def _latest() -> list[Latest]:
-    """Return the latest result of each suite and arch on the default branch, whose series have states. Where
-    every series of a suite has a single point, it was uploaded once, and nobody waits for more.
+    """Return the latest result of each suite and arch that is overdue on the default branch, the longest
+    first: 1 statement over the states of series, no history. Where every series of a suite has a single
+    point, it was uploaded once, and nobody waits for more.
 
     The time is that of the measurement: of a run of ours its end, of an upload what it says. Where it says a
     commit's alone, it is the time of the upload, unless the commit is so old that this is a backfill.
@@ -67,5 +52,10 @@ def _latest() -> list[Latest]:
             """,
             [GIVEN_UP.total_seconds()],
         )
-        branch = str(settings.HUD_DEFAULT_BRANCH)
-        return [Latest(suite, branch, arch, since) for suite, arch, since in cursor.fetchall()]
+        rows = cursor.fetchall()
+    late = [row for row in rows if LATE < now - row[2] <= GIVEN_UP]
+    branch = str(settings.HUD_DEFAULT_BRANCH)
+    return [
+        Latest(suite, branch, arch, since)
+        for suite, arch, since in sorted(late, key=lambda row: (row[2], row[0], row[1]))
+    ]

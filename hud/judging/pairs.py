@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from hud.judging.known_kernels import KernelMedians, same_choice
+from hud.judging.known_kernels import same_choice
 from runner.schema.statistics import (
     LEAST_PAIRS,
     PAIR_ALPHA,
@@ -134,41 +134,23 @@ def compare_kernels(base: Sequence[Kernels], head: Sequence[Kernels]) -> KernelC
 def _equal_choices(base: Sequence[Kernels], head: Sequence[Kernels]) -> tuple[list[list[float]], float]:
     """Return log(observed ÷ expected) of each compilation over the choices that both sides drew, and the
     least share of a side's device time in them. What is expected is the mean of both sides' medians."""
-    drawn = [
-        {(slot, choice) for kernels in side for slot, (choice, _us) in kernels.items()}
+    sides = [
+        [[(slot, choice, us) for slot, (choice, us) in kernels.items() if us > 0] for kernels in side]
         for side in (base, head)
     ]
-    numbers = {key: number for number, key in enumerate(sorted(drawn[0] & drawn[1]))}
-    columns = [_columns(side, numbers) for side in (base, head)]
-    if not numbers:
+    times_us: tuple[dict[tuple[str, str], list[float]], ...] = ({}, {})
+    for seen, side in zip(times_us, sides, strict=True):
+        for slot, choice, us in itertools.chain.from_iterable(side):
+            seen.setdefault((slot, choice), []).append(us)
+    usual_us = {
+        key: math.sqrt(median(times_us[0][key]) * median(times_us[1][key]))
+        for key in times_us[0].keys() & times_us[1].keys()
+    }
+    if not usual_us:
         return [[], []], 0.0
-    known = [ids >= 0 for ids, _times, _which in columns]
-    medians = [
-        KernelMedians.of(ids[mask], times[mask])
-        for (ids, times, _w), mask in zip(columns, known, strict=True)
-    ]
-    expected = KernelMedians(
-        medians[0].ids,
-        np.sqrt(medians[0].medians_us * medians[1].medians_us),
-        medians[0].counts + medians[1].counts,
-        np.maximum(medians[0].noise, medians[1].noise),
-    )
-    found = [same_choice(expected, *column) for column in columns]
-    ratios = [[math.log(ratio) for ratio in side.ratios if ratio is not None] for side in found]
-    return ratios, min(side.coverage for side in found)
-
-
-def _columns(
-    side: Sequence[Kernels], numbers: Mapping[tuple[str, str], int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ids (-1 for a choice of one side only), times and compilation of all kernels of a side."""
-    rows = [
-        (numbers.get((slot, choice), -1), us, which)
-        for which, kernels in enumerate(side)
-        for slot, (choice, us) in kernels.items()
-    ]
-    ids, times, which = zip(*rows, strict=True) if rows else ((), (), ())
-    return np.array(ids, dtype=np.int64), np.array(times, dtype=np.float64), np.array(which, dtype=np.int64)
+    found = [[same_choice(drawn, usual_us) for drawn in side if drawn] for side in sides]
+    ratios = [[math.log(ratio) for ratio, _coverage in side if ratio is not None] for side in found]
+    return ratios, min(median([coverage for _ratio, coverage in side]) for side in found)
 
 
 def _frequencies(base: Sequence[Kernels], head: Sequence[Kernels]) -> tuple[Frequencies, float | None]:

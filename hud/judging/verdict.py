@@ -77,16 +77,14 @@ def judge(
     *,
     groups: Sequence[str | None] | None = None,
     group: str | None = None,
-    history_samples: int = 1,
 ) -> Verdict:
     """Judge a point's samples, one for each compilation, against `history`: earlier values of the same
     environment class, oldest first, from the accepted level on.
 
     `groups` is the variant of each earlier value and `group` the point's. A known variant is judged against
     its own values. A variant never seen, and any point with fewer than five earlier values, is inconclusive
-    unless an exact test and the level's range leave no doubt. `history_samples` is how many samples
-    an earlier value usually is the median of. Without samples the run failed; without history the series is
-    new. Raise ValueError for NaN or infinity, or if `groups` differ in length from `history`.
+    unless an exact test and the level's range leave no doubt. Without samples the run failed; without history
+    the series is new. Raise ValueError for NaN or infinity, or if `groups` differ in length from `history`.
     """
     if not all(map(math.isfinite, history)) or not all(map(math.isfinite, samples)):
         raise ValueError("a verdict needs finite numbers")
@@ -101,7 +99,7 @@ def judge(
         return _judge_exact(history, value, rule)
     if groups is not None and any(groups):
         return _judge_variant(history, samples, rule, groups, group)
-    return _judge_level(history, samples, rule, history_samples)
+    return _judge_level(history, samples, rule)
 
 
 def judge_points(
@@ -119,7 +117,6 @@ def judge_points(
         rule,
         noise=noise or rule.prior_noise,
         degrees=1.5 * min(points, _NOISE_WINDOW) + 3,
-        samples_each=1,
     )
     if points * len(base) < _FEWEST or points < 2:
         return _only_if_certain(found, base, head, "few_compilations")
@@ -144,21 +141,19 @@ def _judge_variant(
 ) -> Verdict:
     own = [earlier for earlier, name in zip(history, groups, strict=True) if name == group]
     if group is None or not own:
-        return _only_if_certain(_judge_level(history, samples, rule, 1), history, samples, "unknown_variant")
+        return _only_if_certain(_judge_level(history, samples, rule), history, samples, "unknown_variant")
     noise = max(_noise_inside(history, groups, rule), _VARIANT_NOISE)
-    found = _compare(own, samples, rule, noise=noise, degrees=float(len(history)), samples_each=1)
+    found = _compare(own, samples, rule, noise=noise, degrees=float(len(history)))
     if len(history) < _FEWEST or len(own) < 2:
         return _only_if_certain(found, history, samples, "few_compilations")
     return found
 
 
-def _judge_level(
-    history: Sequence[float], samples: Sequence[float], rule: Rule, samples_each: int
-) -> Verdict:
+def _judge_level(history: Sequence[float], samples: Sequence[float], rule: Rule) -> Verdict:
     noise = series_noise(history, rule.prior_noise)
     degrees = 1.5 * min(len(history), _NOISE_WINDOW) + 3  # fewer would cost more power than false alarms
-    found = _compare(history, samples, rule, noise=noise, degrees=degrees, samples_each=samples_each)
-    if len(history) * samples_each < _FEWEST or len(history) < 2:
+    found = _compare(history, samples, rule, noise=noise, degrees=degrees)
+    if len(history) < _FEWEST:
         return _only_if_certain(found, history, samples, "few_compilations")
     return found
 
@@ -170,13 +165,11 @@ def _compare(
     *,
     noise: float,
     degrees: float,
-    samples_each: int,
 ) -> Verdict:
     """Compare the median of the samples with that of the earlier values, by the noise of one value."""
     value, baseline = median(samples), median(earlier)
     step = _difference(baseline, value)
-    gain = max(len(samples) / max(samples_each, 1), 1.0)  # more samples than usual are less noisy
-    ratio = abs(step) / (noise * math.sqrt(1 / gain + math.pi / 2 / len(earlier)))
+    ratio = abs(step) / (noise * math.sqrt(1 / len(samples) + math.pi / 2 / len(earlier)))
     # the noise is itself an estimate: Student's t as the normal deviate of equal probability (Wallace 1959)
     factor = math.sqrt(degrees * math.log1p(ratio * ratio / degrees)) * (8 * degrees + 1) / (8 * degrees + 3)
     found = Verdict("unchanged", _relative(baseline, value), noise, factor, baseline, len(earlier))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -72,7 +73,7 @@ def queue_overdue(now: datetime) -> int:
             return 0
         data = {
             "total": len(new),
-            "overdue": [{**one.to_row(), "since": one.since.isoformat()} for one in new[:_LISTED]],
+            "overdue": [{**asdict(one), "since": one.since.isoformat()} for one in new[:_LISTED]],
             "url": f"{settings.HUD_PUBLIC_URL}/",
         }
         deliveries = _deliveries(list(Webhook.objects.filter(active=True)), OVERDUE, data)

@@ -7,7 +7,6 @@ of scheduled runs, between two of their tasks.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -27,7 +26,6 @@ from runner import suites
 from runner.schema.plan import Replication, Selection
 from runner.suites import SUITES
 
-logger = logging.getLogger(__name__)
 FIELDS = "minute, hour, day of month, month, day of week"
 CEILINGS = "daily ceilings"  # the schedule of every new installation
 _CLOCK_CHANGE = timedelta(hours=2)  # daylight saving moves no clock by more

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from runner.cli.terminal import Job
 from runner.launch.pairs import BASE, NEW, Pair
-from runner.schema.suite import TaskSpec, suite_of
+from runner.schema.suite import suite_of
 
 
 def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
@@ -43,14 +43,15 @@ def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
     )
     several = _option("--compilations", compilations)
     commands = [
-        " ".join(filter(None, [task.command(where=where), several * _compiles(task), *rest]))
+        " ".join(
+            filter(
+                None,
+                [task.command(where=where), several * suite_of(task.suite).has_compilations(task), *rest],
+            )
+        )
         for task in tasks
     ]
     return [*remarks, *commands]
-
-
-def _compiles(task: TaskSpec) -> bool:
-    return suite_of(task.suite).has_compilations(task)
 
 
 def _option(name: str, *values: object) -> str:

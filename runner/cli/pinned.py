@@ -25,9 +25,15 @@ def read(path: Path, tasks: Sequence[TaskSpec]) -> dict[str, dict[str, str]]:
         raise BadRequest(f"--pinned {path}: {error}") from error
     compiled = [record for record in records if COMPILED in _info(record)]
     compiled.sort(key=lambda record: _info(record).get(COMPILATION) or 0)
-    found = {task.fingerprint(): _choices(task, compiled) for task in tasks}
+    found = {}
     for task in tasks:
-        if not found[task.fingerprint()]:
+        suite = suite_of(task.suite)
+        expected = suite.expected_in_full(task, os.environ)
+        own = [record for record in compiled if not suite.problem_of(identity(record), task, expected)]
+        kernels = [kernel for record in own for kernel in _info(record)[COMPILED].get("kernels", [])]
+        choices = pinned((str(kernel.get("slot", "")), str(kernel.get("config", ""))) for kernel in kernels)
+        found[task.fingerprint()] = choices
+        if not choices:
             raise BadRequest(f"--pinned {path} has no choices of {task.suite}/{task.case} ({task.backend})")
     return found
 
@@ -36,14 +42,6 @@ def digest_of(choices: Mapping[str, Mapping[str, str]], task: TaskSpec) -> str:
     """Return what tells a pinned task from others, '' where nothing is pinned."""
     own = choices.get(task.fingerprint())
     return f"pinned {digest(*map(' '.join, sorted(own.items())))}" if own else ""
-
-
-def _choices(task: TaskSpec, records: Sequence[Mapping[str, Json]]) -> dict[str, str]:
-    suite = suite_of(task.suite)
-    expected = suite.expected_in_full(task, os.environ)
-    own = [record for record in records if not suite.problem_of(identity(record), task, expected)]
-    kernels = [kernel for record in own for kernel in _info(record)[COMPILED].get("kernels", [])]
-    return pinned((str(kernel.get("slot", "")), str(kernel.get("config", ""))) for kernel in kernels)
 
 
 def _info(record: Mapping[str, Json]) -> dict[str, Json]:

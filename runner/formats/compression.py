@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from runner.formats.errors import Fault, MalformedUpload, UploadTooLarge
@@ -20,8 +22,12 @@ def is_compressed(body: bytes) -> bool:
 
 def inflate(body: bytes, limit: int) -> bytes:
     """Return the content. Raise MalformedUpload, or UploadTooLarge without holding much beyond the limit."""
-    make = _zstd if body.startswith(ZSTD) else _gzip
-    kind = make.__name__.strip("_")
+    import zstandard
+
+    kind = "zstd" if body.startswith(ZSTD) else "gzip"
+    make: Callable[[], Any] = partial(zlib.decompressobj, zlib.MAX_WBITS | 16)
+    if kind == "zstd":
+        make = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj
     content, inflater, members = bytearray(), None, 0
     for start in range(0, len(body), _STEP):
         rest = body[start : start + _STEP]
@@ -29,7 +35,7 @@ def inflate(body: bytes, limit: int) -> bytes:
             inflater = inflater or make()
             try:
                 content += inflater.decompress(rest)
-            except _errors() as error:
+            except (zlib.error, zstandard.ZstdError) as error:
                 fault = Fault("", str(error), malformed=True)
                 raise MalformedUpload(
                     f"the body is not {kind}, or is followed by something else", [fault]
@@ -46,19 +52,3 @@ def inflate(body: bytes, limit: int) -> bytes:
     if inflater is not None or not body:
         raise MalformedUpload(f"the {kind} body is cut off", [Fault("", "it ends too early", malformed=True)])
     return bytes(content)
-
-
-def _gzip() -> Any:
-    return zlib.decompressobj(zlib.MAX_WBITS | 16)
-
-
-def _zstd() -> Any:
-    import zstandard
-
-    return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
-
-
-def _errors() -> tuple[type[Exception], ...]:
-    import zstandard
-
-    return zlib.error, zstandard.ZstdError

@@ -54,12 +54,9 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 
 def _is_header(columns: list[str]) -> bool:
-    return _NEEDED.issubset(columns) or set(columns) == _FIRST or _is_second(columns)
-
-
-def _is_second(columns: list[str]) -> bool:
     others = [column for column in columns if not _OF_METRIC.fullmatch(column)]
-    return others == ["name", "mode"] and "token_per_sec[actual]" in columns
+    is_second = others == ["name", "mode"] and "token_per_sec[actual]" in columns
+    return is_second or _NEEDED.issubset(columns) or set(columns) == _FIRST
 
 
 def _by_metric(cells: dict[str, str]) -> Iterator[dict[str, str]]:

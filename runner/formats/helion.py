@@ -8,7 +8,6 @@ stands for a shape that failed, and in an accuracy for outputs that differ from 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from runner.formats import v3
 from runner.formats.errors import WrongRecord
@@ -24,10 +23,7 @@ _KERNEL = re.compile(r"(?P<kernel>\w+?)_(?:speedup|accuracy|latency|latency_ms|t
 
 def _matches(preview: Preview) -> bool:
     value = preview.first_value if preview.names("benchmark", "benchmark_values", "shape") else None
-    return _is_helion(value[0] if isinstance(value, list) and value else value)
-
-
-def _is_helion(value: Any) -> bool:
+    value = value[0] if isinstance(value, list) and value else value
     benchmark = value.get("benchmark") if isinstance(value, dict) else None
     return isinstance(benchmark, dict) and benchmark.get("name") in _BENCHMARKS
 

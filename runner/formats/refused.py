@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from runner.formats.format import Preview
 
@@ -29,14 +28,12 @@ class Refused:
 def _keys(*names: str) -> Callable[[Preview], bool]:
     """Recognise an object, or the first of a list, by keys that it has all."""
 
-    def has(value: Any) -> bool:
+    def matches(preview: Preview) -> bool:
+        value = preview.first_value if preview.is_json else None
+        value = value[0] if isinstance(value, list) and value else value
         return isinstance(value, dict) and value.keys() >= set(names)
 
-    return lambda preview: preview.is_json and (has(preview.first_value) or has(_first(preview.first_value)))
-
-
-def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, list) and value else None
+    return matches
 
 
 def _columns(*names: str) -> Callable[[Preview], bool]:
@@ -128,11 +125,7 @@ REFUSED = (
     Refused("pytest-benchmark's CSV", _columns("name", "min", "max", "mean", "stddev", "rounds"), AS_V3),
     Refused("a table of Nsight Systems", _columns("Total Time (ns)", "Instances"), _PROFILE),
     Refused("a table of Nsight Compute", _columns("Kernel Name", "Metric Name"), _PROFILE),
-    Refused(
-        "tritonbench's list of shapes",
-        _columns("M", "K", "N"),
-        "upload the output of run.py",
-    ),
+    Refused("tritonbench's list of shapes", _columns("M", "K", "N"), "upload the output of run.py"),
     # not text, or no table
     Refused(
         "a web page",
@@ -145,21 +138,13 @@ REFUSED = (
         _begins(b"PK\x03\x04", b"PK\x05\x06"),
         "unzip it and upload the result files in it; `runner upload FOLDER/*` takes many at once",
     ),
-    Refused(
-        "a tar archive",
-        lambda preview: preview.start[257:262] == b"ustar",
-        "unpack it first",
-    ),
+    Refused("a tar archive", lambda preview: preview.start[257:262] == b"ustar", "unpack it first"),
     Refused(
         "a compressed file (xz, bzip2, 7z)",
         _begins(b"\xfd7zXZ\x00", b"BZh", b"7z\xbc\xaf\x27\x1c"),
         "decompress it first; gzip is read as it is",
     ),
-    Refused(
-        "a pickle (torch.save, memory snapshot)",
-        _begins(*_PICKLES),
-        AS_V3,
-    ),
+    Refused("a pickle (torch.save, memory snapshot)", _begins(*_PICKLES), AS_V3),
     Refused("a Parquet file", _begins(b"PAR1"), "convert it to CSV or JSON lines of v3 records"),
     Refused("a SQLite database (Nsight Systems?)", _begins(b"SQLite format 3\x00"), _PROFILE),
     Refused("a NumPy array", _begins(b"\x93NUMPY"), AS_V3),

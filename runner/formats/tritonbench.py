@@ -138,18 +138,13 @@ def _read_csv(body: bytes, filename: str) -> Iterator[Item]:
             yield Fault("", f"the row has {len(cells)} cells, the header {len(columns)}", line)
             continue
         for name, found, cell in zip(columns[1:], names[1:], cells[1:], strict=True):
-            kernel, metric = (found["kernel"], found["metric"]) if found else _last_part(name)
+            kernel, metric = (found["kernel"], found["metric"]) if found else name.rpartition("-")[::2]
             yield _item(_Value(operator, shape, kernel, metric, cell.strip()), {}, pointer(name), line)
 
 
 def _operator_in(filename: str) -> str:
     found = _FILE.match(PurePosixPath(filename.replace("\\", "/")).name)
     return found["operator"] if found else ""
-
-
-def _last_part(column: str) -> tuple[str, str]:
-    kernel, _dash, metric = column.rpartition("-")
-    return kernel, metric
 
 
 # ---- JSON

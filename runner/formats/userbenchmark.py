@@ -140,11 +140,11 @@ def _arguments(text: str) -> list[str]:
         arguments = [single or double for single, double in _WORD.findall(text)]
     else:
         arguments = text.split()
-    return [part for argument in arguments for part in _split_option(argument)]
-
-
-def _split_option(argument: str) -> list[str]:
-    return argument.split("=", 1) if argument.startswith("--") else [argument]
+    return [
+        part
+        for argument in arguments
+        for part in (argument.split("=", 1) if argument.startswith("--") else [argument])
+    ]
 
 
 def _understood(arguments: list[str]) -> tuple[str, str, list[str]]:

@@ -73,7 +73,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 @cache
 def record_reader() -> Callable[[bytes, str, int | None], Item]:
     """Return a function that makes a record of one JSON text and its place, or says what is wrong with it."""
-    return _bounded(_Reader().read)
+    return _Reader().read
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ class _Reader:
         self._had_frame = False  # the last record
 
     def read(self, text: bytes, pointer: str, line: int | None) -> Item:
+        if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
+            return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
         frame = self._frame  # which another thread may replace
         found = self._framed(text, frame) if frame else None
         if found:
@@ -209,15 +211,6 @@ def _place_of(part: bytes, text: bytes) -> int:
     while not text.startswith(part, start):
         start = text.find(part[:_NEEDLE], start + 1)
     return start
-
-
-def _bounded(record: Callable[[bytes, str, int | None], Item]) -> Callable[[bytes, str, int | None], Item]:
-    def bounded(text: bytes, pointer: str, line: int | None) -> Item:
-        if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
-            return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
-        return record(text, pointer, line)
-
-    return bounded
 
 
 def _shapes_of(record: Record) -> list[Any]:

@@ -59,14 +59,14 @@ def tflops(flops: int, times_ms: Sequence[float]) -> list[float]:
 
 
 def _copy_gbps(device: Device) -> list[float]:
-    """Bytes read plus bytes written by time."""
+    """Return GB/s, of bytes read and written together."""
     source = _block(device)
     target = torch.empty_like(source)
     return gbps(2 * source.nbytes, _times_ms(lambda: target.copy_(source), device))
 
 
 def _read_gbps(device: Device) -> list[float]:
-    """Bytes read by time. On CUDA by a kernel of our own: torch's sum is 5 % slower than the memory."""
+    """Return GB/s read, on CUDA by a kernel of our own: torch's sum is 5 % slower than the memory."""
     source = _block(device)
     sums = torch.sum
     if device.type == "cuda":
@@ -82,7 +82,7 @@ def _block(device: Device) -> torch.Tensor:
 
 
 def _matmul_tflops(device: Device) -> list[float]:
-    """Multiply random data: a product of zeros runs faster."""
+    """Return TFLOP/s of a product of random matrices: one of zeros runs faster."""
     size = _MATMUL_SIZE[device.type]
     left, right = (torch.randn(size, size, device=device.type).to(torch.bfloat16) for _ in range(2))
     return tflops(2 * size**3, _times_ms(lambda: left @ right, device))

@@ -101,9 +101,8 @@ def t_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % Student interval of the mean of independent values. Raise ValueError for one."""
     if len(values) < 2:
         raise ValueError("an interval needs two values")
-    middle, variance = _mean_and_variance(values)
-    half = math.sqrt(variance / len(values)) * _t_95(len(values) - 1)
-    return middle - half, middle + half
+    low, high, _p = t_test(values)
+    return low, high
 
 
 def _t_95(degrees: int) -> float:

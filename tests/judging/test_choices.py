@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hud.judging.choices import Regret, autotune_regret, frequencies
+from hud.judging.choices import Regret, autotune_regret
 from hud.judging.known_kernels import same_choice_ratios
 
 # gather_gemv[D=4096] int8 in 14 compilations on one H200: GB/s by configuration
@@ -73,10 +73,6 @@ def test_choices_that_are_not_known_leave_no_ratio_where_they_take_most_of_the_t
     own = [[("a", "x", 7.0), ("c", "x", 3.0)], [("a", "x", 6.9), ("c", "x", 3.1)], []]
     assert same_choice_ratios(history, own) == [7.0, None, None]
     assert same_choice_ratios([], own) == [None, None, None]
-
-
-def test_how_often_each_choice_came() -> None:
-    assert frequencies(DRAWS)["slot"] == {choice: len(seen) for choice, seen in GATHER_GEMV.items()}
 
 
 def test_a_note_that_somebody_else_wrote_has_no_interval() -> None:

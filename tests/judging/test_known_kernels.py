@@ -15,13 +15,7 @@ from hud.judging.aggregates import (
     pass_rate,
 )
 from hud.judging.change_points.drift import drift
-from hud.judging.known_kernels import (
-    Array,
-    Ids,
-    KernelMedians,
-    same_choice,
-    same_choice_ratios,
-)
+from hud.judging.known_kernels import same_choice_ratios
 from hud.judging.rules.thresholds import least_change, prior_noise
 from hud.judging.verdict import Rule, judge
 from runner.schema.metrics import metric_info
@@ -29,59 +23,45 @@ from runner.schema.metrics import metric_info
 KERNELS = 40
 
 
-def compilation(chance: np.random.Generator) -> tuple[Ids, Array]:
+def compilation(chance: np.random.Generator, factor: float = 1.0) -> list[tuple[str, str, float]]:
     """Return the kernels of a model most of whose slots draw one of two choices 1.5 times apart."""
     slow = chance.random(KERNELS) < 0.3
     times = np.linspace(8, 80, KERNELS) * np.where(slow, 1.5, 1.0)
-    return np.arange(KERNELS) * 2 + slow, times * np.exp(chance.normal(0, 0.005, KERNELS))
-
-
-def history(chance: np.random.Generator, nights: int = 20) -> KernelMedians:
-    ids, times = zip(*(compilation(chance) for _ in range(nights)), strict=True)
-    return KernelMedians.of(np.concatenate(ids), np.concatenate(times))
+    times *= factor * np.exp(chance.normal(0, 0.005, KERNELS))
+    return [(str(slot), str(slow[slot]), float(times[slot])) for slot in range(KERNELS)]
 
 
 def test_two_percent_of_all_kernels_is_found_the_same_night() -> None:
     chance = np.random.default_rng(1)
     floor = metric_info("same_choice_ratio").floor
     rule = Rule(relative_floor=least_change(floor), prior_noise=prior_noise(floor))
-
-    def draw(factor: float = 1.0) -> list[tuple[str, str, float]]:
-        ids, times = compilation(chance)
-        return [(str(one // 2), str(one % 2), factor * time) for one, time in zip(ids, times, strict=True)]
-
     earlier: list[list[tuple[str, str, float]]] = []
     points: list[float] = []
     for night in range(60):
-        drawn = draw()
+        drawn = compilation(chance)
         (ratio,) = same_choice_ratios(earlier, [drawn])
         if ratio is not None and len(points) >= 20:
             assert judge(points, [ratio], rule).verdict == "unchanged"
-            (shifted,) = same_choice_ratios(earlier, [draw(1.02)])
+            (shifted,) = same_choice_ratios(earlier, [compilation(chance, 1.02)])
             assert judge(points, [shifted or 0.0], rule).verdict == "regressed", night
         earlier.append(drawn)
         points += [ratio] if ratio is not None else []
     assert len(points) > 50
 
 
-def test_what_is_unknown_is_named_and_not_judged() -> None:
-    chance = np.random.default_rng(2)
-    before = history(chance)
-    ids, times = compilation(chance)
-    found = same_choice(before, np.where(np.arange(KERNELS) < 30, ids + 1000, ids), times)
-    assert len(found.unknown) == 30
-    assert found.coverage < 0.7
-    nothing = same_choice(KernelMedians.of([], []), ids, times)
-    assert (nothing.ratio, nothing.coverage) == (None, 0.0)
-    with pytest.raises(ValueError, match="positive"):
-        same_choice(before, ids, -times)
-
-
-def test_compilations_of_a_point_count_by_their_median() -> None:
-    before = KernelMedians.of([1, 1, 2, 2], [10.0, 10.0, 20.0, 20.0])
-    found = same_choice(before, [1, 2, 1, 2, 1, 9], [10.0, 20.0, 11.0, 22.0, 30.0, 1.0], [0, 0, 1, 1, 2, 2])
-    assert found.ratios == pytest.approx((1.0, 1.1, 3.0))
-    assert found.ratio == pytest.approx(1.1)
+def test_kernels_never_seen_and_without_a_time_do_not_count() -> None:
+    before = [[("a", "x", 10.0), ("b", "x", 20.0)], [("a", "x", 10.0), ("b", "x", 20.0), ("c", "x", 0.0)]]
+    own = [
+        [("a", "x", 10.0), ("b", "x", 20.0)],
+        [("a", "x", 11.0), ("b", "x", 22.0), ("c", "x", 1.0), ("d", "x", 0.0)],
+        [("a", "x", 30.0), ("b", "y", 1.0)],
+        [("a", "x", 10.0), ("b", "y", 20.0)],
+        [("b", "x", 0.0)],
+    ]
+    ratios = same_choice_ratios(before, own)
+    assert ratios[:3] == pytest.approx([1.0, 1.1, 3.0])
+    assert ratios[3:] == [None, None]
+    assert same_choice_ratios([], own) == [None] * 5
 
 
 def nights(count: int, seed: int, *, a_night: float = 0.0, since: int = 60) -> list[float]:

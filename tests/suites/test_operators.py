@@ -96,12 +96,11 @@ def test_nothing_else_is_a_call(text: str) -> None:
     assert call("aten.add.Tensor", text).label.startswith("unreadable#")  # a row it is all the same
 
 
-def test_operatorbenchs_log_goes_in_and_out() -> None:
+def test_operatorbenchs_log_is_read() -> None:
     further = "Operator: aten.add.Tensor\ncnt: 5, ((T([64], f16), 1), {})\n"
     counts = inputs.read_log(LOG + further + "Operator: aten.sum.SymInt\ncnt: 1, ((T([2], f16), [0]), {})\n")
     assert counts["aten.add.Tensor"][ADD] == 3
     assert "aten.sum.dim_IntList" in counts
-    assert inputs.read_log(inputs.write_log(counts)) == counts
     first, _second = inputs.calls_of(counts, "aten.add.Tensor")
     assert first.count == 5
     with pytest.raises(BadInputs, match="line 1"):

@@ -1,11 +1,11 @@
-"""The versions of torch that a bisect can compare on a host. Another provider may fetch them."""
+"""The versions of torch that a bisect can compare on a host."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from django.db.models.functions import Substr
 from packaging.version import InvalidVersion, Version
@@ -35,33 +35,26 @@ class Build:
         return self.torch, self.torch_git
 
 
-class Provider(Protocol):
-    def builds(self, accelerator: Accelerator) -> Sequence[Build]:
-        """Return the interpreters that this accelerator can run, the oldest torch first."""
-
-
-class HostInterpreters:
-    """The interpreters that a host was attached with (`--python NAME=PATH`)."""
-
-    def builds(self, accelerator: Accelerator) -> Sequence[Build]:
-        pythons: Any = accelerator.host.facts.get("pythons")
-        offered = set(accelerator.catalog.get("pythons", []))
-        found: dict[str, Build] = {}
-        for name, facts in sorted(pythons.items() if isinstance(pythons, dict) else ()):
-            if name in offered and isinstance(facts, dict) and facts.get("torch"):
-                found[name] = Build(name, str(facts["torch"]), str(facts.get("torch_git", "")))
-        dates = _dates(found.values())
-        return in_order(
-            [
-                Build(
-                    name,
-                    *one.version,
-                    dates.get(one.version, ""),
-                    _differs(pythons, name, [n for n in found if found[n].version == one.version]),
-                )
-                for name, one in found.items()
-            ]
-        )
+def builds_of(accelerator: Accelerator) -> list[Build]:
+    """Return the interpreters with torch that an accelerator can run, the oldest torch first: those with
+    which its host was attached (`--python NAME=PATH`)."""
+    pythons: Any = accelerator.host.facts.get("pythons")
+    offered = set(accelerator.catalog.get("pythons", []))
+    found: dict[str, Build] = {}
+    for name, facts in sorted(pythons.items() if isinstance(pythons, dict) else ()):
+        if name in offered and isinstance(facts, dict) and facts.get("torch"):
+            found[name] = Build(name, str(facts["torch"]), str(facts.get("torch_git", "")))
+    dates = _dates(found.values())
+    return in_order(
+        [
+            replace(
+                one,
+                date=dates.get(one.version, ""),
+                differs=_differs(pythons, name, [n for n in found if found[n].version == one.version]),
+            )
+            for name, one in found.items()
+        ]
+    )
 
 
 def _differs(pythons: Mapping[str, Mapping[str, Any]], name: str, same: Sequence[str]) -> str:
@@ -110,6 +103,3 @@ def _dates(builds: Any) -> dict[tuple[str, str], str]:
         elif day := days.get(build.torch_git[:_COMMIT_DIGITS]):
             found[build.version] = f"{day:%Y-%m-%d}"
     return found
-
-
-PROVIDER: Provider = HostInterpreters()

@@ -14,14 +14,19 @@ from django.db import transaction
 from django.utils import timezone
 
 from hud.accounts import audit
-from hud.judging.bisect.environments import PROVIDER, Build
+from hud.judging.bisect.environments import Build, builds_of
 from hud.judging.bisect.search import Answer, BisectState, Compare, Word, next_step
-from hud.judging.pairs import PairVerdict, judge_pairs
-from hud.judging.regressions.confirm import accelerator_of, interpreter_of, torch_of
+from hud.judging.pairs import PairVerdict
+from hud.judging.regressions.confirm import (
+    accelerator_of,
+    interpreter_of,
+    judge_metric,
+    rerun_on,
+    torch_of,
+)
 from hud.judging.regressions.events import record
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Measurement, Regression, Run, State
-from hud.runs.matching import ResourceRequest
-from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun
+from hud.runs.requests import InvalidRunRequest
 from hud.runs.run_states import cancel as cancel_run
 from runner.schema.statistics import LEAST_PAIRS
 
@@ -52,7 +57,7 @@ def _plan(
     ends = [interpreter_of(regression, run, accelerator.host) for run in runs]
     if good and good == bad and (None in ends or ends[0] == ends[1]):
         raise CannotBisect(f"torch is {good[0]} before it and after it")
-    builds = _range(ends, PROVIDER.builds(accelerator))
+    builds = _range(ends, builds_of(accelerator))
     if len(builds) < 2:
         found = "no version" if not builds else "one version"
         raise CannotBisect(f"host {accelerator.host.name} has {found} of torch; attach it with --python")
@@ -149,18 +154,10 @@ def _go_on(bisect: Bisect) -> None:
 
 def _request(bisect: Bisect, compare: Compare) -> Run:
     base, head = (bisect.builds[place]["interpreter"] for place in (compare.base, compare.head))
-    accelerator = bisect.accelerator
-    if accelerator is None:
+    if bisect.accelerator is None:
         raise InvalidRunRequest("the accelerator is no longer there")
-    resources = ResourceRequest(
-        accelerator.device,
-        accelerator.host,
-        labels={"accelerator": accelerator.name},
-        interpreter=head,
-        base_interpreter=base,
-    )
-    options = RunOptions(resources, bisect.requested_by, repeats=LEAST_PAIRS, interactive=False)
-    return request_rerun(bisect.regression.series.experiment, options)
+    experiment = bisect.regression.series.experiment
+    return rerun_on(bisect.accelerator, experiment, who=bisect.requested_by, interpreter=head, base=base)
 
 
 def answers(bisect: Bisect) -> list[Answer]:
@@ -180,13 +177,7 @@ def _take(bisect: Bisect, step: BisectStep) -> None:
     step.pairs = _pairs(bisect, step)
     same = bisect.steps.filter(base=step.base, head=step.head, pairs__isnull=False).exclude(pk=step.pk)
     pairs = [pair for other in same.order_by("pk") for pair in other.pairs or []] + step.pairs
-    metric = bisect.regression.series.metric
-    verdict = judge_pairs(
-        [base for base, _head in pairs],
-        [head for _base, head in pairs],
-        direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
-        kind=metric.kind,  # type: ignore[arg-type]
-    )
+    verdict = judge_metric(bisect.regression.series.metric, pairs)
     if verdict.change:
         step.change, step.low, step.high = verdict.change.change, verdict.change.low, verdict.change.high
     step.word, step.finished = _word(bisect, step, verdict), timezone.now()

@@ -9,7 +9,7 @@ environment variables that differ; they compile both sides afresh in turn. All o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -17,11 +17,22 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from hud.judging.pairs import judge_pairs
+from hud.judging.pairs import PairVerdict, judge_pairs
 from hud.judging.regressions.decide import decide_by_pairs
 from hud.judging.regressions.events import record
 from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
-from hud.models import Accelerator, Environment, Experiment, Host, Measurement, Regression, Run, State, Task
+from hud.models import (
+    Accelerator,
+    Environment,
+    Experiment,
+    Host,
+    Measurement,
+    Metric,
+    Regression,
+    Run,
+    State,
+    Task,
+)
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, InvalidRunRequest, RunOptions, request_rerun
@@ -47,7 +58,10 @@ def confirm() -> int:
     if room <= 0 or _spent_minutes() >= settings.HUD_CONFIRM_MINUTES:
         return 0
     requested = 0
-    for experiment, regressions in (*_suspects(), *_to_compare()):
+    suspects = Q(state=RegressionState.SUSPECT, repeat_run=None, kind=RegressionKind.STEP)
+    steps = Q(kind__in=[RegressionKind.STEP, RegressionKind.SMALL_STEP])
+    to_compare = Q(state=RegressionState.OPEN, pairs_run=None) & steps
+    for experiment, regressions in (*_by_experiment(suspects), *_by_experiment(to_compare)):
         if requested < room and (run := _request(experiment, regressions)):
             requested += 1
             is_repeat = not run.base_interpreter
@@ -86,17 +100,8 @@ def _expire() -> None:
                 Regression.objects.filter(**{name: run}).update(**{name: None})
 
 
-def _suspects() -> Iterable[tuple[Experiment, list[Regression]]]:
-    """Return the suspects that nobody has repeated, the newest first, by experiment."""
-    return _by_experiment(Q(state=RegressionState.SUSPECT, repeat_run=None, kind=RegressionKind.STEP))
-
-
-def _to_compare() -> Iterable[tuple[Experiment, list[Regression]]]:
-    steps = Q(kind__in=[RegressionKind.STEP, RegressionKind.SMALL_STEP])
-    return _by_experiment(Q(state=RegressionState.OPEN, pairs_run=None) & steps)
-
-
 def _by_experiment(wanted: Q) -> list[tuple[Experiment, list[Regression]]]:
+    """Return regressions by experiment, the newest first."""
     wanted &= ~Q(canaries=Canaries.MOVED)  # its host would repeat its own move
     found: dict[tuple[int, str], list[Regression]] = {}
     related = ("series__experiment", "first_run", "last_good_run")
@@ -113,10 +118,22 @@ def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run |
         return None
     interpreter, base = one.first_run.interpreter if one.first_run else "", ""
     if one.state == RegressionState.OPEN:
-        found = _interpreters(one, accelerator.host)
-        if found is None:
+        runs = (one.last_good_run, one.first_run)
+        base, interpreter = (interpreter_of(one, run, accelerator.host) or "" for run in runs)
+        if not base or not interpreter or base == interpreter:
             return None
-        base, interpreter = found
+    try:
+        return rerun_on(accelerator, experiment, who=WHO, interpreter=interpreter, base=base)
+    except InvalidRunRequest as error:
+        logger.info("%s is not repeated: %s", one, error)
+        return None
+
+
+def rerun_on(
+    accelerator: Accelerator, experiment: Experiment, *, who: str, interpreter: str, base: str
+) -> Run:
+    """Request a run of an experiment on one accelerator, behind what people wait for: one repeat, or with a
+    base interpreter as many pairs as a verdict needs. Raise InvalidRunRequest."""
     resources = ResourceRequest(
         accelerator.device,
         accelerator.host,
@@ -124,12 +141,8 @@ def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run |
         interpreter=interpreter,
         base_interpreter=base,
     )
-    options = RunOptions(resources, WHO, repeats=LEAST_PAIRS if base else 1, interactive=False)
-    try:
-        return request_rerun(experiment, options)
-    except InvalidRunRequest as error:
-        logger.info("%s is not repeated: %s", one, error)
-        return None
+    options = RunOptions(resources, who, repeats=LEAST_PAIRS if base else 1, interactive=False)
+    return request_rerun(experiment, options)
 
 
 def accelerator_of(one: Regression, attached: Sequence[Accelerator] | None = None) -> Accelerator | None:
@@ -147,12 +160,6 @@ def accelerator_of(one: Regression, attached: Sequence[Accelerator] | None = Non
     ]
     device = one.series.experiment.device
     return next((item for item in there if item.device == device and (not uuid or item.uuid == uuid)), None)
-
-
-def _interpreters(one: Regression, host: Host) -> tuple[str, str] | None:
-    """Return the host's interpreters of the last good run and of the first that moved, if they differ."""
-    base, head = (interpreter_of(one, run, host) for run in (one.last_good_run, one.first_run))
-    return (base, head) if base and head and base != head else None
 
 
 def interpreter_of(one: Regression, run: Run | None, host: Host) -> str | None:
@@ -234,14 +241,18 @@ def _apply_pairs(one: Regression, run_id: int) -> None:
     if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != list(map(_name, wanted)):
         return  # one torch in two interpreters: only these two differ as the regression does
     numbers = sorted(sides[0].keys() & sides[1].keys())
-    metric = one.series.metric
-    verdict = judge_pairs(
-        [sides[0][number] for number in numbers],
-        [sides[1][number] for number in numbers],
-        direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
-        kind=metric.kind,  # type: ignore[arg-type]
-    )
+    verdict = judge_metric(one.series.metric, [(sides[0][number], sides[1][number]) for number in numbers])
     if verdict.word == "confirmed" and verdict.better is False:
         decide_by_pairs(regression=one, confirmed=True, run_id=run_id)
     elif verdict.word == "dismissed" or verdict.better:
         decide_by_pairs(regression=one, confirmed=False, run_id=run_id)
+
+
+def judge_metric(metric: Metric, pairs: Sequence[Sequence[float | None]]) -> PairVerdict:
+    """Judge the pairs of a metric's values, each (base, head)."""
+    return judge_pairs(
+        [base for base, _head in pairs],
+        [head for _base, head in pairs],
+        direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
+        kind=metric.kind,  # type: ignore[arg-type]
+    )

@@ -17,7 +17,6 @@ from hud.judging.verdict import Verdict
 from hud.models import Regression, RegressionEvent, Series
 from runner.schema.statistics import median
 
-_AGREE = 2  # points that moved the same way open a suspect where no host repeats it
 _FEWEST = 20  # earlier points without which nothing is called a drift
 _BEFORE = 10  # points before a move whose median tells a drift from a step
 State = Regression.State
@@ -83,10 +82,9 @@ def _follow(one: Judged, move: Move, known: Regression | None) -> list[Regressio
     if known is regression and _is_decided(known, move):
         return []
     is_new, before = regression.pk is None, regression.state
-    is_sure = move.certain or move.points >= _AGREE
     superseded = _size(regression) if regression.state in TOLD and move.steps > regression.steps else ""
     if regression.state not in ACTIVE:
-        if not is_sure:
+        if not move.is_sure:
             return []  # one point is not yet the same thing again
         set_state(regression, Event.MOVED_AGAIN)
         regression.opened = timezone.now()
@@ -104,7 +102,7 @@ def _follow(one: Judged, move: Move, known: Regression | None) -> list[Regressio
     elif superseded:
         note = f"{_size(regression)} supersedes {superseded}"
         record(regression, before, before, event=Event.MOVED_FURTHER, run_id=one.newest.run_id, note=note)
-    if regression.state == State.SUSPECT and is_sure:
+    if regression.state == State.SUSPECT and move.is_sure:
         apply(regression, Event.AGREED, run_id=one.newest.run_id)
     return [regression]
 

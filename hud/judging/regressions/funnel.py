@@ -62,11 +62,11 @@ def count_points(points: int) -> None:
             )
 
 
-def read(now: datetime, weeks: int = WEEKS) -> list[Week]:
+def read(now: datetime) -> list[Week]:
     """Return the weeks up to now, the newest first: 1 statement, which reads the weeks' own rows, their
     events and the repeats that were requested in them."""
     monday = (now.astimezone(timezone.utc) - timedelta(days=now.astimezone(timezone.utc).weekday())).date()
-    first = monday - timedelta(weeks=weeks - 1)
+    first = monday - timedelta(weeks=WEEKS - 1)
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -82,12 +82,12 @@ def read(now: datetime, weeks: int = WEEKS) -> list[Week]:
             """,
             {"first": first},
         )
-        return _weeks(monday, weeks, cursor.fetchall())
+        return _weeks(monday, cursor.fetchall())
 
 
-def _weeks(monday: date, weeks: int, rows: Iterable[tuple[date, str, str, int]]) -> list[Week]:
+def _weeks(monday: date, rows: Iterable[tuple[date, str, str, int]]) -> list[Week]:
     found: Mapping[date, Week] = {
-        start: Week(start) for start in (monday - timedelta(weeks=back) for back in range(weeks))
+        start: Week(start) for start in (monday - timedelta(weeks=back) for back in range(WEEKS))
     }
     for start, before, after, count in rows:
         week = found.get(start)

@@ -20,7 +20,6 @@ NIGHTS = 60
 MOST_SERIES = 100  # those with the newest points
 SHOWN = 20
 _WARM_UP = timedelta(days=30)  # before those nights, for a level to begin with
-_AGREE = 2  # points that open a regression, as `follow` has it
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _flags(
             continue
         verdict = advance(level, point, judging.rule)
         move = level.move
-        if move is None or not move.worse or move.back or not (move.certain or move.points >= _AGREE):
+        if move is None or not move.worse or move.back or not move.is_sure:
             continue
         if move.time >= since and (not flags or flags[-1].at != move.time):
             flags.append(Flag(series, move.run_id, move.time, verdict.change, move.latest))

@@ -42,8 +42,9 @@ def save(rule: Rule, *, who: str) -> None:
     with transaction.atomic():
         _lock()
         check(rule)
-        stored = _stored(rule)
-        if stored is not None and stored.pk != rule.pk:
+        names = {"name"} if isinstance(rule, Metric) else rule.IDENTITY
+        same = {name: getattr(rule, name) for name in names}
+        if type(rule)._default_manager.filter(**same).exclude(pk=rule.pk).exists():
             raise InvalidRule("metric", "there is a rule for exactly this already; change that one")
         earlier = type(rule)._default_manager.filter(pk=rule.pk).first() if rule.pk else None
         _write(rule, earlier, who)
@@ -141,13 +142,6 @@ def check(rule: Rule) -> None:
 def _check_number(field: str, value: float | None, least: float, most: float) -> None:
     if value is not None and not (math.isfinite(value) and least <= value <= most):
         raise InvalidRule(field, f"it must be a number from {least:g} to {most:g}")
-
-
-def _stored(rule: Rule) -> Rule | None:
-    found = type(rule)._default_manager.filter(
-        **({"name": rule.name} if isinstance(rule, Metric) else {n: getattr(rule, n) for n in rule.IDENTITY})
-    )
-    return found.first()
 
 
 def _write(rule: Rule, earlier: Rule | None, who: str) -> None:

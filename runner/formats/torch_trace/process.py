@@ -179,7 +179,8 @@ def _take_metrics(trace: Trace, metrics: Any, line: Line) -> None:
     if not isinstance(metrics, dict):
         return
     times_s = _times_of(metrics)
-    _add(trace.times_s, times_s)
+    for phase, seconds in times_s.items():
+        trace.times_s[phase] += seconds
     if metrics.get("is_runtime"):
         return
     file = compile_notes.short_path(text(metrics.get("co_filename")))
@@ -216,11 +217,6 @@ def _take_environment(trace: Trace, metrics: Mapping[str, Any]) -> None:
         trace.started_s = started_s
     if metrics.get("is_forward") is False:
         trace.graphs.add("aot_backward_graph")
-
-
-def _add(sums: dict[str, float], values: Mapping[str, float]) -> None:
-    for name, value in values.items():
-        sums[name] += value
 
 
 def _times_of(metrics: Mapping[str, Any]) -> dict[str, float]:

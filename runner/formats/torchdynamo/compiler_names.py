@@ -60,16 +60,7 @@ _KINDS = ("performance", "accuracy")
 _SCRIPT_FILE = re.compile(
     r"(speedup|accuracy|tolerance)_(?P<backend>[A-Za-z]\w*?)(_compilation_metrics|_stats)?"
 )
-_SCRIPT_FILES = {
-    "export": "inductor_export",
-    "aot_precompile": "aot_precompile",
-    "export_nativert": "export_nativert",
-    "torchscript_jit_trace": "torchscript_jit_trace",
-    "xla": "xla",
-    "speedup_dynamo_ts": "ts",
-    "prims_nvfuser": "prims_nvfuser",
-    "nothing": "eager",
-}
+_SCRIPT_FILES = {name: compiler for name, compiler in _OTHER_COMPILERS.items() if name != "overhead"}
 _OTHER_BACKENDS = {
     "eager", "aot_eager", "dynamo_eager", "cudagraphs", "torchao", "optimus", *_SCRIPT_FILES.values(),
 }  # fmt: skip

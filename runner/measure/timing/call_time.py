@@ -36,7 +36,7 @@ class PairedTimes:
 
     @property
     def log_ratios(self) -> list[float]:
-        """Logarithm of the speedup of each pair."""
+        """Return the logarithm of the speedup of each pair."""
         return [math.log(eager / compiled) for eager, compiled in zip(self.eager, self.compiled, strict=True)]
 
 

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,15 +223,6 @@ def _logged(text: str) -> Iterator[tuple[int, str, str, int]]:
                 yield number, operator, call, int(digits)
 
 
-def write_log(counts: Counts) -> str:
-    """Return the counts as operatorbench's log."""
-    lines = []
-    for operator in sorted(counts):
-        lines.append(f"Operator: {operator}\n")
-        lines += [f"cnt: {count}, {text}\n" for text, count in counts[operator].items()]
-    return "".join(lines)
-
-
 def calls_of_task(task: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
     """Return the recorded calls that a task with these variables measures. Raise BadInputs, OSError."""
     counts, wanted = read_shapes(path_of(task, variables)), task.setting("shape")
@@ -314,11 +304,3 @@ def calls_of(counts: Counts, operator: str) -> list[Call]:
     found = counts.get(operator, {})
     ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     return [Call(operator, text, count) for text, count in ordered]
-
-
-def merged(parts: Iterator[Mapping[str, Mapping[str, int]]]) -> Counts:
-    total: dict[str, Counter[str]] = {}
-    for part in parts:
-        for operator, calls in part.items():
-            total.setdefault(operator, Counter()).update(calls)
-    return {operator: dict(calls) for operator, calls in total.items()}

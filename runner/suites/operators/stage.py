@@ -110,9 +110,7 @@ class _Rows:
 
     def measured(self, call: Call, times: Times, warning: str) -> None:
         """Write all results of a call; `warning` says what disturbed the device meanwhile."""
-        results = [
-            *latency_results(times.call, call_time.CLOCK),
-        ]
+        results = latency_results(times.call, call_time.CLOCK)
         if times.produced:
             times.facts.update(times.produced.facts(results))
             self.code |= times.produced.code

@@ -1,8 +1,7 @@
 """Writes a shape file: the operators that models call, by shape, and how often.
 
 ``python -m runner.suites.operators.trace huggingface --output shapes.json`` traces a training step of each
-model on the meta device, where nothing is computed; ``--log FILE…`` reads operatorbench's logs instead, and
-``--as-log`` writes one.
+model on the meta device, where nothing is computed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.suites import SUITES
-from runner.suites.operators.inputs import DTYPES, BadInputs, Counts, calls_of, merged, read_shapes, write_log
+from runner.suites.operators.inputs import DTYPES, Counts, calls_of
 from runner.suites.torchdynamo.model.built_model import ModelRequest
 
 _SHORT = {getattr(torch, name): short for short, name in DTYPES.items()}
@@ -127,14 +126,18 @@ def trace_model(suite: str, case: str, batch_size: int | None) -> Counts:
 
 def trace_suite(suite: str, cases: Sequence[str]) -> tuple[Counts, list[str]]:
     """Trace the suite's models, or those named; return the calls and the names of the traced models."""
-    parts, traced = [], []
+    total: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    traced = []
     for case in cases or [case.name for case in SUITES[suite].cases]:
         try:
-            parts.append(trace_model(suite, case, default_batch_size(suite, case, "training")))
-            traced.append(case)
-        except Exception as error:  # noqa: BLE001, PERF203 - a model that needs values cannot be traced without
+            counts = trace_model(suite, case, default_batch_size(suite, case, "training"))
+        except Exception as error:  # noqa: BLE001 - a model that needs values cannot be traced without
             sys.stderr.write(f"{case}: {type(error).__name__}: {str(error)[:100]}\n")
-    return merged(iter(parts)), traced
+            continue
+        traced.append(case)
+        for operator, calls in counts.items():
+            total[operator].update(calls)
+    return {operator: dict(calls) for operator, calls in total.items()}, traced
 
 
 def shape_file(counts: Counts, about: dict[str, Any]) -> str:
@@ -149,25 +152,14 @@ def shape_file(counts: Counts, about: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m runner.suites.operators.trace", description=__doc__)
-    parser.add_argument("suite", nargs="?", choices=("huggingface", "timm", "torchbench"))
+    parser.add_argument("suite", choices=("huggingface", "timm", "torchbench"))
     parser.add_argument("--case", nargs="+", default=[], help="models; default: all of the suite")
-    parser.add_argument("--log", nargs="+", type=Path, default=[], help="operatorbench's logs instead")
-    parser.add_argument("--as-log", action="store_true", help="write operatorbench's format")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args(arguments)
-    if bool(options.suite) == bool(options.log):
-        parser.error("either a suite or --log FILE")
-    about: dict[str, Any] = {"torch": torch.__version__}
-    if options.log:
-        try:
-            counts = merged(read_shapes(path) for path in options.log)
-        except (BadInputs, OSError) as error:
-            parser.error(str(error))
-        about["logs"] = [path.name for path in options.log]
-    else:
-        counts, about["models"] = trace_suite(options.suite, options.case)
-        about |= {name: importlib.metadata.version(name) for name in ("transformers", "timm")}
-    options.output.write_text(write_log(counts) if options.as_log else shape_file(counts, about))
+    counts, traced = trace_suite(options.suite, options.case)
+    versions = {name: importlib.metadata.version(name) for name in ("transformers", "timm")}
+    about = {"torch": torch.__version__, "models": traced, **versions}
+    options.output.write_text(shape_file(counts, about))
     return 0
 
 

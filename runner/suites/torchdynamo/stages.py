@@ -39,6 +39,7 @@ from runner.measure.timing import call_time, gpu_active_time
 from runner.measure.timing.compile_time import FirstCalls, first_calls, start_workers
 from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.compilations import Note
+from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
@@ -50,10 +51,6 @@ _CHAINED_BELOW_MS = 10.0  # a longer call hides no launch: a few windows of it s
 _CHAINED_WINDOWS_OF_LONG = 3
 _PAIRS_OF_OTHER_BATCH = 20
 _EAGER_CALLS = 3
-_COUNTS = (
-    *("calls_captured", "unique_graphs", "fallbacks_to_eager", "graph_breaks", "unique_graph_breaks"),
-    *("autograd_captures", "autograd_compiles", "cudagraph_skips"),
-)
 
 
 def accuracy(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001 - all stages take it
@@ -217,7 +214,7 @@ def _count_results(counted: counters.Counts) -> list[Result]:
     reasons = {"reasons": counted.reasons} if counted.reasons else {}
     return [
         Result(name, [float(getattr(counted, name))], facts=reasons if name == "graph_breaks" else {})
-        for name in _COUNTS
+        for name in HARNESS_COUNTS
     ]
 
 

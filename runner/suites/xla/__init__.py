@@ -34,12 +34,12 @@ def _dump(name: str, what: str) -> Option:
 
 
 def batch_size_of(case: str, asked: Any) -> int:
-    """The one that was asked for, or the case's own."""
+    """Return the batch size that was asked for, or the case's own."""
     return int(asked or BATCH_SIZES[case])
 
 
 def cannot_be(cell: Cell) -> tuple[str, str] | None:
-    """Code and reason of a cell that runs nowhere, None for one that may."""
+    """Return code and reason of a cell that runs nowhere, None for one that may run."""
     if cell.xla == "XRT":
         return "no_xrt", "torch_xla has had no XRT since 2.1: PJRT took its place"
     if cell.accelerator == "cuda" and cell.xla:

@@ -108,5 +108,5 @@ class Machine:
 
     @property
     def metrics(self) -> Any:
-        """torch_xla.debug.metrics; only of an XLA device."""
+        """Return torch_xla.debug.metrics, which only an XLA device has."""
         return self._xla.debug.metrics
