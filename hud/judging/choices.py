@@ -56,7 +56,7 @@ def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
     alike = [drawn for drawn in history if {slot for slot, _choice, _time_us in drawn} == slots]
     if not slots or len(alike) < LEAST_COMPILATIONS:
         return None
-    times: dict[str, dict[str, list[float]]] = {slot: {} for slot in slots}
+    times: dict[str, dict[str, list[float]]] = {slot: {} for slot in sorted(slots)}
     for drawn in alike:
         for slot, choice, time_us in drawn:
             times[slot].setdefault(choice, []).append(time_us)
