@@ -275,7 +275,9 @@ def test_a_side_is_a_run_a_commit_a_branch_a_host_or_a_day(client: Client, night
         assert value(text) == 404, text
     wrong = {"base": "nonsense", "head": f"run:{head.pk}"}
     assert client.get("/compare/", wrong).status_code == 400
-    assert client.get("/compare/", {**wrong, "base": "run:999999"}).status_code == 404
+    missing = client.get("/compare/", {**wrong, "base": "run:999999"})
+    assert missing.status_code == 404
+    assert missing.content.decode().count("999999</p>") == 1
     many = f"/compare/?base=run:{base.pk}" + f"&head=run:{head.pk}" * 4
     assert client.get(many).status_code == 400
 

@@ -78,7 +78,7 @@ def _chooser(
     data_format: str,
     base: str,
     heads: list[str],
-    complaints: list[str],
+    problems: list[str],
     *,
     status: int = 200,
 ) -> HttpResponse:
@@ -88,5 +88,5 @@ def _chooser(
     offered = chooser.read()
     if data_format:
         return data.answer(data_format, "compare-sides", [offer.to_row() for offer in offered.runs])
-    context = {"offered": offered, "base": base, "head": heads[0] if heads else "", "complaints": complaints}
+    context = {"offered": offered, "base": base, "head": heads[0] if heads else "", "problems": problems}
     return render(request, "compare/chooser.html", context, status=status)
