@@ -103,7 +103,7 @@ def _wait(
     until = time.monotonic() + settings.HUD_IMPORT_S
     while time.monotonic() < until and not stopped():
         with suppress(subprocess.TimeoutExpired):
-            return child.wait(_ROUND_S)
+            return child.wait(min(_ROUND_S, until - time.monotonic()))
         beat()
     return None
 
