@@ -10,8 +10,8 @@ export PYTHONUTF8 := 1
 # Images of containers often set it. Without bytecode a process that compiles with inductor starts 7 s later.
 unexport PYTHONDONTWRITEBYTECODE
 export PORT HUD_DATA DEMO BIND
-# of the tests, each with servers of its own; on one core a second still helps, since most of a test is waiting
-WORKERS ?= 2
+# of the tests, each with servers of its own; one more than two cores, since a test waits for part of its time
+WORKERS ?= 3
 
 help:
 	@echo 'make up     [PORT=8000] [HUD_DATA=var] [DEMO=1]   run the dashboard; Ctrl-C stops it'
