@@ -29,6 +29,7 @@ from hud.templatetags.hud_tags import (
     value_html,
     verdict_badge,
 )
+from runner.schema.metrics import role_of
 
 register = template.Library()
 
@@ -96,7 +97,9 @@ def _sentence_of_pairs(page: RunPage) -> str:
     text = f"{page.run.candidate} against {page.run.base_interpreter}: "
     text += f"{len(worse)} metric{pluralize(len(worse))} confirmed worse, {len(gains)} confirmed better, of "
     text += f"{len(page.pairs)}."
-    first = page.pairs[0]
+    names = {line.metric.name for line in page.pairs}
+    judged = (line for line in page.pairs if role_of(line.metric.name, names) == "headline")
+    first = next(judged, page.pairs[0])
     if first.change is not None:
         text += f" {first.metric.title} {signed_percent(first.change)}"
         text += f" ({signed_percent(first.low)} to {signed_percent(first.high) or 'any'})."
