@@ -80,7 +80,9 @@ def run_sentence(page: RunPage) -> SafeString | str:
     ]
     so_far = " so far" if page.active else ""
     if not found:
-        return f"{subject}{so_far}: nothing regressed, failed or missed a target."
+        is_first = {value.verdict for value in results.rows if value.verdict} == {"new"}
+        nothing = "no earlier results to compare with; nothing" if is_first else "nothing regressed,"
+        return f"{subject}{so_far}: {nothing} failed or missed a target."
     worst = results.worst
     named = ""
     if worst:
