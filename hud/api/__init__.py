@@ -38,6 +38,7 @@ from hud.judging.regressions.decide import CannotDo
 from hud.problems import Problem
 from hud.runs.logs import BadArtifact, TooLarge, WrongOffset
 from hud.runs.references import Busy
+from hud.runs.streams import StreamRefused
 from hud.runs.tasks import LeaseBroken, UnknownTask
 from runner.formats.errors import BadUpload, Fault
 
@@ -120,6 +121,7 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     CannotDo: lambda error: Problem(409, str(error)),
     Busy: lambda error: Problem(503, str(error), retry_after_s=30),
     KeyMisused: lambda error: Problem(422, str(error)),
+    StreamRefused: lambda error: Problem(403, str(error)),
     BadArtifact: lambda error: Problem(422, str(error)),
     TooLarge: lambda error: Problem(413, str(error)),
     UnknownTask: lambda error: Problem(404, str(error)),

@@ -29,12 +29,14 @@ from hud.models import (
     Experiment,
     IdempotencyKey,
     Import,
+    Measurement,
     Run,
     Series,
     Target,
     Task,
     Upload,
 )
+from hud.points import write as points
 from hud.runs.references import changing_references
 
 OWN_UPLOAD_AGE = timedelta(days=1)  # so long an uploader may delete an own upload
@@ -46,13 +48,13 @@ class CannotDelete(ValueError):
 
 @dataclass
 class Deletion:
-    """Counts of what a deletion removes. Verdicts of series that stay are judged again."""
+    """Counts of what a deletion removes. Series that stay are judged again."""
 
     runs: int = 0
     uploads: int = 0
     measurements: int = 0
     compilations: int = 0
-    verdicts: int = 0
+    points: int = 0
     series: int = 0
     experiments: int = 0
     tasks: int = 0
@@ -148,19 +150,12 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
         )
         cursor.execute(f"DELETE FROM hud_measurement WHERE run_id = ANY(%(runs)s) {of_upload}", given)  # noqa: S608  # nosec B608
         done.measurements = cursor.rowcount
-        cursor.execute(
-            """
-            DELETE FROM hud_verdict v WHERE run_id = ANY(%(runs)s) AND NOT EXISTS (
-                SELECT FROM hud_measurement m WHERE m.run_id = v.run_id AND m.series_id = v.series_id
-                    AND m.environment_id = v.environment_id AND m.order_time = v.order_time)
-            """,
-            given,
-        )
-        done.verdicts = cursor.rowcount
+        done.points = points.make_of_runs(run_ids)
         cursor.execute(
             """
             SELECT s.id, s.experiment_id FROM hud_series s JOIN touched USING (id)
-            WHERE NOT EXISTS (SELECT FROM hud_measurement m WHERE m.series_id = s.id)
+            WHERE NOT EXISTS (SELECT FROM hud_point p WHERE p.series_id = s.id)
+                AND NOT EXISTS (SELECT FROM hud_sidepoint p WHERE p.series_id = s.id)
             """
         )
         empty = dict(cursor.fetchall())
@@ -170,11 +165,11 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
     done.experiments = delete_rows(Experiment, left.values_list("pk", flat=True))
 
 
-def touch(points: str, given: dict[str, Any]) -> None:
+def touch(changed: str, given: dict[str, Any]) -> None:
     """Lock the series of a query for `id`, `first` and `last`, and keep its rows for `judge_again`."""
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE IF EXISTS pg_temp.touched")
-        cursor.execute(f"CREATE TEMPORARY TABLE touched ON COMMIT DROP AS {points}", given)
+        cursor.execute(f"CREATE TEMPORARY TABLE touched ON COMMIT DROP AS {changed}", given)
         cursor.execute("ANALYZE touched")
         locked = "SELECT 1 FROM hud_series WHERE id IN (SELECT id FROM touched) ORDER BY id FOR UPDATE"
         cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked")  # noqa: S608  # nosec B608
@@ -195,7 +190,7 @@ def judge_again() -> int:
 
 def delete_rows(kind: type[Series] | type[Experiment], ids: Iterable[int]) -> int:
     """Delete rows and what refers to them by the models' rules, in sets: Django would list 100,000 ids in
-    each statement. Return how many rows went."""
+    each statement. Return how many rows went. Series that are deleted have no measurements any more."""
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE IF EXISTS pg_temp.gone")
         cursor.execute(
@@ -204,6 +199,8 @@ def delete_rows(kind: type[Series] | type[Experiment], ids: Iterable[int]) -> in
         cursor.execute("ANALYZE gone")
         gone = RawSQL("SELECT id FROM gone", [])
         for relation in kind._meta.related_objects:
+            if relation.related_model is Measurement:
+                continue  # it has no index by series
             rows = relation.related_model._default_manager.filter(**{f"{relation.field.attname}__in": gone})
             if relation.on_delete is models.SET_NULL:
                 rows.update(**{relation.field.name: None})

@@ -23,6 +23,7 @@ from django.utils import timezone
 from hud.ingest.compilations import KEY, signed
 from hud.ingest.parse import RecordParser
 from hud.ingest.receive import Content, Receipt, inflate
+from hud.ingest.resolve import RunPlace
 from hud.ingest.store import store
 from hud.models import (
     Accelerator,
@@ -158,7 +159,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
             if item.compilation is not None:  # each pair compiles both sides anew
                 item.compilation = task.repeat if run.is_ab else task.spec.get("compilation", 0)
             kept.append(item)
-        receipt.add_stored(store(kept, run_ids={own: (run.pk, run.order_time)}, replace=True))
+        receipt.add_stored(store(kept, runs={own: RunPlace(run.pk, run.order_time, run.stream_id)}, replace=True))
     receipt.warnings += parser.warnings
     receipt.skip(parser.skipped, parser.skipped_total)
     receipt.skip((item.to_json() for item in refused), len(refused))

@@ -18,7 +18,7 @@ import orjson
 from django.db import connection, transaction
 
 from hud.ingest.compilations import METRIC
-from hud.models import STATUS_NAMES, Compilation, compilation_key, kernels_of, words_are_reason
+from hud.models import STATUS_NAMES, Compilation, kernels_of, words_are_reason
 from hud.runs.branches import stored_names
 from runner.formats.scalars import branch_name
 from runner.schema.compilations import COMPILED, Compiled

@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 from hud.accounts.audit import client_address
 from hud.ingest.receive import Content, ingest, keep_key
 from hud.models import ApiKey, Import
+from hud.runs.streams import StreamRefused, for_upload
 from hud.server.embedded import make_folder
 from runner.formats.errors import BadUpload
 from runner.formats.parameters import Parameters
@@ -29,14 +30,16 @@ def submit(
 ) -> Import:
     """Store a body for `manage.py imports`; the same content with the same parameters is the same job.
 
-    Raise BadUpload for an unknown format, KeyInUse or KeyMisused for the idempotency key.
+    Raise BadUpload for an unknown format, StreamRefused, KeyInUse or KeyMisused for the idempotency key.
     """
-    content_key = Content.of(body, parameters).request_key
     with transaction.atomic():
+        stream = for_upload(parameters.stream, key)
+        content_key = Content.of(body, parameters, stream).request_key
         if key and idempotency_key:
             keep_key(key, idempotency_key, content_key)
         job, new = Import.objects.get_or_create(
             content_key=content_key,
+            stream=stream,
             state__in=[Import.State.QUEUED, Import.State.RUNNING, Import.State.DONE],
             defaults={
                 "parameters": parameters.given(),
@@ -69,6 +72,8 @@ def process(job: Import) -> None:
                 receipt=receipt.to_json(),
                 finished=Now(),
             )
+    except StreamRefused as error:
+        fail(job, str(error))
     except BadUpload as error:
         fail(job, error.detail, [fault.to_json() for fault in error.faults])
     except OSError as error:

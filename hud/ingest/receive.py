@@ -19,8 +19,9 @@ from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
 from hud.ingest.store import Stored, metric_warnings, store, store_targets
-from hud.models import ApiKey, IdempotencyKey, Upload
+from hud.models import ApiKey, IdempotencyKey, Stream, Upload
 from hud.runs.references import keep_references
+from hud.runs.streams import for_upload
 from runner.formats import compression, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from runner.formats.format import Format, Skipped
@@ -109,16 +110,17 @@ class Content:
     body: bytes
     format: Format
     parameters: Parameters
+    stream: Stream | None = None  # None: of a host's delivery, which goes to its run's
 
     @classmethod
-    def of(cls, body: bytes, parameters: Parameters) -> Content:
+    def of(cls, body: bytes, parameters: Parameters, stream: Stream | None = None) -> Content:
         """Detect the format. Raise BadUpload for none, UploadTooLarge over the limit."""
         body = _as_utf8(body)
         if len(body) > settings.HUD_MAX_BODY_BYTES:
             raise UploadTooLarge(f"the body is over {settings.HUD_MAX_BODY_BYTES} bytes")
         if not body.strip():
             raise MalformedUpload("the body is empty", [Fault("", "nothing to read", malformed=True)])
-        return cls(body, format_of(parameters.format, body), parameters)
+        return cls(body, format_of(parameters.format, body), parameters, stream)
 
     @cached_property
     def key(self) -> str:
@@ -134,7 +136,9 @@ class Content:
         may_grow = given.filename and self.format.grows(self.body) and _TIME.search(self.body)
         if not may_grow or self.body.count(b"\n") > _MAX_GROWING_LINES:
             return 0
-        uploads = Upload.objects.filter(filename=given.filename, format=self.format.name).order_by("-pk")
+        uploads = Upload.objects.filter(
+            filename=given.filename, format=self.format.name, stream=self.stream
+        ).order_by("-pk")
         earlier = uploads.values_list("content_key", "parameters", "receipt")[:_MAX_EARLIER]
         digests = {
             key: _started_digest(self.format, Parameters(**parameters))
@@ -257,10 +261,11 @@ def ingest(
 
     The same content with the same parameters is the same upload: it stores nothing new. The same
     idempotency key gets the same receipt again; raise KeyInUse or KeyMisused. Raise TooManyRecords
-    past `max_records`; `on_progress` is told how many records have been taken in.
+    past `max_records`; `on_progress` is told how many records have been taken in. Raise StreamRefused for a
+    stream that the key may not write to.
     """
-    content = Content.of(body, parameters)
     with transaction.atomic():
+        content = Content.of(body, parameters, for_upload(parameters.stream, key))
         keep_references()
         if key and idempotency_key:
             known = _replay(key, idempotency_key, content.request_key)
@@ -291,11 +296,12 @@ def _store(
 ) -> Receipt:
     receipt, done, metrics = Receipt(id=upload_id), 0, set[str]()
     parser = RecordParser(content.parameters)
-    runs = Runs(content.parameters, upload_id)
+    assert content.stream
+    runs = Runs(content.parameters, upload_id, content.stream.pk)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)
         stored = store(
-            measurements, run_ids=runs.places, closed=runs.own, grown=runs.grown, upload_id=upload_id
+            measurements, runs=runs.places, closed=runs.own, grown=runs.grown, upload_id=upload_id
         )
         receipt.add_stored(stored)
         metrics |= {item.metric for item in measurements}
@@ -315,7 +321,10 @@ def _store(
         receipt.warnings.append(parser.unsaid_warning())
     receipt.warnings += metric_warnings(metrics)
     if receipt.run_ids:
-        receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
+        receipt.links = {
+            "runs": f"/runs/{receipt.run_ids[0]}/",
+            "stream": f"/?stream={content.stream.name}",
+        }
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
     return receipt
 
@@ -369,8 +378,9 @@ def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            INSERT INTO hud_upload (content_key, filename, format, parameters, receipt, key_id)
-            VALUES (%s, %s, %s, %s::jsonb, '{}', %s) ON CONFLICT (content_key) DO NOTHING RETURNING id
+            INSERT INTO hud_upload (content_key, filename, format, parameters, receipt, key_id, stream_id)
+            VALUES (%s, %s, %s, %s::jsonb, '{}', %s, %s)
+            ON CONFLICT (content_key, stream_id) DO NOTHING RETURNING id
             """,
             [
                 content.key,
@@ -378,6 +388,7 @@ def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
                 content.format.name,
                 json.dumps(given.given()),
                 key.pk if key else None,
+                content.stream.pk if content.stream else None,
             ],
         )
         row = cursor.fetchone()
@@ -387,7 +398,7 @@ def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
 def _receipt_of_duplicate(content: Content) -> Receipt:
     """Return the receipt of the content that is stored already. Raise BadUpload where only its good part is,
     and that was not what is asked for now."""
-    upload = Upload.objects.get(content_key=content.key)
+    upload = Upload.objects.get(content_key=content.key, stream=content.stream)
     if Parameters(**upload.parameters).is_partial and not content.parameters.is_partial:
         for _ in content.pieces(RecordParser(content.parameters)):
             pass  # nothing to store; it is read for its faults

@@ -15,6 +15,7 @@ from hud.accounts import audit
 from hud.ingest.deletion import delete_rows, judge_again, touch
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Host, Regression, Run, Series, Target, Threshold
+from hud.points import write as points
 from hud.runs.references import changing_references
 from runner.formats.scalars import nfc
 
@@ -70,7 +71,7 @@ def _rename_host(done: Renaming, old: str, new: str) -> None:
     _check_length(new, Host, "name")
     runs = Run.objects.filter(host_name=old)
     known = Run.objects.filter(
-        host_name=new, **{name: OuterRef(name) for name in ("source", "external_id", "commit")}
+        host_name=new, **{name: OuterRef(name) for name in ("stream", "source", "external_id", "commit")}
     )
     if twice := list(runs.filter(Exists(known)).order_by("pk")[:5]):
         numbers = ", ".join(str(run.pk) for run in twice)
@@ -127,6 +128,7 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
             SELECT o.id, n.id FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
             JOIN hud_series o ON o.experiment_id = pair.old
             LEFT JOIN hud_series n ON n.experiment_id = pair.new AND n.metric_id = o.metric_id
+                AND n.stream_id = o.stream_id
             ORDER BY o.id
             """,
             pairs,
@@ -136,28 +138,37 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
         locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
         cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608  # nosec B608
         both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
+        cursor.execute(
+            """
+            CREATE TEMPORARY TABLE moving_run ON COMMIT DROP AS SELECT pair.old, pair.new, p.run_id
+            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+            JOIN (SELECT series_id, run_id FROM hud_point UNION SELECT series_id, run_id FROM hud_sidepoint) p
+                ON p.series_id = pair.old
+            """,
+            both,
+        )
         touch(
             """
-            SELECT pair.new AS id, min(m.order_time) AS first, max(m.order_time) AS last
+            SELECT pair.new AS id, min(p.order_time) AS first, max(p.order_time) AS last
             FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
-            JOIN hud_measurement m ON m.series_id = pair.old GROUP BY pair.new
+            JOIN hud_point p ON p.series_id = pair.old GROUP BY pair.new
             """,
             both,
         )
         cursor.execute(
             """
             WITH pair AS (
-                SELECT * FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+                SELECT * FROM moving_run
             ), later AS (  -- points of one run at other times: they go behind those with the new name
                 SELECT pair.old, k.run_id, k.environment_id, max(k.repeat) + 1 AS by
-                FROM pair JOIN hud_measurement k ON k.series_id = pair.new
+                FROM pair JOIN hud_measurement k ON k.series_id = pair.new AND k.run_id = pair.run_id
                 WHERE EXISTS (SELECT FROM hud_measurement m WHERE m.series_id = pair.old
                     AND m.run_id = k.run_id AND m.environment_id = k.environment_id
                     AND m.order_time <> k.order_time)
                 GROUP BY pair.old, k.run_id, k.environment_id
             ), moving AS (
-                SELECT m.run_id, m.environment_id, m.repeat, m.side, m.order_time, pair.*, later.by
-                FROM pair JOIN hud_measurement m ON m.series_id = pair.old
+                SELECT m.run_id, m.environment_id, m.repeat, m.side, m.order_time, pair.old, pair.new, later.by
+                FROM pair JOIN hud_measurement m ON m.series_id = pair.old AND m.run_id = pair.run_id
                 LEFT JOIN later ON later.old = pair.old AND later.run_id = m.run_id
                     AND later.environment_id = m.environment_id
             )
@@ -174,12 +185,18 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
             both,
         )
         done.moved_measurements = cursor.rowcount
-        cursor.execute("DELETE FROM hud_measurement WHERE series_id = ANY(%(old)s)", both)
+        cursor.execute(
+            """DELETE FROM hud_measurement m USING moving_run
+            WHERE m.run_id = moving_run.run_id AND m.series_id = moving_run.old"""
+        )
         done.dropped_measurements = cursor.rowcount
+        cursor.execute("SELECT run_id, old FROM moving_run UNION SELECT run_id, new FROM moving_run")
+        points.make(cursor.fetchall())
+        cursor.execute("DROP TABLE moving_run")
         done.merged_series = len(joined)
         judge_again()
         _merge_regressions(joined)
-        delete_rows(Series, joined)  # with their verdicts
+        delete_rows(Series, joined)
         cursor.execute(
             """
             UPDATE hud_series s SET experiment_id = pair.new, digest = NULL

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any, TypeGuard, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 from uuid import UUID, uuid4
 
 import orjson
@@ -151,25 +151,33 @@ def _end_by(item: ParsedMeasurement) -> tuple[State, str]:
     return (State.FAILED, words) if item.status in _FAILED else _SUCCEEDED
 
 
+class RunPlace(NamedTuple):
+    """A run with its place in every series."""
+
+    pk: int
+    order_time: datetime
+    stream_id: int
+
+
 @dataclass
 class Runs:
-    """The runs of one upload, each with its id and its place in every series. `own` are runs of this hud's
-    runner, which an upload (of an export, say) may repeat but not add to; `grown` are those that may have
-    measurements already."""
+    """The runs of one upload. `own` are runs of this hud's runner and of other streams, which an upload (of an
+    export, say) may repeat but not add to; `grown` are those that may have measurements already."""
 
     parameters: Parameters
     upload_id: int
-    places: dict[RunKey, tuple[int, datetime]] = field(default_factory=dict)
+    stream_id: int
+    places: dict[RunKey, RunPlace] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)
     grown: set[int] = field(default_factory=set)
 
     @property
     def ids(self) -> list[int]:
-        return sorted({run_id for run_id, _at in self.places.values()})
+        return sorted({place.pk for place in self.places.values()})
 
     def resolve(self, measurements: Sequence[ParsedMeasurement]) -> None:
         """Find or make the runs of these measurements. A new run gets their earliest time."""
-        self.grown.update(run_id for run_id, _at in self.places.values())
+        self.grown.update(place.pk for place in self.places.values())
         suites: dict[RunKey, set[str]] = {}
         earliest: dict[RunKey, RunKey] = {}
         ends: dict[RunKey, tuple[State, str]] = {}
@@ -190,7 +198,7 @@ class Runs:
         ):
             self.places[key] = self._place(earliest[key], sorted(suites[key]), ends.get(key, _SUCCEEDED))
 
-    def _place(self, key: RunKey, suites: list[str], end: tuple[State, str]) -> tuple[int, datetime]:
+    def _place(self, key: RunKey, suites: list[str], end: tuple[State, str]) -> RunPlace:
         now = clock.now()
         uid = UUID(key.uid) if key.uid else uuid4()
         wanted = Run(
@@ -200,6 +208,7 @@ class Runs:
             title=f"{key.source}: {', '.join(suites)}"[:300],
             host_name=key.host,
             upload_id=self.upload_id,
+            stream_id=self.stream_id,
             source=key.source,
             external_id=key.external_id,
             repo=key.repo,
@@ -216,18 +225,23 @@ class Runs:
         # two uploads may bring a new run at the same moment: the second waits here, then finds it
         Run.objects.bulk_create([wanted], ignore_conflicts=True)
         natural = Q(
-            external_id=key.external_id, source=key.source, host_name=key.host, commit=key.commit
+            stream=self.stream_id,
+            external_id=key.external_id,
+            source=key.source,
+            host_name=key.host,
+            commit=key.commit,
         ) & Q(external_id__isnull=False)
         found = min(Run.objects.filter(Q(uid=uid) | natural), key=lambda run: run.uid != uid)
         if key.uid or found.uid != uid:
             self.grown.add(found.pk)
-        if found.upload_id is None:
+        place = RunPlace(found.pk, found.order_time, found.stream_id)
+        if found.upload_id is None or found.stream_id != self.stream_id:
             self.own.add(found.pk)
-            return found.pk, found.order_time
+            return place
         new = [suite for suite in suites if suite not in found.title]
         if new:
             Run.objects.filter(pk=found.pk).update(title=", ".join([found.title, *new])[:300])
-        return found.pk, found.order_time
+        return place
 
 
 # ---- series and environments
@@ -236,7 +250,7 @@ RowKey = tuple[int, int, int, int, int]  # run, series, environment, repeat, sid
 
 
 def row_keys(
-    measurements: Sequence[ParsedMeasurement], run_ids: dict[RunKey, tuple[int, datetime]]
+    measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, RunPlace]
 ) -> list[RowKey]:
     """Return the key of each measurement's row; make the series and environments that are not there yet."""
     # measurements of one upload share their environment's object, and its fingerprint takes a while
@@ -245,45 +259,52 @@ def row_keys(
     found = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
     environments = {place: found[fingerprint] for place, fingerprint in fingerprints.items()}
     return [
-        (run_ids[item.run][0], series_id, environments[id(item.environment)], item.repeat, item.side)
-        for item, series_id in zip(measurements, _series_of(measurements), strict=True)
+        (runs[item.run].pk, series_id, environments[id(item.environment)], item.repeat, item.side)
+        for item, series_id in zip(measurements, _series_of(measurements, runs), strict=True)
     ]
 
 
-def _series_of(measurements: Sequence[ParsedMeasurement]) -> list[int]:
+def _series_of(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, RunPlace]) -> list[int]:
     """Return the series of each measurement, by one look-up where all are known."""
-    digests = [_digest(item) for item in measurements]
+    streams = [runs[item.run].stream_id for item in measurements]
+    digests = [_digest(item, stream) for item, stream in zip(measurements, streams, strict=True)]
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])", [f"{{{','.join(digests)}}}"]
         )
         found: dict[str, int] = dict(cursor.fetchall())
     missing = {
-        digest: item for digest, item in zip(digests, measurements, strict=True) if digest not in found
+        digest: (item, stream)
+        for digest, item, stream in zip(digests, measurements, streams, strict=True)
+        if digest not in found
     }
     if missing:
         found |= _new_series(missing)
     return [found[digest] for digest in digests]
 
 
-def _digest(item: ParsedMeasurement) -> str:
+def _digest(item: ParsedMeasurement, stream: int) -> str:
     """Return 32 hex digits over what makes a series. NUL, which no text holds, keeps the parts apart."""
     *texts, dynamic = item.identity
-    said = "\0".join((*texts, "1" if dynamic else "0", item.metric))
+    said = "\0".join((*texts, "1" if dynamic else "0", item.metric, str(stream)))
     return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _new_series(missing: Mapping[str, ParsedMeasurement]) -> dict[str, int]:
+def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int]]) -> dict[str, int]:
     """Make the series of these digests where they are not there. Knobs that are equal in other words
     (1 and 1.0) are one series, which keeps its first digest."""
-    said = {item.metric: item for item in missing.values() if item.unit or item.direction}
-    metrics = metric_ids(sorted({item.metric for item in missing.values()}), said)
-    identities = sorted({item.identity for item in missing.values()})
+    items = [item for item, _stream in missing.values()]
+    said = {item.metric: item for item in items if item.unit or item.direction}
+    metrics = metric_ids(sorted({item.metric for item in items}), said)
+    identities = sorted({item.identity for item in items})
     ids = ids_of("hud_experiment", _EXPERIMENT, [*_EXPERIMENT], identities)
     experiments = dict(zip(identities, ids, strict=True))
-    pairs = {digest: (experiments[item.identity], metrics[item.metric]) for digest, item in missing.items()}
-    series = _series_ids({pair: digest for digest, pair in pairs.items()})
-    return {digest: series[pair] for digest, pair in pairs.items()}
+    parts = {
+        digest: (experiments[item.identity], metrics[item.metric], stream)
+        for digest, (item, stream) in missing.items()
+    }
+    series = _series_ids({part: digest for digest, part in parts.items()})
+    return {digest: series[part] for digest, part in parts.items()}
 
 
 def ids_of(
@@ -330,7 +351,7 @@ _METRIC = {
     "name": "text", "title": "text", "unit": "text", "direction": "text", "kind": "text", "precision": "int2",
     "floor": "float8",
 }  # fmt: skip
-_SERIES = {"experiment_id": "int", "metric_id": "int", "digest": "text"}
+_SERIES = {"experiment_id": "int", "metric_id": "int", "stream_id": "int", "digest": "text"}
 _ENVIRONMENT = {
     "fingerprint": "text", "class_key": "text", "torch": "text", "torch_git": "text", "gpu": "text",
     "facts": "jsonb",
@@ -349,11 +370,11 @@ def metric_ids(names: list[str], said: Mapping[str, ParsedMeasurement] | None = 
     return dict(zip(names, ids_of("hud_metric", _METRIC, ["name"], rows), strict=True))
 
 
-def _series_ids(digests: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], int]:
-    """Return the series of these pairs of experiment and metric, each with the digest it is found by."""
-    pairs = sorted(digests)
-    rows = [(*pair, digests[pair]) for pair in pairs]
-    ids = ids_of("hud_series", _SERIES, ["experiment_id", "metric_id"], rows)
+def _series_ids(digests: Mapping[tuple[int, int, int], str]) -> dict[tuple[int, int, int], int]:
+    """Return the series of these experiments, metrics and streams, each with the digest it is found by."""
+    parts = sorted(digests)
+    rows = [(*part, digests[part]) for part in parts]
+    ids = ids_of("hud_series", _SERIES, ["experiment_id", "metric_id", "stream_id"], rows)
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -361,9 +382,9 @@ def _series_ids(digests: Mapping[tuple[int, int], str]) -> dict[tuple[int, int],
             FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
             WHERE s.id = given.id AND s.digest IS NULL
             """,
-            [ids, [digests[pair] for pair in pairs]],
+            [ids, [digests[part] for part in parts]],
         )
-    return dict(zip(pairs, ids, strict=True))
+    return dict(zip(parts, ids, strict=True))
 
 
 def _environment_ids(environments: Mapping[str, Environment]) -> dict[str, int]:

@@ -6,7 +6,7 @@ concurrent upload stores each of them once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,8 +15,9 @@ from django.db import connection
 
 from hud.ingest.compilations import NewCompilation, store_compilations
 from hud.ingest.parse import ExpectedValue
-from hud.ingest.resolve import RowKey, metric_ids, row_keys
+from hud.ingest.resolve import RowKey, RunPlace, metric_ids, row_keys
 from hud.models import STATUS_CODES, Metric, Target
+from hud.points import write as points
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.schema.metrics import is_known
@@ -45,7 +46,7 @@ class Stored:
 def store(
     measurements: Sequence[ParsedMeasurement],
     *,
-    run_ids: dict[RunKey, tuple[int, datetime]],
+    runs: Mapping[RunKey, RunPlace],
     replace: bool = False,
     closed: Collection[int] = (),
     grown: Collection[int] = (),
@@ -55,7 +56,7 @@ def store(
     into `closed` runs nothing new is written; `grown` runs may have measurements already."""
     if not measurements:
         return Stored(0, 0, [])
-    keys = _number_times(row_keys(measurements, run_ids), measurements, grown)
+    keys = _number_times(row_keys(measurements, runs), measurements, grown)
     rows: dict[RowKey, tuple[Any, ...]] = {}
     places: dict[RowKey, ParsedMeasurement] = {}
     conflicts, repeated = [], 0
@@ -63,7 +64,7 @@ def store(
         if key[3] > _MAX_REPEAT:
             conflicts.append((item, reasons.TOO_MANY_TIMES))
             continue
-        values = (*_row(item, item.run.point_time or run_ids[item.run][1]), upload_id)
+        values = (*_row(item, item.run.point_time or runs[item.run].order_time), upload_id)
         while (
             item.is_appended and not item.run.point_time and rows.get(key, values)[-len(values) :] != values
         ):
@@ -83,11 +84,12 @@ def store(
     refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored(closed)
     conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
     compilations = {
-        key: NewCompilation(item.compiled, item.compilation, run_ids[item.run][1])
+        key: NewCompilation(item.compiled, item.compilation, runs[item.run].order_time)
         for key, item in places.items()
         if item.compiled and key in rows and key[0] not in closed and key not in clashing
     }
     store_compilations(compilations, replace=replace, upload_id=upload_id)
+    points.make([key[:2] for key in rows], of_compilations=[key[:2] for key in compilations])
     return Stored(stored, len(rows) - stored - len(clashing) + repeated, conflicts, refined)
 
 

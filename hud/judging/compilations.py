@@ -18,6 +18,7 @@ from hud.judging.choices import Drawn, autotune_regret
 from hud.judging.known_kernels import same_choice_ratios
 from hud.judging.rules.write import metric_of
 from hud.models import ACTIVE, Compilation, Kernel, Measurement, Run, Series
+from hud.points import write as points
 from hud.runs.branches import stored_names
 
 logger = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ def _earlier(row: Compilation) -> list[Compilation]:
         environment__class_key=row.environment.class_key,
         run__base_interpreter="",
         run__branch__in=stored_names(),
+        run__stream=row.run.stream_id,
     ).only("run", "experiment", "environment", "repeat", "side", "kernels", "times_us")
     return list(found.order_by("-order_time", "-run", "-repeat")[:_HISTORY])[::-1]
 
@@ -114,12 +116,13 @@ def _drawn(rows: Sequence[Compilation]) -> list[Drawn]:
 def _write(first: Compilation, metrics: Sequence[_Found]) -> None:
     """Replace the computed measurements of these compilations, and have the judge look at their series."""
     place = {"run_id": first.run_id, "environment_id": first.environment_id}
-    known = Series.objects.filter(experiment_id=first.experiment_id, metric__name__in=_METRICS)
+    own = {"experiment_id": first.experiment_id, "stream_id": first.run.stream_id}
+    known = list(Series.objects.filter(metric__name__in=_METRICS, **own))
     Measurement.objects.filter(series__in=known, **place).delete()
     series = {}
     for name in {found.metric for found in metrics}:
         metric = metric_of(name)
-        series[name] = Series.objects.get_or_create(experiment_id=first.experiment_id, metric=metric)[0]
+        series[name] = Series.objects.get_or_create(metric=metric, **own)[0]
     Measurement.objects.bulk_create(
         Measurement(
             series=series[found.metric],
@@ -134,6 +137,7 @@ def _write(first: Compilation, metrics: Sequence[_Found]) -> None:
         )
         for found in metrics
     )
+    points.make((first.run_id, one.pk) for one in (*known, *series.values()))
     time = Value(first.order_time)
     Series.objects.filter(pk__in=[one.pk for one in series.values()]).update(
         touched_at=Least("touched_at", time), touched_until=Greatest("touched_until", time)

@@ -23,14 +23,22 @@ from django.db.models import F, TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from hud.judging.levels import Level, Point, advance, begin_anew, level_before, mark
+from hud.judging.levels import (
+    Level,
+    SeriesPoint,
+    advance,
+    assess,
+    begin_anew,
+    decides,
+    level_before,
+    mark,
+)
 from hud.judging.points import ClassKey, read_points
 from hud.judging.regressions import follow, funnel
 from hud.judging.regressions.canaries import IS_CANARY
 from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
 from hud.judging.verdict import Verdict
-from hud.models import ACTIVE, Series, SeriesState
-from hud.models import Verdict as VerdictRow
+from hud.models import ACTIVE, VERDICT_CODES, Series, SeriesState
 from runner.schema.statistics import median
 
 logger = logging.getLogger(__name__)
@@ -39,6 +47,32 @@ _LONG = 500  # points of a history; a longer one counts as this
 _POINTS_A_ROUND = 5000  # of histories that are judged again, while new points wait
 _TONIGHT = timedelta(days=2)
 _EVER = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The level of the same experiment and metric in another stream."""
+
+    level: Level
+    stream_id: int
+
+
+@dataclass(frozen=True)
+class JudgedPoint:
+    """The judge's part of a point. The fields after its key are columns of `hud.models.Point`."""
+
+    series_id: int
+    order_time: datetime
+    run_id: int
+    environment_id: int
+    verdict: int
+    change: float | None
+    noise: float | None
+    factor: float | None
+    level: float | None
+    level_points: int
+    level_stream_id: int | None
+    verdict_reason: str | None
 
 
 @dataclass
@@ -51,8 +85,9 @@ class _Present:
     level: Level = field(default_factory=Level)
     recent: list[float | None] = field(default_factory=list)
     until: datetime = _EVER  # the newest point that the level knows
-    newest: Point | None = None
+    newest: SeriesPoint | None = None
     verdict: Verdict | None = None  # of the newest
+    reference: Reference | None = None  # judges it while it has no level of its own
 
 
 def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambda: None) -> int:
@@ -88,7 +123,7 @@ def _histories(pending: Sequence[Series]) -> dict[int, int]:
         cursor.execute(
             """
             SELECT w.id, (SELECT count(*) FROM (
-                SELECT FROM hud_measurement m WHERE m.series_id = w.id AND m.order_time >= p.begin LIMIT %s
+                SELECT FROM hud_point m WHERE m.series_id = w.id AND m.order_time >= p.begin LIMIT %s
             ) AS points)
             FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
             CROSS JOIN LATERAL (
@@ -144,7 +179,7 @@ def _mark_series(limit: int) -> int:
                 FROM (
                     SELECT m.series_id, min(m.order_time) AS first, max(m.order_time) AS last
                     FROM (SELECT DISTINCT run_id FROM taken) AS one CROSS JOIN LATERAL (
-                        SELECT series_id, order_time FROM hud_measurement WHERE run_id = one.run_id OFFSET 0
+                        SELECT series_id, order_time FROM hud_point WHERE run_id = one.run_id OFFSET 0
                     ) AS m GROUP BY m.series_id ORDER BY m.series_id
                 ) AS points
                 WHERE s.id = points.series_id
@@ -174,20 +209,22 @@ def judge_series(pending: Sequence[Series]) -> None:
                 _go_back(one)
                 begin[series_id] = min(begin[series_id], one.until)
         settled = follow.settled([series.pk for series in taken if begin[series.pk] < _since(series)])
-        rows: list[VerdictRow] = []
+        rows: list[JudgedPoint] = []
         by_id = {series.pk: series for series in taken}
+        references = _references(taken)
         seen = {series_id for (series_id, _class), one in present.items() if one.until > _EVER}
         new_points = 0
         for (series_id, class_key), points in read_points(begin):
             series = by_id[series_id]
             one = present.setdefault((series_id, class_key), _Present(series, judging[series_id]))
+            one.reference = references.get((series_id, class_key))
             until = judged_until.get((series_id, class_key), _EVER)
             new_points += sum(point.time > until for point in points)
             ends = settled.get((series_id, class_key), [])
             rows += _judge_points(one, points, ends, is_first=series_id not in seen)
             seen.add(series_id)
         _find_headlines(present)
-        _write(taken, present, rows)
+        _write(present, rows)
         funnel.count_points(new_points)
         follow.update(
             [
@@ -239,23 +276,15 @@ def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[Cla
     """Return the stored states of these series."""
     by_id = {series.pk: series for series in taken}
     found = {}
-    names = (
-        "series_id",
-        "class_key",
-        "headline",
-        "recent",
-        "value",
-        "run_id",
-        "environment_id",
-        "order_time",
-    )
+    names = ("series_id", "class_key", "headline", "recent", "run_id", "environment_id", "order_time")
     states = SeriesState.objects.filter(series__in=by_id).annotate(text=Cast("level", TextField()))
-    for pk, class_key, is_headline, recent, value, run_id, environment_id, time, text in states.values_list(
+    for pk, class_key, is_headline, recent, run_id, environment_id, time, text in states.values_list(
         *names, "text"
     ):
         level = msgspec.json.decode(text, type=Level)
         one = _Present(by_id[pk], judging[pk], is_headline, level, recent)
-        one.newest = Point(run_id, environment_id, time, () if value is None else (value,))
+        newest = () if recent[-1] is None else (recent[-1],)
+        one.newest = SeriesPoint(run_id, environment_id, time, newest)
         one.until = time
         found[pk, class_key] = one
     return found
@@ -268,22 +297,48 @@ def _go_back(one: _Present) -> None:
     one.level, one.until, one.newest = level, until or _EVER, None
 
 
+def _references(taken: Iterable[Series]) -> dict[ClassKey, Reference]:
+    """Return the level that a stream's reference has of the same experiment and metric, by series and class;
+    1 statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT s.id, t.class_key, t.level::text, r.stream_id FROM hud_series s
+            JOIN hud_stream own ON own.id = s.stream_id
+            JOIN hud_series r ON r.experiment_id = s.experiment_id AND r.metric_id = s.metric_id
+                AND r.stream_id = own.reference_id
+            JOIN hud_seriesstate t ON t.series_id = r.id
+            WHERE s.id = ANY(%s)
+            """,
+            [[series.pk for series in taken]],
+        )
+        return {
+            (series_id, class_key): Reference(msgspec.json.decode(level, type=Level), stream_id)
+            for series_id, class_key, level, stream_id in cursor.fetchall()
+        }
+
+
 def _judge_points(
-    one: _Present, points: Sequence[Point], settled: Sequence[datetime], *, is_first: bool
-) -> Iterable[VerdictRow]:
-    """Judge the points that the level does not know; yield a row for each new one. At each time in `settled`
-    a person or a comparison in pairs has ended the level. The first point of the series is new; that of
-    another class says so."""
+    one: _Present, points: Sequence[SeriesPoint], settled: Sequence[datetime], *, is_first: bool
+) -> Iterable[JudgedPoint]:
+    """Judge the points that the level does not know; yield the judgement of each new one. At each time in
+    `settled` a person or a comparison in pairs has ended the level. The first point of the series is new; that
+    of another class says so."""
+    rule = one.judging.rule
     ends = sorted(end for end in settled if end > one.until)
     for point in [point for point in points if point.time > one.until]:
         if point.is_baseline and point.time > one.until:
             mark(one.level, point.time, one.until)
+        stream_id = None
         if point.is_baseline and ends and point.time >= ends[0]:
             ends = [end for end in ends if end > point.time]
             begin_anew(one.level, point)
             verdict = Verdict("unchanged")
+        elif one.reference and not decides(one.level, rule) and decides(one.reference.level, rule):
+            advance(one.level, point, rule)
+            verdict, stream_id = assess(one.reference.level, point, rule), one.reference.stream_id
         else:
-            verdict = advance(one.level, point, one.judging.rule)
+            verdict = advance(one.level, point, rule)
         if one.judging.judged is False:
             verdict = Verdict("unchanged", reason="not_judged")
         if point.is_baseline:
@@ -291,46 +346,58 @@ def _judge_points(
             one.level.taken += 1
             one.newest, one.verdict, one.until = point, verdict, point.time
         if point.time >= _since(one.series):
-            is_silent = verdict.verdict == "unchanged" or (verdict.verdict == "new" and is_first)
-            yield VerdictRow(
-                run_id=point.run_id,
-                series=one.series,
-                environment_id=point.environment_id,
+            is_other_class = verdict.verdict == "new" and not is_first
+            yield JudgedPoint(
+                series_id=one.series.pk,
                 order_time=point.time,
-                verdict="" if is_silent else verdict.verdict,
-                reason=verdict.reason or ("other_class" if verdict.verdict == "new" and not is_first else ""),
+                run_id=point.run_id,
+                environment_id=point.environment_id,
+                verdict=VERDICT_CODES[verdict.verdict],
                 change=verdict.change,
                 noise=verdict.noise,
                 factor=verdict.factor,
-                baseline=verdict.baseline,
-                baseline_n=verdict.baseline_n,
+                level=verdict.baseline,
+                level_points=verdict.baseline_n,
+                level_stream_id=stream_id,
+                verdict_reason=verdict.reason or ("other_class" if is_other_class else None),
             )
 
 
-def _write(taken: Sequence[Series], present: dict[ClassKey, _Present], rows: Sequence[VerdictRow]) -> None:
-    """Write the verdicts from each series' touched point on, and the states; remove states without a point.
+def _write(present: dict[ClassKey, _Present], rows: Sequence[JudgedPoint]) -> None:
+    """Write the judgements of the points, and the states; remove states without a point.
 
     A verdict that differs from an earlier one of the same point says which it superseded.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            DELETE FROM hud_verdict v USING unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
-            WHERE v.series_id = w.id AND v.order_time >= w.since
-            RETURNING v.series_id, v.run_id, v.environment_id, v.order_time, v.verdict
-            """,
-            [[series.pk for series in taken], [_since(series) for series in taken]],
-        )
-        earlier = {tuple(key): verdict for *key, verdict in cursor.fetchall()}
-    for row in rows:
-        old = earlier.get((row.series_id, row.run_id, row.environment_id, row.order_time), "")
-        row.superseded = old if old != row.verdict else ""
-        row.verdict = row.verdict or ("unchanged" if row.superseded else "")
-    VerdictRow.objects.bulk_create([row for row in rows if row.verdict])
+    _write_judgements(rows)
     for series_id, class_key in [key for key, one in present.items() if one.newest is None]:
         SeriesState.objects.filter(series=series_id, class_key=class_key).delete()
         del present[series_id, class_key]
     _write_states([_state(key, one) for key, one in present.items() if one.verdict])
+
+
+_JUDGED_COLUMNS = {
+    "series_id": "int4", "order_time": "timestamptz", "run_id": "int4", "environment_id": "int4",
+    "verdict": "int2", "change": "float4", "noise": "float4", "factor": "float4", "level": "float8",
+    "level_points": "int2", "level_stream_id": "int4", "verdict_reason": "varchar",
+}  # fmt: skip
+_JUDGED_KEY = ("series_id", "order_time", "run_id", "environment_id")
+
+
+def _write_judgements(rows: Sequence[JudgedPoint]) -> None:
+    names = [name for name in _JUDGED_COLUMNS if name not in _JUDGED_KEY]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            UPDATE hud_point p SET {", ".join(f"{name} = judged.{name}" for name in names)},
+                superseded = nullif(coalesce(p.verdict, p.superseded), judged.verdict)
+            FROM json_to_recordset(%s::json)
+                AS judged({", ".join(f"{name} {kind}" for name, kind in _JUDGED_COLUMNS.items())})
+            WHERE {" AND ".join(f"p.{name} = judged.{name}" for name in _JUDGED_KEY)}
+                AND ({", ".join(f"p.{name}" for name in names)})
+                IS DISTINCT FROM ({", ".join(f"judged.{name}" for name in names)})
+            """,  # noqa: S608 — names of columns  # nosec B608
+            [msgspec.json.encode(rows).decode()],
+        )
 
 
 def _write_states(states: Sequence[SeriesState]) -> None:
@@ -355,7 +422,6 @@ def _write_states(states: Sequence[SeriesState]) -> None:
 
 def _state(key: ClassKey, one: _Present) -> SeriesState:
     assert one.newest
-    assert one.verdict
     return SeriesState(
         series=one.series,
         class_key=key[1],
@@ -364,13 +430,6 @@ def _state(key: ClassKey, one: _Present) -> SeriesState:
         environment_id=one.newest.environment_id,
         order_time=one.newest.time,
         headline=one.is_headline,
-        value=one.recent[-1],
-        verdict=one.verdict.verdict,
-        reason=one.verdict.reason,
-        change=one.verdict.change,
-        noise=one.verdict.noise,
-        factor=one.verdict.factor,
-        baseline=one.verdict.baseline,
         points=one.level.points,
         recent=one.recent,
     )

@@ -14,7 +14,7 @@ from datetime import datetime
 
 import msgspec
 
-from hud.judging.verdict import Rule, Verdict, judge
+from hud.judging.verdict import FEWEST, Rule, Verdict, judge
 from runner.schema.statistics import median
 
 KEPT = 100  # values of a level
@@ -30,7 +30,7 @@ _OF_CARD = 5  # points of a card that was never at the level, until it counts as
 
 
 @dataclass(frozen=True)
-class Point:
+class SeriesPoint:
     """The measurements of one run in one environment. `values` has one number for each compilation or fresh
     process that gave one; `groups` its variant, None where unknown."""
 
@@ -41,7 +41,9 @@ class Point:
     groups: tuple[str | None, ...] = ()
     card: str = ""  # of a GPU; '' where nothing says it
     good: bool = True  # every process has the status ok
-    is_baseline: bool = True  # of the default branch: it may change the level
+    is_baseline: bool = True  # of the default branch and no rerun: it may change the level
+    is_rerun: bool = False
+    where: str = ""  # host, card and interpreter
 
 
 @dataclass
@@ -55,7 +57,8 @@ class Move:
     failed: bool = False  # they have no value, or a status other than ok
     points: int = 0
     latest: float | None = None  # value of the newest
-    certain: bool = False  # one of them was called regressed or improved, not only suspected
+    certain: bool = False  # one of them was called regressed or improved, or a repeat agreed
+    where: str = ""  # the first one's
     back: int = 0  # points in a row at the level since
     returned: list[float] = field(default_factory=list)  # how much worse those are than the level
     held: list[tuple[tuple[float, ...], tuple[str | None, ...]]] = field(default_factory=list)  # their values
@@ -124,9 +127,9 @@ def level_before(level: Level, time: datetime) -> tuple[Level, datetime | None]:
     return found, earlier[-1].until
 
 
-def advance(level: Level, point: Point, rule: Rule) -> Verdict:
+def advance(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
     """Judge the next point, and take it into the level or its move unless it is of another branch."""
-    verdict = _named(level, point, rule, _judge(level, point, rule))
+    verdict = assess(level, point, rule)
     if point.is_baseline and verdict.reason == "other_card":
         count = level.strangers[point.card] = level.strangers.get(point.card, 0) + 1
         if count >= _OF_CARD:
@@ -135,10 +138,32 @@ def advance(level: Level, point: Point, rule: Rule) -> Verdict:
         _extend(level, point)
     elif point.is_baseline and (level.values or (level.points and rule.kind == "status")):
         _take(level, point, verdict, rule)  # what has never worked does not get worse
+    elif point.is_rerun and level.move:
+        _hear(level, level.move, point, verdict, rule)
     return verdict
 
 
-def begin_anew(level: Level, point: Point) -> None:
+def assess(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
+    """Judge a point against a level that it does not change."""
+    return _named(level, point, rule, _judge(level, point, rule))
+
+
+def decides(level: Level, rule: Rule) -> bool:
+    """Return whether the level can tell a change: before, a point is judged by a reference."""
+    return level.points >= _RUNS and (rule.kind != "timing" or len(level.values) >= FEWEST)
+
+
+def _hear(level: Level, move: Move, point: SeriesPoint, verdict: Verdict, rule: Rule) -> None:
+    """Let a repeat on the same host, card and interpreter agree with a suspect for the worse, or end it."""
+    if move.is_sure or not move.worse or move.failed or not point.values or point.where != move.where:
+        return
+    if _left(verdict) and _is_worse(verdict, rule):
+        move.certain = True
+    elif not _left(verdict):
+        level.move, level.moved = None, []
+
+
+def begin_anew(level: Level, point: SeriesPoint) -> None:
     """Forget the level: the point is the first of the next one."""
     level.values, level.groups, level.points, level.start = [], [], 0, None
     level.move, level.moved, level.good = None, [], None
@@ -146,7 +171,7 @@ def begin_anew(level: Level, point: Point) -> None:
     _extend(level, point)
 
 
-def _judge(level: Level, point: Point, rule: Rule) -> Verdict:
+def _judge(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
     if rule.kind == "status":
         if level.good is None:
             return Verdict("new")
@@ -163,7 +188,7 @@ def _judge(level: Level, point: Point, rule: Rule) -> Verdict:
     return both if _left(both) else alone
 
 
-def _judge_by_variant(level: Level, point: Point, rule: Rule) -> Verdict:
+def _judge_by_variant(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
     """Compare each compilation with those of its own variant; those of unknown ones say nothing then."""
     of_variant: dict[str | None, list[float]] = {}
     for value, group in zip(level.values, level.groups, strict=True):
@@ -182,7 +207,7 @@ def _judge_by_variant(level: Level, point: Point, rule: Rule) -> Verdict:
     return replace(found, baseline=median(level.values))
 
 
-def _named(level: Level, point: Point, rule: Rule, verdict: Verdict) -> Verdict:
+def _named(level: Level, point: SeriesPoint, rule: Rule, verdict: Verdict) -> Verdict:
     """Name a difference that is no regression: of a card that was never at the level, or from one run."""
     if rule.kind != "timing" or not _left(verdict) or verdict.verdict == "failed":
         return verdict
@@ -194,7 +219,7 @@ def _named(level: Level, point: Point, rule: Rule, verdict: Verdict) -> Verdict:
     return verdict
 
 
-def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
+def _take(level: Level, point: SeriesPoint, verdict: Verdict, rule: Rule) -> None:
     move, left = level.move, _left(verdict)
     worse, failed = _is_worse(verdict, rule), verdict.verdict == "failed"
     is_more = move is not None and move.is_sure
@@ -211,7 +236,9 @@ def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
         return
     if move is None or (move.worse, move.failed) != (worse, failed):
         level.moved = []
-        move = level.move = Move(point.run_id, point.time, level.last_run, worse, failed)
+        move = level.move = Move(
+            point.run_id, point.time, level.last_run, worse, failed, where=point.where
+        )
     move.points += 1
     move.latest = median(point.values) if point.values else None
     move.certain |= verdict.verdict != "inconclusive"
@@ -227,7 +254,7 @@ def _take(level: Level, point: Point, verdict: Verdict, rule: Rule) -> None:
             _extend(level, replace(point, values=values, groups=groups))
 
 
-def _come_back(level: Level, move: Move, point: Point, verdict: Verdict, rule: Rule) -> None:
+def _come_back(level: Level, move: Move, point: SeriesPoint, verdict: Verdict, rule: Rule) -> None:
     """Count a point at the level, or better, after a move for the worse. It joins the level when the move has
     ended: a few quiet points of a move neither end it nor blur what it is compared with."""
     move.back += 1
@@ -279,7 +306,7 @@ def _slowdown(move: Move, verdict: Verdict, rule: Rule) -> float | None:
     return size if size is None or rule.direction == "down" else -size
 
 
-def _extend(level: Level, point: Point) -> None:
+def _extend(level: Level, point: SeriesPoint) -> None:
     values, groups = point.values, point.groups
     if values and not any(groups):  # a point is one value: its compilations share the night
         values, groups = (median(values),), (None,)

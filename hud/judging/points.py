@@ -1,65 +1,67 @@
-"""Read the points of series as the judge takes them: one for each run and environment."""
+"""Read the points of series as the judge takes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from itertools import groupby
 
 from django.db import connection
 
-from hud.judging.levels import Point
-from hud.models import ACTIVE, NEVER_RAN, STATUS_NAMES
+from hud.judging.levels import SeriesPoint
+from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES
 from hud.runs.branches import stored_names
 
 ClassKey = tuple[int, str]  # a series, and a class of environments
-_FEW_KERNELS = 8  # up to as many a variant comes again and says something; with more it is always new
 
 
-def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Point]]]:
-    """Return the points of each series from its time on, by class and in order, without A/B runs, whose sides
-    are compared with each other, without pinned ones and without points that never ran."""
+def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[SeriesPoint]]]:
+    """Return the points of each series from its time on, by class and in order, without those that never
+    ran."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT w.id, e.class_key, m.run_id, m.environment_id, m.order_time, r.branch = ANY(%s),
-                coalesce(e.facts->>'gpu_uuid', ''), m.status, m.value,
-                CASE WHEN cardinality(c.kernels) <= %s THEN nullif(c.variant, '') END
+            SELECT w.id, e.class_key, p.run_id, p.environment_id, p.order_time,
+                p.branch = ANY(%s) AND NOT p.rerun, p.rerun, coalesce(e.facts->>'gpu_uuid', ''),
+                concat_ws('/', r.host_name, e.facts->>'gpu_uuid', r.interpreter),
+                p.status, p.value, p.values, p.variants
             FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
             CROSS JOIN LATERAL (  -- OFFSET 0: else the planner may read the whole table
-                SELECT * FROM hud_measurement WHERE series_id = w.id AND order_time >= w.since OFFSET 0
-            ) m
-            JOIN hud_series s ON s.id = w.id
-            JOIN hud_environment e ON e.id = m.environment_id
-            JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = ''
+                SELECT * FROM hud_point WHERE series_id = w.id AND order_time >= w.since OFFSET 0
+            ) p
+            JOIN hud_environment e ON e.id = p.environment_id
+            JOIN hud_run r ON r.id = p.run_id
                 AND r.state <> ALL(%s)  -- the judge is told of it when it is complete
-            LEFT JOIN hud_runrequest q ON q.run_id = r.id
-            LEFT JOIN hud_compilation c ON c.run_id = m.run_id AND c.experiment_id = s.experiment_id
-                AND c.environment_id = m.environment_id AND c.repeat = m.repeat AND c.side = m.side
-            WHERE q.caches IS DISTINCT FROM 'pinned'
-            ORDER BY w.id, m.order_time, m.run_id, m.environment_id, m.repeat, m.side
+            WHERE p.value IS NOT NULL OR p.status <> ALL(%s)
+            ORDER BY w.id, p.order_time, p.run_id, p.environment_id
             """,
-            [stored_names(), _FEW_KERNELS, list(begin), list(begin.values()), list(ACTIVE)],
+            [
+                stored_names(),
+                list(begin),
+                list(begin.values()),
+                list(ACTIVE),
+                [STATUS_CODES[name] for name in NEVER_RAN],
+            ],
         )
         rows = cursor.fetchall()
-    found: dict[ClassKey, list[Point]] = {}
-    for (series_id, class_key, *about), group in groupby(rows, lambda row: row[:7]):
-        run_id, environment_id, time, is_baseline, card = about
-        outcomes = [row[7:] for row in group]
-        values = tuple(value for _status, value, _variant in outcomes if value is not None)
-        groups = tuple(variant for _status, value, variant in outcomes if value is not None)
-        statuses = {STATUS_NAMES.get(status, "failed") for status, _value, _variant in outcomes}
-        if values or not statuses <= NEVER_RAN:
-            # a process that failed does not hide the values of the others
-            point = Point(
+    points: dict[ClassKey, list[SeriesPoint]] = {}
+    for series_id, class_key, run_id, environment_id, time, *about, status, value, values, variants in rows:
+        is_baseline, is_rerun, card, where = about
+        compilations = list(
+            zip(values or [value], variants or [None] * len(values or [value]), strict=True)
+        )
+        measured = [each for each in compilations if each[0] is not None] if value is not None else []
+        points.setdefault((series_id, class_key), []).append(
+            SeriesPoint(
                 run_id,
                 environment_id,
                 time,
-                values,
-                groups,
+                tuple(each for each, _variant in measured),
+                tuple(variant for _value, variant in measured),
                 card=card,
-                good=statuses == {"ok"},
+                good=status == STATUS_CODES["ok"],
                 is_baseline=is_baseline,
+                is_rerun=is_rerun,
+                where=where,
             )
-            found.setdefault((series_id, class_key), []).append(point)
-    return found.items()
+        )
+    return points.items()

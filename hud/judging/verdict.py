@@ -34,7 +34,7 @@ Reason = Literal[
 ]
 _SHORT = 8  # fewer earlier values than this tell little about their noise
 _NOISE_WINDOW = 100
-_FEWEST = 5  # earlier compilations below which only an exact test may call a timing changed
+FEWEST = 5  # earlier compilations below which only an exact test may call a timing changed
 _VARIANT_NOISE = 0.005  # of a known variant, at least
 _EXACT_P = 0.001
 
@@ -118,7 +118,7 @@ def judge_points(
         noise=noise or rule.prior_noise,
         degrees=1.5 * min(points, _NOISE_WINDOW) + 3,
     )
-    if points * len(base) < _FEWEST or points < 2:
+    if points * len(base) < FEWEST or points < 2:
         return _only_if_certain(found, base, head, "few_compilations")
     return found
 
@@ -144,7 +144,7 @@ def _judge_variant(
         return _only_if_certain(_judge_level(history, samples, rule), history, samples, "unknown_variant")
     noise = max(_noise_inside(history, groups, rule), _VARIANT_NOISE)
     found = _compare(own, samples, rule, noise=noise, degrees=float(len(history)))
-    if len(history) < _FEWEST or len(own) < 2:
+    if len(history) < FEWEST or len(own) < 2:
         return _only_if_certain(found, history, samples, "few_compilations")
     return found
 
@@ -153,7 +153,7 @@ def _judge_level(history: Sequence[float], samples: Sequence[float], rule: Rule)
     noise = series_noise(history, rule.prior_noise)
     degrees = 1.5 * min(len(history), _NOISE_WINDOW) + 3  # fewer would cost more power than false alarms
     found = _compare(history, samples, rule, noise=noise, degrees=degrees)
-    if len(history) < _FEWEST:
+    if len(history) < FEWEST:
         return _only_if_certain(found, history, samples, "few_compilations")
     return found
 

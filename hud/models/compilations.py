@@ -16,17 +16,11 @@ from django.db import models
 from django.db.models import F, Q, prefetch_related_objects
 from django.db.models.functions import Now
 
+from hud.models.points import Real
 from hud.models.runs import Run
 from hud.models.series import Environment, Experiment
 from hud.models.uploads import Upload
 from runner.schema import compilations as schema
-
-
-class Real(models.FloatField):  # type: ignore[type-arg]  # not subscriptable when it runs
-    """A number of 4 bytes, with 7 digits."""
-
-    def db_type(self, connection: Any) -> str:  # noqa: ARG002 — Django's signature
-        return "real"
 
 
 class Kernel(models.Model):

@@ -11,6 +11,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from hud.models.hosts import Host
+from hud.models.streams import Stream
 
 
 class ApiKey(models.Model):
@@ -23,6 +24,8 @@ class ApiKey(models.Model):
     host = models.ForeignKey(Host, models.CASCADE, null=True, related_name="keys")
     # None: a host's, or made on the command line; a person's keys go with the person
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, null=True, related_name="keys")
+    # where its uploads go that name no other; NULL: it may not upload
+    stream = models.ForeignKey(Stream, models.PROTECT, null=True, related_name="keys")
     created = models.DateTimeField(db_default=Now())
     expires = models.DateTimeField(null=True)
     last_used = models.DateTimeField(null=True)

@@ -1,4 +1,4 @@
-"""Measurements and what is said of them.
+"""Measurements: what came in, from which `hud.models.points` are made.
 
 Rows of `Measurement` are many and small: no surrogate id, samples only where there are two or more,
 written by COPY (`hud/ingest/store.py`), never one by one.
@@ -27,11 +27,6 @@ NEVER_RAN = frozenset({"not_run", "unsupported"})  # neither a failure nor a val
 def words_are_reason(status: int, value: float | None) -> bool:
     """Return whether `Measurement.note` is the reason of a missing value or of a status other than ok."""
     return status != 0 or value is None
-
-
-def compilation_key(number: int | None, repeat: int) -> int:
-    """Return what tells the compilations of a run apart. A process that names none counts as one."""
-    return -1 - repeat if number is None else number
 
 
 class Measurement(models.Model):
@@ -83,13 +78,6 @@ class Measurement(models.Model):
                 name="missing_value_has_status",
             ),
         ]
-        indexes: ClassVar = [
-            models.Index(
-                fields=["series", "order_time", "run"],
-                include=["environment", "value", "status"],
-                name="measurement_series",
-            ),
-        ]
 
     def __str__(self) -> str:
         return f"{self.series_id} in run {self.run_id}"
@@ -103,24 +91,3 @@ class UnjudgedRun(models.Model):
 
     def __str__(self) -> str:
         return f"run {self.run_id}"
-
-
-class Verdict(models.Model):
-    """The judge's verdict on a point. Silent verdicts have no row."""
-
-    pk = models.CompositePrimaryKey("run", "series", "environment", "order_time")
-    run = models.ForeignKey(Run, models.CASCADE)
-    series = models.ForeignKey(Series, models.CASCADE)
-    environment = models.ForeignKey(Environment, models.PROTECT, db_index=False)
-    verdict = models.CharField(max_length=12, db_index=True)
-    change = models.FloatField(null=True)  # relative to the baseline, signed as the value moved
-    noise = models.FloatField(null=True)  # relative, of the series
-    factor = models.FloatField(null=True)  # change / noise
-    baseline = models.FloatField(null=True)
-    baseline_n = models.IntegerField(default=0)
-    reason = models.CharField(max_length=40, blank=True, db_default="")  # why it is inconclusive or new
-    superseded = models.CharField(max_length=12, blank=True, db_default="")  # its earlier verdict
-    order_time = models.DateTimeField(db_index=True)  # of the measurement
-
-    def __str__(self) -> str:
-        return self.verdict

@@ -15,6 +15,7 @@ from hud.judging.regressions.states import ACTIVE, RegressionKind, RegressionSta
 from hud.models.hosts import Accelerator
 from hud.models.runs import Run
 from hud.models.series import Environment, Series
+from hud.models.streams import Stream
 
 
 class SeriesState(models.Model):
@@ -25,17 +26,10 @@ class SeriesState(models.Model):
     class_key = models.CharField(max_length=64)
     headline = models.BooleanField(default=False)  # it may open a regression
     level = models.JSONField()  # hud.judging.levels.Level
-    # the newest point, of the default branch
+    # the newest point of the default branch that is no rerun; `Point` has its numbers and verdict
     run = models.ForeignKey(Run, models.DO_NOTHING, db_constraint=False, related_name="+")
     environment = models.ForeignKey(Environment, models.DO_NOTHING, db_constraint=False, related_name="+")
     order_time = models.DateTimeField()
-    value = models.FloatField(null=True)
-    verdict = models.CharField(max_length=12)
-    reason = models.CharField(max_length=40, blank=True)
-    change = models.FloatField(null=True)  # relative to the level
-    noise = models.FloatField(null=True)
-    factor = models.FloatField(null=True)
-    baseline = models.FloatField(null=True)  # the level
     points = models.IntegerField(default=0)  # at the level
     seen_run = models.IntegerField(default=0, db_default=0)  # the newest run at the last look back
     recent = ArrayField(models.FloatField(null=True))  # values of the newest points, oldest first
@@ -47,7 +41,24 @@ class SeriesState(models.Model):
         indexes: ClassVar = [models.Index(fields=["run"], name="state_run")]
 
     def __str__(self) -> str:
-        return f"{self.series_id}: {self.verdict}"
+        return f"{self.series_id} in {self.class_key}"
+
+
+class Cause(models.Model):
+    """What moved the series of one night together. Made when the night is complete; series may join it, it
+    never splits, and the id of one that was merged leads to the other."""
+
+    stream = models.ForeignKey(Stream, models.CASCADE, related_name="causes")
+    night = models.DateTimeField()  # order time of the night's first run
+    title = models.CharField(max_length=200)
+    merged_into = models.ForeignKey("self", models.SET_NULL, null=True, related_name="merged")
+    created = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["stream", "night"], name="cause_night")]
+
+    def __str__(self) -> str:
+        return self.title
 
 
 class Regression(models.Model):
@@ -80,6 +91,9 @@ class Regression(models.Model):
     change = models.FloatField(null=True)  # relative
     factor = models.FloatField(null=True)  # change in units of the series' noise
     cause = models.CharField(max_length=200, blank=True)  # in words, where something tells it
+    cause_row = models.ForeignKey(
+        Cause, models.SET_NULL, null=True, db_column="cause_id", related_name="regressions"
+    )
     canaries = models.CharField(max_length=6, blank=True, db_default="", default="")  # `Canaries`
     opened = models.DateTimeField(db_default=Now())
     state_since = models.DateTimeField(db_default=Now())

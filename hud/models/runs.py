@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from hud.models.hosts import Accelerator, Host
 from hud.models.schedules import ScheduleTrigger
 from hud.models.series import Experiment
+from hud.models.streams import Stream, adhoc_id
 from hud.models.uploads import Upload
 from hud.runs.states import RunState, TaskState
 from runner.schema import inductor_options
@@ -39,6 +40,10 @@ class Run(models.Model):
     interpreter = models.CharField(max_length=60, blank=True)  # in an A/B run the candidate's; '' its host's
     base_interpreter = models.CharField(max_length=60, blank=True, db_default="")  # of an A/B run
     upload = models.ForeignKey(Upload, models.CASCADE, null=True, related_name="runs")
+    stream = models.ForeignKey(Stream, models.PROTECT, default=adhoc_id, related_name="runs")
+    # It measures again what a stream has: a rerun, a retry, or a run with pinned choices. Its points shape no
+    # level, night, best, newest or trend.
+    rerun = models.BooleanField(default=False, db_default=False)
     source = models.CharField(max_length=100, blank=True)
     external_id = models.CharField(max_length=200, null=True)
     repo = models.CharField(max_length=200, blank=True)
@@ -55,7 +60,7 @@ class Run(models.Model):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["source", "external_id", "host_name", "commit"],
+                fields=["stream", "source", "external_id", "host_name", "commit"],
                 condition=Q(external_id__isnull=False),
                 name="run_natural_key",
             ),
@@ -66,6 +71,7 @@ class Run(models.Model):
         ]
         indexes: ClassVar = [
             models.Index(fields=["-created"], name="run_created"),
+            models.Index(fields=["stream", "-order_time"], name="run_stream"),
             models.Index(fields=["created"], condition=Q(state__in=["queued", "running"]), name="run_active"),
             models.Index(fields=["id"], condition=~Q(base_interpreter=""), name="run_is_ab"),
         ]

@@ -8,6 +8,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
+from hud.models.streams import Stream
+
 
 class Schedule(models.Model):
     """Runs that nobody has to ask for: `manage.py tick` fires it when its time has come."""
@@ -26,6 +28,8 @@ class Schedule(models.Model):
     environment = models.CharField(max_length=60, blank=True)
     labels = models.JSONField(default=dict, blank=True)  # which an accelerator must have
     everywhere = models.BooleanField(default=False)  # a run on each such accelerator, not on any one
+    # of its runs; NULL: nightly
+    stream = models.ForeignKey(Stream, models.PROTECT, null=True, blank=True, related_name="schedules")
     enabled = models.BooleanField(default=True)
     active_from = models.DateTimeField(db_default=Now())  # due times before are nobody's loss
     created = models.DateTimeField(db_default=Now())

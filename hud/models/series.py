@@ -8,6 +8,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from hud.models.streams import Stream, adhoc_id
+
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic")
 
 
@@ -74,10 +76,11 @@ class Metric(models.Model):
 
 
 class Series(models.Model):
-    """The measurements of one experiment and metric, ordered by commit date, then run time."""
+    """The points of one experiment, metric and stream, ordered by commit date, then run time."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="series")
     metric = models.ForeignKey(Metric, models.PROTECT)
+    stream = models.ForeignKey(Stream, models.PROTECT, default=adhoc_id, related_name="series")
     # over all parts of its identity, so that an upload finds it by one index; NULL: nothing has come in
     digest = models.CharField(max_length=32, null=True)
     touched_at = models.DateTimeField(null=True, db_index=True)  # waits for `manage.py judge` from there on
@@ -85,7 +88,7 @@ class Series(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["experiment", "metric"], name="series_identity"),
+            models.UniqueConstraint(fields=["experiment", "metric", "stream"], name="series_identity"),
             models.UniqueConstraint(fields=["digest"], name="series_digest"),
         ]
 

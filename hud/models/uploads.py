@@ -10,18 +10,25 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from hud.models.keys import ApiKey
+from hud.models.streams import Stream, adhoc_id
 
 
 class Upload(models.Model):
     """One body that came through the door, with the receipt it got."""
 
-    content_key = models.CharField(max_length=64, unique=True)  # over the content and its parameters
+    stream = models.ForeignKey(Stream, models.PROTECT, default=adhoc_id, related_name="uploads")
+    content_key = models.CharField(max_length=64)  # over the content and its parameters
     filename = models.CharField(max_length=500, blank=True)
     format = models.CharField(max_length=40)
     parameters = models.JSONField(default=dict)
     receipt = models.JSONField(default=dict)
     key = models.ForeignKey(ApiKey, models.SET_NULL, null=True)
     created = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["content_key", "stream"], name="upload_content_key"),
+        ]
 
     def __str__(self) -> str:
         return f"upload {self.pk}"
@@ -39,6 +46,7 @@ class Import(models.Model):
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True)
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    stream = models.ForeignKey(Stream, models.PROTECT, default=adhoc_id, related_name="+")
     content_key = models.CharField(max_length=64)  # the same content waits or has failed only once
     parameters = models.JSONField(default=dict)
     key = models.ForeignKey(ApiKey, models.SET_NULL, null=True)
@@ -54,7 +62,7 @@ class Import(models.Model):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["content_key"], condition=~Q(state="failed"), name="import_content_key"
+                fields=["content_key", "stream"], condition=~Q(state="failed"), name="import_content_key"
             ),
         ]
 

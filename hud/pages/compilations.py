@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from hud.models import Compilation, Regression, kernels_of
-from hud.pages.sql import fetch_tuples, int_array
+from hud.sql import fetch_tuples, int_array
 from hud.runs.branches import stored_names
 from runner.schema.compilations import Compiled
 

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from hud.hosts import queues
 from hud.models import ACTIVE, Heartbeat, Import, Run
-from hud.pages.sql import fetch_tuples
+from hud.sql import fetch_tuples
 
 STILL = timedelta(seconds=120)  # many times the longest pause between two heartbeats of a process that works
 _WORK: dict[str, Callable[[], QuerySet[Run] | QuerySet[Import]]] = {

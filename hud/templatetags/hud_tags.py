@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 from hud.models import FIRST_RUN_ONLY, Metric
 from hud.pages.experiment.history import fact_name
 from hud.pages.sparkline import sparkline as draw_line
-from hud.pages.targets import AppliedTarget
+from hud.points.targets import AppliedTarget
 from hud.pages.values import MetricValue
 
 register = template.Library()

@@ -9,7 +9,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
 from hud.pages.regressions.tabs import IS_WAITING, WAITING
-from hud.pages.sql import fetch_tuples
+from hud.sql import fetch_tuples
 
 register = template.Library()
 

@@ -10,7 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Regression, SeriesState
-from hud.pages.compilers.nights import SPEEDUP, Night
+from hud.points.nights import SPEEDUP, Night
 from hud.pages.compilers.table import Cell, Table
 from hud.pages.runs.query import RunLine
 from hud.pages.sparkline import interval

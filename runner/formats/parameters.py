@@ -14,7 +14,7 @@ from runner.formats.scalars import invisible_in
 _MAX_LENGTH = 200
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, half characters
 _COMMIT = re.compile(r"[0-9A-Za-z._-]{1,64}")
-_NOT_IDENTITY = {"filename", "dry_run", "partial"}  # these do not make another upload of the same content
+_NOT_IDENTITY = {"filename", "dry_run", "partial", "stream"}  # these do not make another upload of the same content
 _FIRST_YEAR = 2010
 _AHEAD = timedelta(days=1)  # clocks and zones that are a little off
 PLAUSIBLE = f"from {_FIRST_YEAR} to a day from now"
@@ -46,6 +46,7 @@ class Parameters:
     run_time: str = ""
     run_id: str = ""
     source: str = ""
+    stream: str = ""
     provenance: str = ""
     dry_run: str = ""
     partial: str = ""

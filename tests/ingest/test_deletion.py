@@ -31,7 +31,7 @@ from hud.models import (
     Task,
     UnjudgedRun,
     Upload,
-    Verdict,
+    Point,
 )
 from hud.runs import logs
 from hud.runs.references import Busy
@@ -84,7 +84,7 @@ def history() -> list[Upload]:
     found = [upload(2500 if day < 10 else 2000, day) for day in range(11)]
     while process_pending():
         pass
-    assert Verdict.objects.count() == 1
+    assert Point.objects.count() == 1
     return found
 
 
@@ -126,16 +126,16 @@ def test_later_points_are_judged_again_without_the_deleted_ones() -> None:
     upload(2000, 11)
     process_pending()
     process_pending()
-    late = Verdict.objects.get(order_time=Measurement.objects.order_by("order_time").last().order_time)  # type: ignore[union-attr]
-    assert (late.verdict, late.baseline_n) == ("regressed", 10)
+    late = Point.objects.get(order_time=Measurement.objects.order_by("order_time").last().order_time)  # type: ignore[union-attr]
+    assert (late.verdict, late.level_points) == ("regressed", 10)
     for one in uploads[:3]:
         assert delete_upload(upload=one, who="t").series_judged_again == 1
     process_pending()
-    late = Verdict.objects.get(pk=late.pk)
-    assert late.baseline_n == 7
+    late = Point.objects.get(pk=late.pk)
+    assert late.level_points == 7
     delete_run(run=uploads[10].runs.get(), who="t")
     process_pending()
-    assert Verdict.objects.get().baseline_n == 7
+    assert Point.objects.get().level_points == 7
 
 
 def test_the_same_file_can_be_uploaded_again_under_the_same_key() -> None:
@@ -276,12 +276,12 @@ def test_a_judge_at_work_and_a_deletion_wait_for_each_other() -> None:
     thread = threading.Thread(target=delete)
     with transaction.atomic():
         judge_series([series])
-        assert Verdict.objects.filter(run=run).exists()
+        assert Point.objects.filter(run=run).exists()
         thread.start()
         wait_for(blocks_another, "the deletion to wait")
     thread.join(30)
     assert not failures
-    assert not Verdict.objects.filter(run_id=run.pk).exists()
+    assert not Point.objects.filter(run_id=run.pk).exists()
     series.refresh_from_db()
     assert series.touched_at == run.order_time
 

@@ -10,7 +10,7 @@ from hud.ingest import ingest
 from hud.ingest.deletion import delete_run
 from hud.judging import judge
 from hud.judging.compilations import process_pending
-from hud.models import Compilation, Measurement, Run, State, Verdict
+from hud.models import Compilation, Measurement, Run, State, Point
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import Compiled, Kernel, digest
 from tests.judging.test_choices import COMPILATIONS
@@ -74,7 +74,7 @@ def test_slower_code_is_judged_by_its_same_choice_time() -> None:
     slower = night(10, 0, 1, 2, factor=1.2)
     while process_pending() or judge.process_pending():
         pass
-    row = Verdict.objects.get(run=slower, series__metric__name="same_choice_ratio")
+    row = Point.objects.get(run=slower, series__metric__name="same_choice_ratio")
     assert row.verdict == "regressed"
     assert delete_run(run=Run.objects.get(pk=slower), who="ada").measurements == 3 + 3 + 2
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from hud.ingest import ingest
 from hud.judging import judge, levels
 from hud.judging.judge import process_pending
-from hud.models import Environment, Experiment, Measurement, Run, Series, SeriesState, State, Verdict
+from hud.models import Environment, Experiment, Measurement, Run, Series, SeriesState, State, Point
 from runner.formats.parameters import Parameters
 from tests.support.experiment_pages import read_page
 from tests.support.factories import create_measurement, create_run
@@ -26,7 +26,7 @@ def upload(value: float, day: int, **over: Any) -> None:
 
 
 def verdicts() -> list[str]:
-    return list(Verdict.objects.order_by("order_time").values_list("verdict", flat=True))
+    return list(Point.objects.order_by("order_time").values_list("verdict", flat=True))
 
 
 def test_a_stable_series_has_no_rows_and_a_step_has_one() -> None:
@@ -36,8 +36,8 @@ def test_a_stable_series_has_no_rows_and_a_step_has_one() -> None:
     assert verdicts() == []
     upload(2000, 20)
     assert process_pending() == 1
-    row = Verdict.objects.get()
-    assert (row.verdict, row.baseline_n) == ("regressed", 20)
+    row = Point.objects.get()
+    assert (row.verdict, row.level_points) == ("regressed", 20)
     assert row.change == pytest.approx(-0.2, abs=0.01)
     assert not Series.objects.filter(touched_at__isnull=False).exists()
 
@@ -50,7 +50,7 @@ def test_a_late_point_judges_its_series_from_there_on() -> None:
     upload(2000, 10)
     process_pending()
     assert verdicts()[0] == "regressed"
-    assert Verdict.objects.count() == 2
+    assert Point.objects.count() == 2
 
 
 def test_another_environment_class_is_no_baseline() -> None:
@@ -78,7 +78,7 @@ def test_another_branch_is_judged_against_the_default_one_and_is_no_baseline() -
         upload(2000, day + 1, head_branch="refs/heads/slow")
     upload(2500, 20, head_branch="refs/heads/main")
     process_pending()
-    found = Verdict.objects.order_by("order_time").values_list("run__branch", "verdict", "baseline_n")
+    found = Point.objects.order_by("order_time").values_list("run__branch", "verdict", "level_points")
     assert {branch for branch, _verdict, _n in found} == {"slow"}
     assert list(found)[-1] == ("slow", "regressed", 10)
 

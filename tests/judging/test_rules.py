@@ -29,7 +29,7 @@ from hud.models import (
     SeriesState,
     Target,
     Threshold,
-    Verdict,
+    Point,
 )
 from runner.formats.parameters import Parameters
 from tests.support.factories import (
@@ -89,7 +89,7 @@ def test_a_saved_threshold_judges_what_it_touches_again_and_its_deletion_too() -
     rule = Threshold(metric="memory_bandwidth(GB/s)", relative=0.2)
     write.save(rule, who="olga")
     judge()
-    assert not Verdict.objects.filter(verdict="regressed").exists()
+    assert not Point.objects.filter(verdict="regressed").exists()
     assert Regression.objects.get().state == "resolved"
     rule.relative, rule.judged = None, False
     write.save(rule, who="olga")

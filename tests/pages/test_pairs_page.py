@@ -14,7 +14,7 @@ from hud.accounts.keys import create_key
 from hud.ingest import deliveries, ingest
 from hud.ingest.export import export
 from hud.judging import judge
-from hud.models import Accelerator, Measurement, Run, RunRequest, Verdict
+from hud.models import Accelerator, Measurement, Run, RunRequest, Point
 from hud.pages import values
 from hud.pages.hosts.query import Place
 from hud.pages.rerun_form import RerunForm
@@ -230,7 +230,7 @@ def verdicts_of(run: Run) -> int:
     """Verdicts of its measurements: what a run tries out is no regression."""
     Run.objects.filter(pk=run.pk).update(state="succeeded", finished=timezone.now())
     judge.process_pending()
-    return Verdict.objects.filter(run=run).count()
+    return Point.objects.filter(run=run).count()
 
 
 @pytest.mark.django_db

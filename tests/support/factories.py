@@ -19,6 +19,7 @@ from hud.ingest.resolve import class_key
 from hud.models import (
     STATUS_CODES,
     TERMINAL,
+    VERDICT_CODES,
     Accelerator,
     Artifact,
     Environment,
@@ -26,6 +27,7 @@ from hud.models import (
     Host,
     Measurement,
     Metric,
+    Point,
     Regression,
     Run,
     RunRequest,
@@ -33,8 +35,8 @@ from hud.models import (
     State,
     Task,
     Upload,
-    Verdict,
 )
+from hud.points import write as points
 from runner.schema import statistics
 from runner.schema.metrics import metric_info
 from runner.schema.records import Environment as Facts
@@ -129,8 +131,10 @@ def create_run(state: str = State.SUCCEEDED, **fields: Any) -> Run:
     if state in TERMINAL:
         fields.setdefault("finished", now)
     asked = {field.name: fields.pop(field.name) for field in RunRequest._meta.fields if field.name in fields}
+    rerun = bool(asked.get("experiment") or asked.get("retry_of")) or asked.get("caches") == "pinned"
     run = Run.objects.create(
         state=state,
+        rerun=rerun,
         **{"source": "runner", "order_time_source": "run", "title": "micro: layer_norm[D=mean]", **fields},
     )
     if asked or not run.upload:
@@ -169,12 +173,12 @@ def create_measurement(
 ) -> Measurement:
     """One value; of `samples`, where given, their median. Its series counts as judged up to here."""
     owner = run or create_run(order_time=at or timezone.now())
-    series, _new = Series.objects.get_or_create(
-        experiment=experiment or create_experiment(), metric=create_metric(metric)
+    series, is_new = Series.objects.get_or_create(
+        experiment=experiment or create_experiment(), metric=create_metric(metric), stream=owner.stream
     )
     if not judged:
         Series.objects.filter(pk=series.pk).update(touched_at=owner.order_time)
-    return Measurement.objects.create(
+    measurement = Measurement.objects.create(
         run=owner,
         series=series,
         environment=environment or create_environment(),
@@ -186,17 +190,30 @@ def create_measurement(
         status=STATUS_CODES[status],
         **{"upload": owner.upload, **fields},
     )
+    points.make([(owner.pk, series.pk)])
+    if judged and measurement.value is not None:
+        create_verdict(measurement, "new" if is_new else "unchanged")
+    return measurement
 
 
-def create_verdict(measurement: Measurement, verdict: str, **fields: Any) -> Verdict:
-    return Verdict.objects.create(
-        run=measurement.run,
+def point_of(measurement: Measurement) -> Point:
+    """The point that this measurement is part of."""
+    return Point.objects.get(
         series=measurement.series,
+        run=measurement.run,
         environment=measurement.environment,
         order_time=measurement.order_time,
-        verdict=verdict,
-        **fields,
     )
+
+
+def create_verdict(measurement: Measurement, verdict: str, **fields: Any) -> None:
+    """Say of a measurement's point what the judge would."""
+    Point.objects.filter(
+        series=measurement.series,
+        run=measurement.run,
+        environment=measurement.environment,
+        order_time=measurement.order_time,
+    ).update(verdict_code=VERDICT_CODES[verdict], **fields)
 
 
 def create_regression(measurement: Measurement, **fields: Any) -> Regression:

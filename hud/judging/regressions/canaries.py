@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from hud.judging.regressions.events import record
 from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionKind
-from hud.models import Regression, Run, Series
+from hud.models import Regression, Run, Series, VERDICTS, VERDICT_CODES
 from hud.runs.branches import stored_names
 from runner.schema.metrics import EAGER_TIMES
 from runner.suites import CEILINGS
@@ -108,17 +108,15 @@ def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
         cursor.execute(
             """
             SELECT DISTINCT ON (w.id) e.suite = %(ceilings)s, e."case", k.title,
-                coalesce(v.verdict, 'unchanged'), v.change, coalesce(v.noise, s.noise, 1)
-            FROM hud_run r JOIN hud_measurement m ON m.run_id = r.id AND m.value IS NOT NULL
+                m.verdict, m.change, coalesce(m.noise, 1)
+            FROM hud_run r JOIN hud_point m ON m.run_id = r.id AND m.value IS NOT NULL AND NOT m.rerun
             JOIN hud_series w ON w.id = m.series_id
             JOIN hud_metric k ON k.id = w.metric_id
             JOIN hud_experiment e ON e.id = w.experiment_id AND e.device = %(device)s
             JOIN hud_environment n ON n.id = m.environment_id
             JOIN hud_seriesstate s ON s.series_id = w.id AND s.class_key = n.class_key
-            LEFT JOIN hud_verdict v ON v.run_id = m.run_id AND v.series_id = m.series_id
-                AND v.environment_id = m.environment_id AND v.order_time = m.order_time
             WHERE r.host_name = %(host)s AND r.order_time BETWEEN %(first)s AND %(last)s
-                AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
+                AND r.branch = ANY(%(branches)s) AND m.verdict = ANY(%(verdicts)s)
                 AND (e.suite = %(ceilings)s OR k.name = ANY(%(eager)s))
                 AND s.order_time >= m.order_time AND s.points > 1
             ORDER BY w.id, abs(extract(epoch FROM m.order_time - %(time)s)), m.run_id DESC
@@ -129,6 +127,7 @@ def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
                 "device": device,
                 "host": host,
                 "branches": stored_names(),
+                "verdicts": [VERDICT_CODES[word] for word in ("unchanged", "regressed", "improved")],
                 "first": time - _NIGHT,
                 "last": time + _NIGHT,
                 "time": time,
@@ -136,7 +135,6 @@ def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
         )
         rows = cursor.fetchall()
     return [
-        Canary(f"{case}, {title}", ceiling, verdict in {"regressed", "improved"}, change, noise)
+        Canary(f"{case}, {title}", ceiling, VERDICTS[verdict] != "unchanged", change, noise)
         for ceiling, case, title, verdict, change, noise in rows
-        if verdict in {"unchanged", "regressed", "improved"}
     ]

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from hud.judging.aggregates import moved_side
 from hud.judging.graph_changes import note_changes
 from hud.judging.regressions.states import Canaries
-from hud.models import Compilation, Measurement, Regression
+from hud.models import Compilation, Point, Regression
 from runner.schema.compilations import Compiled, Note
-from runner.schema.statistics import median
 
 # The eager and the compiled time that each speedup divides
 _TIMES = {
@@ -35,16 +34,15 @@ def name_causes(followed: Sequence[Regression]) -> None:
 def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
     if not speedups:
         return
-    rows = Measurement.objects.filter(
+    rows = Point.objects.filter(
         series__experiment__in={one.series.experiment_id for one in speedups},
         series__metric__name__in={name for times in _TIMES.values() for name in times},
         run__in=_runs(speedups),
         value__gt=0,
     ).values_list("series__experiment", "series__metric__name", "run", "value")
-    values: dict[tuple[int, str, int | None], list[float]] = {}
-    for experiment, name, run, value in rows:
-        assert value is not None
-        values.setdefault((experiment, name, run), []).append(value)
+    values: dict[tuple[int, str, int | None], float | None] = {
+        (experiment, name, run): value for experiment, name, run, value in rows
+    }
     for one in speedups:
         yield one, _WORDS.get(_side(one, values) or "", "")
 
@@ -73,7 +71,7 @@ def _runs(regressions: Sequence[Regression]) -> set[int]:
     return {run for run in ends if run is not None}
 
 
-def _side(one: Regression, values: dict[tuple[int, str, int | None], list[float]]) -> str | None:
+def _side(one: Regression, values: dict[tuple[int, str, int | None], float | None]) -> str | None:
     """Return which of its times moved from the last good run to the first that moved; None if not known."""
     times = []
     for name in _TIMES[one.series.metric.name]:
@@ -83,7 +81,7 @@ def _side(one: Regression, values: dict[tuple[int, str, int | None], list[float]
         ]
         if sides[0] is None or sides[1] is None:
             return None
-        times.append((median(sides[0]), median(sides[1])))
+        times.append((sides[0], sides[1]))
     step = abs(math.log1p(max(one.change or 0.0, -0.999)))
     noise = step / one.factor / math.sqrt(2) if one.factor else 0.005  # that of one time
     return moved_side(*times, noise=max(noise, 0.005))

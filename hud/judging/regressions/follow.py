@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from hud.judging.levels import Level, Move, Point
+from hud.judging.levels import Level, Move, SeriesPoint
 from hud.judging.regressions import canaries
 from hud.judging.regressions.events import apply, record, set_state
 from hud.judging.regressions.explain import name_causes
@@ -29,7 +29,7 @@ class Judged:
     series: Series
     class_key: str
     level: Level
-    newest: Point
+    newest: SeriesPoint
     verdict: Verdict
     is_headline: bool = True
     recent: Sequence[float | None] = ()  # values of its newest points, oldest first

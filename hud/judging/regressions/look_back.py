@@ -37,6 +37,7 @@ class _Points:
     runs: list[int]
     times: list[datetime]
     values: list[float]
+    noise: float | None  # of the series, as the newest point was judged
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _look(
     regression.latest_run_id, regression.points = points.runs[-1], len(points.runs) - found.first
     regression.before, regression.after = found.before, found.after
     regression.change = found.after / found.before - 1
-    noise = state.noise or 0.0
+    noise = points.noise or 0.0
     step = abs(math.log(found.after / found.before)) if found.after / found.before > 0 else 0.0
     regression.factor = step / (noise / math.sqrt(regression.points)) if noise else None
     regression.save()
@@ -145,21 +146,19 @@ def _read(states: Sequence[SeriesState]) -> dict[int, _Points]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT w.id, array_agg(p.run_id ORDER BY p.place DESC),
+            SELECT w.id, array_agg(p.noise ORDER BY p.place), array_agg(p.run_id ORDER BY p.place DESC),
                 array_agg(p.order_time ORDER BY p.place DESC), array_agg(p.value ORDER BY p.place DESC)
             FROM unnest(%s::int[], %s::int[], %s::text[], %s::timestamptz[]) AS w(id, series, class, since)
             JOIN hud_seriesstate s ON s.id = w.id
             JOIN LATERAL (
-                SELECT m.run_id, m.order_time, percentile_cont(0.5) WITHIN GROUP (ORDER BY m.value) AS value,
+                SELECT m.run_id, m.order_time, m.value, m.noise,
                     row_number() OVER (ORDER BY m.order_time DESC, m.run_id DESC) AS place
-                FROM hud_measurement m
+                FROM hud_point m
                 JOIN hud_environment e ON e.id = m.environment_id AND e.class_key = w.class
-                JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = '' AND r.branch = ANY(%s)
-                LEFT JOIN hud_runrequest q ON q.run_id = r.id
-                WHERE q.caches IS DISTINCT FROM 'pinned'
-                    AND (coalesce(e.facts->>'gpu_uuid', '') = '' OR s.level->'cards' ? (e.facts->>'gpu_uuid'))
+                WHERE (coalesce(e.facts->>'gpu_uuid', '') = '' OR s.level->'cards' ? (e.facts->>'gpu_uuid'))
                     AND m.series_id = w.series AND m.order_time >= w.since AND m.value IS NOT NULL
-                GROUP BY m.run_id, m.order_time ORDER BY m.order_time DESC, m.run_id DESC LIMIT %s
+                    AND NOT m.rerun AND m.branch = ANY(%s)
+                ORDER BY m.order_time DESC, m.run_id DESC LIMIT %s
             ) p ON true GROUP BY w.id
             """,
             [
@@ -171,4 +170,7 @@ def _read(states: Sequence[SeriesState]) -> dict[int, _Points]:
                 MOST_POINTS,
             ],
         )
-        return {pk: _Points(runs, times, values) for pk, runs, times, values in cursor.fetchall()}
+        return {
+            pk: _Points(runs, times, values, noises[0])
+            for pk, noises, runs, times, values in cursor.fetchall()
+        }

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Max
 
-from hud.judging.levels import Level, Point, advance, begin_anew
+from hud.judging.levels import Level, SeriesPoint, advance, begin_anew
 from hud.judging.points import read_points
 from hud.judging.regressions import follow
 from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
@@ -94,7 +94,7 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
 
 
 def _flags(
-    series: Series, points: Sequence[Point], judging: Judging, ends: Sequence[datetime], since: datetime
+    series: Series, points: Sequence[SeriesPoint], judging: Judging, ends: Sequence[datetime], since: datetime
 ) -> list[Flag]:
     """Return the moves for the worse that began after `since` and would have opened a regression."""
     level, left = Level(), sorted(ends)

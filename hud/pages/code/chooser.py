@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from hud.models import Experiment
-from hud.pages.sql import fetch
+from hud.sql import fetch
 from hud.pages.suite.query import identity
 
 _MOST_OFFERED = 60  # points

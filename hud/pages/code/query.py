@@ -18,7 +18,7 @@ from hud.pages.code.sides import BadSide, Side, compilations_of, number_of, pars
 from hud.pages.code.table import short_name
 from hud.pages.compilations import code_of
 from hud.pages.experiment.history import changes
-from hud.pages.sql import attach, by_id, fetch, fetch_models
+from hud.sql import attach, by_id, fetch, fetch_models
 from hud.pages.suite.query import identity
 from runner.schema.compilations import Compiled, Kernel
 from runner.schema.statistics import median

@@ -9,7 +9,7 @@ from typing import Literal
 from django.db.models import QuerySet
 
 from hud.models import Compilation, Environment, Experiment, Run
-from hud.pages.sql import fetch_models
+from hud.sql import fetch_models
 from hud.runs.branches import stored_names
 
 _SIDE = re.compile(

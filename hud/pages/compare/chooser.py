@@ -8,7 +8,7 @@ from typing import Any
 
 from hud.models import TERMINAL, Run
 from hud.pages.runs.query import origin_of, title_of
-from hud.pages.sql import fetch_tuples
+from hud.sql import fetch_tuples
 from hud.runs.branches import branch_or_default, stored_names
 
 _MOST_RUNS = 40

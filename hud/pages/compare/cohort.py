@@ -9,7 +9,7 @@ import numpy as np
 
 from hud.models import Metric
 from hud.pages.compare.points import Bools, Floats, Ints, Points
-from hud.pages.sql import fetch_tuples, int_array
+from hud.sql import fetch_tuples, int_array
 from hud.pages.values import metric_place
 from runner.schema.metrics import role_of
 

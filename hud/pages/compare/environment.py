@@ -13,7 +13,7 @@ from hud.pages.compare.cohort import Cohort
 from hud.pages.compare.judged import Place
 from hud.pages.compare.points import Bools, Point, Points
 from hud.pages.experiment.history import fact_name
-from hud.pages.sql import by_id
+from hud.sql import by_id
 
 _SUBJECT = {"torch", "torch_git", "triton", "commit", "branch"}  # what a comparison is about
 _PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}

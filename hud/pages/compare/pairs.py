@@ -12,7 +12,7 @@ from hud.judging.verdict import Rule, point_factors
 from hud.models import Environment, Experiment
 from hud.pages.compare.cohort import Cohort
 from hud.pages.compare.points import Bools, Floats, Ints
-from hud.pages.sql import fetch_columns, int_array
+from hud.sql import fetch_columns, int_array
 
 _CERTAIN = 10.0  # times the noise: it could not be more certain
 

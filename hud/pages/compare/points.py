@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hud.models import NEVER_RAN, STATUS_NAMES
 from hud.pages.compare.sides import Side
-from hud.pages.sql import fetch_columns, fetch_tuples, int_array
+from hud.sql import fetch_columns, fetch_tuples, int_array
 from runner.schema.statistics import severity
 
 Ints = NDArray[np.int64]

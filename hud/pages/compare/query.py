@@ -26,7 +26,7 @@ from hud.pages.compare.pairs import Pairs, Rules, screen
 from hud.pages.compare.points import Ints, Point
 from hud.pages.compare.rows import Row, add_experiments, apply_draws, complete, row_of
 from hud.pages.compare.sides import BadSide, Side, resolve
-from hud.pages.sql import fetch_models, fetch_tuples, int_array
+from hud.sql import fetch_models, fetch_tuples, int_array
 from hud.pages.suite.query import identities
 from hud.pages.values import metric_place
 from runner.schema.metrics import METRICS, role_of

@@ -12,7 +12,7 @@ from hud.pages.compare.judged import Judged, by_draw
 from hud.pages.compare.points import Point, add_words
 from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
-from hud.pages.sql import by_id, fetch_models, fetch_tuples, int_array
+from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 
 _FEW_KERNELS = 8  # up to as many a variant comes again, as the judge has it
 _BREAKS = "graph_breaks"

@@ -15,7 +15,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from hud.models import TERMINAL, Run
-from hud.pages.sql import by_id
+from hud.sql import by_id
 from hud.runs.branches import branch_or_default, stored_names
 
 MOST_SIDES = 4

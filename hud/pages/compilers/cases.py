@@ -12,11 +12,11 @@ from django.utils.safestring import SafeString, mark_safe
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.causes import CERTAIN
 from hud.models import Experiment
-from hud.pages.compilers.nights import COMPILE, SPEEDUP, Block, Night, day
+from hud.points.nights import COMPILE, SPEEDUP, Block, Night, day
 from hud.pages.compilers.query import Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import interval
-from hud.pages.sql import by_id, fetch_tuples, int_array
+from hud.sql import by_id, fetch_tuples, int_array
 from hud.runs.branches import branch_or_default
 
 GRID_NIGHTS = 28

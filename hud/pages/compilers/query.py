@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from hud.pages.compilers import formulas
-from hud.pages.compilers import nights as of_nights
+from hud.points import nights as of_nights
 from hud.pages.compilers import table as of_table
-from hud.pages.compilers.nights import Night, Results, Subject
+from hud.points.nights import Night, Results, Subject
 from hud.pages.compilers.table import EXPECTED_NIGHTS, TREND_NIGHTS, Table
-from hud.pages.sql import fetch_tuples
+from hud.sql import fetch_tuples
 from hud.runs.branches import branch_or_default
 
 WINDOWS = (1, 7, 28, 90)  # days from the baseline to the candidate

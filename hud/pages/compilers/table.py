@@ -18,7 +18,7 @@ from hud.judging.aggregates import (
     pass_rate,
 )
 from hud.judging.rules.thresholds import prior_noise
-from hud.pages.compilers.nights import (
+from hud.points.nights import (
     COMPILE,
     MEMORY,
     PASSES,

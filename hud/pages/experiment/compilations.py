@@ -12,7 +12,7 @@ from typing import Any
 from hud.judging.attribution import attribute
 from hud.models import Series
 from hud.pages.code.table import Table, short_name
-from hud.pages.sql import fetch, fetch_tuples, int_array
+from hud.sql import fetch, fetch_tuples, int_array
 from hud.runs.branches import other_branch
 from runner.schema import compilations as schema
 from runner.schema.statistics import median

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from hud.models import Environment, Experiment, Metric, Upload
-from hud.pages.sql import fetch, fetch_tuples, int_array
-from hud.pages.targets import AppliedTarget, Targets
+from hud.sql import fetch, fetch_tuples, int_array
+from hud.points.targets import AppliedTarget, Targets
 from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, compilation_medians, over_processes
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 

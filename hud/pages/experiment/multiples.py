@@ -21,9 +21,9 @@ from hud.models import (
     compilation_key,
 )
 from hud.pages.experiment.history import History, Range, branches, changes, surroundings
-from hud.pages.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
+from hud.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
 from hud.pages.suite.columns import key_of, place_of
-from hud.pages.targets import AppliedTarget, Targets
+from hud.points.targets import AppliedTarget, Targets
 from hud.pages.values import MetricValue
 from hud.runs.branches import branch_or_default, other_branch
 from runner.schema.metrics import role_of

@@ -25,9 +25,9 @@ from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for, present_accelerators
 from hud.pages.hosts.queue import usual_by_place
-from hud.pages.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
-from hud.pages.targets import Targets
+from hud.points.targets import Targets
 from hud.pages.values import MetricValue
 from hud.runs import matching
 from hud.runs.requests import InvalidRunRequest, spec_of

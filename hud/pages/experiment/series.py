@@ -12,8 +12,8 @@ from django.conf import settings
 
 from hud.models import Series, compilation_key
 from hud.pages.experiment.multiples import levels_of
-from hud.pages.sql import fetch
-from hud.pages.targets import Targets
+from hud.sql import fetch
+from hud.points.targets import Targets
 from hud.pages.values import (
     VALUE_COLUMNS,
     VERDICT_JOIN,

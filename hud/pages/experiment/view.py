@@ -23,7 +23,7 @@ from hud.pages.forms import ExperimentChoice
 from hud.pages.hosts.query import places_for, present_accelerators
 from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import identity
-from hud.pages.targets import arch_name
+from hud.points.targets import arch_name
 from hud.runs.requests import InvalidRunRequest, request_rerun
 from runner.schema.suite import value_rule
 

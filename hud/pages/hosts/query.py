@@ -14,7 +14,7 @@ from hud.hosts.registration import is_visible, state_of
 from hud.models import Accelerator, Experiment, Host, Task
 from hud.pages.hosts.facts import Facts
 from hud.pages.hosts.facts import read as read_facts
-from hud.pages.sql import fetch_models, fetch_tuples
+from hud.sql import fetch_models, fetch_tuples
 from hud.templatetags.hud_tags import duration
 
 SILENT = {"lost", "detached"}

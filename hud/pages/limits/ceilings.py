@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hud.pages.sql import fetch_tuples
-from hud.pages.targets import CEILING_READINGS
+from hud.sql import fetch_tuples
+from hud.points.targets import CEILING_READINGS
 from runner.schema.statistics import median
 from runner.suites import CEILINGS
 

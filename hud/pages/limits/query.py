@@ -14,7 +14,7 @@ from typing import Any
 from hud.models import Experiment
 from hud.pages.limits.ceilings import Ceilings, ceilings_by_arch
 from hud.pages.limits.lines import ArchLine, KernelLine, ModelLine, Nameless, RegretLine
-from hud.pages.sql import fetch, fetch_tuples
+from hud.sql import fetch, fetch_tuples
 from hud.runs.branches import stored_names
 
 REGRET = "autotune_regret"

@@ -12,7 +12,7 @@ from hud.models import SeriesState
 from hud.pages.compilations import known_between
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions.query import Cause, Line
-from hud.pages.sql import fetch_tuples, int_array
+from hud.sql import fetch_tuples, int_array
 from hud.pages.values import MetricValue
 
 _MOST_IMPROVED = 10  # series

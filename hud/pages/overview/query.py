@@ -12,7 +12,7 @@ from hud.judging.overdue import Latest, overdue_suites
 from hud.models import Experiment, Metric
 from hud.pages import values
 from hud.pages.compilers import query as compilers
-from hud.pages.compilers.nights import Night
+from hud.points.nights import Night
 from hud.pages.compilers.query import Comparison, Filters
 from hud.pages.health import processes_standing_still
 from hud.pages.hosts import query as hosts
@@ -24,9 +24,9 @@ from hud.pages.regressions import query as regressions
 from hud.pages.regressions import tabs
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
-from hud.pages.sql import by_id, fetch_tuples
+from hud.sql import by_id, fetch_tuples
 from hud.pages.suite.query import identity
-from hud.pages.targets import Targets
+from hud.points.targets import Targets
 from hud.pages.values import MetricValue
 from hud.runs.branches import branch_or_default, other_branch
 from hud.templatetags.hud_tags import REASONS

@@ -9,10 +9,10 @@ from typing import Any
 
 from hud.judging.overdue import Latest
 from hud.models import Metric
-from hud.pages.compilers.nights import day
+from hud.points.nights import day
 from hud.pages.compilers.table import is_model_suite, suite_place
 from hud.pages.overview.look import shortfall
-from hud.pages.sql import by_id, fetch_tuples
+from hud.sql import by_id, fetch_tuples
 from hud.pages.values import MetricValue, metric_place
 from runner.suites import CEILINGS
 

@@ -9,7 +9,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from hud.judging.regressions.states import ACTIVE, RegressionState
-from hud.pages.sql import fetch_tuples
+from hud.sql import fetch_tuples
 
 WAITING = (RegressionState.OPEN, RegressionState.CONFIRMED, RegressionState.ACKNOWLEDGED)
 # SQL, of a row of hud_regression: it waits for somebody; `waiting` is `WAITING`

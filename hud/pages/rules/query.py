@@ -12,7 +12,7 @@ from hud.judging.rules.preview import NIGHTS, Flag, Preview, newest_series
 from hud.judging.rules.thresholds import least_change
 from hud.judging.rules.write import Rule, rules_of
 from hud.models import Experiment, Measurement, Metric, Target, Threshold
-from hud.pages.targets import AppliedTarget, Targets
+from hud.points.targets import AppliedTarget, Targets
 from runner.schema.metrics import METRICS, is_known
 
 MOST_UNKNOWN = 50

@@ -18,7 +18,7 @@ from hud.pages.run.kernels import KernelLine
 from hud.pages.run.pairs import PairLine
 from hud.pages.run.results import ResultFilters, Results
 from hud.pages.runs.query import host_of, seconds_of, title_of
-from hud.pages.sql import fetch_models, fetch_tuples, int_array
+from hud.sql import fetch_models, fetch_tuples, int_array
 from hud.pages.suite.query import identity
 from hud.pages.values import MetricValue
 from hud.runs.branches import branch_or_default

@@ -18,8 +18,8 @@ from hud.models import (
     Metric,
     Run,
 )
-from hud.pages.sql import by_id, fetch, fetch_tuples
-from hud.pages.targets import Targets
+from hud.sql import by_id, fetch, fetch_tuples
+from hud.points.targets import Targets
 from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, main_metrics, over_processes
 from runner.suites import SUITES
 

@@ -10,7 +10,7 @@ from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from hud.models import ACTIVE, Measurement, Run, Series, Task, Verdict
-from hud.pages.sql import fetch_tuples, int_array
+from hud.sql import fetch_tuples, int_array
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 
 PAGE_ROWS = 50

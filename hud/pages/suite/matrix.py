@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hud.models import FIRST_RUN_ONLY
-from hud.pages.sql import fetch
+from hud.sql import fetch
 from hud.pages.suite.query import place
 from runner.schema.suite import Matrix
 from runner.suites import SUITES

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from hud.judging.aggregates import PassRate, pass_rate
 from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric
 from hud.pages import values
-from hud.pages.sql import by_id, fetch_columns, fetch_tuples, int_array
+from hud.sql import by_id, fetch_columns, fetch_tuples, int_array
 from hud.pages.suite.columns import Column
-from hud.pages.targets import Targets
+from hud.points.targets import Targets
 from hud.pages.values import MetricValue
 from hud.runs.branches import stored_names
 from runner.schema.statistics import geometric_mean

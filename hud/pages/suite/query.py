@@ -14,11 +14,11 @@ from django.db.models.functions import Cast, Length, Replace
 
 from hud.models import Experiment, Measurement, Metric
 from hud.pages.hosts.query import visible_accelerators
-from hud.pages.sql import by_id, fetch_columns, fetch_models, fetch_tuples, int_array
+from hud.sql import by_id, fetch_columns, fetch_models, fetch_tuples, int_array
 from hud.pages.suite import counts, newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals, Wanted
-from hud.pages.targets import Targets
+from hud.points.targets import Targets
 from hud.pages.values import MetricValue
 from hud.runs import matching
 from runner.suites import SUITES

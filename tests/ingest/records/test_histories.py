@@ -12,7 +12,7 @@ from hud.ingest import ingest
 from hud.ingest.export import export
 from hud.ingest.renaming import rename
 from hud.judging.judge import process_pending
-from hud.models import Experiment, Measurement, Run, Upload, Verdict
+from hud.models import Experiment, Measurement, Run, Upload, Point
 from hud.pages import values
 from runner.formats import reasons
 from runner.formats.parameters import Parameters
@@ -50,7 +50,7 @@ def test_each_time_is_a_point_of_the_one_run_judged_and_shown_in_order(client: C
     assert (len(receipt.run_ids), points(), points("gemv")) == (1, EXPECTED, EXPECTED[3:9])
     process_pending()
     process_pending()
-    found = Verdict.objects.order_by("order_time").values_list("verdict", "baseline_n")
+    found = Point.objects.order_by("order_time").values_list("verdict", "level_points")
     assert list(found) == [("regressed", 20), ("regressed", 20)]
     experiment = Experiment.objects.get(case="layer_norm")
     page = read_page(experiment.pk, rows=50)

@@ -14,7 +14,7 @@ from hud.judging.judge import process_pending
 from hud.judging.regressions import decide
 from hud.judging.regressions.look_back import find, look_back
 from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
-from hud.models import Audit, Measurement, Regression, RegressionEvent, Series, SeriesState, Verdict
+from hud.models import Audit, Measurement, Regression, RegressionEvent, Series, SeriesState, Point
 from runner.formats.parameters import Parameters
 from tests.judging.change_points.truth import listed_nights
 from tests.support.records import as_list, v3_record
@@ -207,13 +207,13 @@ def test_what_has_never_worked_is_no_regression() -> None:
 def test_a_late_point_says_which_verdict_it_superseded() -> None:
     history(*quiet(20))
     nights(2000, first=21)
-    assert Verdict.objects.get().verdict == "regressed"
+    assert Point.objects.get().verdict == "regressed"
     for day in range(5):  # late: the level was there before
         record = v3_record(case="layer_norm", values=[2000], timestamp=1_699_000_000 + day * 3600)
         ingest(as_list(record), Parameters(driver="580.1"))
     while process_pending():
         pass
-    changed = Verdict.objects.exclude(superseded="")
+    changed = Point.objects.exclude(superseded="")
     assert Series.objects.filter(touched_at__isnull=False).count() == 0
     assert SeriesState.objects.get().points == 20
     assert {row.superseded for row in changed} <= {"regressed"}
@@ -223,16 +223,16 @@ def test_judging_in_order_and_all_at_once_end_in_the_same_state() -> None:
     values = [*quiet(15), 2200, 2200, 2500, 2500, 2500, 2900, 2900, 2900, 2900, 2500]
     nights(*values)
     stepwise = SeriesState.objects.get()
-    said = list(Verdict.objects.order_by("order_time").values_list("order_time", "verdict", "factor"))
+    said = list(Point.objects.order_by("order_time").values_list("order_time", "verdict", "factor"))
     SeriesState.objects.all().delete()
-    Verdict.objects.all().delete()
+    Point.objects.all().delete()
     Series.objects.update(touched_at=Measurement.objects.earliest("order_time").order_time)
     while process_pending():
         pass
     again = SeriesState.objects.get()
     assert again.level == stepwise.level
     assert again.recent == stepwise.recent
-    assert list(Verdict.objects.order_by("order_time").values_list("order_time", "verdict", "factor")) == said
+    assert list(Point.objects.order_by("order_time").values_list("order_time", "verdict", "factor")) == said
 
 
 def judged() -> tuple[list[Any], ...]:
@@ -241,8 +241,8 @@ def judged() -> tuple[list[Any], ...]:
     stored = list(SeriesState.objects.order_by("class_key").values(*names))
     for state in stored:
         del state["level"]["marks"]
-    spoken = Verdict.objects.exclude(verdict="unchanged").order_by("order_time", "run")
-    verdicts = spoken.values("run", "order_time", "verdict", "reason", "change", "factor", "baseline_n")
+    spoken = Point.objects.exclude(verdict="unchanged").order_by("order_time", "run")
+    verdicts = spoken.values("run", "order_time", "verdict", "reason", "change", "factor", "level_points")
     fields = ("class_key", "state", "kind", "since", "points", "change", "first_run", "last_good_run")
     return stored, list(verdicts), list(Regression.objects.order_by("pk").values(*fields))
 
@@ -292,7 +292,7 @@ def test_a_series_without_a_state_as_after_an_upgrade_is_judged_by_its_history()
     history(*quiet(20))
     SeriesState.objects.all().delete()
     nights(2000, first=20)
-    assert Verdict.objects.get().baseline_n == 20
+    assert Point.objects.get().level_points == 20
     assert states() == ["open"]
 
 
@@ -316,7 +316,7 @@ def test_every_state_has_a_way_on_or_is_the_end(state: RegressionState) -> None:
 def test_another_card_is_named_and_no_regression() -> None:
     history(*quiet(8), **card("GPU-a"))
     nights(2000, first=8, **card("GPU-b"))
-    assert Verdict.objects.get().reason == "other_card"
+    assert Point.objects.get().reason == "other_card"
     assert not Regression.objects.exists()
     nights(2000, first=9, **card("GPU-c"))
     assert states() == ["open"]  # two new cards that agree
@@ -324,7 +324,7 @@ def test_another_card_is_named_and_no_regression() -> None:
 
 def test_a_series_of_one_run_has_no_regression() -> None:
     nights(2500, 2000)
-    assert Verdict.objects.get().reason == "few_runs"
+    assert Point.objects.get().reason == "few_runs"
     assert not Regression.objects.exists()
 
 

@@ -1,7 +1,7 @@
 """Nights, the two sides that a table compares, and the values of their runs.
 
-A night is the runs of one commit of a branch within 24 hours; runs without a commit are a night by date. Runs
-of one experiment alone, A/B comparisons and pinned runs belong to none.
+A night is the runs of one stream and branch on one commit that began within 24 hours, whatever their suites
+and schedules; reruns and A/B comparisons belong to none.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import TypeAlias
 
-from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES
-from hud.pages.sql import fetch_tuples
+from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
+from hud.sql import fetch_tuples
 from hud.runs.branches import stored_names
 
 SHORT_COMMIT = 7  # characters
@@ -24,6 +24,9 @@ _DAYS = 120  # before the newest run
 KEPT_S = 600  # a deleted upload is gone from the tables after as long
 _HASH = re.compile(r"[0-9a-f]{12,64}")
 _FEWEST_DIGITS = 4  # that may stand for a commit
+_LONGEST = timedelta(hours=24)  # of a night's runs on one commit
+_GAP = timedelta(hours=6)  # between runs without a commit that ends a night
+_AT_LATEST = timedelta(hours=36)
 _MOST_RUNS = 3000  # of one side
 _MOST_KEPT = 600  # nights in the memory of a process, a few 10 kB each
 
@@ -56,11 +59,18 @@ class Night:
     time: datetime
     commit: str
     runs: tuple[int, ...]
-    complete: bool = True  # no run is queued or running
+    began: datetime | None = None  # order time of its first run
+    complete: bool = True  # every planned task has ended
+    ended: int = 0  # tasks that have ended, of `planned`, of runs that are queued or running
+    planned: int = 0
 
     @property
     def short_commit(self) -> str:
         return self.commit[:SHORT_COMMIT]
+
+    def is_default(self, now: datetime) -> bool:
+        """Return whether a page may choose it by itself: when it is complete, or 36 hours after it began."""
+        return self.complete or self.began is None or now - self.began > _AT_LATEST
 
     @property
     def as_side(self) -> str:
@@ -87,39 +97,123 @@ class Results:
         return self.blocks.get(block, {})
 
 
-def read(branch: str = "") -> list[Night]:
-    """Return the nights of a branch, oldest first: 1 statement."""
-    found = fetch_tuples(
-        """
-        SELECT r.id, r.order_time, r.commit, r.state = ANY(%(active)s)
-        FROM hud_run r LEFT JOIN hud_runrequest q ON q.run_id = r.id
-        WHERE r.branch = ANY(%(branches)s) AND r.base_interpreter = '' AND q.experiment_id IS NULL
-            AND q.caches IS DISTINCT FROM 'pinned' AND r.order_time > (
-                SELECT max(order_time) FROM hud_run WHERE branch = ANY(%(branches)s)) - %(days)s
+@dataclass(frozen=True)
+class NightRun:
+    """A run as it is grouped into nights. `tasks` were planned, of which `ended` have ended; an uploaded run
+    has none, and ended when it was stored."""
+
+    pk: int
+    time: datetime
+    commit: str
+    tasks: int
+    ended: int
+    active: bool  # queued or running
+
+
+# Runs r with their request q, that belong to nights. An A/B comparison and a rerun belong to none.
+_OF_NIGHTS = """
+    SELECT r.id, r.order_time, r.commit, coalesce(t.tasks, 0), coalesce(t.ended, 0), r.state = ANY(%(active)s)
+    FROM hud_run r LEFT JOIN LATERAL (
+        SELECT count(*) AS tasks, count(*) FILTER (WHERE finished IS NOT NULL) AS ended
+        FROM hud_task WHERE run_id = r.id AND r.upload_id IS NULL
+    ) t ON r.state = ANY(%(active)s)
+"""
+
+
+def read(stream: Stream, branch: str = "") -> list[Night]:
+    """Return the nights of a stream's branch, oldest first: 1 statement."""
+    rows = fetch_tuples(
+        f"""
+        {_OF_NIGHTS}
+        WHERE r.stream_id = %(stream)s AND r.branch = ANY(%(branches)s) AND r.base_interpreter = ''
+            AND NOT r.rerun AND r.order_time > (
+                SELECT max(order_time) FROM hud_run
+                WHERE stream_id = %(stream)s AND branch = ANY(%(branches)s)) - %(days)s
         ORDER BY r.order_time, r.id
-        """,
-        {"branches": stored_names(branch), "active": list(ACTIVE), "days": timedelta(days=_DAYS)},
+        """,  # noqa: S608 — a constant of this module  # nosec B608
+        {
+            "stream": stream.pk,
+            "branches": stored_names(branch),
+            "active": list(ACTIVE),
+            "days": timedelta(days=_DAYS),
+        },
     )
-    groups: list[tuple[str, list[tuple[int, datetime, bool]]]] = []
-    newest: dict[tuple[str, date | None], int] = {}  # place of the night that a run may join
-    for run, at, commit, active in found:
-        key = (commit, None if commit else at.date())
-        place = newest.get(key)
-        if place is None or at - groups[place][1][0][1] > timedelta(hours=24):
-            newest[key] = place = len(groups)
-            groups.append((commit, []))
-        groups[place][1].append((run, at, active))
-    dates = Counter(runs[-1][1].date() for _commit, runs in groups)
-    return [_night(commit, tuple(runs), dates[runs[-1][1].date()] == 1) for commit, runs in groups]
+    return group(NightRun(*row) for row in rows)
+
+
+def group(runs: Iterable[NightRun]) -> list[Night]:
+    """Return the nights of the runs of one stream and branch, oldest first; `runs` come in their order.
+
+    Runs on one commit that began within 24 hours of the first are one night; without a commit, runs with
+    gaps of less than 6 hours.
+    """
+    groups: list[list[NightRun]] = []
+    newest: dict[str, list[NightRun]] = {}  # by commit: the night that a run may join
+    for run in runs:
+        own = newest.get(run.commit)
+        if own is None or (
+            run.time - own[0].time > _LONGEST if run.commit else run.time - own[-1].time >= _GAP
+        ):
+            own = newest[run.commit] = []
+            groups.append(own)
+        own.append(run)
+    dates = Counter(own[-1].time.date() for own in groups)
+    return [_night(tuple(own), dates[own[-1].time.date()] == 1) for own in groups]
 
 
 @lru_cache(maxsize=1024)
-def _night(commit: str, runs: tuple[tuple[int, datetime, bool], ...], alone: bool) -> Night:
-    at = runs[-1][1]
-    named = commit[:12] if _HASH.fullmatch(commit) else commit
-    side = str(at.date()) if alone or not commit else f"commit:{named}"
-    done = not any(active for _run, _at, active in runs)
-    return Night(side, day(at), at, commit, tuple(sorted(run for run, _at, _active in runs)), done)
+def _night(runs: tuple[NightRun, ...], alone: bool) -> Night:
+    last = runs[-1]
+    named = last.commit[:12] if _HASH.fullmatch(last.commit) else last.commit
+    return Night(
+        side=str(last.time.date()) if alone or not last.commit else f"commit:{named}",
+        title=day(last.time),
+        time=last.time,
+        commit=last.commit,
+        runs=tuple(sorted(run.pk for run in runs)),
+        began=runs[0].time,
+        complete=not any(run.active for run in runs),
+        ended=sum(run.ended for run in runs),
+        planned=sum(run.tasks for run in runs),
+    )
+
+
+def side(text: str, nights: Sequence[Night], stream: Stream) -> Night | None:
+    """Return the side that a URL names: a date, ``night:2026-11-20``, ``run:12``, ``commit:abc123`` or
+    ``latest:main``; None where there is none in the stream. `nights` are those of the stream that have
+    results of the page's subject. At most 1 statement."""
+    kind, _colon, name = text.partition(":")
+    if kind == "latest":
+        candidates = nights if not name else read(stream, name)
+        return candidates[-1] if candidates else None
+    if kind not in {"run", "commit"}:
+        asked = name if kind == "night" else text
+        return next((night for night in reversed(nights) if night.side == asked or _on(night, asked)), None)
+    if (kind == "run" and not (name.isdecimal() and len(name) < 10)) or not name:
+        return None
+    rows = fetch_tuples(
+        f"""
+        {_OF_NIGHTS}
+        WHERE r.base_interpreter = '' AND CASE WHEN %(run)s IS NULL
+            THEN r.stream_id = %(stream)s AND NOT r.rerun
+                AND (r.commit = %(commit)s OR (%(begins)s AND starts_with(r.commit, %(commit)s)))
+            ELSE r.id = %(run)s END
+        ORDER BY r.order_time, r.id LIMIT %(most)s
+        """,  # noqa: S608 — a constant of this module  # nosec B608
+        {
+            "active": list(ACTIVE),
+            "most": _MOST_RUNS,
+            "stream": stream.pk,
+            "run": int(name) if kind == "run" else None,
+            "commit": name,
+            "begins": len(name) >= _FEWEST_DIGITS,
+        },
+    )
+    runs = tuple(NightRun(*row) for row in rows)
+    if not runs or len({run.commit for run in runs} - {name}) > 1:  # none, or several commits
+        return None
+    night = _night(runs, alone=False)
+    return replace(night, side=text, title=f"run {name}" if kind == "run" else night.title)
 
 
 def day(at: datetime | date) -> str:
@@ -203,19 +297,21 @@ def _read_results(nights: Sequence[Night], subject: Subject) -> list[Results]:
             JOIN hud_metric k ON k.id = s.metric_id AND k.name = ANY(%(metrics)s)
             WHERE e.arch = %(arch)s AND e.mode = %(mode)s AND e.dtype = %(dtype)s
                 AND e.suite = ANY(%(suites)s)
-        ), point AS (
-            SELECT night.place, w.suite, w.backend, w.dynamic, w.name, w.experiment_id,
-                percentile_cont(0.5) WITHIN GROUP (ORDER BY m.value) AS value,
-                bool_and(m.status <> 0) AS failed
+        ), newest AS (  -- of several points of a series in a night
+            SELECT DISTINCT ON (night.place, p.series_id) night.place, p.series_id, p.value, p.status
             FROM unnest(%(runs)s::int[], %(places)s::int[]) AS night(run_id, place)
-            JOIN hud_measurement m ON m.run_id = night.run_id AND m.status <> ALL(%(never)s)
-            JOIN wanted w ON w.id = m.series_id
-            GROUP BY 1, 2, 3, 4, 5, 6
+            JOIN hud_point p ON p.run_id = night.run_id AND p.status <> ALL(%(never)s) AND NOT p.rerun
+            JOIN hud_run r ON r.id = p.run_id
+            ORDER BY night.place, p.series_id, (r.host_name = (
+                SELECT l.host_name FROM hud_seriesstate t JOIN hud_run l ON l.id = (t.level->>'last_run')::int
+                WHERE t.series_id = p.series_id ORDER BY t.order_time DESC LIMIT 1)) DESC NULLS LAST,
+                p.order_time DESC, p.run_id DESC
         )
         SELECT place, suite, backend, dynamic, name, array_agg(experiment_id),
-            array_agg(CASE WHEN failed THEN NULL
+            array_agg(CASE WHEN status <> 0 AND (value IS NULL OR name = %(passes)s) THEN NULL
                 WHEN name = %(passes)s THEN coalesce(value, 1) ELSE value END)
-        FROM point GROUP BY 1, 2, 3, 4, 5
+        FROM newest JOIN wanted w ON w.id = newest.series_id
+        GROUP BY 1, 2, 3, 4, 5
         """,
         {
             "metrics": list(_METRICS),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hud.models import Experiment, Metric, Target
-from hud.pages.sql import fetch_models, fetch_tuples
+from hud.sql import fetch_models, fetch_tuples
 from runner.schema.statistics import median
 from runner.schema.targets import TargetFraction
 from runner.suites import CEILINGS, SUITES
@@ -153,8 +153,11 @@ def _measured_copies() -> dict[str, float]:
         FROM hud_experiment experiment
         JOIN hud_series series ON series.experiment_id = experiment.id
         JOIN hud_metric metric ON metric.id = series.metric_id AND metric.name = 'device_bandwidth_gbps'
+        -- what hosts measure, and the samples: not what somebody uploads to a stream of their own
+        JOIN hud_stream stream ON stream.id = series.stream_id
+            AND stream.owner_id IS NULL AND stream.key_id IS NULL
         JOIN LATERAL (
-            SELECT value FROM hud_measurement
+            SELECT value FROM hud_point
             WHERE series_id = series.id AND value IS NOT NULL AND status = 0
             ORDER BY order_time DESC, run_id DESC LIMIT %(readings)s
         ) reading ON true

@@ -1,0 +1,212 @@
+"""Points: what one run says of one series in one environment. Everything that shows, judges, compares or
+exports numbers reads these rows.
+
+`runner.schema.points` makes their values from measurements, `hud.points.write` stores them together with the
+measurements, and the judge adds its part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F
+
+from hud.models.measurements import NEVER_RAN, STATUS_NAMES, words_are_reason
+from hud.models.runs import Run
+from hud.models.series import Environment, Experiment, Metric, Series
+from hud.models.streams import Stream
+
+if TYPE_CHECKING:
+    from hud.points.targets import AppliedTarget, Targets
+
+# What the judge says of a point, as the small integer that the store keeps.
+VERDICTS = ("new", "unchanged", "improved", "regressed", "inconclusive", "failed", "not_run")
+VERDICT_CODES = {name: code for code, name in enumerate(VERDICTS)}
+
+
+class Real(models.FloatField):  # type: ignore[type-arg]  # not subscriptable when it runs
+    """A number of 4 bytes, with 7 digits."""
+
+    def db_type(self, connection: Any) -> str:  # noqa: ARG002 — Django's signature
+        return "real"
+
+
+class PointFields(models.Model):
+    """The columns that `runner.schema.points.Point` fills.
+
+    As with measurements, the database does not check the references: ingest has looked every id up.
+    """
+
+    order_time = models.DateTimeField()  # its run's; of a history file without commits the record's own
+    value = models.FloatField(null=True)  # median over compilations of each one's value
+    series = models.ForeignKey(Series, models.CASCADE, db_index=False, db_constraint=False)
+    run = models.ForeignKey(Run, models.CASCADE, db_index=False, db_constraint=False)
+    environment = models.ForeignKey(Environment, models.PROTECT, db_index=False, db_constraint=False)
+    samples = models.IntegerField(default=1)
+    spread = Real(null=True)  # relative; over compilations where there are several, else inside a process
+    target = models.FloatField(null=True)  # as its record says it
+    processes = models.SmallIntegerField(default=1)
+    compilations = models.SmallIntegerField(default=1)
+    # the worst of its compilations: STATUS_CODES
+    status_code = models.SmallIntegerField(default=0, db_column="status")
+    # one for each compilation, in order: NULL where it gave none; the whole is NULL where there is one
+    values = ArrayField(models.FloatField(null=True), null=True)
+    variants = ArrayField(models.CharField(max_length=16), null=True)  # NULL where none is known
+    target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
+    code = models.CharField(max_length=200, null=True)  # the outside system's own word
+    note = models.TextField(null=True)  # what to know of the value, or the reason of a missing one
+    quality = models.CharField(max_length=60, null=True)  # why it may not decide; NULL: it may
+
+    class Meta:
+        abstract = True
+
+    # what a page adds by `show`
+    experiment: Experiment
+    metric: Metric
+    targets: list[AppliedTarget]
+
+    @property
+    def status(self) -> str:
+        return STATUS_NAMES.get(self.status_code, "failed")
+
+    @property
+    def reason(self) -> str | None:
+        """Return why there is no number, or why its status is not ok."""
+        return self.note if words_are_reason(self.status_code, self.value) else None
+
+    @property
+    def warning(self) -> str | None:
+        """Return the warning that a reader needs beside the number."""
+        return None if words_are_reason(self.status_code, self.value) else self.note
+
+    @property
+    def compilation_values(self) -> list[float | None]:
+        """Return one value for each compilation."""
+        return self.values if self.values is not None else [self.value]
+
+    @property
+    def never_ran(self) -> bool:
+        return self.value is None and self.status in NEVER_RAN
+
+    def show(self, experiment: Experiment, metric: Metric, targets: Targets) -> Self:
+        """Add whose value it is, and the targets that apply to it."""
+        self.experiment, self.metric = experiment, metric
+        self.targets = targets.of(experiment, metric, self.target, self.target_arch)
+        return self
+
+    @property
+    def verdict(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def own_target(self) -> AppliedTarget | None:
+        return next((target for target in self.targets if target.own), None)
+
+    @property
+    def met(self) -> str:
+        """Return met, missed or none."""
+        own = self.own_target
+        return own.met_by(self.value, self.metric.direction) if own else "none"
+
+
+class Point(PointFields):
+    """A point of a series, with the judge's part. The sides of an A/B comparison have `SidePoint`s."""
+
+    pk = models.CompositePrimaryKey("series", "order_time", "run", "environment")
+    branch = models.CharField(max_length=200, blank=True)  # like `rerun` as its run has it
+    rerun = models.BooleanField(default=False)  # shapes no level, best, newest or trend
+    # the judge's part; NULL until it is judged
+    verdict_code = models.SmallIntegerField(null=True, db_column="verdict")  # index into VERDICTS
+    change = Real(null=True)  # relative to the level, signed as the value moved
+    noise = Real(null=True)  # relative, of the series
+    factor = Real(null=True)  # change / noise
+    level = models.FloatField(null=True)
+    level_points = models.SmallIntegerField(null=True)  # that make the level
+    level_stream = models.ForeignKey(  # whose level it is; NULL: of its own stream
+        Stream, models.DO_NOTHING, null=True, db_index=False, db_constraint=False, related_name="+"
+    )
+    verdict_reason = models.CharField(max_length=40, null=True)  # why it is inconclusive or new
+    superseded = models.SmallIntegerField(null=True)  # its earlier verdict, if that was another one
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["run", "series"], name="point_run"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.series_id} in run {self.run_id}: {self.value}"
+
+    @property
+    def verdict(self) -> str:
+        """Return the judge's verdict; '' while it has not judged."""
+        if self.never_ran:
+            return "not_run"
+        return "" if self.verdict_code is None else VERDICTS[self.verdict_code]
+
+
+class SidePoint(PointFields):
+    """What an A/B comparison says of a series' experiment and metric on one side. It belongs to no level,
+    trend, best or count: the sides are compared with each other."""
+
+    pk = models.CompositePrimaryKey("run", "series", "environment", "side")
+    side = models.SmallIntegerField()  # 0 base, 1 head
+
+    class Meta:
+        indexes: ClassVar = [models.Index(F("series"), name="side_point_series")]
+
+    def __str__(self) -> str:
+        return f"{self.series_id} in run {self.run_id}, side {self.side}: {self.value}"
+
+    @property
+    def verdict(self) -> str:
+        """Return in_pairs: its run compares its own two sides, and is not judged."""
+        return "not_run" if self.never_ran else "in_pairs"
+
+
+class Expectation(models.Model):
+    """What a list of expected results says of a case. It is no measurement: it belongs to no run and to no
+    count. A field that is '' was not said; the row is shown nowhere until it is."""
+
+    stream = models.ForeignKey(Stream, models.CASCADE, related_name="expectations")
+    upload = models.ForeignKey("hud.Upload", models.CASCADE, related_name="expectations")
+    suite = models.CharField(max_length=60)
+    case = models.CharField(max_length=200)
+    mode = models.CharField(max_length=40, blank=True)
+    dtype = models.CharField(max_length=40, blank=True)
+    backend = models.CharField(max_length=100, blank=True)  # `inductor`: with or without CUDA graphs
+    device = models.CharField(max_length=40, blank=True)  # family: cuda, cpu, xpu, rocm
+    dynamic = models.BooleanField(default=False)
+    metric = models.CharField(max_length=200)
+    value = models.FloatField(null=True)
+    status = models.SmallIntegerField(default=0)  # STATUS_CODES
+    code = models.CharField(max_length=200, blank=True)  # the outside system's own word
+    commit = models.CharField(max_length=64, blank=True)  # of the list
+    listed = models.DateTimeField()  # commit date of the list, else the time of its upload
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["suite", "case", "metric"], name="expectation_case"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.suite}/{self.case}: {self.code or self.value}"
+
+
+class KnownFailure(models.Model):
+    """A failure that a person has marked: it is shown, and no news."""
+
+    stream = models.ForeignKey(Stream, models.CASCADE, related_name="known_failures")
+    experiment = models.ForeignKey("hud.Experiment", models.CASCADE, related_name="known_failures")
+    reason = models.CharField(max_length=1000)
+    author = models.CharField(max_length=150)
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["stream", "experiment"], name="known_failure_identity"),
+        ]
+
+    def __str__(self) -> str:
+        return f"known failure of {self.experiment_id}"

@@ -1,0 +1,139 @@
+"""Read points: the values that pages, API, exports and messages show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from hud.models import Experiment, Metric, Point, PointFields, Series
+from hud.points.targets import Targets
+from hud.runs.branches import stored_names
+from hud.sql import int_array
+from runner.suites import SUITES
+
+# Metrics that are read first in suites that the runner does not have, most telling first.
+_OTHER_SUITES = (
+    "speedup",
+    "accuracy",
+    "abs_latency",
+    "compilation_latency",
+    "compression_ratio",
+    "dynamo_peak_mem",
+)
+_REST = (
+    "device_speedup",
+    "same_choice_ratio",
+    "device_latency_ms",
+    "compiled_latency_ms",
+    "cold_compile_s",
+    "warm_compile_s",
+)
+
+
+@cache
+def _places(suite: str) -> dict[str, int]:
+    headline = SUITES[suite].headline_metrics if suite in SUITES else _OTHER_SUITES
+    main = (*headline, *_REST)
+    return {name: place for place, name in enumerate(main)}
+
+
+def main_metrics(suite: str) -> list[str]:
+    """Return the names of a suite's main metrics, the most telling first."""
+    return list(_places(suite))
+
+
+def metric_place(suite: str, metric: Metric) -> tuple[int, str]:
+    """Return a sort key: the suite's main metrics first, then by name."""
+    places = _places(suite)
+    return places.get(metric.name, len(places)), metric.name
+
+
+# The newest point of series s that counts: of the branch and no rerun; one that tries something out only
+# where there are no others. It takes the parameter `branches`.
+NEWEST_POINT = """
+    SELECT * FROM (
+        (SELECT *, 1 AS preference FROM hud_point
+        WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
+        ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT 1)
+        UNION ALL
+        (SELECT *, 2 FROM hud_point WHERE series_id = s.id
+        ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT 1)
+    ) candidate ORDER BY preference LIMIT 1
+"""
+
+
+def latest(series_ids: Iterable[int], branch: str = "") -> dict[int, Point]:
+    """Return the newest point of each series on a branch, by default the default one: 1 statement."""
+    columns = ", ".join(f"p.{field.column}" for field in Point._meta.concrete_fields)
+    points = Point.objects.raw(
+        f"SELECT {columns} FROM hud_series s JOIN LATERAL ({NEWEST_POINT}) p ON true"  # noqa: S608 — constants
+        " WHERE s.id = ANY(%(series)s::int[])",
+        {"series": int_array(series_ids), "branches": stored_names(branch)},
+    )
+    return {point.series_id: point for point in points}
+
+
+def of_runs(series: Sequence[int], runs: Sequence[int]) -> dict[int, Point]:
+    """Return the newest point of each series in its run: 1 statement, one look-up in an index for each."""
+    columns = ", ".join(f"p.{field.column}" for field in Point._meta.concrete_fields)
+    points = Point.objects.raw(
+        f"""
+        SELECT {columns}
+        FROM unnest(%(series)s::int[], %(runs)s::int[]) AS wanted(series_id, run_id)
+        JOIN LATERAL (
+            SELECT * FROM hud_point WHERE run_id = wanted.run_id AND series_id = wanted.series_id OFFSET 0
+        ) p ON true
+        ORDER BY p.series_id, p.order_time, p.environment_id
+        """,  # noqa: S608 — constants
+        {"series": int_array(series), "runs": int_array(runs)},
+    )
+    return {point.series_id: point for point in points}
+
+
+def shown(
+    series: Iterable[Series],
+    experiments: dict[int, Experiment],
+    points: dict[int, Point],
+    targets: Targets,
+) -> list[Point]:
+    """Return the points of those series that have one. `series` come with their metric."""
+    return [
+        points[one.pk].show(experiments[one.experiment_id], one.metric, targets)
+        for one in series
+        if one.pk in points
+    ]
+
+
+def to_row(point: PointFields) -> dict[str, Any]:
+    """Return one flat line of the JSON and CSV views of a point that `show` completed."""
+    own = point.own_target
+    judged = point if isinstance(point, Point) else Point()
+    return {
+        "metric": point.metric.name,
+        "unit": point.metric.unit,
+        "direction": point.metric.direction,
+        "value": point.value,
+        "spread": point.spread,
+        "n": point.samples,
+        "compilations": point.compilations,
+        "status": point.status,
+        "code": point.code,
+        "reason": point.reason,
+        "quality": point.quality,
+        "verdict": point.verdict,
+        "change": judged.change,
+        "noise": judged.noise,
+        "level": judged.level,
+        "verdict_reason": judged.verdict_reason,
+        "target": own.value if own else None,
+        "target_name": own.name if own else None,
+        "target_met": {"met": True, "missed": False}.get(point.met),
+        "record_target": point.target,
+        "record_target_arch": point.target_arch,
+        "warning": point.warning,
+        "time": point.order_time,
+        "run": point.run_id,
+        "processes": point.processes,
+        "rerun": judged.rerun,
+    }

@@ -1,0 +1,204 @@
+"""Write points: from the measurements of a run, in the transaction that stores those.
+
+Everything that adds, changes, moves or removes measurements calls `make` for the runs and series concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from django.db import connection, transaction
+
+from hud.models import STATUS_CODES, STATUS_NAMES
+from runner.schema.points import Process, point_of
+
+_FEW_KERNELS = 8  # up to as many a variant comes again and says something; with more it is always new
+_KEY = ("series_id", "order_time", "run_id", "environment_id")
+_SIDE_KEY = ("run_id", "series_id", "environment_id", "side")
+_NUMBERS = {
+    "value": "float8", "values": "float8[]", "variants": "varchar[]", "compilations": "int2",
+    "processes": "int2", "samples": "int4", "spread": "float4", "status": "int2", "code": "varchar",
+    "note": "text", "target": "float8", "target_arch": "varchar",
+}  # fmt: skip
+_COLUMNS = {
+    "series_id": "int4", "order_time": "timestamptz", "run_id": "int4", "environment_id": "int4",
+    "side": "int2", "is_ab": "bool", "branch": "varchar", "rerun": "bool", **_NUMBERS,
+}  # fmt: skip
+_JUDGED = ("change", "noise", "factor", "level", "level_points", "level_stream_id", "verdict_reason")
+_PIECE = 5000  # pairs of run and series that are made together
+_RUNS_AT_ONCE = 20
+
+# Measurements m of the wanted runs and series. OFFSET 0: one look-up by the key for each.
+_ROWS = f"""
+    SELECT m.series_id, m.order_time, m.run_id, m.environment_id,
+        CASE WHEN r.base_interpreter <> '' THEN m.side ELSE 0 END, r.base_interpreter <> '', r.branch, r.rerun,
+        m.repeat, m.compilation, m.value, m.spread, m.n, m.status, m.code, m.note, m.target, m.target_arch,
+        CASE WHEN cardinality(c.kernels) <= {_FEW_KERNELS} THEN nullif(c.variant, '') END
+    FROM unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM hud_measurement WHERE run_id = wanted.run_id AND series_id = wanted.series_id OFFSET 0
+    ) m
+    JOIN hud_run r ON r.id = m.run_id
+    JOIN hud_series s ON s.id = m.series_id
+    LEFT JOIN hud_compilation c ON c.run_id = m.run_id AND c.experiment_id = s.experiment_id
+        AND c.environment_id = m.environment_id AND c.repeat = m.repeat AND c.side = m.side
+    ORDER BY m.series_id, m.order_time, m.run_id, m.environment_id, 5, m.repeat, m.side
+"""  # noqa: S608 — a constant of this module  # nosec B608
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What making points anew changed: `without_raw` points stay, because their measurements were dropped."""
+
+    points: int = 0
+    differing: int = 0
+    without_raw: int = 0
+
+
+def make(
+    places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[int, int]] = ()
+) -> int:
+    """Make the points of these pairs of run and series from their measurements; return how many changed.
+
+    A point whose measurements are gone goes too. One that changes loses its verdict until it is judged again.
+    A compilation, given by the run and series it came with, tells the variant of all metrics of its experiment.
+    """
+    wanted = set(places)
+    changed = 0
+    with connection.cursor() as cursor:
+        if compiled := sorted(set(of_compilations)):
+            cursor.execute(
+                """
+                SELECT DISTINCT p.run_id, p.series_id
+                FROM unnest(%s::int[], %s::int[]) AS c(run_id, series_id)
+                JOIN hud_series own ON own.id = c.series_id
+                JOIN hud_series s ON s.experiment_id = own.experiment_id AND s.stream_id = own.stream_id
+                JOIN hud_point p ON p.run_id = c.run_id AND p.series_id = s.id
+                """,
+                [list(column) for column in zip(*compiled, strict=True)],
+            )
+            wanted.update(cursor.fetchall())
+        ordered = sorted(wanted)
+        for start in range(0, len(ordered), _PIECE):
+            runs, series = (list(column) for column in zip(*ordered[start : start + _PIECE], strict=True))
+            cursor.execute(_ROWS, [runs, series])
+            _copy(cursor, list(_points(cursor.fetchall())))
+            changed += _merge(cursor, runs, series)
+    return changed
+
+
+def make_of_runs(runs: Sequence[int]) -> int:
+    """Make the points of these runs, whose measurements were deleted in part or whole; return how many
+    changed."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT run_id, series_id FROM hud_point WHERE run_id = ANY(%(runs)s)
+            UNION SELECT run_id, series_id FROM hud_sidepoint WHERE run_id = ANY(%(runs)s)
+            """,
+            {"runs": list(runs)},
+        )
+        return make(cursor.fetchall())
+
+
+def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for key, processes in groupby(rows, key=lambda row: row[:8]):
+        point = point_of(
+            [
+                Process(*measured[:5], STATUS_NAMES.get(measured[5], "failed"), *measured[6:])
+                for measured in (row[8:] for row in processes)
+            ]
+        )
+        values = {**point._asdict(), "status": STATUS_CODES[point.status]}
+        yield (*key, *(values[name] for name in _NUMBERS))
+
+
+def _copy(cursor: Any, points: Sequence[tuple[Any, ...]]) -> None:
+    columns = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
+    cursor.execute("SELECT to_regclass('pg_temp.new_point') IS NOT NULL")
+    is_there = cursor.fetchone()[0]
+    cursor.execute(
+        "TRUNCATE new_point" if is_there else f"CREATE TEMPORARY TABLE new_point ({columns}) ON COMMIT DROP"
+    )
+    with connection.wrap_database_errors, cursor.copy("COPY new_point FROM STDIN (FORMAT BINARY)") as copy:
+        copy.set_types(list(_COLUMNS.values()))
+        for point in points:
+            copy.write_row(point)
+
+
+def _merge(cursor: Any, runs: Sequence[int], series: Sequence[int]) -> int:
+    """Bring the stored points of these runs and series to the new ones; return how many changed."""
+    changed = 0
+    for table, key, more, is_ab in (
+        ("hud_point", _KEY, ("branch", "rerun"), False),
+        ("hud_sidepoint", _SIDE_KEY, ("order_time",), True),
+    ):
+        columns = [*key, *more, *_NUMBERS]
+        names = ", ".join(f'"{name}"' for name in columns)
+        same = " AND ".join(f'new."{name}" = old."{name}"' for name in key)
+        cursor.execute(
+            f"""
+            DELETE FROM {table} old USING unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id)
+            WHERE old.run_id = wanted.run_id AND old.series_id = wanted.series_id
+                AND NOT EXISTS (SELECT FROM new_point new WHERE new.is_ab = {is_ab} AND {same})
+            """,  # noqa: S608 — constants of this module, as below  # nosec B608
+            [runs, series],
+        )
+        changed += cursor.rowcount
+        written = [*more, *_NUMBERS]
+        updates = [f'"{name}" = excluded."{name}"' for name in written]
+        if not is_ab:
+            updates += [f'"{name}" = NULL' for name in _JUDGED]
+            updates += ["superseded = coalesce(old.verdict, old.superseded)", "verdict = NULL"]
+        before, after = (", ".join(f'{side}."{name}"' for name in written) for side in ("old", "excluded"))
+        cursor.execute(
+            f"""
+            INSERT INTO {table} AS old ({names})
+            SELECT {names} FROM new_point WHERE is_ab = {is_ab} ORDER BY {", ".join(key)}
+            ON CONFLICT ({", ".join(key)}) DO UPDATE SET {", ".join(updates)}
+            WHERE ({before}) IS DISTINCT FROM ({after})
+            """,  # noqa: S608  # nosec B608
+        )
+        changed += cursor.rowcount
+    return changed
+
+
+def rebuild(*, dry_run: bool = False) -> Difference:
+    """Make all points anew; return how many there are, how many differed, and how many have lost their raw
+    values, which stay. A dry run changes nothing."""
+    differing = 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM hud_run ORDER BY id")
+        runs = [run_id for (run_id,) in cursor.fetchall()]
+        for start in range(0, len(runs), _RUNS_AT_ONCE):
+            with transaction.atomic():
+                cursor.execute(
+                    "SELECT DISTINCT run_id, series_id FROM hud_measurement WHERE run_id = ANY(%s)",
+                    [runs[start : start + _RUNS_AT_ONCE]],
+                )
+                differing += make(cursor.fetchall())
+                if dry_run:
+                    transaction.set_rollback(True)
+        cursor.execute(
+            """
+            SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (
+                SELECT FROM hud_measurement m WHERE m.run_id = p.run_id AND m.series_id = p.series_id))
+            FROM (SELECT run_id, series_id FROM hud_point
+                UNION ALL SELECT run_id, series_id FROM hud_sidepoint) p
+            """
+        )
+        points, without_raw = cursor.fetchone()
+    return Difference(points, differing, without_raw)
+
+
+def are_missing() -> bool:
+    """Return whether there are measurements and no points: as after a move from before there were any."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT EXISTS (SELECT FROM hud_measurement) AND NOT EXISTS (SELECT FROM hud_point)
+            AND NOT EXISTS (SELECT FROM hud_sidepoint)"""
+        )
+        return bool(cursor.fetchone()[0])

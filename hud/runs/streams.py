@@ -1,0 +1,106 @@
+"""Which stream results go to, and who may write there."""
+
+from __future__ import annotations
+
+import re
+
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
+
+from hud.accounts.keys import effective_scopes
+from hud.accounts.roles import scopes_of_user
+from hud.models import ADHOC, IMPORT, NIGHTLY, OPERATORS_OWN, ApiKey, Schedule, Stream
+from hud.models.streams import NAME_PATTERN
+from runner.formats.errors import BadUpload, Fault
+
+_NAME = re.compile(NAME_PATTERN)
+_OPERATOR = "rules"  # a scope that operators have and uploaders lack
+
+
+class StreamRefused(Exception):
+    """The caller may not write to this stream."""
+
+
+class BadStreamName(BadUpload):
+    """A name that no stream can have."""
+
+    def __init__(self, name: str) -> None:
+        detail = "a stream's name has 1 to 60 lower-case letters, digits, dots, dashes and underscores"
+        super().__init__(f"{name[:60]!r} names no stream", [Fault("?stream", detail)])
+
+
+def slug(name: str) -> str:
+    """Return a stream's name for a key's name; '' if nothing is left of it."""
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:60]
+
+
+def named(name: str) -> QuerySet[Stream]:
+    """Return the stream of this name, or that had it before it was renamed or merged."""
+    return Stream.objects.filter(Q(name=name) | Q(aliases__contains=[name]))
+
+
+def check_name(name: str) -> None:
+    """Raise BadStreamName."""
+    if not _NAME.fullmatch(name):
+        raise BadStreamName(name)
+
+
+def for_upload(name: str, key: ApiKey | None) -> Stream:
+    """Return the stream of an upload, made if its name is new. Without a name it is the key's, or `import` for
+    the command line, which acts as an operator. Raise BadStreamName, StreamRefused."""
+    if not name:
+        if key is None:
+            return Stream.objects.get_or_create(name=IMPORT)[0]
+        return key.stream or Stream.objects.get_or_create(name=ADHOC)[0]
+    return find_or_make(name, key=key, owner=key.owner if key else None, is_operator=_is_operator(key))
+
+
+def for_person(name: str, user: User) -> Stream:
+    """Return the stream that a person names for a run. Raise BadStreamName, StreamRefused."""
+    return find_or_make(name, owner=user, is_operator=_OPERATOR in scopes_of_user(user))
+
+
+def find_or_make(
+    name: str, *, key: ApiKey | None = None, owner: User | None = None, is_operator: bool = False
+) -> Stream:
+    """Return a stream that the caller may write to. An unknown name is made; it belongs to the caller, and its
+    reference is the front stream that an operator chose, else `nightly`. Raise BadStreamName, StreamRefused."""
+    check_name(name)
+    stream = named(name).first()
+    if stream is None:
+        if name in OPERATORS_OWN and not is_operator:
+            raise StreamRefused(_refusal(name))
+        reference = Stream.objects.filter(Q(is_front=True) | Q(name=NIGHTLY)).order_by("-is_front").first()
+        made = {"owner": owner, "key": None if owner else key, "reference": reference}
+        stream, _new = Stream.objects.get_or_create(name=name, defaults=made)
+    if stream.archived:
+        raise StreamRefused(f"the stream {stream.name} is archived: an operator can open it again on /streams/")
+    is_own = key is not None and stream.pk == key.stream_id
+    is_owners = owner is not None and stream.owner_id == owner.pk
+    has_made = key is not None and stream.key_id == key.pk
+    if not (is_operator or is_own or is_owners or has_made):
+        raise StreamRefused(_refusal(stream.name))
+    return stream
+
+
+def of_new_key(name: str, stream_name: str, *, owner: User | None, is_operator: bool) -> Stream:
+    """Return the stream of a new key: the named one, else one of the key's own name. Raise StreamRefused where
+    it belongs to somebody else, BadStreamName."""
+    wanted = stream_name or slug(name)
+    try:
+        return find_or_make(wanted, owner=owner, is_operator=is_operator)
+    except StreamRefused as error:
+        raise StreamRefused(f"{error}; choose another name for the key, or give it a stream") from error
+
+
+def for_schedule(schedule: Schedule) -> Stream:
+    """Return the stream of a schedule's runs."""
+    return schedule.stream or Stream.objects.get_or_create(name=NIGHTLY)[0]
+
+
+def _is_operator(key: ApiKey | None) -> bool:
+    return key is None or _OPERATOR in effective_scopes(key)
+
+
+def _refusal(name: str) -> str:
+    return f"the stream {name} belongs to somebody else"
