@@ -155,6 +155,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "hud.accounts.access.may",
+                "hud.pages.streams.context",
             ],
             "builtins": ["hud.templatetags.hud_tags", "hud.templatetags.commit_tags"],
         },

@@ -1,0 +1,50 @@
+"""The stream of a page: from its address, which every link that a page makes names."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse
+
+from hud.models import Stream
+from hud.points import streams
+
+_COOKIE = "stream"  # a person's last choice; it affects `/` only
+_MONTH_S = 30 * 24 * 3600
+_current: ContextVar[str] = ContextVar("stream", default="")
+
+
+def of_request(request: HttpRequest) -> Stream:
+    """Return the stream that the address names, else the front stream; on `/` the person's last choice comes
+    before it. Raise Http404 for an unknown one."""
+    name = request.GET.get("stream", "")
+    last = request.COOKIES.get(_COOKIE, "") if request.path == "/" and not name else ""
+    stream = (streams.chosen(last) if last else None) or streams.chosen(name)
+    if stream is None:
+        raise Http404(f"no stream is called {name[:60]}")
+    request.stream = stream  # type: ignore[attr-defined]
+    _current.set(stream.name)
+    return stream
+
+
+def keep_choice(request: HttpRequest, response: HttpResponse) -> None:
+    """Keep the stream that the address names as the person's last choice."""
+    if request.GET.get("stream"):
+        stream: Stream = request.stream  # type: ignore[attr-defined]
+        response.set_cookie(_COOKIE, stream.name, max_age=_MONTH_S, samesite="Lax", httponly=True)
+
+
+def link(address: str, **query: Any) -> str:
+    """Return an address with the current page's stream and a query; parts that are None or '' are left out."""
+    stream = _current.get()
+    given = {"stream": stream, **query} if stream else query
+    text = urlencode({name: value for name, value in given.items() if value not in (None, "")})
+    return f"{address}?{text}" if text else address
+
+
+def context(request: HttpRequest) -> dict[str, Any]:
+    """Give every template `stream`, and `in_stream`: the part of a query string that names it."""
+    stream: Stream | None = getattr(request, "stream", None)
+    return {"stream": stream, "in_stream": f"stream={stream.name}" if stream else ""}
