@@ -15,10 +15,12 @@ from django.db.models.functions import Now
 
 from hud.accounts import audit
 from hud.hosts import registration
-from hud.models import Accelerator, Experiment, Run, RunRequest, ScheduleTrigger, Series, Task
+from hud.models import Accelerator, Experiment, Run, RunRequest, ScheduleTrigger, Series, Stream, Task
+from hud.models.streams import adhoc_id
 from hud.runs import matching, wakeup
 from hud.runs.matching import ResourceRequest
 from hud.runs.pinned import NoChoices, choices_of
+from hud.runs.streams import for_schedule
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorValue
 from runner.schema.options import OptionValue
@@ -63,6 +65,7 @@ class RunOptions:
     interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
+    stream: Stream | None = None  # else that of the schedule, or of what it repeats
 
     @property
     def replication(self) -> Replication:
@@ -96,7 +99,7 @@ def request_reruns(experiments: Sequence[Experiment], options: RunOptions) -> Ru
     cases = list(dict.fromkeys(spec.case for spec in specs))
     more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
     title = f"{suites.pop()}: {', '.join(cases[:3])}{more}"
-    return request_run(specs, options, title=title)
+    return request_run(specs, options, title=title, is_rerun=True)
 
 
 def request_explanation(failed: Run, series: Series, who: str) -> Run:
@@ -109,7 +112,8 @@ def request_explanation(failed: Run, series: Series, who: str) -> Run:
         raise InvalidRunRequest(f"{experiment.title}, {experiment.backend}: the runner cannot explain it")
     interpreter = "" if failed.upload_id else failed.interpreter
     resources = ResourceRequest(experiment.device, arch=experiment.arch, interpreter=interpreter)
-    return request_rerun(experiment, RunOptions(resources, who, retry_of=failed), knobs=knobs)
+    options = RunOptions(resources, who, retry_of=failed, stream=failed.stream)
+    return request_rerun(experiment, options, knobs=knobs)
 
 
 def request_suite(selection: Selection, options: RunOptions) -> Run:
@@ -138,9 +142,15 @@ def plan_suite(selection: Selection) -> list[TaskSpec]:
 
 
 def request_run(
-    specs: Sequence[TaskSpec], options: RunOptions, *, title: str, experiment: Experiment | None = None
+    specs: Sequence[TaskSpec],
+    options: RunOptions,
+    *,
+    title: str,
+    experiment: Experiment | None = None,
+    is_rerun: bool = False,
 ) -> Run:
-    """Store a run with its tasks and wake idle hosts after the commit. Raise InvalidRunRequest."""
+    """Store a run with its tasks and wake idle hosts after the commit. `experiment` is the one that is measured
+    again; `is_rerun` says so of several. Raise InvalidRunRequest."""
     processes = processes_of(specs, options.replication)
     pinned = _pinned(specs, options)
     candidate_options = dict(options.candidate_options)
@@ -167,9 +177,14 @@ def request_run(
                 task = f"{spec.suite}/{spec.case} ({spec.backend})"
                 raise InvalidRunRequest(f"{task} takes no options of inductor")
     earlier = Run.objects.filter(request__experiment=experiment).order_by("-created")
+    retry_of = options.retry_of or (earlier.first() if experiment else None)
+    stream = options.stream or (for_schedule(options.trigger.schedule) if options.trigger else None)
+    stream_id = stream.pk if stream else retry_of.stream_id if retry_of else adhoc_id()
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
+            stream_id=stream_id,
+            rerun=is_rerun or bool(experiment or retry_of or pinned),
             interpreter=resources.interpreter,
             base_interpreter=resources.base_interpreter,
             source="runner",
@@ -194,7 +209,7 @@ def request_run(
             labels=dict(resources.labels),
             candidate_options=candidate_options,
             experiment=experiment,
-            retry_of=options.retry_of or (earlier.first() if experiment else None),
+            retry_of=retry_of,
             trigger=options.trigger,
             requested_by=options.who[:150],
             interactive=options.interactive,

@@ -55,6 +55,7 @@ class WaitingOut(Schema):
 class RunOut(Schema):
     id: int
     state: str
+    stream: str
     reason: str
     done: int
     total: int

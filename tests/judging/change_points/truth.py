@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 from numpy.typing import NDArray
 
-from hud.judging.levels import Level, Point, advance
+from hud.judging.levels import Level, SeriesPoint, advance
 from hud.judging.verdict import Rule
 
 Array = NDArray[np.float64]
@@ -219,7 +219,7 @@ def listed_nights(size: float, seed: int, *, before: int = 60, nights: int = 300
     values[before:] *= 1 + size
     level, rule, found = Level(), Rule(), []
     for night, value in enumerate(values.tolist()):
-        advance(level, Point(night, 1, _FIRST + timedelta(days=night), (value,)), rule)
+        advance(level, SeriesPoint(night, 1, _FIRST + timedelta(days=night), (value,)), rule)
         move = level.move
         found.append(bool(move and move.worse and (move.certain or move.points > 1)))
     return found[before:]
