@@ -11,16 +11,25 @@ from types import MappingProxyType
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F, OuterRef, Subquery
 from django.db.models.functions import Now
 
 from hud.accounts import audit
 from hud.hosts import registration
-from hud.models import Accelerator, Experiment, Run, RunRequest, ScheduleTrigger, Series, Stream, Task
-from hud.models.streams import adhoc_id
-from hud.runs import matching, wakeup
+from hud.models import (
+    Accelerator,
+    Experiment,
+    Point,
+    Run,
+    RunRequest,
+    ScheduleTrigger,
+    Series,
+    Stream,
+    Task,
+)
+from hud.runs import matching, streams, wakeup
 from hud.runs.matching import ResourceRequest
 from hud.runs.pinned import NoChoices, choices_of
-from hud.runs.streams import for_schedule
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorValue
 from runner.schema.options import OptionValue
@@ -62,10 +71,10 @@ class RunOptions:
     pinned: str = ""  # the compilation whose choices are forced, as `hud.runs.pinned` reads it
     candidate_options: Mapping[str, InductorValue] = field(default_factory=dict)
     branch: str = ""
+    stream: Stream | None = None  # None: its schedule's, or that of what it repeats
     interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
-    stream: Stream | None = None  # else that of the schedule, or of what it repeats
 
     @property
     def replication(self) -> Replication:
@@ -84,7 +93,9 @@ def request_rerun(
     title = experiment.title
     if _is_other(spec, experiment):
         subject, title = _experiment_of(spec, experiment.arch), _title(spec, experiment)
-    return request_run([spec], options, title=f"{experiment.suite}: {title}", experiment=subject)
+    return request_run(
+        [spec], options, title=f"{experiment.suite}: {title}", experiment=subject, repeats=[experiment]
+    )
 
 
 def request_reruns(experiments: Sequence[Experiment], options: RunOptions) -> Run:
@@ -99,7 +110,7 @@ def request_reruns(experiments: Sequence[Experiment], options: RunOptions) -> Ru
     cases = list(dict.fromkeys(spec.case for spec in specs))
     more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
     title = f"{suites.pop()}: {', '.join(cases[:3])}{more}"
-    return request_run(specs, options, title=title, is_rerun=True)
+    return request_run(specs, options, title=title, repeats=experiments)
 
 
 def request_explanation(failed: Run, series: Series, who: str) -> Run:
@@ -112,8 +123,7 @@ def request_explanation(failed: Run, series: Series, who: str) -> Run:
         raise InvalidRunRequest(f"{experiment.title}, {experiment.backend}: the runner cannot explain it")
     interpreter = "" if failed.upload_id else failed.interpreter
     resources = ResourceRequest(experiment.device, arch=experiment.arch, interpreter=interpreter)
-    options = RunOptions(resources, who, retry_of=failed, stream=failed.stream)
-    return request_rerun(experiment, options, knobs=knobs)
+    return request_rerun(experiment, RunOptions(resources, who, retry_of=failed), knobs=knobs)
 
 
 def request_suite(selection: Selection, options: RunOptions) -> Run:
@@ -147,10 +157,10 @@ def request_run(
     *,
     title: str,
     experiment: Experiment | None = None,
-    is_rerun: bool = False,
+    repeats: Sequence[Experiment] = (),
 ) -> Run:
-    """Store a run with its tasks and wake idle hosts after the commit. `experiment` is the one that is measured
-    again; `is_rerun` says so of several. Raise InvalidRunRequest."""
+    """Store a run with its tasks and wake idle hosts after the commit. A run that `repeats` experiments is a
+    rerun, like a retry and one with pinned choices. Raise InvalidRunRequest."""
     processes = processes_of(specs, options.replication)
     pinned = _pinned(specs, options)
     candidate_options = dict(options.candidate_options)
@@ -178,13 +188,11 @@ def request_run(
                 raise InvalidRunRequest(f"{task} takes no options of inductor")
     earlier = Run.objects.filter(request__experiment=experiment).order_by("-created")
     retry_of = options.retry_of or (earlier.first() if experiment else None)
-    stream = options.stream or (for_schedule(options.trigger.schedule) if options.trigger else None)
-    stream_id = stream.pk if stream else retry_of.stream_id if retry_of else adhoc_id()
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
-            stream_id=stream_id,
-            rerun=is_rerun or bool(experiment or retry_of or pinned),
+            stream=options.stream or _stream_of(options, repeats),
+            rerun=bool(repeats or retry_of) or options.replication.caches == "pinned",
             interpreter=resources.interpreter,
             base_interpreter=resources.base_interpreter,
             source="runner",
@@ -227,6 +235,21 @@ def request_run(
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
         transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
+
+
+def _stream_of(options: RunOptions, repeats: Sequence[Experiment]) -> Stream:
+    """Return the stream of a run that names none: of its schedule, of the run that it repeats, or the one in
+    which its experiments were measured last."""
+    if options.trigger:
+        return streams.for_schedule(options.trigger.schedule)
+    if options.retry_of:
+        return options.retry_of.stream
+    newest = Point.objects.filter(series=OuterRef("pk"), rerun=False).order_by("-order_time")
+    measured = Series.objects.filter(experiment__in=repeats).annotate(
+        newest=Subquery(newest.values("order_time")[:1])
+    )
+    series = measured.select_related("stream").order_by(F("newest").desc(nulls_last=True), "pk").first()
+    return series.stream if series else streams.adhoc()
 
 
 def _pinned(specs: Sequence[TaskSpec], options: RunOptions) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from django.utils import timezone
 from hud.ingest import ingest
 from hud.judging import judge, levels
 from hud.judging.judge import process_pending
-from hud.models import Environment, Experiment, Measurement, Run, Series, SeriesState, State, Point
+from hud.models import Environment, Measurement, Point, Run, Series, SeriesState, State
 from runner.formats.parameters import Parameters
-from tests.support.experiment_pages import read_page
 from tests.support.factories import create_measurement, create_run
+from tests.support.judgements import telling_points, verdicts
 from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -25,10 +25,6 @@ def upload(value: float, day: int, **over: Any) -> None:
     ingest(body, Parameters(driver="580.1"))
 
 
-def verdicts() -> list[str]:
-    return list(Point.objects.order_by("order_time").values_list("verdict", flat=True))
-
-
 def test_a_stable_series_has_no_rows_and_a_step_has_one() -> None:
     for day in range(20):
         upload(2500 + day % 3, day)
@@ -36,7 +32,7 @@ def test_a_stable_series_has_no_rows_and_a_step_has_one() -> None:
     assert verdicts() == []
     upload(2000, 20)
     assert process_pending() == 1
-    row = Point.objects.get()
+    row = telling_points().get()
     assert (row.verdict, row.level_points) == ("regressed", 20)
     assert row.change == pytest.approx(-0.2, abs=0.01)
     assert not Series.objects.filter(touched_at__isnull=False).exists()
@@ -50,7 +46,7 @@ def test_a_late_point_judges_its_series_from_there_on() -> None:
     upload(2000, 10)
     process_pending()
     assert verdicts()[0] == "regressed"
-    assert Point.objects.count() == 2
+    assert telling_points().count() == 2
 
 
 def test_another_environment_class_is_no_baseline() -> None:
@@ -78,9 +74,9 @@ def test_another_branch_is_judged_against_the_default_one_and_is_no_baseline() -
         upload(2000, day + 1, head_branch="refs/heads/slow")
     upload(2500, 20, head_branch="refs/heads/main")
     process_pending()
-    found = Point.objects.order_by("order_time").values_list("run__branch", "verdict", "level_points")
-    assert {branch for branch, _verdict, _n in found} == {"slow"}
-    assert list(found)[-1] == ("slow", "regressed", 10)
+    judged = [(point.branch, point.verdict, point.level_points) for point in telling_points()]
+    assert {branch for branch, _verdict, _n in judged} == {"slow"}
+    assert judged[-1] == ("slow", "regressed", 10)
 
 
 def test_a_run_that_is_not_complete_waits() -> None:
@@ -127,9 +123,8 @@ def test_a_case_that_cannot_run_is_neither_failure_nor_baseline() -> None:
             ingest(as_list(record), Parameters())
     process_pending()
     assert sorted(verdicts()) == ["failed", "regressed"]
-    page = read_page(Experiment.objects.get().pk, metric="speedup")
-    assert page.history
-    words = [point.verdict for point in page.history.points]
+    points = Point.objects.filter(series__metric__name="speedup").order_by("order_time")
+    words = [point.verdict for point in points]
     assert words == ["new", "not_run", "not_run", "unchanged", "failed"]
 
 

@@ -17,6 +17,7 @@ from hud.accounts.roles import Role
 from hud.accounts.users import set_role
 from hud.ingest.resolve import class_key
 from hud.models import (
+    IMPORT,
     STATUS_CODES,
     TERMINAL,
     VERDICT_CODES,
@@ -33,6 +34,7 @@ from hud.models import (
     RunRequest,
     Series,
     State,
+    Stream,
     Task,
     Upload,
 )
@@ -131,6 +133,8 @@ def create_run(state: str = State.SUCCEEDED, **fields: Any) -> Run:
     if state in TERMINAL:
         fields.setdefault("finished", now)
     asked = {field.name: fields.pop(field.name) for field in RunRequest._meta.fields if field.name in fields}
+    if "stream" not in fields and "stream_id" not in fields:  # that of `ingest` without a key
+        fields["stream"] = Stream.objects.get_or_create(name=IMPORT)[0]
     rerun = bool(asked.get("experiment") or asked.get("retry_of")) or asked.get("caches") == "pinned"
     run = Run.objects.create(
         state=state,
