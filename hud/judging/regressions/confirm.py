@@ -104,11 +104,7 @@ def _expire() -> None:
 def _by_experiment(wanted: Q) -> list[list[Regression]]:
     """Return regressions by experiment and stream, the newest first."""
     wanted &= ~Q(canaries=Canaries.MOVED)  # its host would repeat its own move
-<<<<<<< HEAD
     found: dict[tuple[int, int, str], list[Regression]] = {}
-=======
-    found: dict[tuple[int, str], list[Regression]] = {}
->>>>>>> points
     related = ("series__experiment", "series__stream", "first_run", "last_good_run")
     for one in Regression.objects.filter(wanted).select_related(*related).order_by("-since", "pk")[:200]:
         found.setdefault((one.series.experiment_id, one.series.stream_id, one.class_key), []).append(one)
@@ -128,30 +124,14 @@ def _request(regressions: Sequence[Regression]) -> Run | None:
         if not base or not interpreter or base == interpreter:
             return None
     try:
-<<<<<<< HEAD
         return rerun_on(accelerator, one.series, who=WHO, interpreter=interpreter, base=base)
-=======
-        return rerun_on(
-            accelerator, experiment, who=WHO, interpreter=interpreter, base=base, stream=one.series.stream
-        )
->>>>>>> points
     except InvalidRunRequest as error:
         logger.info("%s is not repeated: %s", one, error)
         return None
 
 
 def rerun_on(
-<<<<<<< HEAD
     accelerator: Accelerator, series: Series, *, who: str, interpreter: str, base: str
-=======
-    accelerator: Accelerator,
-    experiment: Experiment,
-    *,
-    who: str,
-    interpreter: str,
-    base: str,
-    stream: Stream,
->>>>>>> points
 ) -> Run:
     """Request a run of a series' experiment on one accelerator, behind what people wait for: one repeat, or with
     a base interpreter as many pairs as a verdict needs. Raise InvalidRunRequest."""
@@ -162,16 +142,9 @@ def rerun_on(
         interpreter=interpreter,
         base_interpreter=base,
     )
-<<<<<<< HEAD
     repeats = LEAST_PAIRS if base else 1
     options = RunOptions(resources, who, repeats=repeats, interactive=False, stream=series.stream)
     return request_rerun(series.experiment, options)
-=======
-    options = RunOptions(
-        resources, who, repeats=LEAST_PAIRS if base else 1, interactive=False, stream=stream
-    )
-    return request_rerun(experiment, options)
->>>>>>> points
 
 
 def accelerator_of(one: Regression, attached: Sequence[Accelerator] | None = None) -> Accelerator | None:
