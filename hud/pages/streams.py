@@ -24,6 +24,11 @@ def of_request(request: HttpRequest) -> Stream:
     stream = (streams.chosen(last) if last else None) or streams.chosen(name)
     if stream is None:
         raise Http404(f"no stream is called {name[:60]}")
+    return enter(request, stream)
+
+
+def enter(request: HttpRequest, stream: Stream) -> Stream:
+    """Make it the stream of this page: of what its head shows and its links name."""
     request.stream = stream  # type: ignore[attr-defined]
     _current.set(stream.name)
     return stream
