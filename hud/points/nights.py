@@ -83,6 +83,13 @@ class Night:
     def short_commit(self) -> str:
         return self.commit[:SHORT_COMMIT]
 
+    @property
+    def as_side(self) -> str:
+        """Return the side for pages that know no times of day."""
+        if self.commit:
+            return f"commit:{self.commit}"
+        return f"run:{self.runs[0]}" if len(self.runs) == 1 else f"night:{self.time.date()}"
+
     def is_default(self, now: datetime) -> bool:
         """Return whether a page may choose it by itself: when it is complete, or 36 hours after it began."""
         return self.complete or now - self.began > _AT_LATEST

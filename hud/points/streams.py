@@ -29,6 +29,7 @@ class Activity:
     pk: int
     name: str
     title: str
+    is_front: bool
     newest: datetime
 
 
@@ -45,7 +46,7 @@ def with_results() -> list[Activity]:
     return fetch(
         Activity,
         """
-        SELECT s.id AS pk, s.name, s.title, r.created AS newest FROM hud_stream s
+        SELECT s.id AS pk, s.name, s.title, s.is_front, r.created AS newest FROM hud_stream s
         CROSS JOIN LATERAL (
             SELECT created FROM hud_run WHERE stream_id = s.id ORDER BY order_time DESC LIMIT 1) r
         WHERE s.archived IS NULL AND EXISTS (SELECT FROM hud_series WHERE stream_id = s.id)

@@ -7,13 +7,16 @@ from typing import Any
 
 from django import template
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from hud.models import NIGHTLY
 from hud.pages.regressions.tabs import IS_WAITING, WAITING
-from hud.points.streams import front
+from hud.points.streams import Activity, front, with_results
 from hud.sql import fetch_tuples
 
 register = template.Library()
+_MOST_STREAMS = 8
 
 
 @register.simple_tag(takes_context=True)
@@ -33,3 +36,22 @@ def navigation(context: Any, here: str | None) -> SafeString:
 def _links(here: str | None, waiting: int, in_stream: str) -> SafeString:
     query = f"?{in_stream}" if in_stream else ""
     return render_to_string("parts/nav.html", {"here": here, "open": waiting, "query": query})
+
+
+@register.inclusion_tag("parts/streams.html", takes_context=True)
+def stream_picker(context: Any) -> dict[str, Any]:
+    """Return the streams with their newest results: this page's own, the chosen front one and `nightly` first,
+    then the newest; 1 statement. A page of one run leads to the overview of another stream."""
+    stream, request = context["stream"], context["request"]
+
+    def place(one: Activity) -> tuple[bool, bool, bool]:
+        return one.pk != stream.pk, not one.is_front, one.name != NIGHTLY
+
+    shown = sorted(with_results(), key=place)
+    of_one = request.resolver_match.kwargs.keys() & {"pk"} and request.resolver_match.url_name != "experiment"
+    return {
+        "stream": stream,
+        "shown": shown[:_MOST_STREAMS],
+        "more": len(shown) - _MOST_STREAMS if len(shown) > _MOST_STREAMS else 0,
+        "address": reverse("overview") if of_one or request.method != "GET" else request.path,
+    }

@@ -92,6 +92,13 @@ class Comparison:
             given["window"] = str(self.filters.window)
         return urlencode({"stream": self.stream.name, **given}) + "&"
 
+    @property
+    def compare_query(self) -> str:
+        """Return the query string of a comparison of the two sides, of the same subject."""
+        sides = {"base": self.base, "head": self.head}
+        subject = {name: getattr(self.filters, name) for name in CHOICES}
+        return urlencode({name: side.as_side for name, side in sides.items() if side} | subject)
+
     def to_rows(self) -> list[dict[str, Any]]:
         return self.table.to_rows() if self.table else []
 

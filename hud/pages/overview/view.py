@@ -71,6 +71,7 @@ def _table_html(comparison: Comparison) -> SafeString:
             "filters": comparison.filters,
             "shown": f":{query.BACKENDS}",
             "query": comparison.query,
+            "in_stream": f"stream={comparison.stream.name}",
         }
         table.html[comparison.query] = render_to_string("overview/table.html", context)
     return mark_safe(table.html[comparison.query])  # noqa: S308 - a template's  # nosec B308, B703
