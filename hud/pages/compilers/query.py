@@ -133,7 +133,7 @@ def read(filters: Filters, stream: Stream) -> Comparison:
         list(dict.fromkeys(branches)),
         sorted({one.suite for one in measured if one.subject.arch == subject.arch}),
     )
-    if subjects:
+    if measured:
         _compare(page, subject, nights)
     if not page.table or not page.table.entries:
         page.instead = [one for one in streams.subjects(nights, measured, {}) if one != subject][:_MOST_OFFERED]
@@ -166,9 +166,10 @@ def _compare(page: Comparison, subject: Subject, nights: Sequence[Night]) -> Non
     by_night = of_nights.measured(candidates, subject, page.stream, enough=is_enough)
     by_night = dict(zip(of_nights.named(list(by_night)), by_night.values(), strict=True))
     page.nights = list(by_night)
-    page.head = sides["head"] or _usual_head(page.nights, now) or (page.nights or [None])[-1]
-    if page.head is None:
+    shown = page.nights or nights  # other suites than those of models have no table, and a night all the same
+    if not shown:
         return
+    page.head = sides["head"] or _usual_head(shown, now) or shown[-1]
     page.base = sides["base"] or _usual_base(page.nights, page.head, window)
     more = [night for night in (page.base, page.head) if night and night not in by_night]
     by_night.update(zip(more, of_nights.results(more, subject, page.stream), strict=True))
