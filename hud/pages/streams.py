@@ -16,14 +16,17 @@ _MONTH_S = 30 * 24 * 3600
 _current: ContextVar[str] = ContextVar("stream", default="")
 
 
-def of_request(request: HttpRequest) -> Stream:
+def of_request(request: HttpRequest, *, experiment: int | None = None) -> Stream:
     """Return the stream that the address names, else the front stream; on `/` the person's last choice comes
-    before it. Raise Http404 for an unknown one."""
+    before it, and where it has no results of the page's experiment, the stream with the newest. Raise
+    Http404 for an unknown one."""
     name = request.GET.get("stream", "")
     last = request.COOKIES.get(_COOKIE, "") if request.path == "/" and not name else ""
     stream = (streams.chosen(last) if last else None) or streams.chosen(name)
     if stream is None:
         raise Http404(f"no stream is called {name[:60]}")
+    if experiment is not None and not name:
+        stream = streams.with_experiment(experiment, stream)
     request.stream = stream  # type: ignore[attr-defined]
     _current.set(stream.name)
     return stream
