@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from hud.accounts.audit import note
 from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user, scopes_of_key
-from hud.models import ApiKey, Host
+from hud.models import ApiKey, Host, Stream
 
 _LAST_USE_PRECISION = timedelta(minutes=1)
 
@@ -33,6 +33,7 @@ def create_key(
     host: Host | None = None,
     owner: User | None = None,
     expires: datetime | None = None,
+    stream: Stream | None = None,
 ) -> tuple[ApiKey, str]:
     """Return a new key and its secret, which is not stored. Raise UnknownScope. A key without owner belongs
     to a host, or was made on the server's command line."""
@@ -50,6 +51,7 @@ def create_key(
         host=host,
         owner=owner,
         expires=expires,
+        stream=stream,
     )
     with transaction.atomic():
         key.save()
@@ -71,7 +73,7 @@ def find_key(secret: str) -> ApiKey | None:
 def with_owners() -> QuerySet[ApiKey]:
     """Return all keys, each with its host, its owner and, for `effective_scopes`, the owner's groups."""
     groups = Group.objects.filter(user=OuterRef("owner_id")).values("name")
-    return ApiKey.objects.select_related("host", "owner").annotate(owner_groups=ArraySubquery(groups))
+    return ApiKey.objects.select_related("host", "owner", "stream").annotate(owner_groups=ArraySubquery(groups))
 
 
 def effective_scopes(key: ApiKey) -> Scopes:

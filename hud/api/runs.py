@@ -13,11 +13,11 @@ from hud.api.schemas.base import Error
 from hud.api.schemas.runs import ArtifactsOut, DeletionOut, RunIn, RunOut
 from hud.ingest import deletion
 from hud.ingest.deletion import uploads_of
-from hud.models import Artifact, Experiment, Host, Run, Task, Upload
+from hud.models import ApiKey, Artifact, Experiment, Host, Run, Stream, Task, Upload
 from hud.pages.hosts.queue import progress_of, read_waiting
 from hud.pages.run.query import artifacts_of
 from hud.problems import Problem, row_of
-from hud.runs import logs, matching, requests, run_states
+from hud.runs import logs, matching, requests, run_states, streams
 from hud.runs.artifacts import artifact_response
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
@@ -56,6 +56,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
         pinned=given.pinned,
         candidate_options=given.new_options,
         branch=branch_name(given.branch),
+        stream=_stream(request, given.stream),
     )
     try:
         if given.experiment is not None:
@@ -79,6 +80,12 @@ def _check_subject(given: RunIn) -> None:
         if given.experiment is not None and getattr(given, name):
             words = f"an experiment says itself what is run: leave out `{name}` or `experiment`"
             raise Problem(422, words, errors=[Fault(f"/{name}", "not beside an experiment")])
+
+
+def _stream(request: HttpRequest, name: str) -> Stream | None:
+    """Return the stream that the caller names. Raise BadStreamName, StreamRefused."""
+    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check of the scope
+    return streams.for_upload(name, key) if name else None
 
 
 def _host(name: str) -> Host | None:

@@ -14,7 +14,7 @@ from hud.api.schemas.runs import ScheduleIn, ScheduleOut, SchedulesOut
 from hud.models import Schedule
 from hud.pages.hosts import schedules as query
 from hud.problems import Problem, row_of
-from hud.runs import schedules
+from hud.runs import schedules, streams
 from runner.formats.errors import Fault
 
 router = Router(tags=["schedules"])
@@ -32,7 +32,7 @@ def post_schedule(request: HttpRequest, given: ScheduleIn) -> Status[dict[str, A
     """Create a schedule: a cron expression (minute, hour, day of month, month, day of week), a suite with
     filters, an environment, and the labels that an accelerator must have."""
     try:
-        made = schedules.create(who=who(request), **given.model_dump())
+        made = schedules.create(who=who(request), **_fields(given))
     except ValidationError as error:
         raise _refusal(error) from error
     return Status(201, _out(made))
@@ -43,7 +43,7 @@ def put_schedule(request: HttpRequest, schedule_id: int, given: ScheduleIn) -> d
     """Replace all settings of a schedule; `enabled` switches it on and off."""
     found = row_of(Schedule, schedule_id)
     try:
-        changed = schedules.update(schedule=found, who=who(request), **given.model_dump())
+        changed = schedules.update(schedule=found, who=who(request), **_fields(given))
     except ValidationError as error:
         raise _refusal(error) from error
     return _out(changed)
@@ -54,6 +54,12 @@ def delete_schedule(request: HttpRequest, schedule_id: int) -> Status[None]:
     """Delete a schedule; its runs stay."""
     schedules.delete(schedule=row_of(Schedule, schedule_id), who=who(request))
     return Status(204, None)
+
+
+def _fields(given: ScheduleIn) -> dict[str, Any]:
+    """Return the columns of a schedule. Raise BadStreamName, StreamRefused."""
+    stream = streams.find_or_make(given.stream, is_operator=True) if given.stream else None
+    return {**given.model_dump(), "stream": stream}
 
 
 def _out(schedule: Schedule) -> dict[str, Any]:

@@ -36,7 +36,7 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
         torch_git""",
     "hosts": """host state labels note last_beat refused_results refused_reason accelerator device arch
         accelerator_state why_dirty running waiting suites lacking""",
-    "keys": "name prefix owner scopes host created last_used expires revoked",
+    "keys": "name prefix owner scopes host stream created last_used expires revoked",
     "limits": f"""{_EXPERIMENT} kernel kind slot calls time_us ceiling_us lost_us share_of_ceiling bound
         run""",
     "notifications": "id host name format events active created last_at last_ok last_result waiting",

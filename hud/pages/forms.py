@@ -254,6 +254,9 @@ class KeyForm(forms.Form):
 
     name = forms.CharField(label="Name", max_length=100, help_text="what will use it")
     scopes = forms.MultipleChoiceField(label="Scopes", widget=forms.CheckboxSelectMultiple)
+    stream = forms.CharField(
+        label="Stream", max_length=60, required=False, help_text="of its uploads; default: one of its name"
+    )
     days = forms.TypedChoiceField(
         label="Expires",
         coerce=int,

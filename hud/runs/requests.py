@@ -11,12 +11,23 @@ from types import MappingProxyType
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F, OuterRef, Subquery
 from django.db.models.functions import Now
 
 from hud.accounts import audit
 from hud.hosts import registration
-from hud.models import Accelerator, Experiment, Run, RunRequest, ScheduleTrigger, Series, Task
-from hud.runs import matching, wakeup
+from hud.models import (
+    Accelerator,
+    Experiment,
+    Point,
+    Run,
+    RunRequest,
+    ScheduleTrigger,
+    Series,
+    Stream,
+    Task,
+)
+from hud.runs import matching, streams, wakeup
 from hud.runs.matching import ResourceRequest
 from hud.runs.pinned import NoChoices, choices_of
 from runner.schema import inductor_options
@@ -60,6 +71,7 @@ class RunOptions:
     pinned: str = ""  # the compilation whose choices are forced, as `hud.runs.pinned` reads it
     candidate_options: Mapping[str, InductorValue] = field(default_factory=dict)
     branch: str = ""
+    stream: Stream | None = None  # None: its schedule's, or that of what it repeats
     interactive: bool = True  # a person waits: the run goes ahead of scheduled ones
     trigger: ScheduleTrigger | None = None  # the due time of the schedule that requests it
     retry_of: Run | None = None  # else the last one that was requested of the experiment
@@ -81,7 +93,9 @@ def request_rerun(
     title = experiment.title
     if _is_other(spec, experiment):
         subject, title = _experiment_of(spec, experiment.arch), _title(spec, experiment)
-    return request_run([spec], options, title=f"{experiment.suite}: {title}", experiment=subject)
+    return request_run(
+        [spec], options, title=f"{experiment.suite}: {title}", experiment=subject, repeats=[experiment]
+    )
 
 
 def request_reruns(experiments: Sequence[Experiment], options: RunOptions) -> Run:
@@ -96,7 +110,7 @@ def request_reruns(experiments: Sequence[Experiment], options: RunOptions) -> Ru
     cases = list(dict.fromkeys(spec.case for spec in specs))
     more = f" and {len(cases) - 3} more" if len(cases) > 3 else ""
     title = f"{suites.pop()}: {', '.join(cases[:3])}{more}"
-    return request_run(specs, options, title=title)
+    return request_run(specs, options, title=title, repeats=experiments)
 
 
 def request_explanation(failed: Run, series: Series, who: str) -> Run:
@@ -138,9 +152,15 @@ def plan_suite(selection: Selection) -> list[TaskSpec]:
 
 
 def request_run(
-    specs: Sequence[TaskSpec], options: RunOptions, *, title: str, experiment: Experiment | None = None
+    specs: Sequence[TaskSpec],
+    options: RunOptions,
+    *,
+    title: str,
+    experiment: Experiment | None = None,
+    repeats: Sequence[Experiment] = (),
 ) -> Run:
-    """Store a run with its tasks and wake idle hosts after the commit. Raise InvalidRunRequest."""
+    """Store a run with its tasks and wake idle hosts after the commit. A run that `repeats` experiments is a
+    rerun, like a retry and one with pinned choices. Raise InvalidRunRequest."""
     processes = processes_of(specs, options.replication)
     pinned = _pinned(specs, options)
     candidate_options = dict(options.candidate_options)
@@ -167,9 +187,12 @@ def request_run(
                 task = f"{spec.suite}/{spec.case} ({spec.backend})"
                 raise InvalidRunRequest(f"{task} takes no options of inductor")
     earlier = Run.objects.filter(request__experiment=experiment).order_by("-created")
+    retry_of = options.retry_of or (earlier.first() if experiment else None)
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
+            stream=options.stream or _stream_of(options, repeats),
+            rerun=bool(repeats or retry_of) or options.replication.caches == "pinned",
             interpreter=resources.interpreter,
             base_interpreter=resources.base_interpreter,
             source="runner",
@@ -194,7 +217,7 @@ def request_run(
             labels=dict(resources.labels),
             candidate_options=candidate_options,
             experiment=experiment,
-            retry_of=options.retry_of or (earlier.first() if experiment else None),
+            retry_of=retry_of,
             trigger=options.trigger,
             requested_by=options.who[:150],
             interactive=options.interactive,
@@ -212,6 +235,21 @@ def request_run(
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
         transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
+
+
+def _stream_of(options: RunOptions, repeats: Sequence[Experiment]) -> Stream:
+    """Return the stream of a run that names none: of its schedule, of the run that it repeats, or the one in
+    which its experiments were measured last."""
+    if options.trigger:
+        return streams.for_schedule(options.trigger.schedule)
+    if options.retry_of:
+        return options.retry_of.stream
+    newest = Point.objects.filter(series=OuterRef("pk"), rerun=False).order_by("-order_time")
+    measured = Series.objects.filter(experiment__in=repeats).annotate(
+        newest=Subquery(newest.values("order_time")[:1])
+    )
+    series = measured.select_related("stream").order_by(F("newest").desc(nulls_last=True), "pk").first()
+    return series.stream if series else streams.adhoc()
 
 
 def _pinned(specs: Sequence[TaskSpec], options: RunOptions) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def save(schedule: Schedule, *, who: str) -> Schedule:
         action = "schedule.change" if schedule.pk else "schedule.create"
         schedule.save()
         skipped = {"id", "name", "created", "active_from"}
-        columns = [field.name for field in Schedule._meta.concrete_fields if field.name not in skipped]
+        columns = [field.attname for field in Schedule._meta.concrete_fields if field.name not in skipped]
         detail = {name: getattr(schedule, name) for name in columns}
         audit.note(who=who, action=action, subject=f"schedule {schedule.name}", detail=detail)
     schedule.refresh_from_db()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
@@ -51,7 +52,7 @@ def for_upload(name: str, key: ApiKey | None) -> Stream:
     if not name:
         if key is None:
             return Stream.objects.get_or_create(name=IMPORT)[0]
-        return key.stream or Stream.objects.get_or_create(name=ADHOC)[0]
+        return key.stream or adhoc()
     return find_or_make(name, key=key, owner=key.owner if key else None, is_operator=_is_operator(key))
 
 
@@ -83,14 +84,22 @@ def find_or_make(
     return stream
 
 
-def of_new_key(name: str, stream_name: str, *, owner: User | None, is_operator: bool) -> Stream:
-    """Return the stream of a new key: the named one, else one of the key's own name. Raise StreamRefused where
-    it belongs to somebody else, BadStreamName."""
-    wanted = stream_name or slug(name)
+def of_new_key(
+    name: str, stream_name: str, *, scopes: Sequence[str], owner: User | None, is_operator: bool
+) -> Stream | None:
+    """Return the stream of a new key: the named one, else one of the key's own name; None for a key that may
+    not upload. Raise StreamRefused where it belongs to somebody else, BadStreamName."""
+    if not {"upload", "admin"} & set(scopes):
+        return None
     try:
-        return find_or_make(wanted, owner=owner, is_operator=is_operator)
+        return find_or_make(stream_name or slug(name), owner=owner, is_operator=is_operator)
     except StreamRefused as error:
-        raise StreamRefused(f"{error}; choose another name for the key, or give it a stream") from error
+        raise StreamRefused(f"{error}; name the key otherwise, or give it a stream of your own") from error
+
+
+def adhoc() -> Stream:
+    """Return the stream of what names no other."""
+    return Stream.objects.get_or_create(name=ADHOC)[0]
 
 
 def for_schedule(schedule: Schedule) -> Stream:

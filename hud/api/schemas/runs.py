@@ -32,6 +32,7 @@ class RunIn(StrictBody):
     caches: Caches = "fresh"
     pinned: str = Field("", max_length=60)
     branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
+    stream: str = Field("", max_length=60)
 
 
 class PlaceOut(Schema):
@@ -113,6 +114,7 @@ class ScheduleIn(StrictBody):
     environment: str = Field("", max_length=60)
     labels: Labels = Field({}, max_length=64)
     everywhere: bool = False
+    stream: str = Field("", max_length=60)  # of its runs; '' is nightly
     enabled: bool = True
 
 

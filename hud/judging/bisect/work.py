@@ -156,8 +156,15 @@ def _request(bisect: Bisect, compare: Compare) -> Run:
     base, head = (bisect.builds[place]["interpreter"] for place in (compare.base, compare.head))
     if bisect.accelerator is None:
         raise InvalidRunRequest("the accelerator is no longer there")
-    experiment = bisect.regression.series.experiment
-    return rerun_on(bisect.accelerator, experiment, who=bisect.requested_by, interpreter=head, base=base)
+    series = bisect.regression.series
+    return rerun_on(
+        bisect.accelerator,
+        series.experiment,
+        who=bisect.requested_by,
+        interpreter=head,
+        base=base,
+        stream=series.stream,
+    )
 
 
 def answers(bisect: Bisect) -> list[Answer]:

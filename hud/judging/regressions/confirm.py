@@ -31,6 +31,7 @@ from hud.models import (
     Regression,
     Run,
     State,
+    Stream,
     Task,
 )
 from hud.runs import matching
@@ -104,7 +105,7 @@ def _by_experiment(wanted: Q) -> list[tuple[Experiment, list[Regression]]]:
     """Return regressions by experiment, the newest first."""
     wanted &= ~Q(canaries=Canaries.MOVED)  # its host would repeat its own move
     found: dict[tuple[int, str], list[Regression]] = {}
-    related = ("series__experiment", "first_run", "last_good_run")
+    related = ("series__experiment", "series__stream", "first_run", "last_good_run")
     for one in Regression.objects.filter(wanted).select_related(*related).order_by("-since", "pk")[:200]:
         found.setdefault((one.series.experiment_id, one.class_key), []).append(one)
     return [(same[0].series.experiment, same) for same in found.values()]
@@ -123,14 +124,22 @@ def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run |
         if not base or not interpreter or base == interpreter:
             return None
     try:
-        return rerun_on(accelerator, experiment, who=WHO, interpreter=interpreter, base=base)
+        return rerun_on(
+            accelerator, experiment, who=WHO, interpreter=interpreter, base=base, stream=one.series.stream
+        )
     except InvalidRunRequest as error:
         logger.info("%s is not repeated: %s", one, error)
         return None
 
 
 def rerun_on(
-    accelerator: Accelerator, experiment: Experiment, *, who: str, interpreter: str, base: str
+    accelerator: Accelerator,
+    experiment: Experiment,
+    *,
+    who: str,
+    interpreter: str,
+    base: str,
+    stream: Stream,
 ) -> Run:
     """Request a run of an experiment on one accelerator, behind what people wait for: one repeat, or with a
     base interpreter as many pairs as a verdict needs. Raise InvalidRunRequest."""
@@ -141,7 +150,9 @@ def rerun_on(
         interpreter=interpreter,
         base_interpreter=base,
     )
-    options = RunOptions(resources, who, repeats=LEAST_PAIRS if base else 1, interactive=False)
+    options = RunOptions(
+        resources, who, repeats=LEAST_PAIRS if base else 1, interactive=False, stream=stream
+    )
     return request_rerun(experiment, options)
 
 

@@ -17,6 +17,7 @@ from hud.accounts.keys import create_key, find_key
 from hud.accounts.roles import Role
 from hud.accounts.users import create_user
 from hud.models import Host, Metric
+from hud.points import write as points
 from hud.runs import schedules
 from hud.server.embedded import make_folder, write_private
 from runner.schema.metrics import METRICS
@@ -42,6 +43,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         make_folder(settings.HUD_DATA)
         sync_metrics()
+        self._make_points()
         schedules.create_default()
         host = sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
         path = settings.HUD_DATA / "operator.json"
@@ -56,6 +58,14 @@ class Command(BaseCommand):
                 f" {host.detached_at:%Y-%m-%d}. To attach it again, create a token on {options['hud']}/hosts/"
                 " and run the command shown there."
             )
+
+
+    def _make_points(self) -> None:
+        """Make the points of measurements that were stored before there were any."""
+        if points.are_missing():
+            self.stdout.write("Making the points of all measurements ...")
+            made = points.rebuild()
+            self.stdout.write(f"{made.points} points; their series are judged anew in the background")
 
 
 def sync_metrics() -> None:

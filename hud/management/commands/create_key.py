@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from hud.accounts.keys import UnknownScope, create_key
 from hud.accounts.roles import SCOPES
+from hud.runs.streams import BadStreamName, StreamRefused, of_new_key
 
 
 class Command(BaseCommand):
@@ -16,12 +17,21 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name")
         parser.add_argument("--scopes", required=True, help=f"comma-separated, of: {', '.join(SCOPES)}")
+        parser.add_argument("--stream", default="", help="where its uploads go; default: NAME as a slug")
 
-    def handle(self, *args: Any, name: str, scopes: str, **options: Any) -> None:
+    def handle(self, *args: Any, name: str, scopes: str, stream: str, **options: Any) -> None:
+        wanted = [scope.strip() for scope in scopes.split(",")]
         try:
             key, secret = create_key(
-                name=name, scopes=[scope.strip() for scope in scopes.split(",")], who="create_key"
+                name=name,
+                scopes=wanted,
+                who="create_key",
+                stream=of_new_key(name, stream, scopes=wanted, owner=None, is_operator=True),
             )
         except UnknownScope as error:
+            raise CommandError(str(error)) from error
+        except BadStreamName as error:
+            raise CommandError(f"{error.detail}; give one with --stream") from error
+        except StreamRefused as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"key {key.name} with {', '.join(key.scopes)}: {secret}")

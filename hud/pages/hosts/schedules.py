@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Prefetch
 from django.utils import timezone
 
-from hud.models import RunRequest, Schedule, ScheduleTrigger
+from hud.models import NIGHTLY, RunRequest, Schedule, ScheduleTrigger
 from hud.runs.schedules import CEILINGS, next_due
 
 
@@ -51,6 +51,7 @@ class ScheduleLine:
             "dtypes": one.dtypes, "backends": one.backends, "compilations": one.compilations,
             "repeats": one.repeats, "device": one.device, "environment": one.environment,
             "labels": one.labels, "everywhere": one.everywhere,
+            "stream": one.stream.name if one.stream else NIGHTLY,
             "next_due": self.next_due, "last_due": self.last.due if self.last else None,
             "last_reason": self.last.reason if self.last else "",
             "last_runs": [request.pk for request in self.last.requests.all()] if self.last else [],
@@ -61,7 +62,7 @@ def read() -> list[ScheduleLine]:
     """Return every schedule by name, in 3 statements."""
     requests = Prefetch("requests", RunRequest.objects.select_related("run"))
     newest = ScheduleTrigger.objects.order_by("schedule_id", "-due").distinct("schedule_id")
-    found = Schedule.objects.prefetch_related(
+    found = Schedule.objects.select_related("stream").prefetch_related(
         Prefetch("triggers", newest.prefetch_related(requests), to_attr="latest")
     )
     lines = []

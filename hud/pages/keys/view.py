@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.views import LoginView, LogoutView
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -19,6 +20,7 @@ from hud.accounts.keys import create_key, effective_scopes, revoke_key, with_own
 from hud.models import ApiKey
 from hud.pages import data
 from hud.pages.forms import KeyForm
+from hud.runs.streams import BadStreamName, StreamRefused, of_new_key
 
 ROWS = 200
 
@@ -64,6 +66,7 @@ def _row(key: ApiKey) -> dict[str, Any]:
         "owner": key.owner.get_username() if key.owner else "",
         "scopes": " ".join(key.scopes),
         "host": key.host.name if key.host else "",
+        "stream": key.stream.name if key.stream else "",
         **{name: getattr(key, name) for name in ("created", "last_used", "expires", "revoked")},
     }
 
@@ -78,9 +81,29 @@ def create(request: HttpRequest) -> HttpResponse:
     said, user = form.cleaned_data, request.user
     assert user.is_authenticated
     expires = timezone.now() + timedelta(days=said["days"]) if said["days"] else None
-    _key, secret = create_key(
-        name=said["name"], scopes=said["scopes"], who=user.get_username(), owner=user, expires=expires
-    )
+    try:
+        with transaction.atomic():
+            stream = of_new_key(
+                said["name"],
+                said["stream"],
+                scopes=said["scopes"],
+                owner=user,
+                is_operator="rules" in _scopes(request),
+            )
+            _key, secret = create_key(
+                name=said["name"],
+                scopes=said["scopes"],
+                who=user.get_username(),
+                owner=user,
+                expires=expires,
+                stream=stream,
+            )
+    except BadStreamName as error:
+        form.add_error("stream", error.faults[0].detail)
+        return _page(request, form, status=422)
+    except StreamRefused as error:
+        form.add_error("stream", str(error))
+        return _page(request, form, status=403)
     response = _page(request, KeyForm(scopes=_scopes(request)), secret=secret)
     response["Cache-Control"] = "no-store"
     return response

@@ -1,0 +1,26 @@
+"""`manage.py points --rebuild [--dry-run]`: make all points anew from their measurements."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from hud.points.write import rebuild
+
+
+class Command(BaseCommand):
+    help = "Make all points anew from their measurements, and say how many differ from those stored."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--rebuild", action="store_true", required=True)
+        parser.add_argument("--dry-run", action="store_true", help="change nothing")
+
+    def handle(self, *args: Any, dry_run: bool, **options: Any) -> None:
+        made = rebuild(dry_run=dry_run)
+        self.stdout.write(
+            f"{made.points} points, {made.differing} differed, {made.without_raw} without raw values"
+        )
+        if dry_run and made.differing:
+            sys.exit(1)
