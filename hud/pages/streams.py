@@ -16,20 +16,29 @@ _MONTH_S = 30 * 24 * 3600
 _current: ContextVar[str] = ContextVar("stream", default="")
 
 
-def of_request(request: HttpRequest, *, experiment: int | None = None) -> Stream:
+def of_request(request: HttpRequest) -> Stream:
     """Return the stream that the address names, else the front stream; on `/` the person's last choice comes
-    before it, and where it has no results of the page's experiment, the stream with the newest. Raise
-    Http404 for an unknown one."""
+    before it. Raise Http404 for an unknown one."""
     name = request.GET.get("stream", "")
     last = request.COOKIES.get(_COOKIE, "") if request.path == "/" and not name else ""
     stream = (streams.chosen(last) if last else None) or streams.chosen(name)
     if stream is None:
         raise Http404(f"no stream is called {name[:60]}")
-    if experiment is not None and not name:
-        stream = streams.with_experiment(experiment, stream)
+    return enter(request, stream)
+
+
+def enter(request: HttpRequest, stream: Stream) -> Stream:
+    """Make it the stream of this page: of what its head shows and its links name."""
     request.stream = stream  # type: ignore[attr-defined]
     _current.set(stream.name)
     return stream
+
+
+def of_experiment(request: HttpRequest, pk: int) -> Stream:
+    """Return the stream that the address of an experiment's page names, else one that has results of it, the
+    front stream before others. Raise Http404 for an unknown one."""
+    stream = of_request(request)
+    return stream if request.GET.get("stream") else enter(request, streams.with_experiment(pk, stream))
 
 
 def keep_choice(request: HttpRequest, response: HttpResponse) -> None:

@@ -80,12 +80,10 @@ def badge(word: str, title: str = "") -> SafeString:
 
 
 @register.simple_tag
-def verdict_badge(value: PointFields) -> SafeString:
+def verdict_badge(value: Point) -> SafeString:
     """Show the verdict with the change; the title has the noise."""
-    if not isinstance(value, Point):
-        return badge_html(value.verdict)
     text = _WORDS.get(value.verdict, value.verdict)
-    if value.change is not None and value.verdict not in ("", "new"):
+    if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
         text = f"{text} {signed_percent(value.change)}"
     noise = f"noise {value.noise * 100:.2f} %, " if value.noise is not None else ""
     factor = f"{noise}change {abs(value.factor):.1f} × noise" if value.factor is not None else ""
@@ -104,8 +102,7 @@ def value_html(value: PointFields) -> SafeString:
         shown = format_html(" <code>{}</code>", code) if code else ""
         reason = format_html(' <span class="reason">{}</span>', value.reason) if value.reason else ""
         return format_html("{}{}{}", badge_html(value.status), shown, reason)
-    several = value.compilations > 1
-    subject = f"{value.compilations} compilations" if several else f"{value.samples} samples"
+    subject = f"{value.processes} processes" if value.processes > 1 else f"{value.samples} samples"
     title = f"median and robust spread of {subject}; not a confidence interval"
     spread = f' <span class="spread" title="{title}">± {percent(value.spread)}</span>' if value.spread else ""
     status = f" {_status_badge(value)}" if value.status_code else ""
@@ -148,7 +145,7 @@ def targets_html(value: PointFields, brief: bool = False) -> SafeString:
 
 
 @register.simple_tag
-def cell_html(value: PointFields | None, with_unit: bool = False) -> SafeString:
+def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
     """Show a suite table's cell: the number, with or without its unit, then its marks."""
     if value is None:
         return SafeString('<span class="dim" title="not measured">·</span>')

@@ -44,7 +44,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     form = ExperimentChoice(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
-    stream = streams.of_request(request, experiment=pk)
+    stream = streams.of_experiment(request, pk)
     page = query.read(
         pk, stream, form.range(), rows=form.rows(), as_data=bool(data_format), **form.query_options()
     )
@@ -166,7 +166,7 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
         except InvalidRunRequest as error:
             problem = "" if form.refuse(error) else str(error)
     choice = ExperimentChoice(request.POST)
-    stream = streams.of_request(request, experiment=pk)
+    stream = streams.of_experiment(request, pk)
     page = query.read(pk, stream, choice.range(), rows=choice.rows(), **choice.query_options())
     assert page is not None
     return _render(request, page, form, choice=choice, status=422, problem=problem)
