@@ -32,7 +32,7 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "compare-sides": "side run title source filename branch commit host time",
     "compilers": """suite backend base head passed expected newly_failed not_run column metric unit base_value
         head_value change low high p night_noise verdict matched only_base only_head""",
-    "experiment": f"""{_RESULT} placed_by host source commit branch file environment environment_class torch
+    "experiment": f"""{_RESULT} placed_by host source commit branch environment environment_class torch
         torch_git""",
     "hosts": """host state labels note last_beat refused_results refused_reason accelerator device arch
         accelerator_state why_dirty running waiting suites lacking""",

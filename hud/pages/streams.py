@@ -34,6 +34,13 @@ def enter(request: HttpRequest, stream: Stream) -> Stream:
     return stream
 
 
+def of_experiment(request: HttpRequest, pk: int) -> Stream:
+    """Return the stream that the address of an experiment's page names, else one that has results of it, the
+    front stream before others. Raise Http404 for an unknown one."""
+    stream = of_request(request)
+    return stream if request.GET.get("stream") else enter(request, streams.with_experiment(pk, stream))
+
+
 def keep_choice(request: HttpRequest, response: HttpResponse) -> None:
     """Keep the stream that the address names as the person's last choice."""
     if request.GET.get("stream"):

@@ -56,6 +56,22 @@ def with_results() -> list[Activity]:
     )
 
 
+def with_experiment(pk: int, preferred: Stream) -> Stream:
+    """Return a stream with results of an experiment: the preferred one if it has any, else the one with the
+    newest, and without any the preferred one: 1 statement."""
+    found = Stream.objects.raw(
+        """
+        SELECT t.* FROM hud_series s JOIN hud_stream t ON t.id = s.stream_id
+        CROSS JOIN LATERAL (
+            SELECT order_time FROM hud_point WHERE series_id = s.id ORDER BY order_time DESC LIMIT 1) p
+        WHERE s.experiment_id = %(experiment)s
+        ORDER BY t.id = %(preferred)s DESC, p.order_time DESC LIMIT 1
+        """,
+        {"experiment": pk, "preferred": preferred.pk},
+    )
+    return next(iter(found), preferred)
+
+
 def front() -> Stream:
     """Return the stream that an address without one means: what an operator chose, else `nightly` once it has
     three complete nights, else `samples`, and while that is empty the first stream with results."""
