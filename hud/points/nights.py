@@ -63,7 +63,7 @@ class NightRun:
     began: datetime
     commit: str
     active: bool  # queued or running
-    version: int = 0  # of its row, which changes with its points
+    version: str = ""  # of its row, which changes with its points
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Night:
     commit: str
     runs: tuple[int, ...]
     complete: bool = True  # every run has ended, in whatever state
-    versions: tuple[int, ...] = ()
+    versions: tuple[str, ...] = ()
 
     @property
     def short_commit(self) -> str:
@@ -121,7 +121,7 @@ class Progress:
 # Runs r. A commit's time is not when its runs began; what was uploaded with no other time began then.
 _COLUMNS = """
     SELECT r.id, r.order_time, CASE r.order_time_source WHEN 'commit' THEN r.created ELSE r.order_time END,
-        r.commit, r.state = ANY(%(active)s), r.xmin::text::bigint FROM hud_run r
+        r.commit, r.state = ANY(%(active)s), concat(r.xmin, r.ctid) FROM hud_run r
 """
 
 
