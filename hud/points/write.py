@@ -58,9 +58,7 @@ class Difference:
     without_raw: int = 0
 
 
-def make(
-    places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[int, int]] = ()
-) -> int:
+def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[int, int]] = ()) -> int:
     """Make the points of these pairs of run and series from their measurements; return how many changed.
 
     A point whose measurements are gone goes too. One that changes loses its verdict until it is judged again.
