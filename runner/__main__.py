@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.cli import check as check_command
 from runner.cli import doctor
 from runner.cli import run as run_command
 from runner.cli.upload import PARAMETERS, check, connect, upload_file
@@ -51,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     for name in PARAMETERS:
         sending.add_argument(f"--{name.replace('_', '-')}", dest=f"given_{name}", default="", metavar="…")
     sending.set_defaults(command=_upload)
+    checking = commands.add_parser("check", help="compare results with what PyTorch's CI expects")
+    check_command.add_arguments(checking)
+    checking.set_defaults(command=check_command.main)
     attaching = commands.add_parser("attach", help="make this machine a host of a hud, until stopped")
     attach.add_arguments(attaching)
     attaching.set_defaults(command=attach.main)
