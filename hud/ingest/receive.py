@@ -6,7 +6,8 @@ import codecs
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -40,7 +41,7 @@ _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "
 @dataclass
 class Receipt:
     """The result of an upload. `skipped` has the first entries that became no measurement, each with its
-    place and the reason, `skipped_total` counts all."""
+    place, the reason and its kind; `skipped_total` and, for each kind, `skipped_kinds` count all."""
 
     id: int | None = None
     run_ids: list[int] = field(default_factory=list)
@@ -48,6 +49,7 @@ class Receipt:
     duplicates: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
     skipped_total: int = 0
+    skipped_kinds: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     replayed: bool = False  # the answer to an earlier request with the same idempotency key
@@ -58,9 +60,10 @@ class Receipt:
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "replayed"}
 
-    def skip(self, entries: Iterable[dict[str, Any]], total: int) -> None:
-        """Count skipped entries, and list those that come first in the file."""
-        self.skipped_total += total
+    def skip(self, entries: Iterable[dict[str, Any]], kinds: Mapping[str, int]) -> None:
+        """Count skipped entries by their kinds, and list those that come first in the file."""
+        self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(kinds))
+        self.skipped_total += sum(kinds.values())
         both = sorted([*self.skipped, *entries], key=lambda item: (item.get("line", 0), item["pointer"]))
         self.skipped = both[:MAX_SKIPPED]
 
@@ -68,8 +71,8 @@ class Receipt:
         """Add what became of measurements."""
         self.stored += result.stored
         self.duplicates += result.duplicates
-        conflicts = [Skipped(item.pointer, reason, item.line).to_json() for item, reason in result.conflicts]
-        self.skip(conflicts, len(conflicts))
+        conflicts = [Skipped(item.pointer, reason, item.line) for item, reason in result.conflicts]
+        self.skip((item.to_json() for item in conflicts), Counter(item.kind for item in conflicts))
         if result.refined:
             self.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
 
@@ -81,6 +84,7 @@ class Receipt:
         self.duplicates += other.duplicates
         self.skipped = [*self.skipped, *other.skipped][:MAX_SKIPPED]
         self.skipped_total += other.skipped_total
+        self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(other.skipped_kinds))
         self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
         self.links = self.links or other.links
 
@@ -305,7 +309,7 @@ def _store(
     receipt.stored += changed
     receipt.duplicates += known + parser.duplicates
     receipt.run_ids = runs.ids
-    receipt.skip(parser.skipped, parser.skipped_total)
+    receipt.skip(parser.skipped, parser.skipped_kinds)
     receipt.warnings += parser.warnings
     if parser.duplicates:
         receipt.warnings.append(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from runner.cli.output import records_of
+from runner.formats import reasons
 from runner.formats.chunking import CannotSplit, split
 from runner.formats.parameters import Parameters
 from runner.host.client import Hud, HudError, Refused, with_retries
@@ -25,7 +26,7 @@ _POLL_S = 1.0  # of an import job
 
 @dataclass(frozen=True)
 class Answer:
-    """The reply for one file. `accepted`: every record is stored; `delivered`: the HUD has answered."""
+    """The reply for one file. `accepted`: every result is stored; `delivered`: the HUD has answered."""
 
     accepted: bool
     lines: list[str]
@@ -96,7 +97,7 @@ def upload(
     lines += [f"  and {total - len(skipped)} more"] if total > len(skipped) else []
     lines += [f"  warning: {text}" for text in receipt.get("warnings", [])]
     lines += [f"  {hud.url}{path}" for path in receipt.get("links", {}).values()]
-    return Answer(not skipped, lines)
+    return Answer(reasons.is_all_stored(receipt), lines)
 
 
 def _wait_for_import(job: dict[str, Json], hud: Hud) -> dict[str, Json]:
