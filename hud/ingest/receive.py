@@ -20,7 +20,7 @@ from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
 from hud.ingest.store import Stored, metric_warnings, store, store_targets
-from hud.models import ApiKey, IdempotencyKey, Upload
+from hud.models import ApiKey, IdempotencyKey, Run, Upload
 from hud.runs.references import keep_references
 from runner.formats import compression, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
@@ -34,6 +34,10 @@ _PIECE_KERNELS = 50_000  # of their compilations
 _OF_EVERY_RECORD = b'"benchmark_values"'  # of PyTorch's v3, the shape of large uploads; searched, not parsed
 _TIME = re.compile(rb"[1-9]\d*\.\d{3}|0\.\d*[1-9]\d\d")  # or another number that comes once
 _MAX_GROWING_LINES = 20_000
+_SAME_AGAIN = (
+    "the same results are stored already, and nothing says that these are of another run: give run_id,"
+    " run_time or commit for points of their own"
+)
 _MAX_EARLIER = 5  # uploads of a growing file that are looked at
 _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "driver", "provenance"}
 
@@ -127,9 +131,23 @@ class Content:
     @cached_property
     def key(self) -> str:
         """Return the digest of content and parameters: equal ones are the same upload."""
+        return self._digest(self._rows)
+
+    def earlier(self) -> Upload | None:
+        """Return the upload that stored the same content; older ones are known by their bytes."""
+        keys = [self.key] if self._rows == self.body else [self.key, self._digest(self.body)]
+        return Upload.objects.filter(content_key__in=keys).first()
+
+    def _digest(self, body: bytes) -> str:
         digest = _started_digest(self.format, self.parameters)
-        digest.update(self.body)
+        digest.update(body)
         return str(digest.hexdigest())
+
+    @property
+    def _rows(self) -> bytes:
+        """Return the body with the line ends of Unix: editors and git change them, and no row."""
+        body = self.body.replace(b"\r\n", b"\n") if b"\r" in self.body else self.body
+        return body if body[-1:] == b"\n" != body[-2:-1] else body.rstrip(b"\n") + b"\n"
 
     def stored_lines(self) -> int:
         """Return how many lines of this file an earlier upload stored: tools append to some files, which are
@@ -146,7 +164,7 @@ class Content:
             if _of_file(Parameters(**parameters)) == _of_file(given) and self._may_begin_with(receipt)
         }
         stored = 0
-        lines = self.body.splitlines(keepends=True) if digests else []
+        lines = self._rows.splitlines(keepends=True) if digests else []
         for number, line in enumerate(lines[:-1], start=1):
             for key, digest in digests.items():
                 digest.update(line)
@@ -370,6 +388,8 @@ def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
     """Return the new upload's id, None where the same content is stored already. A concurrent twin waits here
     until the first one has committed."""
     given = content.parameters
+    if content.earlier():
+        return None
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -391,11 +411,15 @@ def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
 def _receipt_of_duplicate(content: Content) -> Receipt:
     """Return the receipt of the content that is stored already. Raise BadUpload where only its good part is,
     and that was not what is asked for now."""
-    upload = Upload.objects.get(content_key=content.key)
+    upload = content.earlier()
+    assert upload is not None
     if Parameters(**upload.parameters).is_partial and not content.parameters.is_partial:
         for _ in content.pieces(RecordParser(content.parameters)):
             pass  # nothing to store; it is read for its faults
     receipt = Receipt(**upload.receipt)
     receipt.duplicates += receipt.stored
     receipt.stored = 0
+    unnamed = {"external_id": None, "commit": "", "order_time_source": "upload"}
+    if Run.objects.filter(upload=upload, **unnamed).exists():
+        receipt.warnings.append(_SAME_AGAIN)
     return receipt

@@ -33,7 +33,24 @@ class Answer:
     delivered: bool = True
 
 
+# Variables of GitHub's and of GitLab's CI that say what a parameter does; several make one value.
+_CI_VARIABLES = {
+    "commit": (("GITHUB_SHA",), ("CI_COMMIT_SHA",)),
+    "branch": (("GITHUB_HEAD_REF",), ("GITHUB_REF_NAME",), ("CI_COMMIT_REF_NAME",)),
+    "run_id": (("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"), ("CI_PIPELINE_ID", "CI_JOB_ID")),
+    "repo": (("GITHUB_REPOSITORY",), ("CI_PROJECT_PATH",)),
+}
 PARAMETERS = tuple(field.name for field in fields(Parameters) if field.name != "filename")
+
+
+def said_by_ci(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters that the environment of a CI job says."""
+    said = {}
+    for parameter, choices in _CI_VARIABLES.items():
+        values = ("-".join(filter(None, map(environ.get, names))) for names in choices)
+        if value := next(filter(None, values), ""):
+            said[parameter] = value
+    return said
 
 
 def check(path: Path) -> None:
