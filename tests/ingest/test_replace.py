@@ -38,9 +38,9 @@ def test_a_correction_supersedes_the_value_of_its_run_and_the_audit_keeps_the_ol
 
 
 def test_without_replace_a_stored_value_stays() -> None:
-    upload(1.0)
-    upload(1.5)
-    assert Point.objects.get().value == 1.0
+    upload(1.0, 2.0)
+    upload(1.5, 2.0)
+    assert sorted(Point.objects.values_list("value", flat=True)) == [1.0, 2.0]
     assert not Audit.objects.filter(action="upload.replace").exists()
 
 
