@@ -14,10 +14,10 @@ from django.db import connections
 from django.db.backends.signals import connection_created
 
 from hud.hosts import queues
+from hud.server.embedded import PRIVATE_FILES
 from hud.timestamps import read_faster
 
 MINIMUM_POSTGRES = 160_000
-_PRIVATE_FILES = ("secret_key", "operator.json", "host.json")
 
 
 class HudConfig(AppConfig):
@@ -48,7 +48,7 @@ def check_data_folder(**_options: Any) -> list[checks.CheckMessage]:
 
 def check_private_files(**_options: Any) -> list[checks.CheckMessage]:
     """Warn of secrets below HUD_DATA that other users can read."""
-    paths = [settings.HUD_DATA / name for name in _PRIVATE_FILES]
+    paths = [settings.HUD_DATA / name for name in PRIVATE_FILES]
     return [
         checks.Warning(f"{path} can be read by other users.", hint=f"chmod 600 {path.name}", id="hud.W002")
         for path in paths
