@@ -70,14 +70,14 @@ def check_database_version(
 
 
 def check_deployment(**_options: Any) -> list[checks.CheckMessage]:
-    """Mention decisions of a production site: servers without a backup, host names, public reading."""
+    """Mention decisions of a production site: embedded servers, host names, public reading."""
     if not settings.PRODUCTION:
         return []
     found: list[checks.CheckMessage] = []
     for name in ("DATABASE_URL", "REDIS_URL"):
         if not os.environ.get(name):
             text = f"{name} is not set, so the embedded server below HUD_DATA is used."
-            hint = f"Set {name} where other hosts attach or the data must be backed up."
+            hint = f"Set {name} where other hosts attach or the data must be replicated."
             found.append(checks.Info(text, hint=hint, id="hud.I004"))
     if "*" in settings.ALLOWED_HOSTS:
         text = "ALLOWED_HOSTS=* accepts any host name, which lets other sites read and forge links."

@@ -28,6 +28,7 @@ from tests.server.up import Up
 from tests.support.claims import attach, claim, end, in_thread, request
 from tests.support.factories import create_run
 from tests.support.records import as_lines, v3_record
+from tests.support.servers import ROOT, EmbeddedServer
 from tests.support.waiting import wait_for
 
 RECORDS = 5
@@ -269,6 +270,26 @@ def test_only_one_backup_at_a_time(site: backup.Installation, tmp_path: Path) ->
             cursor.execute("SELECT pg_advisory_unlock_all()")
 
 
+def test_a_database_of_the_oldest_version_is_backed_up(
+    site: backup.Installation, postgres_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """`make up` backs up tables that are older than the code."""
+    sample = ROOT / "tests" / "samples" / "hud-ce40439.sql"
+    old = backup.Installation(site.data, {**site.database, "NAME": "hud_backup_old"})
+    with embedded.connect({**site.database, "NAME": "hud"}) as server:
+        server.autocommit = True
+        server.execute("CREATE DATABASE hud_backup_old")
+        try:
+            with embedded.connect(old.database) as other:
+                other.execute(sample.read_bytes())
+            assert backup.missing_migrations(old)[0] == "0003_repeat_and_side"
+            manifest = backup.write(tmp_path / "b", old)
+        finally:
+            server.execute("DROP DATABASE hud_backup_old WITH (FORCE)")
+    assert manifest["migrations"] == ["0001_initial", "0002_values_of_xla"]
+    assert manifest["tables"]["public.hud_audit"]["rows"] == 9
+
+
 # ---- before a migration
 
 
@@ -315,9 +336,14 @@ def test_no_migration_after_a_backup_that_failed(
     """`prepare` backs up before it migrates."""
     create_run()
     commands: list[str] = []
+
+    def manage(_options: up.Options, command: str, *_arguments: str) -> str:
+        commands.append(command)
+        return ""
+
     monkeypatch.setattr(embedded, "servers", lambda _data: [])
     monkeypatch.setattr(embedded, "running", lambda *_: nullcontext())
-    monkeypatch.setattr(up, "_manage", lambda _options, command, *_: commands.append(command) or "")
+    monkeypatch.setattr(up, "_manage", manage)
     monkeypatch.setattr(up, "_collect_static", lambda _options: None)
 
     def fail(*_arguments: Any) -> None:
