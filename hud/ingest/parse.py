@@ -14,6 +14,7 @@ import msgspec
 
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.exported import exported
+from hud.ingest.meanings import Meanings
 from hud.ingest.resolve import RunKeys, from_epoch
 from hud.models import FIRST_RUN_ONLY
 from runner.formats import describe_of, reasons
@@ -42,7 +43,6 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key
-from runner.schema.metrics import is_known, metric_info
 from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
@@ -79,12 +79,18 @@ class ExpectedValue:
     arch: str
     value: float
     margin: float
+    direction: str
+
+    @classmethod
+    def of(cls, item: ParsedMeasurement, margin: float) -> ExpectedValue:
+        assert item.target is not None
+        return cls(item.metric, item.case, item.dtype, item.arch, item.target, margin, item.direction)
 
     @property
     def limit(self) -> float:
         """Return the worst value that still reaches the target."""
         slack = abs(self.value) * self.margin
-        return self.value - slack if metric_info(self.metric).direction == "up" else self.value + slack
+        return self.value - slack if self.direction == "up" else self.value + slack
 
 
 class RecordParser:
@@ -101,6 +107,8 @@ class RecordParser:
         self.warnings: list[str] = []
         self.duplicates = 0
         self.expected: list[ExpectedValue] = []
+        self.meanings = Meanings()
+        self._targets: list[tuple[ParsedMeasurement, float]] = []  # without a value, each with its margin
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
@@ -110,9 +118,21 @@ class RecordParser:
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
     def flush(self) -> list[ParsedMeasurement]:
-        """Return the measurements since the last flush."""
+        """Return the measurements since the last flush, in the units of their metrics. Those whose unit or
+        direction contradicts the metric's become faults."""
         taken, self.measurements, self.kernels = self.measurements, [], 0
-        return taken
+        targets, self._targets = self._targets, []
+        self.meanings.learn([*taken, *(item for item, _margin in targets)])
+        self.expected += [ExpectedValue.of(*target) for target in targets if self._agrees(target[0])]
+        return [item for item in taken if self._agrees(item)]
+
+    def _agrees(self, item: ParsedMeasurement) -> bool:
+        try:
+            self.meanings.convert(item)
+        except WrongRecord as error:
+            self.faults.append(Fault(item.pointer + error.pointer, error.detail, item.line))
+            return False
+        return True
 
     def skip_faults(self) -> None:
         """Turn the faults into skipped records, so that they do not refuse the upload."""
@@ -212,6 +232,7 @@ class RecordParser:
         else:
             describe_of(record.benchmark.name)(measurement, record, given)
             measurement.arch = arch_key(measurement.device_name)
+        measurement.unit, measurement.direction = meaning_of(extra)
         if not has_outcome:
             self._expect(measurement, extra)
             return
@@ -237,8 +258,6 @@ class RecordParser:
         """Add what the record says beside its numbers, and note which parameters would tell more."""
         if measurement.status not in SUCCESS and text(extra.get("status")) not in {"", measurement.status}:
             measurement.zero_is(measurement.status)  # another tool's 0 beside its word for a failure
-        if extra and not is_known(measurement.metric):
-            measurement.unit, measurement.direction = meaning_of(extra)
         if measurement.target is not None:
             measurement.target_arch = text(extra.get("target_arch"))[:60] or measurement.target_arch
         else:
@@ -285,18 +304,10 @@ class RecordParser:
         names = measurement.metric, measurement.case
         if max(map(len, names)) > 200 or len(measurement.dtype) > 40 or len(measurement.arch) > 100:
             raise WrongRecord("", "a name is too long")
-        assert measurement.target is not None
+        measurement.metric, measurement.case = map(nfc, names)
         margin = extra.get("noise_margin")
-        self.expected.append(
-            ExpectedValue(
-                metric=nfc(measurement.metric),
-                case=nfc(measurement.case),
-                dtype=measurement.dtype,
-                arch=measurement.arch,
-                value=measurement.target,
-                margin=float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0,
-            )
-        )
+        is_margin = isinstance(margin, int | float) and 0 <= margin <= 1
+        self._targets.append((measurement, float(margin) if is_margin else 0.0))
 
     def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an

@@ -18,7 +18,7 @@ from hud.accounts import audit
 from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
-from hud.ingest.store import Stored, metric_warnings, store, store_targets
+from hud.ingest.store import Stored, store, store_targets
 from hud.models import ApiKey, IdempotencyKey, Upload
 from hud.runs.references import keep_references
 from runner.formats import compression, format_of, json_text, reasons
@@ -49,6 +49,7 @@ class Receipt:
     skipped: list[dict[str, Any]] = field(default_factory=list)
     skipped_total: int = 0
     warnings: list[str] = field(default_factory=list)
+    metrics: list[dict[str, Any]] = field(default_factory=list)  # as `Meanings.to_json` says them
     links: dict[str, str] = field(default_factory=dict)
     replayed: bool = False  # the answer to an earlier request with the same idempotency key
 
@@ -82,6 +83,8 @@ class Receipt:
         self.skipped = [*self.skipped, *other.skipped][:MAX_SKIPPED]
         self.skipped_total += other.skipped_total
         self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
+        names = {metric["name"] for metric in self.metrics}
+        self.metrics += [metric for metric in other.metrics if metric["name"] not in names]
         self.links = self.links or other.links
 
 
@@ -199,11 +202,14 @@ class Content:
             full = len(parser.measurements) >= _PIECE or parser.kernels >= _PIECE_KERNELS
             if full and not parser.faults:
                 yield parser.flush()
-        if parser.faults:
-            malformed = any(fault.malformed for fault in parser.faults)
+        last = parser.flush()
+        if self.parameters.is_partial:
+            parser.skip_faults()
+        if faults := parser.faults[:_MAX_FAULTS]:
+            malformed = any(fault.malformed for fault in faults)
             kind = MalformedUpload if malformed else BadUpload
-            raise kind("parts of the upload are wrong; nothing was stored", parser.faults)
-        yield parser.flush()
+            raise kind("parts of the upload are wrong; nothing was stored", faults)
+        yield last
 
 
 def _as_utf8(body: bytes) -> bytes:
@@ -289,7 +295,7 @@ def ingest(
 def _store(
     content: Content, upload_id: int, max_records: int | None, on_progress: Callable[[int], None]
 ) -> Receipt:
-    receipt, done, metrics = Receipt(id=upload_id), 0, set[str]()
+    receipt, done = Receipt(id=upload_id), 0
     parser = RecordParser(content.parameters)
     runs = Runs(content.parameters, upload_id)
     for measurements in content.pieces(parser, max_records):
@@ -298,7 +304,6 @@ def _store(
             measurements, run_ids=runs.places, closed=runs.own, grown=runs.grown, upload_id=upload_id
         )
         receipt.add_stored(stored)
-        metrics |= {item.metric for item in measurements}
         done += len(measurements)
         on_progress(done)
     changed, known = store_targets(parser.expected, upload_id)
@@ -313,7 +318,8 @@ def _store(
         )
     if parser.unsaid:
         receipt.warnings.append(parser.unsaid_warning())
-    receipt.warnings += metric_warnings(metrics)
+    receipt.warnings += parser.meanings.warnings()
+    receipt.metrics = parser.meanings.to_json()
     if receipt.run_ids:
         receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/"}
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
@@ -394,4 +400,5 @@ def _receipt_of_duplicate(content: Content) -> Receipt:
     receipt = Receipt(**upload.receipt)
     receipt.duplicates += receipt.stored
     receipt.stored = 0
+    receipt.metrics = [metric | {"new": False} for metric in receipt.metrics]
     return receipt

@@ -16,6 +16,17 @@ class SkippedOut(Schema):
     line: int | None = None
 
 
+class UnderstoodOut(Schema):
+    """What the numbers of a metric mean: of one that the registry does not know, or whose values came in
+    another unit (`converted_from`)."""
+
+    name: str
+    unit: str
+    direction: str
+    new: bool
+    converted_from: list[str]
+
+
 class ReceiptOut(Schema):
     id: int | None
     run_ids: list[int]
@@ -24,6 +35,7 @@ class ReceiptOut(Schema):
     skipped: list[SkippedOut]
     skipped_total: int
     warnings: list[str]
+    metrics: list[UnderstoodOut] = []
     links: dict[str, str]
 
 
