@@ -121,10 +121,8 @@ class Meanings:
             return []
         rest = len(names) - _MOST_WARNED_OF
         listed = ", ".join(names[:_MOST_WARNED_OF]) + (f" and {rest} more" if rest > 0 else "")
-        words = "says it in metric.extra_info.direction, or an operator on /rules/"
-        return [
-            f"nothing says which direction is better of {listed}: it is not judged until a record {words}"
-        ]
+        words = "it is never called better or worse until a record or an operator on /rules/ says"
+        return [f"nothing says which direction is better of {listed}: {words}"]
 
 
 def _lacks_unit(metric: Metric) -> bool:

@@ -208,6 +208,7 @@ class RecordParser:
         facts = self._facts_of(record)
         run, repeat, side = self._run_keys.of(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
+        unit, direction = meaning_of(metric)
         measurement = ParsedMeasurement(
             case=record.model.name,
             metric=metric.name,
@@ -226,13 +227,14 @@ class RecordParser:
             target=target,
             pointer=item.pointer,
             line=item.line,
+            unit=unit,
+            direction=direction,
         )
         if stored := exported(record):
             stored.fill(measurement, from_epoch(record.timestamp))
         else:
             describe_of(record.benchmark.name)(measurement, record, given)
             measurement.arch = arch_key(measurement.device_name)
-        measurement.unit, measurement.direction = meaning_of(extra)
         if not has_outcome:
             self._expect(measurement, extra)
             return

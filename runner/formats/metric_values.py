@@ -128,10 +128,11 @@ _DIRECTIONS = {
 }  # fmt: skip
 
 
-def meaning_of(extra: dict[str, Any]) -> tuple[str, str]:
+def meaning_of(metric: Metric) -> tuple[str, str]:
     """Return unit and direction of a metric as its record says them, '' for what it does not. Raise
     WrongRecord for a unit that cannot be stored."""
-    unit, direction = text(extra.get("unit")), text(extra.get("direction"))
+    extra = metric.extra_info or {}
+    unit, direction = text(extra.get("unit") or metric.unit), text(extra.get("direction"))
     if len(unit) > _MAX_UNIT:
         raise WrongRecord("/metric/extra_info/unit", f"the unit is longer than {_MAX_UNIT} characters")
     return _meaning(unit, direction[:_MAX_UNIT])

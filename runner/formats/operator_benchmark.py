@@ -93,6 +93,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     name = record.model.name
     measurement.suite = "operator_benchmark"
     measurement.metric = _OF_JSON.get(measurement.metric, measurement.metric)
+    measurement.unit = "KiB" if measurement.unit == "kB" else measurement.unit
     device, dtype = _DEVICE.search(name), _DTYPE.search(name)
     if not text(info.get("device")) and device:
         measurement.device = device[1]
