@@ -106,9 +106,9 @@ class RecordParser:
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
         self.duplicates = 0
-        self.expected: list[ExpectedValue] = []
         self.meanings = Meanings()
         self._targets: list[tuple[ParsedMeasurement, float]] = []  # without a value, each with its margin
+        self._checked = 0  # of these
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
@@ -117,13 +117,18 @@ class RecordParser:
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
+    @property
+    def expected(self) -> list[ExpectedValue]:
+        return [ExpectedValue.of(*target) for target in self._targets]
+
     def flush(self) -> list[ParsedMeasurement]:
         """Return the measurements since the last flush, in the units of their metrics. Those whose unit or
         direction contradicts the metric's become faults."""
         taken, self.measurements, self.kernels = self.measurements, [], 0
-        targets, self._targets = self._targets, []
+        targets = self._targets[self._checked :]
         self.meanings.learn([*taken, *(item for item, _margin in targets)])
-        self.expected += [ExpectedValue.of(*target) for target in targets if self._agrees(target[0])]
+        self._targets[self._checked :] = [target for target in targets if self._agrees(target[0])]
+        self._checked = len(self._targets)
         return [item for item in taken if self._agrees(item)]
 
     def _agrees(self, item: ParsedMeasurement) -> bool:

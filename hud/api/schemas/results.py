@@ -16,17 +16,6 @@ class SkippedOut(Schema):
     line: int | None = None
 
 
-class UnderstoodOut(Schema):
-    """What the numbers of a metric mean: of one that the registry does not know, or whose values came in
-    another unit (`converted_from`)."""
-
-    name: str
-    unit: str
-    direction: str
-    new: bool
-    converted_from: list[str]
-
-
 class ReceiptOut(Schema):
     id: int | None
     run_ids: list[int]
@@ -35,7 +24,7 @@ class ReceiptOut(Schema):
     skipped: list[SkippedOut]
     skipped_total: int
     warnings: list[str]
-    metrics: list[UnderstoodOut] = []
+    metrics: list[dict[str, Any]] = []
     links: dict[str, str]
 
 
