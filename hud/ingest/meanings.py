@@ -3,7 +3,7 @@ record says. Values in another unit are converted to it, or refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -31,52 +31,41 @@ class Meanings:
     def learn(self, items: Iterable[ParsedMeasurement]) -> None:
         """Read the metrics of these measurements. One without unit or direction gets the first that a
         measurement says; of concurrent uploads the others wait for the first."""
-        units: dict[str, str] = {}
-        directions: dict[str, str] = {}
-        names = set()
+        said: dict[str, tuple[str, str]] = {}
         for item in items:
-            names.add(item.metric)
-            if item.unit:
-                units.setdefault(item.metric, item.unit)
-            if item.direction:
-                directions.setdefault(item.metric, item.direction)
-        for name in METRICS.keys() & names - self._metrics.keys():
-            info = METRICS[name]
-            self._metrics[name] = Metric(name=name, unit=info.unit, direction=info.direction)
-        self._read(sorted(names - self._metrics.keys()))
-        without = [
-            metric
-            for name, metric in self._metrics.items()
-            if (name in units and _lacks_unit(metric)) or (name in directions and _lacks_direction(metric))
-        ]
-        if without:
-            self._complete(without, units, directions)
-
-    def _read(self, names: Sequence[str]) -> None:
-        """Read metrics that the registry does not list; store those that are new."""
-        if not names:
-            return
-        stored = Metric.objects.in_bulk(names, field_name="name")
-        if new := [name for name in names if name not in stored]:
+            unit, direction = said.get(item.metric, ("", ""))
+            said[item.metric] = unit or item.unit, direction or item.direction
+        unread = sorted(said.keys() - self._metrics.keys() - METRICS.keys())
+        for name in said.keys() & METRICS.keys() - self._metrics.keys():
+            self._metrics[name] = Metric(**METRICS[name].to_row())
+        self._metrics |= _rows(unread)
+        if new := [name for name in unread if name not in self._metrics]:
             metric_ids(new)
-            stored |= Metric.objects.in_bulk(new, field_name="name")
+            self._metrics |= _rows(new)
             self._new.update(new)
-        self._metrics |= stored
+        self._complete(said)
 
-    def _complete(self, metrics: Iterable[Metric], units: dict[str, str], directions: dict[str, str]) -> None:
-        ids = [metric.pk for metric in metrics]
-        turned = []
-        for metric in Metric.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("name"):
+    def _complete(self, said: Mapping[str, tuple[str, str]]) -> None:
+        """Give metrics the unit and direction that they lack; what is stored of them can then be judged."""
+        lacking = [
+            name
+            for name, (unit, direction) in said.items()
+            if (unit and _lacks_unit(self._metrics[name]))
+            or (direction and _lacks_direction(self._metrics[name]))
+        ]
+        if not lacking:
+            return
+        rows = Metric.objects.select_for_update(no_key=True).filter(name__in=lacking).order_by("name")
+        for metric in rows:
+            unit, direction = said[metric.name]
             if _lacks_unit(metric):
-                metric.unit = units.get(metric.name, "")
-            if _lacks_direction(metric) and metric.name in directions:
-                metric.direction = directions[metric.name]
-                turned.append(metric.pk)
+                metric.unit = unit
+            if _lacks_direction(metric) and direction:
+                metric.direction = direction
+                Series.objects.filter(metric=metric).update(touched_at=_FIRST)
+                SeriesState.objects.filter(series__metric=metric).update(seen_run=0)
             metric.save(update_fields=["unit", "direction"])
             self._metrics[metric.name] = metric
-        # what was stored before can be judged now
-        Series.objects.filter(metric__in=turned).update(touched_at=_FIRST)
-        SeriesState.objects.filter(series__metric__in=turned).update(seen_run=0)
 
     def convert(self, item: ParsedMeasurement) -> None:
         """Write a measurement in its metric's unit. Raise WrongRecord for one in a unit of something else, or
@@ -123,6 +112,10 @@ class Meanings:
         listed = ", ".join(names[:_MOST_WARNED_OF]) + (f" and {rest} more" if rest > 0 else "")
         words = "it is never called better or worse until a record or an operator on /rules/ says"
         return [f"nothing says which direction is better of {listed}: {words}"]
+
+
+def _rows(names: Sequence[str]) -> dict[str, Metric]:
+    return Metric.objects.in_bulk(names, field_name="name") if names else {}
 
 
 def _lacks_unit(metric: Metric) -> bool:

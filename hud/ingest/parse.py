@@ -313,8 +313,8 @@ class RecordParser:
             raise WrongRecord("", "a name is too long")
         measurement.metric, measurement.case = map(nfc, names)
         margin = extra.get("noise_margin")
-        is_margin = isinstance(margin, int | float) and 0 <= margin <= 1
-        self._targets.append((measurement, float(margin) if is_margin else 0.0))
+        margin = float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0
+        self._targets.append((measurement, margin))
 
     def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from django.db import close_old_connections, transaction
+from django.db import connection, transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
@@ -185,21 +185,23 @@ def test_the_same_rows_in_another_unit_are_duplicates() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_of_concurrent_first_uploads_one_says_the_unit() -> None:
     outcomes: list[int] = []
+    start = threading.Barrier(8)
 
     def post(number: int) -> None:
         said = record("ww_time", 1, ["s", "ms"][number % 2], ["down", "up"][number // 4], case=str(number))
         try:
+            start.wait(30)
             outcomes.append(upload(said).stored)
         except BadUpload:
             outcomes.append(0)
         finally:
-            close_old_connections()
+            connection.close()
 
     threads = [threading.Thread(target=post, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     assert sorted(outcomes) == [0] * 4 + [1] * 4
     unit, direction = meaning("ww_time")
     expected = [1.0, 1000.0] if unit == "ms" else [0.001, 1.0]
