@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from operator import attrgetter
 from typing import Any
 
 from hud.ingest.resolve import metric_ids
@@ -17,6 +18,7 @@ from runner.schema.units import convert
 
 _MOST_LISTED = 100  # metrics in a receipt
 _MOST_WARNED_OF = 10
+_KEY = attrgetter("metric", "unit", "direction")
 _FIRST = datetime(1970, 1, 1, tzinfo=timezone.utc)  # before every point
 
 
@@ -28,13 +30,28 @@ class Meanings:
         self._new: set[str] = set()
         self._converted: dict[str, set[str]] = {}  # units by metric
 
-    def learn(self, items: Iterable[ParsedMeasurement]) -> None:
-        """Read the metrics of these measurements. One without unit or direction gets the first that a
-        measurement says; of concurrent uploads the others wait for the first."""
+    def convert(self, items: Sequence[ParsedMeasurement]) -> list[tuple[ParsedMeasurement, WrongRecord]]:
+        """Write measurements in the units of their metrics. Return those in a unit of something else, or with
+        the opposite direction, each with what is wrong."""
+        keys = dict.fromkeys(map(_KEY, items))
+        self._learn(keys)
+        others = {key for key in keys if self._differs(*key)}
+        wrong = []
+        for item in items if others else ():
+            if _KEY(item) in others:
+                try:
+                    self._convert(item)
+                except WrongRecord as error:
+                    wrong.append((item, error))
+        return wrong
+
+    def _learn(self, keys: Iterable[tuple[str, str, str]]) -> None:
+        """Read the metrics of these names, units and directions. One without unit or direction gets the first
+        that is said; of concurrent uploads the others wait for the first."""
         said: dict[str, tuple[str, str]] = {}
-        for item in items:
-            unit, direction = said.get(item.metric, ("", ""))
-            said[item.metric] = unit or item.unit, direction or item.direction
+        for name, said_unit, said_direction in keys:
+            unit, direction = said.get(name, ("", ""))
+            said[name] = unit or said_unit, direction or said_direction
         unread = sorted(said.keys() - self._metrics.keys() - METRICS.keys())
         for name in said.keys() & METRICS.keys() - self._metrics.keys():
             self._metrics[name] = Metric(**METRICS[name].to_row())
@@ -67,16 +84,15 @@ class Meanings:
             metric.save(update_fields=["unit", "direction"])
             self._metrics[metric.name] = metric
 
-    def convert(self, item: ParsedMeasurement) -> None:
-        """Write a measurement in its metric's unit. Raise WrongRecord for one in a unit of something else, or
-        with the opposite direction."""
+    def _differs(self, name: str, unit: str, direction: str) -> bool:
+        metric = self._metrics[name]
+        return unit not in {"", metric.unit} or {direction, metric.direction} == {"up", "down"}
+
+    def _convert(self, item: ParsedMeasurement) -> None:
         metric = self._metrics[item.metric]
         if {item.direction, metric.direction} == {"up", "down"}:
             detail = f"{item.metric} is better {metric.direction}, not {item.direction}"
             raise WrongRecord("/metric/extra_info/direction", detail)
-        item.direction = metric.direction
-        if item.unit in ("", metric.unit):
-            return
         try:
             item.samples = [convert(sample, item.unit, metric.unit) for sample in item.samples]
             if item.target is not None:

@@ -43,6 +43,7 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key
+from runner.schema.metrics import metric_info
 from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
@@ -84,7 +85,8 @@ class ExpectedValue:
     @classmethod
     def of(cls, item: ParsedMeasurement, margin: float) -> ExpectedValue:
         assert item.target is not None
-        return cls(item.metric, item.case, item.dtype, item.arch, item.target, margin, item.direction)
+        direction = item.direction or metric_info(item.metric).direction
+        return cls(item.metric, item.case, item.dtype, item.arch, item.target, margin, direction)
 
     @property
     def limit(self) -> float:
@@ -126,18 +128,12 @@ class RecordParser:
         direction contradicts the metric's become faults."""
         taken, self.measurements, self.kernels = self.measurements, [], 0
         targets = self._targets[self._checked :]
-        self.meanings.learn([*taken, *(item for item, _margin in targets)])
-        self._targets[self._checked :] = [target for target in targets if self._agrees(target[0])]
+        wrong = self.meanings.convert([*taken, *(item for item, _margin in targets)])
+        self.faults += [Fault(item.pointer + error.pointer, error.detail, item.line) for item, error in wrong]
+        ids = {id(item) for item, _error in wrong}
+        self._targets[self._checked :] = [target for target in targets if id(target[0]) not in ids]
         self._checked = len(self._targets)
-        return [item for item in taken if self._agrees(item)]
-
-    def _agrees(self, item: ParsedMeasurement) -> bool:
-        try:
-            self.meanings.convert(item)
-        except WrongRecord as error:
-            self.faults.append(Fault(item.pointer + error.pointer, error.detail, item.line))
-            return False
-        return True
+        return [item for item in taken if id(item) not in ids] if ids else taken
 
     def skip_faults(self) -> None:
         """Turn the faults into skipped records, so that they do not refuse the upload."""

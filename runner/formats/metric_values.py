@@ -131,7 +131,10 @@ _DIRECTIONS = {
 def meaning_of(metric: Metric) -> tuple[str, str]:
     """Return unit and direction of a metric as its record says them, '' for what it does not. Raise
     WrongRecord for a unit that cannot be stored."""
-    extra = metric.extra_info or {}
+    extra = metric.extra_info
+    if not extra and not metric.unit:
+        return "", ""
+    extra = extra or {}
     unit, direction = text(extra.get("unit") or metric.unit), text(extra.get("direction"))
     if len(unit) > _MAX_UNIT:
         raise WrongRecord("/metric/extra_info/unit", f"the unit is longer than {_MAX_UNIT} characters")
