@@ -15,6 +15,7 @@ import msgspec
 
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.exported import exported
+from hud.ingest.meanings import Meanings
 from hud.ingest.resolve import RunKeys, from_epoch
 from hud.models import FIRST_RUN_ONLY
 from runner.formats import describe_of, reasons
@@ -43,7 +44,7 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key
-from runner.schema.metrics import is_known, metric_info
+from runner.schema.metrics import metric_info
 from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
@@ -80,12 +81,19 @@ class ExpectedValue:
     arch: str
     value: float
     margin: float
+    direction: str
+
+    @classmethod
+    def of(cls, item: ParsedMeasurement, margin: float) -> ExpectedValue:
+        assert item.target is not None
+        direction = item.direction or metric_info(item.metric).direction
+        return cls(item.metric, item.case, item.dtype, item.arch, item.target, margin, direction)
 
     @property
     def limit(self) -> float:
         """Return the worst value that still reaches the target."""
         slack = abs(self.value) * self.margin
-        return self.value - slack if metric_info(self.metric).direction == "up" else self.value + slack
+        return self.value - slack if self.direction == "up" else self.value + slack
 
 
 class RecordParser:
@@ -101,7 +109,9 @@ class RecordParser:
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
         self.duplicates = 0
-        self.expected: list[ExpectedValue] = []
+        self.meanings = Meanings()
+        self._targets: list[tuple[ParsedMeasurement, float]] = []  # without a value, each with its margin
+        self._checked = 0  # of these
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
@@ -110,10 +120,21 @@ class RecordParser:
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
+    @property
+    def expected(self) -> list[ExpectedValue]:
+        return [ExpectedValue.of(*target) for target in self._targets]
+
     def flush(self) -> list[ParsedMeasurement]:
-        """Return the measurements since the last flush."""
+        """Return the measurements since the last flush, in the units of their metrics. Those whose unit or
+        direction contradicts the metric's become faults."""
         taken, self.measurements, self.kernels = self.measurements, [], 0
-        return taken
+        targets = self._targets[self._checked :]
+        wrong = self.meanings.convert([*taken, *(item for item, _margin in targets)])
+        self.faults += [Fault(item.pointer + error.pointer, error.detail, item.line) for item, error in wrong]
+        ids = {id(item) for item, _error in wrong}
+        self._targets[self._checked :] = [target for target in targets if id(target[0]) not in ids]
+        self._checked = len(self._targets)
+        return [item for item in taken if id(item) not in ids] if ids else taken
 
     def skip_faults(self) -> None:
         """Turn the faults into skipped records, so that they do not refuse the upload."""
@@ -189,6 +210,7 @@ class RecordParser:
         facts = self._facts_of(record)
         run, repeat, side = self._run_keys.of(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
+        unit, direction = meaning_of(metric)
         measurement = ParsedMeasurement(
             case=record.model.name,
             metric=metric.name,
@@ -207,6 +229,8 @@ class RecordParser:
             target=target,
             pointer=item.pointer,
             line=item.line,
+            unit=unit,
+            direction=direction,
         )
         if stored := exported(record):
             stored.fill(measurement, from_epoch(record.timestamp))
@@ -238,8 +262,6 @@ class RecordParser:
         """Add what the record says beside its numbers, and note which parameters would tell more."""
         if measurement.status not in SUCCESS and text(extra.get("status")) not in {"", measurement.status}:
             measurement.zero_is(measurement.status)  # another tool's 0 beside its word for a failure
-        if extra and not is_known(measurement.metric):
-            measurement.unit, measurement.direction = meaning_of(extra)
         if measurement.target is not None:
             measurement.target_arch = text(extra.get("target_arch"))[:60] or measurement.target_arch
         else:
@@ -286,18 +308,10 @@ class RecordParser:
         names = measurement.metric, measurement.case
         if max(map(len, names)) > 200 or len(measurement.dtype) > 40 or len(measurement.arch) > 100:
             raise WrongRecord("", "a name is too long")
-        assert measurement.target is not None
+        measurement.metric, measurement.case = map(nfc, names)
         margin = extra.get("noise_margin")
-        self.expected.append(
-            ExpectedValue(
-                metric=nfc(measurement.metric),
-                case=nfc(measurement.case),
-                dtype=measurement.dtype,
-                arch=measurement.arch,
-                value=measurement.target,
-                margin=float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0,
-            )
-        )
+        margin = float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0
+        self._targets.append((measurement, margin))
 
     def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an

@@ -85,7 +85,7 @@ class ParsedMeasurement:
     warning: str = ""  # for the receipt
     unsaid: tuple[str, ...] = ()  # parameters that would tell this series from others, and nobody gave
     is_appended: bool = False  # to a file of several runs: another value of the same experiment is a repeat
-    unit: str = ""  # like `direction`, as the record says it of a metric that the registry does not know
+    unit: str = ""  # of samples and target, like `direction` as the record says it; '': the metric's
     direction: str = ""
 
     @property
