@@ -19,7 +19,7 @@ from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
 from hud.ingest.store import Stored, metric_warnings, store, store_targets
-from hud.models import ApiKey, IdempotencyKey, Upload
+from hud.models import Aliases, ApiKey, IdempotencyKey, Upload
 from hud.runs.references import keep_references
 from runner.formats import compression, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
@@ -290,7 +290,7 @@ def _store(
     content: Content, upload_id: int, max_records: int | None, on_progress: Callable[[int], None]
 ) -> Receipt:
     receipt, done, metrics = Receipt(id=upload_id), 0, set[str]()
-    parser = RecordParser(content.parameters)
+    parser = RecordParser(content.parameters, Aliases.read())
     runs = Runs(content.parameters, upload_id)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)

@@ -37,7 +37,17 @@ from hud.models.regressions import (
 )
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
 from hud.models.schedules import Schedule, ScheduleTrigger
-from hud.models.series import Annotation, Environment, Experiment, Metric, Series, Target, Threshold
+from hud.models.series import (
+    Alias,
+    Aliases,
+    Annotation,
+    Environment,
+    Experiment,
+    Metric,
+    Series,
+    Target,
+    Threshold,
+)
 from hud.models.uploads import IdempotencyKey, Import, Upload
 
 __all__ = [
@@ -48,6 +58,8 @@ __all__ = [
     "STATUS_NAMES",
     "TERMINAL",
     "Accelerator",
+    "Alias",
+    "Aliases",
     "Annotation",
     "ApiKey",
     "Artifact",

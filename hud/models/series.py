@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from django.db import models
@@ -91,6 +92,48 @@ class Series(models.Model):
 
     def __str__(self) -> str:
         return f"{self.experiment_id} {self.metric_id}"
+
+
+class Alias(models.Model):
+    """A suite, case, arch or host that was renamed: what comes in under the old name lands under the new one.
+    `suite` limits a case or an arch to one suite; '' means all."""
+
+    kind = models.CharField(max_length=10)
+    suite = models.CharField(max_length=60, blank=True)
+    old = models.CharField(max_length=200)
+    new = models.CharField(max_length=200)
+    who = models.CharField(max_length=150)
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["kind", "suite", "old"], name="alias_identity"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.old} to {self.new}" + (f" in {self.suite}" if self.suite else "")
+
+
+class Aliases:
+    """All aliases, read once for many names."""
+
+    def __init__(self, rows: Iterable[tuple[str, str, str, str]] = ()) -> None:
+        self._names = {(kind, suite, old): new for kind, suite, old, new in rows}
+
+    @classmethod
+    def read(cls) -> Aliases:
+        """Read them: 1 statement."""
+        return cls(Alias.objects.values_list("kind", "suite", "old", "new"))
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def current(self, kind: str, name: str, suite: str = "") -> str:
+        """Return what this name is called now, after all its renamings; one of its suite goes first."""
+        for _ in self._names:
+            everywhere = self._names.get((kind, "", name), name)
+            name = self._names.get((kind, suite, name), everywhere)
+        return name
 
 
 class Target(models.Model):

@@ -28,3 +28,5 @@ class Command(BaseCommand):
         except (CannotRename, Busy) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{'would rename' if dry_run else 'renamed'} {kind} {old} to {new}: {done}")
+        if not dry_run:
+            self.stdout.write(f"{old} stays an alias: what comes in under it lands under {new}")

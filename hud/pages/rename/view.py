@@ -1,17 +1,20 @@
-"""Rename a suite, case, arch or host, after a look at what that changes."""
+"""Rename a suite, case, arch or host, after a look at what that changes; arches to be named; aliases."""
 
 from __future__ import annotations
 
 from django import forms
 from django.contrib import messages
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from hud.accounts.access import after_login
-from hud.ingest.renaming import KINDS, CannotRename, Renaming, rename
+from hud.ingest.renaming import KINDS, CannotRename, Renaming, remove_alias, rename
+from hud.models import Alias, Experiment
 from hud.runs.references import Busy
+from runner.schema.devices import arch_key, is_named
 
 
 class RenameForm(forms.Form):
@@ -39,4 +42,38 @@ def page(request: HttpRequest) -> HttpResponse:
                 return redirect("rename")
             preview = done
     counts = {name: count for name, count in preview.to_json().items() if count} if preview else {}
-    return render(request, "rename/rename.html", {"form": form, "preview": preview, "counts": counts})
+    arches = Experiment.objects.exclude(arch="").values_list("arch").annotate(Count("pk")).order_by("arch")
+    context = {
+        "form": form,
+        "preview": preview,
+        "counts": counts,
+        "unnamed": [(arch, count) for arch, count in arches if not is_named(arch)],
+        "aliases": Alias.objects.order_by("kind", "suite", "old"),
+    }
+    return render(request, "rename/rename.html", context)
+
+
+@require_POST
+@after_login(lambda _request: reverse("rename"))
+def name_arch(request: HttpRequest) -> HttpResponse:
+    """Give results whose device no table knows the arch of a device."""
+    old, new = request.POST.get("old", ""), arch_key(request.POST.get("new", ""))
+    if is_named(old) or not is_named(new):
+        messages.error(request, f"{new or 'That'} names no device, or {old} has a name: rename it above.")
+        return redirect("rename")
+    try:
+        rename(kind="arch", old=old, new=new, who=request.user.get_username())
+    except (CannotRename, Busy) as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"{old} is {new} from now on.")
+    return redirect("rename")
+
+
+@require_POST
+@after_login(lambda _request, **_kwargs: reverse("rename"))
+def remove(request: HttpRequest, pk: int) -> HttpResponse:
+    alias = get_object_or_404(Alias, pk=pk)
+    remove_alias(alias, who=request.user.get_username())
+    messages.success(request, f"{alias.old} keeps its name from now on.")
+    return redirect("rename")
