@@ -56,13 +56,14 @@ def page(request: HttpRequest) -> HttpResponse:
 @require_POST
 @after_login(lambda _request: reverse("rename"))
 def name_arch(request: HttpRequest) -> HttpResponse:
-    """Give results whose device no table knows the arch of a device."""
-    old, new = request.POST.get("old", ""), arch_key(request.POST.get("new", ""))
-    if is_named(old) or not is_named(new):
-        messages.error(request, f"{new or 'That'} names no device, or {old} has a name: rename it above.")
+    """Give results the arch of a device where their own text names none."""
+    old, new = request.POST.get("old", ""), arch_key(request.POST.get("new", "")[:200])
+    form = RenameForm({"kind": "arch", "old": old, "new": new})
+    if not form.is_valid() or is_named(old) or not is_named(new):
+        messages.error(request, "A text that names no device gets the name of a device, such as h200.")
         return redirect("rename")
     try:
-        rename(kind="arch", old=old, new=new, who=request.user.get_username())
+        rename(**form.cleaned_data, who=request.user.get_username())
     except (CannotRename, Busy) as error:
         messages.error(request, str(error))
     else:
