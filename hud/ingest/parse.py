@@ -105,6 +105,7 @@ class RecordParser:
         given = parameters.given()
         self._compared = {name: form(given[name]) for name, form in _COMPARED.items() if name in given}
         self._differing: set[tuple[str, str]] = set()  # values that were looked at
+        self.contradictions: dict[str, str] = {}  # warnings by parameter, complete after the last record
         self.measurements: list[ParsedMeasurement] = []
         self.kernels = 0  # of these measurements' compilations
         self.skipped: list[dict[str, Any]] = []  # the first ones, for the receipt
@@ -243,24 +244,26 @@ class RecordParser:
     def _compare_parameters(
         self, item: LocatedRecord, record: Record, measurement: ParsedMeasurement
     ) -> None:
-        """Warn once of each parameter that the content contradicts: without it the value is the same."""
+        """Note the parameters that no result agrees with, and without which the value is the same."""
         for name, wanted in list(self._compared.items()):
             value = _value_of(name, measurement, record)
-            if value in ("", wanted) or (name, value) in self._differing:
+            if not value or (name, value) in self._differing:
                 continue
-            self._differing.add((name, value))
             says_more = name in _GOES_ON and value.startswith(wanted + _GOES_ON[name])
             if says_more or self._aliases.current(name, wanted, measurement.suite) == value:
+                del self._compared[name]
+                self.contradictions.pop(name, None)
                 continue
+            self._differing.add((name, value))
             hints = {hint: said for hint, said in (item.hints or {}).items() if hint != name}
             alone = RecordParser(replace(self.parameters, **{name: ""}), self._aliases, any_time=True)
             alone._compared.clear()
             alone._add_record(replace(item, hints=hints), record)
             if alone.measurements and _value_of(name, alone.measurements[0], record) == value:
-                del self._compared[name]
-                device = f" ({measurement.device_name})" if name == "arch" else ""
                 given = getattr(self.parameters, name)
-                self._warn(f"?{name}={given} contradicts the content, which says {value}{device} and wins")
+                device = f" ({measurement.device_name})" if name == "arch" else ""
+                words = f"?{name}={given} contradicts the content, which says {value}{device} and wins"
+                self.contradictions.setdefault(name, words)
 
     def _number_row(self, measurement: ParsedMeasurement, row: tuple[str, ...]) -> None:
         """Take a further row of an experiment as a repeat; the same row again is no other one."""

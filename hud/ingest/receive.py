@@ -306,7 +306,7 @@ def _store(
     receipt.duplicates += known + parser.duplicates
     receipt.run_ids = runs.ids
     receipt.skip(parser.skipped, parser.skipped_total)
-    receipt.warnings += parser.warnings
+    receipt.warnings += [*parser.warnings, *parser.contradictions.values()]
     if parser.duplicates:
         receipt.warnings.append(
             "the file has grown: what earlier uploads of it stored is counted as duplicates"

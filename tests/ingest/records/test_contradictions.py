@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from hud.ingest import ingest
+from hud.models import Experiment
+from runner.formats.parameters import Parameters
 from tests.support.observed import observe
 from tests.support.records import as_list, v3_record
 
@@ -23,10 +26,10 @@ CONTENT = {
 }
 
 
-def warned(body: bytes, **given: str) -> list[str]:
-    parser = observe(body, **given)
+def warned(body: bytes, filename: str = "", **given: str) -> list[str]:
+    parser = observe(body, filename, **given)
     assert not parser.faults
-    return [warning for warning in parser.warnings if warning.startswith("?")]
+    return list(parser.contradictions.values())
 
 
 @pytest.mark.parametrize(
@@ -63,8 +66,14 @@ def test_what_the_content_does_not_say_is_none(name: str) -> None:
     given = {"dtype": "amp_bfloat16", "device": "cuda:1", "arch": "NVIDIA H100"}.get(name, "x")
     silent: dict[str, Any] = {"benchmark": {"name": "TorchInductor"}, "model": {"name": "m"}}
     assert warned(as_list(v3_record(**silent)), **{name: given}) == []
-    table = observe("dev,name,batch_size,accuracy\ncuda,resnet50,4,pass\n", "accuracy.csv", **{name: given})
-    assert name == "device" or not [warning for warning in table.warnings if warning.startswith("?")]
+    table = b"dev,name,batch_size,accuracy\ncuda,resnet50,4,pass\n"
+    assert name == "device" or warned(table, filename="accuracy.csv", **{name: given}) == []
+
+
+def test_one_of_several_values_of_the_content_is_none() -> None:
+    both = [{**CONTENT, "model": {"name": "m", "backend": backend}} for backend in ("eager", "inductor")]
+    for records in (both, both[::-1]):
+        assert warned(as_list(*(v3_record(**one) for one in records)), backend="inductor") == []
 
 
 def test_a_parameter_names_the_card_where_the_content_s_text_names_none() -> None:
@@ -80,3 +89,11 @@ def test_the_text_that_names_a_card_goes_before_one_that_does_not() -> None:
     runner = {"name": "r", "type": "linux.rocm.gpu.gfx942.1", "gpu_info": "AMD Instinct MI325X"}
     body = as_list(v3_record(benchmark={"name": "a"}, runners=[runner]))
     assert [item.arch for item in observe(body).measurements] == ["mi325x"]
+
+
+@pytest.mark.django_db
+def test_the_receipt_has_the_warning_and_the_content_is_stored() -> None:
+    receipt = ingest(as_list(v3_record(**CONTENT)), Parameters(arch="h100", mode="inference"))
+    assert [warning for warning in receipt.warnings if "?arch=h100" in warning]
+    assert not [warning for warning in receipt.warnings if "?mode" in warning]
+    assert Experiment.objects.get().arch == "a100-40gb"
