@@ -255,10 +255,9 @@ class RecordParser:
                 self.contradictions.pop(name, None)
                 continue
             self._differing.add((name, value))
-            hints = {hint: said for hint, said in (item.hints or {}).items() if hint != name}
             alone = RecordParser(replace(self.parameters, **{name: ""}), self._aliases, any_time=True)
             alone._compared.clear()
-            alone._add_record(replace(item, hints=hints), record)
+            alone._add_record(replace(item, hints=None), record)
             if alone.measurements and _value_of(name, alone.measurements[0], record) == value:
                 given = getattr(self.parameters, name)
                 device = f" ({measurement.device_name})" if name == "arch" else ""

@@ -18,6 +18,7 @@ from hud.judging.regressions.states import ACTIVE
 from hud.models import Alias, Experiment, Host, Regression, Run, Series, Target, Threshold
 from hud.runs.references import changing_references
 from runner.formats.scalars import nfc
+from runner.schema.devices import arch_key
 
 KINDS = ("suite", "case", "arch", "host")
 
@@ -49,7 +50,7 @@ class Renaming:
 
 def rename(*, kind: str, old: str, new: str, who: str, suite: str = "", dry_run: bool = False) -> Renaming:
     """Rename a suite, case, arch or host, with `suite` only there. Raise CannotRename, Busy."""
-    done, new = Renaming(), nfc(new).strip()
+    done, new = Renaming(), arch_key(nfc(new)) if kind == "arch" else nfc(new).strip()
     if not new or new == old:
         raise CannotRename("the new name is empty or the old one")
     if suite and kind not in {"case", "arch"}:
@@ -80,12 +81,6 @@ def _keep_alias(alias: Alias) -> None:
         there = Alias.objects.filter(suite=new, kind=OuterRef("kind"), old=OuterRef("old"))
         Alias.objects.filter(Exists(there), suite=alias.old).delete()
         Alias.objects.filter(suite=alias.old).update(suite=new)
-
-
-def remove_alias(alias: Alias, who: str) -> None:
-    """Let what comes in under the old name keep it again; what was renamed stays so."""
-    audit.note(who=who, action="rename.remove_alias", subject=str(alias))
-    alias.delete()
 
 
 def _rename_host(done: Renaming, old: str, new: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar
 
 from django.db import models
@@ -114,25 +113,21 @@ class Alias(models.Model):
         return f"{self.kind} {self.old} to {self.new}" + (f" in {self.suite}" if self.suite else "")
 
 
-class Aliases:
-    """All aliases, read once for many names."""
-
-    def __init__(self, rows: Iterable[tuple[str, str, str, str]] = ()) -> None:
-        self._names = {(kind, suite, old): new for kind, suite, old, new in rows}
+class Aliases(dict[tuple[str, str, str], str]):
+    """New names by kind, suite and old name, read once for many."""
 
     @classmethod
     def read(cls) -> Aliases:
-        """Read them: 1 statement."""
-        return cls(Alias.objects.values_list("kind", "suite", "old", "new"))
-
-    def __bool__(self) -> bool:
-        return bool(self._names)
+        rows = Alias.objects.values_list("kind", "suite", "old", "new")
+        return cls({(kind, suite, old): new for kind, suite, old, new in rows})
 
     def current(self, kind: str, name: str, suite: str = "") -> str:
         """Return what this name is called now, after all its renamings; one of its suite goes first."""
-        for _ in self._names:
-            everywhere = self._names.get((kind, "", name), name)
-            name = self._names.get((kind, suite, name), everywhere)
+        for _ in self:
+            new = self.get((kind, suite, name), self.get((kind, "", name), name))
+            if new == name:
+                break
+            name = new
         return name
 
 

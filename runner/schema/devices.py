@@ -46,8 +46,8 @@ _BY_KEY = {arch.key: arch for arch in ARCHES}
 _MACHINES = {"x86_64": "cpu-x86_64", "amd64": "cpu-x86_64", "aarch64": "cpu-aarch64", "arm64": "cpu-aarch64"}
 _KEYS = {key: key for key in (*_BY_KEY, *_MACHINES.values())} | _MACHINES
 _UNSAFE = re.compile(r"[^a-z0-9]+")
-# A label of PyTorch's CI says where a job runs, not on what chip: linux.idc.xpu, linux.google.tpuv7x.1
-_RUNNER_LABEL = re.compile(r"(linux|windows|macos)[.-]\S*", re.IGNORECASE)
+# Some scripts write "unknown". A label of PyTorch's CI says where a job runs, not on what chip: linux.idc.xpu, linux.google.tpuv7x.1
+_RUNNER_LABEL = re.compile(r"(linux|windows|macos)[.-]\S*|unknown", re.IGNORECASE)
 _ONE_OF = "one of "  # before the cards of a machine, as PyTorch/XLA names them
 # Engineering samples, and AMD's compiler names (gfx942), which stand for several cards; also as slugs
 _NO_DEVICE = re.compile(

@@ -151,6 +151,6 @@ def test_aliases_are_read_once_for_an_upload() -> None:
 
 
 def test_rows_that_go_in_a_circle_end() -> None:
-    circle = Aliases([("case", "", "a", "b"), ("case", "", "b", "a")])
+    circle = Aliases({("case", "", "a"): "b", ("case", "", "b"): "a"})
     assert circle.current("case", "a") in {"a", "b"}
     assert circle.current("case", "c") == "c"

@@ -60,13 +60,21 @@ def test_an_operator_names_a_text_and_the_next_result_lands_there(client: Client
     client.force_login(create_user())
     body = client.get("/rename/").content.decode()
     assert UNNAMED in body
-    assert "/rename/arch" in body
-    for old, new in ((UNNAMED, "gfx942"), (UNNAMED, ""), ("h200", "b200"), ("gfx942\0", "b200")):
-        client.post("/rename/arch", {"old": old, "new": new})
+    for old, new in ((UNNAMED, ""), ("h200", "b200"), ("gfx942\0", "b200"), ("gfx942", "mi300x")):
+        client.post("/rename/", {"kind": "arch", "old": old, "new": new, "confirmed": "1"})
     assert not Alias.objects.exists()
-    client.post("/rename/arch", {"old": UNNAMED, "new": "NVIDIA RTX A6000"})
+    client.post("/rename/", {"kind": "arch", "old": UNNAMED, "new": "NVIDIA RTX A6000", "confirmed": "1"})
     assert set(Experiment.objects.values_list("arch", flat=True)) == {"h200", "nvidia-rtx-a6000"}
     assert Alias.objects.values_list("old", "new", "who").get() == (UNNAMED, "nvidia-rtx-a6000", "olga")
+
+
+def test_only_an_admin_renames_what_has_a_name(client: Client) -> None:
+    create_experiment(arch="h2000")
+    client.force_login(create_user())
+    for kind, old in (("arch", "h2000"), ("case", "layer_norm")):
+        answer = client.post("/rename/", {"kind": kind, "old": old, "new": "x", "confirmed": "1"})
+        assert answer.status_code == HTTPStatus.FORBIDDEN
+    assert not Alias.objects.exists()
 
 
 def test_an_operator_removes_an_alias(client: Client) -> None:

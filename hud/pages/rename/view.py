@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from django import forms
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
+from hud.accounts import audit
 from hud.accounts.access import after_login
-from hud.ingest.renaming import KINDS, CannotRename, Renaming, remove_alias, rename
+from hud.ingest.renaming import KINDS, CannotRename, Renaming, rename
 from hud.models import Alias, Experiment
 from hud.runs.references import Busy
-from runner.schema.devices import arch_key, is_named
+from runner.schema.devices import is_named
 
 
 class RenameForm(forms.Form):
@@ -30,6 +32,9 @@ def page(request: HttpRequest) -> HttpResponse:
     form = RenameForm(request.POST or None)
     preview: Renaming | None = None
     if form.is_valid():
+        is_naming = form.cleaned_data["kind"] == "arch" and not is_named(form.cleaned_data["old"])
+        if not is_naming and "admin" not in request.scopes:  # type: ignore[attr-defined]
+            raise PermissionDenied
         dry_run = "confirmed" not in request.POST
         try:
             done = rename(**form.cleaned_data, who=request.user.get_username(), dry_run=dry_run)
@@ -54,27 +59,10 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@after_login(lambda _request: reverse("rename"))
-def name_arch(request: HttpRequest) -> HttpResponse:
-    """Give results the arch of a device where their own text names none."""
-    old, new = request.POST.get("old", ""), arch_key(request.POST.get("new", "")[:200])
-    form = RenameForm({"kind": "arch", "old": old, "new": new})
-    if not form.is_valid() or is_named(old) or not is_named(new):
-        messages.error(request, "A text that names no device gets the name of a device, such as h200.")
-        return redirect("rename")
-    try:
-        rename(**form.cleaned_data, who=request.user.get_username())
-    except (CannotRename, Busy) as error:
-        messages.error(request, str(error))
-    else:
-        messages.success(request, f"{old} is {new} from now on.")
-    return redirect("rename")
-
-
-@require_POST
 @after_login(lambda _request, **_kwargs: reverse("rename"))
 def remove(request: HttpRequest, pk: int) -> HttpResponse:
     alias = get_object_or_404(Alias, pk=pk)
-    remove_alias(alias, who=request.user.get_username())
+    audit.note(who=request.user.get_username(), action="rename.remove_alias", subject=str(alias))
+    alias.delete()
     messages.success(request, f"{alias.old} keeps its name from now on.")
     return redirect("rename")
