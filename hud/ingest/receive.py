@@ -20,7 +20,7 @@ from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
 from hud.ingest.store import Stored, store, store_targets
-from hud.models import ApiKey, IdempotencyKey, Run, Stream, Upload
+from hud.models import Aliases, ApiKey, IdempotencyKey, Run, Stream, Upload
 from hud.runs.references import keep_references
 from hud.runs.streams import for_upload
 from runner.formats import compression, format_of, json_text, reasons
@@ -328,7 +328,7 @@ def _store(
 ) -> Receipt:
     receipt, done = Receipt(id=upload_id), 0
     superseded: list[dict[str, Any]] = []
-    parser = RecordParser(content.parameters)
+    parser = RecordParser(content.parameters, Aliases.read())
     assert content.stream
     runs = Runs(content.parameters, upload_id, content.stream.pk)
     for measurements in content.pieces(parser, max_records):
@@ -350,7 +350,7 @@ def _store(
     receipt.duplicates += known + parser.duplicates
     receipt.run_ids = runs.ids
     receipt.skip(parser.skipped, parser.skipped_kinds)
-    receipt.warnings += parser.warnings
+    receipt.warnings += [*parser.warnings, *parser.contradictions.values()]
     if superseded:
         receipt.warnings.append(f"{len(superseded)} stored values were superseded; the audit keeps them")
         detail = {"values": superseded}

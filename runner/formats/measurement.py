@@ -10,7 +10,7 @@ from typing import Any
 from runner.formats.errors import WrongRecord
 from runner.formats.scalars import invisible_in, text
 from runner.schema.compilations import Compiled
-from runner.schema.devices import DEVICE_KINDS, arch_key, device_kind, is_device_name
+from runner.schema.devices import DEVICE_KINDS, arch_key, device_kind, is_device_name, is_named
 from runner.schema.records import Environment, Record
 from runner.schema.suite import knobs_key
 
@@ -147,7 +147,8 @@ def device_name_of(record: Record) -> str:
     said = [text(info_of(record).get("arch")), text(runner.get("type"))]
     said.append(device if device and is_device_name(device) else "")
     said.append("" if device_kind(device) == "cpu" else text(runner.get("gpu_info")))
-    return next(filter(arch_key, said), "")
+    named = (name for name in said if is_named(arch_key(name)))
+    return next(named, next(filter(arch_key, said), ""))
 
 
 def stored_knobs(knobs: dict[str, Any]) -> str:

@@ -99,8 +99,6 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
         measurement.device = device[1]
     if not record.benchmark.dtype and dtype:
         measurement.dtype = dtype[1]
-    if info.get("arch") == "unknown":
-        measurement.device_name = given.arch
     if isinstance(info.get("use_compile"), bool):
         measurement.backend = "inductor" if info["use_compile"] else "eager"
     if not measurement.backend:
