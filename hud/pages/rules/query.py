@@ -100,7 +100,7 @@ def preview_target(rule: Target, *, replaces: int | None) -> Preview:
     series = {one.pk: one for one in newest}
     today = Targets.read()
     rows = [row for row in today.rows if row.pk != replaces]
-    then = Targets([*rows, rule], today.copy_gbps)
+    then = Targets([*rows, rule])
     points = Measurement.objects.filter(
         series__in=series,
         order_time__gte=until - timedelta(days=NIGHTS),
