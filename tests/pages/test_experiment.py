@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.models import Experiment, Run
-from hud.pages import targets
+from hud.points import targets
 from runner.schema.targets import TargetFraction
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import (
@@ -64,7 +64,7 @@ def test_it_takes_a_fixed_number_of_statements(
             )
     create_accelerator()
     with django_assert_num_queries(STATEMENTS):
-        client.get(f"/experiments/{experiment.pk}/")
+        client.get(f"/experiments/{experiment.pk}/?stream=import")
 
 
 def test_it_shows_the_value_its_targets_and_where_it_came_from(
@@ -105,7 +105,7 @@ def test_points_stand_in_the_order_of_the_series_and_say_what_changed() -> None:
     create_measurement(experiment, value=1.0, at=now - timedelta(days=1), environment=create_environment())
     page = read_page(experiment.pk)
     assert page.history
-    assert [point.median for point in page.history.points] == [1.0, 2.0]
+    assert [one.point.value for one in page.history.points] == [1.0, 2.0]
     first, last = page.history.points
     assert first.changed == []
     assert "torch 2.11.0+cu130 → 2.12.0" in last.changed
@@ -147,7 +147,8 @@ def test_a_point_the_judge_has_not_looked_at_is_not_called_unchanged(client: Cli
 def test_a_point_without_a_number_is_shown_as_what_it_is(client: Client) -> None:
     experiment = create_experiment()
     create_measurement(experiment, at=timezone.now() - timedelta(days=1))
-    create_measurement(experiment, value=None, status="oom", code="eager_1st_run_OOM")
+    missing = create_measurement(experiment, value=None, status="oom", code="eager_1st_run_OOM")
+    create_verdict(missing, "failed")
     text = text_of(client, experiment)
     assert "<code>eager_1st_run_OOM</code>" in text
     assert "</span> failed" in text
@@ -170,7 +171,7 @@ def test_only_as_many_points_as_asked_and_the_page_says_so(client: Client) -> No
     for number in range(5):
         create_measurement(experiment, value=100 + number, at=now + timedelta(minutes=number))
     text = text_of(client, experiment, "?points=2")
-    assert 'href="?points=1000"' in text
+    assert 'href="?points=1000&amp;stream=import"' in text
     assert "104.0" in text
     assert "102.0" not in text
 
@@ -211,9 +212,9 @@ def test_pickers_lead_to_the_nearest_other_experiment(client: Client) -> None:
     assert found["D"] == [("1024", shape.pk, True)]
     assert found["dtype"] == [("float16", far.pk, False)]
     text = text_of(client, experiment)
-    assert f'href="/experiments/{shape.pk}/?metric=device_bandwidth_gbps"' in text
+    assert f'href="/experiments/{shape.pk}/?stream=import&amp;metric=device_bandwidth_gbps"' in text
     section = text[text.index('<h2 id="siblings">') :]
-    assert f'<a href="/experiments/{sibling.pk}/?metric=call_bandwidth_gbps">cpu-x86_64</a>' in section
+    assert f'<a href="/experiments/{sibling.pk}/?stream=import&amp;metric=call_bandwidth_gbps">cpu-x86_64</a>' in section
     assert "18.5 GB/s" in section
 
 
@@ -226,7 +227,7 @@ def test_backends_stand_side_by_side_and_are_overlaid_by_the_url(client: Client)
             create_measurement(pages[backend], metric="device_speedup", value=value, at=at)
     own, other = pages["inductor"], pages["aot_eager"]
     page = read_page(own.pk, overlay=[other.pk])
-    assert [(line.experiment.backend, line.cells[0].median) for line in page.backends if line.cells[0]] == [
+    assert [(line.experiment.backend, line.cells[0].value) for line in page.backends if line.cells[0]] == [
         ("inductor", 2.0),
         ("aot_eager", 0.8),
         ("cudagraphs", 1.1),
@@ -234,8 +235,8 @@ def test_backends_stand_side_by_side_and_are_overlaid_by_the_url(client: Client)
     assert len(page.charts.rows[0].overlays[other.pk]) == 3
     text = text_of(client, own, f"?overlay={other.pk}")
     assert text.count('class="overlay o0"') == 1
-    assert 'aria-checked="true" href="?#history"' in text
-    assert f'href="?overlay={other.pk}%2C{pages["cudagraphs"].pk}#history"' in text
+    assert 'aria-checked="true" href="?stream=import#history"' in text
+    assert f'href="?overlay={other.pk}%2C{pages["cudagraphs"].pk}&amp;stream=import#history"' in text
     assert client.get(f"/experiments/{own.pk}.json").json()["backends"][1]["value"] == 0.8
 
 
@@ -247,12 +248,12 @@ def test_another_branch_is_shown_and_never_the_newest(client: Client) -> None:
     page = read_page(experiment.pk)
     assert page.history
     assert page.history.newest
-    assert page.history.newest.median == page.metrics[0].median == 2500.0
-    assert [point.median for point in page.history.points] == [2500.0, 1200.0]
+    assert page.history.newest.point.value == page.metrics[0].value == 2500.0
+    assert [one.point.value for one in page.history.points] == [2500.0, 1200.0]
     branch = read_page(experiment.pk, branch="pr/7")
     assert branch.history
     assert branch.history.newest
-    assert branch.history.newest.median == branch.metrics[0].median == 1200.0
+    assert branch.history.newest.point.value == branch.metrics[0].value == 1200.0
     assert "pr/7" in text_of(client, experiment)
 
 

@@ -184,8 +184,8 @@ def _marks(
                 JOIN hud_kernel k ON k.id = one.id AND k.config <> ''), '') ELSE '' END config,
             c.busy_us,
             -- a point of one compilation has no list of them
-            coalesce(p.values, ARRAY[p.value])[coalesce(c.number, c.repeat) + 1] AS value,
-            coalesce(same.values, ARRAY[same.value])[coalesce(c.number, c.repeat) + 1] same_choice, r.rerun
+            (coalesce(p.values, ARRAY[p.value]))[coalesce(c.number, c.repeat) + 1] AS value,
+            (coalesce(same.values, ARRAY[same.value]))[coalesce(c.number, c.repeat) + 1] same_choice, r.rerun
         FROM hud_compilation c
         JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND r.stream_id = %(stream)s
         LEFT JOIN hud_point p ON (p.series_id, p.order_time, p.run_id, p.environment_id)

@@ -136,13 +136,9 @@ def read(
                 page.devices.append(latest[one.pk].show(other, one.metric, targets))
                 if as_data:
                     wanted[one.pk] = History(other, one.metric)
-        # of a table one more: its last row is compared with the point before
-        most = asked.points if as_data else min(asked.points, rows + 1)
-        fill(wanted, replace(asked, points=most), targets, latest)
-        page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
         if not as_data:
             page.charts = multiples.read(
-                page.history,
+                experiment,
                 chosen,
                 series,
                 overlaid=page.overlaid,
@@ -150,6 +146,11 @@ def read(
                 targets=targets,
                 latest=latest,
             )
+        # of a table one more: its last row is compared with the point before
+        most = asked.points if as_data else min(asked.points, rows + 1)
+        fill(wanted, replace(asked, points=most), targets, latest, page.charts.environments)
+        page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
+        if not as_data:
             multiples.add_ceilings(page.charts.rows, page.metrics)
             _add_table(page, asked, rows)
     page.backends, page.columns = _backend_lines(experiment, backends, series, latest, targets)
