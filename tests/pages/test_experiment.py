@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import Experiment, Run
+from hud.models import Experiment, Run, Stream
 from hud.points import targets
 from runner.schema.targets import TargetFraction
 from tests.support.experiment_pages import read_page, text_of
@@ -27,6 +27,7 @@ from tests.support.factories import (
     create_user,
     create_verdict,
 )
+from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 GPT_FAST = "memory_bandwidth(GB/s)"
@@ -203,6 +204,8 @@ def test_pickers_lead_to_the_nearest_other_experiment(client: Client) -> None:
     create_measurement(sibling, metric="call_bandwidth_gbps", samples=[17.0, 18.5, 19.0])
     shape = create_experiment(knobs={"D": 1024})
     far = create_experiment(dtype="float16", knobs={"D": 1024})
+    for one in (shape, far):
+        create_measurement(one)
     page = read_page(experiment.pk)
     found = {
         picker.name: [(one.text, one.experiment, one.exact) for one in picker.options]
@@ -255,6 +258,84 @@ def test_another_branch_is_shown_and_never_the_newest(client: Client) -> None:
     assert branch.history.newest
     assert branch.history.newest.point.value == branch.metrics[0].value == 1200.0
     assert "pr/7" in text_of(client, experiment)
+
+
+def measured_daily(*values: float) -> Experiment:
+    """An experiment with a value a day, the last one yesterday."""
+    experiment = create_experiment(suite="timm", case="m", knobs={})
+    for days, value in enumerate(reversed(values), 1):
+        at = timezone.now() - timedelta(days=days)
+        create_measurement(experiment, metric="device_speedup", value=value, at=at)
+    return experiment
+
+
+def test_a_rerun_is_marked_and_shapes_neither_newest_nor_best_nor_trend(client: Client) -> None:
+    experiment = measured_daily(2.0, 2.1, 2.2, 2.1, 2.05)
+    again = create_run(experiment=experiment)
+    create_measurement(experiment, metric="device_speedup", value=9.9, run=again)
+    page = read_page(experiment.pk)
+    assert page.history
+    assert page.history.newest
+    assert page.history.newest.point.value == page.metrics[0].value == page.charts.rows[0].newest == 2.05
+    assert page.charts.rows[0].best == 2.2
+    assert [one.point.rerun for one in page.points] == [True, *[False] * 5]
+    text = text_of(client, experiment)
+    assert text.count('class="dots rerun"') == text.count('<i class="dot rerun">') == 1
+    assert "baseline\">rerun</span>" in text
+    suite = page_of(client, "/suites/timm/")
+    assert "last 5 values, 2 to 2.2, now 2.05" in suite
+    assert "9.900" not in suite
+    items = client.get(f"/experiments/{experiment.pk}.json").json()["items"]
+    assert [(one["value"], one["rerun"], one["stream"]) for one in items[-2:]] == [
+        (2.05, False, "import"),
+        (9.9, True, "import"),
+    ]
+    assert [one["value"] for one in client.get("/suites/timm.json").json()["items"]] == [2.05]
+
+
+def test_only_a_rerun_is_shown_as_what_there_is(client: Client) -> None:
+    experiment = create_experiment()
+    create_measurement(experiment, value=4.0, run=create_run(experiment=experiment))
+    assert "4.0" in text_of(client, experiment)
+    assert [one["value"] for one in client.get("/suites/micro.json").json()["items"]] == [4.0]
+
+
+def test_another_stream_changes_nothing_and_has_a_page_of_its_own(client: Client) -> None:
+    experiment = measured_daily(2.0, 2.1, 2.2)
+    addresses = [
+        f"{path}{data}?stream=import"
+        for path in (f"/experiments/{experiment.pk}", "/suites/timm", "/suites")
+        for data in ("/", ".json", ".csv")
+    ]
+
+    def answers() -> list[str]:
+        texts = [client.get(address).content.decode() for address in addresses]
+        return [re.sub(r'name="csrfmiddlewaretoken" value="[^"]*"', "", text) for text in texts]
+
+    before = answers()
+    laptop = Stream.objects.create(name="laptop")
+    run = create_run(stream=laptop, host_name="my-laptop", branch="main")
+    for metric in ("device_speedup", "cold_compile_s"):
+        create_measurement(experiment, metric=metric, value=77.7, run=run)
+    for fields in ({"backend": "eager"}, {"arch": "b200"}, {"case": "other"}):
+        other = create_experiment(**{"suite": "timm", "case": "m", "knobs": {}, **fields})
+        create_measurement(other, metric="device_speedup", value=88.8, run=run)
+    assert answers() == before
+    there = text_of(client, experiment, "?stream=laptop")
+    assert "77.700 ×" in there
+    assert "2.200 ×" not in there
+    assert f'href="/experiments/{other.pk}/?stream=laptop"' in page_of(client, "/suites/timm/?stream=laptop")
+    assert "88.8" in text_of(client, other), "the only stream that has it"
+    assert client.get(f"/experiments/{other.pk}/?stream=nobody").status_code == 404
+
+
+def test_a_point_judged_against_another_stream_says_so(client: Client) -> None:
+    experiment = create_experiment()
+    nightly = Stream.objects.get_or_create(name="nightly")[0]
+    measured = create_measurement(experiment, value=2400.0)
+    judged = {"level": 2500.0, "noise": 0.01, "change": -0.04}
+    create_verdict(measured, "unchanged", level_stream=nightly, **judged)
+    assert "against nightly: 2500.0 GB/s ± 1.00 %" in text_of(client, experiment)
 
 
 def test_the_state_names_the_regression_its_commits_and_what_a_person_can_do(client: Client) -> None:

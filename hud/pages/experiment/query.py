@@ -109,7 +109,7 @@ def read(
     table of points, which ends before `asked.before`. `as_data` reads what the data views say: all points,
     those of other devices too, and neither charts nor places.
     """
-    same_case = _same_case(pk)
+    same_case = _same_case(pk, stream)
     if not same_case:
         return None
     experiment, related = same_case[0], same_case[1:]
@@ -168,11 +168,14 @@ def read(
     return page
 
 
-def _same_case(pk: int) -> list[Experiment]:
-    """Return an experiment, then others of its case: 1 statement. Nothing where it does not exist."""
+def _same_case(pk: int, stream: Stream) -> list[Experiment]:
+    """Return an experiment, then others of its case in a stream: 1 statement. Nothing where it does not
+    exist."""
     same = """WHERE (suite, "case") = (SELECT suite, "case" FROM hud_experiment WHERE id = %(pk)s)
+        AND (id = %(pk)s
+            OR EXISTS (SELECT FROM hud_series WHERE experiment_id = one.id AND stream_id = %(stream)s))
         ORDER BY id <> %(pk)s, id LIMIT %(most)s"""
-    return fetch_models(Experiment, same, {"pk": pk, "most": 1 + _MOST_RELATED})
+    return fetch_models(Experiment, same, {"pk": pk, "stream": stream.pk, "most": 1 + _MOST_RELATED})
 
 
 def _active(experiment: Experiment, stream: Stream) -> list[Run]:

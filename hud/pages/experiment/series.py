@@ -53,7 +53,7 @@ def series_stamp(experiment_id: int, metric_name: str, stream_id: int, filters: 
         return None
     (state,) = fetch_tuples(
         """
-        SELECT count(*), sum(xmin::text::bigint),  -- of the transactions that wrote them
+        SELECT count(*), sum(hashtext(concat(xmin, ctid))),  -- another version of a row has others
             (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t)
         FROM hud_point WHERE series_id = %(series)s
         """,
