@@ -247,9 +247,7 @@ def test_an_export_is_of_a_stream_and_the_wide_one_says_what_the_points_say(clie
     run = create_run(stream=laptop)
     for repeat, (number, value) in enumerate(((0, 1.0), (1, 10.0), (0, 3.0), (2, None))):
         status = "oom" if value is None else "ok"
-        create_measurement(
-            experiment, run=run, repeat=repeat, compilation=number, value=value, status=status
-        )
+        create_measurement(experiment, run=run, repeat=repeat, compilation=number, value=value, status=status)
     create_measurement(experiment, value=7.0)
     create_measurement(experiment, value=8.0, run=create_run(stream=laptop, retry_of=run))
     wide = "/api/v1/export?format=csv&layout=wide&suite=micro&stream=laptop"

@@ -217,7 +217,10 @@ def test_pickers_lead_to_the_nearest_other_experiment(client: Client) -> None:
     text = text_of(client, experiment)
     assert f'href="/experiments/{shape.pk}/?stream=import&amp;metric=device_bandwidth_gbps"' in text
     section = text[text.index('<h2 id="siblings">') :]
-    assert f'<a href="/experiments/{sibling.pk}/?stream=import&amp;metric=call_bandwidth_gbps">cpu-x86_64</a>' in section
+    assert (
+        f'<a href="/experiments/{sibling.pk}/?stream=import&amp;metric=call_bandwidth_gbps">cpu-x86_64</a>'
+        in section
+    )
     assert "18.5 GB/s" in section
 
 
@@ -281,7 +284,7 @@ def test_a_rerun_is_marked_and_shapes_neither_newest_nor_best_nor_trend(client: 
     assert [one.point.rerun for one in page.points] == [True, *[False] * 5]
     text = text_of(client, experiment)
     assert text.count('class="dots rerun"') == text.count('<i class="dot rerun">') == 1
-    assert "baseline\">rerun</span>" in text
+    assert 'baseline">rerun</span>' in text
     suite = page_of(client, "/suites/timm/")
     assert "last 5 values, 2 to 2.2, now 2.05" in suite
     assert "9.900" not in suite

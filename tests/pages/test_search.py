@@ -10,7 +10,6 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.models import Stream
-
 from tests.support.factories import (
     create_accelerator,
     create_experiment,

@@ -170,9 +170,7 @@ def _lost_us(choices: Sequence[Choice], compilations: int) -> float:
     return sum(choice.n * (choice.median_us - best_us) for choice in choices) / compilations if known else 0.0
 
 
-def _marks(
-    experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None
-) -> list[Mark]:
+def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None) -> list[Mark]:
     marks = fetch(
         Mark,
         """
@@ -208,7 +206,8 @@ def _marks(
 
 
 def _choices(experiment_id: int, stream: Stream) -> list[Choice]:
-    """Return the choices of each slot, those of reruns left out. A few kernels make up thousands of rows, and are joined last."""
+    """Return the choices of each slot, those of reruns left out. A few kernels make up thousands of rows, and
+    are joined last."""
     found = fetch_tuples(
         """
         WITH newest AS (

@@ -171,12 +171,7 @@ def read(
     `series` has those of each experiment, `latest` the newest point of each series."""
     charts, strips = choose(series[experiment.pk], chosen)
     names = {one.metric.name for one in charts}
-    over = {
-        one.pk: one
-        for other in overlaid
-        for one in series.get(other.pk, [])
-        if one.metric.name in names
-    }
+    over = {one.pk: one for other in overlaid for one in series.get(other.pk, []) if one.metric.name in names}
     rows = {
         one.pk: Row(one.metric, latest.get(one.pk), target=targets.own(experiment, one.metric))
         for one in charts

@@ -157,8 +157,7 @@ def read(
     if as_data:
         page.compilations = compilations.read(pk, stream, own, chosen, compare=False)
         return page
-    if page.history and page.history.newest:
-        page.origin = _origin_of(page.history.newest.point)
+    page.origin = _origin_of(page.history)
     regression = page.charts.active
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
@@ -220,9 +219,7 @@ def _add_places(page: ExperimentPage) -> None:
         ]
 
 
-def _series_by_experiment(
-    experiments: Sequence[Experiment], stream: Stream
-) -> dict[int, list[Series]]:
+def _series_by_experiment(experiments: Sequence[Experiment], stream: Stream) -> dict[int, list[Series]]:
     """Return the stream's series of each experiment, its suite's main metrics first: 2 statements."""
     ids = int_array(experiment.pk for experiment in experiments)
     wanted = "WHERE experiment_id = ANY(%(ids)s::int[]) AND stream_id = %(stream)s"
@@ -271,8 +268,11 @@ def _backend_lines(
     return (lines, columns) if len(lines) > 1 else ([], [])
 
 
-def _origin_of(point: Point) -> Origin:
-    """Return where a point came from, with the samples of each process in turn: 1 statement."""
+def _origin_of(history: History | None) -> Origin:
+    """Return where the newest point came from, with the samples of each process in turn: 1 statement."""
+    if history is None or history.newest is None:
+        return Origin()
+    point = history.newest.point
     rows = fetch_tuples(
         """
         SELECT m.samples, u.id, u.filename, u.format, q.requested_by FROM hud_measurement m

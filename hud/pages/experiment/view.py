@@ -104,9 +104,7 @@ def _render(
         page.charts.slots, choice.look(), shapes=shapes, legend=legend, expected=state.expected_of(page)
     )
     canvas.events = state.lines_of(page.charts, page.notes, canvas)
-    values = [
-        value for one in page.points for value in one.point.compilation_values if value is not None
-    ]
+    values = [value for one in page.points for value in one.point.compilation_values if value is not None]
     newest_alone = bool(history and history.newest and history.newest.point.processes == 1)
     rule = value_rule(page.experiment.suite, history.metric.name) if history else "median"
     context = {

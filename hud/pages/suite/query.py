@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import orjson
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Count, Exists, F, Func, OuterRef, Q, TextField, Value
