@@ -41,6 +41,12 @@ def of_experiment(request: HttpRequest, pk: int) -> Stream:
     return stream if request.GET.get("stream") else enter(request, streams.with_experiment(pk, stream))
 
 
+def name_in_links(request: HttpRequest) -> None:
+    """Put the page's stream into its query, which links to parts and other views of the page repeat."""
+    request.GET = request.GET.copy()  # type: ignore[assignment]
+    request.GET["stream"] = request.stream.name  # type: ignore[attr-defined, misc]
+
+
 def keep_choice(request: HttpRequest, response: HttpResponse) -> None:
     """Keep the stream that the address names as the person's last choice."""
     if request.GET.get("stream"):

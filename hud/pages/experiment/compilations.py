@@ -170,9 +170,7 @@ def _lost_us(choices: Sequence[Choice], compilations: int) -> float:
     return sum(choice.n * (choice.median_us - best_us) for choice in choices) / compilations if known else 0.0
 
 
-def _marks(
-    experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None
-) -> list[Mark]:
+def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None) -> list[Mark]:
     marks = fetch(
         Mark,
         """
@@ -184,8 +182,8 @@ def _marks(
                 JOIN hud_kernel k ON k.id = one.id AND k.config <> ''), '') ELSE '' END config,
             c.busy_us,
             -- a point of one compilation has no list of them
-            coalesce(p.values, ARRAY[p.value])[coalesce(c.number, c.repeat) + 1] AS value,
-            coalesce(same.values, ARRAY[same.value])[coalesce(c.number, c.repeat) + 1] same_choice, r.rerun
+            (coalesce(p.values, ARRAY[p.value]))[coalesce(c.number, c.repeat) + 1] AS value,
+            (coalesce(same.values, ARRAY[same.value]))[coalesce(c.number, c.repeat) + 1] same_choice, r.rerun
         FROM hud_compilation c
         JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND r.stream_id = %(stream)s
         LEFT JOIN hud_point p ON (p.series_id, p.order_time, p.run_id, p.environment_id)
@@ -208,7 +206,8 @@ def _marks(
 
 
 def _choices(experiment_id: int, stream: Stream) -> list[Choice]:
-    """Return the choices of each slot, those of reruns left out. A few kernels make up thousands of rows, and are joined last."""
+    """Return the choices of each slot, those of reruns left out. A few kernels make up thousands of rows, and
+    are joined last."""
     found = fetch_tuples(
         """
         WITH newest AS (

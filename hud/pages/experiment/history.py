@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -142,18 +142,23 @@ def window_params(series: Iterable[int], asked: Range) -> dict[str, Any]:
 
 
 def fill(
-    wanted: Mapping[int, History], asked: Range, targets: Targets, newest: Mapping[int, Point]
+    wanted: Mapping[int, History],
+    asked: Range,
+    targets: Targets,
+    newest: Mapping[int, Point],
+    environments: dict[int, Surroundings],
 ) -> None:
-    """Give each history, by its series, the points of the range, and its newest one: three statements."""
+    """Give each history, by its series, the points of the range, and its newest one: 2 statements, 1 more for
+    `environments` that are not known yet."""
     points = fetch_models(
         Point,
         "ORDER BY one.series_id, one.order_time, one.run_id, one.environment_id",
         window_params(wanted, asked),
-        rows=f"SELECT n.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({WINDOW}) n",
+        rows=f"SELECT n.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({WINDOW}) n",  # noqa: S608 — a constant  # nosec B608
     )
     known = [*points, *(newest[pk] for pk in wanted if pk in newest)]
     runs = by_id(Run, [point.run_id for point in known])
-    environments = surroundings({point.environment_id for point in known})
+    environments |= surroundings({point.environment_id for point in known} - environments.keys())
 
     def with_run(point: Point, history: History) -> HistoryPoint:
         point.show(history.experiment, history.metric, targets)
@@ -173,9 +178,11 @@ def fill(
             one.before = before
 
 
-def surroundings(ids: Iterable[int]) -> dict[int, Surroundings]:
-    """Return environments by their ids: 1 statement. Their facts are decoded here: Django's field takes
-    several times as long for hundreds."""
+def surroundings(ids: Set[int]) -> dict[int, Surroundings]:
+    """Return environments by their ids: 1 statement, none without ids. Their facts are decoded here: Django's
+    field takes several times as long for hundreds."""
+    if not ids:
+        return {}
     rows = fetch_tuples(
         """
         SELECT id, fingerprint, class_key, torch, torch_git, facts::text FROM hud_environment

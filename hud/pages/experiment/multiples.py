@@ -12,7 +12,7 @@ from typing import Literal
 from django.contrib.auth.models import User
 
 from hud.models import VERDICTS, Experiment, Metric, Point, Regression, Run, Series
-from hud.pages.experiment.history import WINDOW, History, Range, changes, surroundings, window_params
+from hud.pages.experiment.history import WINDOW, Range, Surroundings, changes, surroundings, window_params
 from hud.pages.suite.columns import key_of, place_of
 from hud.points.targets import AppliedTarget, Targets
 from hud.runs.branches import branch_or_default, other_branch
@@ -117,6 +117,7 @@ class Multiples:
     rows: list[Row] = field(default_factory=list)  # the chosen metric's first
     strips: list[Row] = field(default_factory=list)
     regressions: list[Regression] = field(default_factory=list)  # of the experiment, newest first
+    environments: dict[int, Surroundings] = field(default_factory=dict)  # of the slots and the newest point
 
     @property
     def active(self) -> Regression | None:
@@ -157,7 +158,7 @@ def choose(own: Sequence[Series], chosen: Series) -> tuple[list[Series], list[Se
 
 
 def read(
-    history: History,
+    experiment: Experiment,
     chosen: Series,
     series: Mapping[int, Sequence[Series]],
     *,
@@ -168,27 +169,25 @@ def read(
 ) -> Multiples:
     """Return the charts of an experiment from the first point of the chosen series on, in 4 statements.
     `series` has those of each experiment, `latest` the newest point of each series."""
-    charts, strips = choose(series[history.experiment.pk], chosen)
+    charts, strips = choose(series[experiment.pk], chosen)
     names = {one.metric.name for one in charts}
-    over = {
-        one.pk: one
-        for experiment in overlaid
-        for one in series.get(experiment.pk, [])
-        if one.metric.name in names
-    }
+    over = {one.pk: one for other in overlaid for one in series.get(other.pk, []) if one.metric.name in names}
     rows = {
-        one.pk: Row(one.metric, latest.get(one.pk), target=targets.own(history.experiment, one.metric))
+        one.pk: Row(one.metric, latest.get(one.pk), target=targets.own(experiment, one.metric))
         for one in charts
     }
     cells = {one.pk: Row(one.metric, latest.get(one.pk)) for one in strips}
     spots, slots = _read([*rows, *cells, *over], asked, chosen.pk, drawn=rows.keys() | cells.keys())
-    _add_changes(slots)
+    newest = latest[chosen.pk]
+    environments = surroundings({newest.environment_id, *(slot.environment for slot in slots)})
+    _add_changes(slots, environments)
     for pk, row in (*rows.items(), *cells.items()):
         row.spots = spots.get(pk, {})
     by_name = {row.metric.name: row for row in rows.values()}
     for pk, one in over.items():
         by_name[one.metric.name].overlays[one.experiment_id] = spots.get(pk, {})
-    found = Multiples(slots, strips=[row for row in cells.values() if row.spots])
+    strips_shown = [row for row in cells.values() if row.spots]
+    found = Multiples(slots, strips=strips_shown, environments=environments)
     for row in rows.values():
         owner = by_name.get(_BESIDE.get(row.metric.name, ""))
         if owner is None or row.metric == chosen.metric:
@@ -199,8 +198,8 @@ def read(
     counting = {slot.key for slot in slots if slot.counts}
     for row in found.rows:
         row.best = _best(row, counting)
-    _add_level_starts(rows, history.newest.environment.class_key if history.newest else "")
-    found.regressions = _regressions(series[history.experiment.pk])
+    _add_level_starts(rows, environments[newest.environment_id].class_key)
+    found.regressions = _regressions(series[experiment.pk])
     for regression in found.regressions:
         if regression.state in _ACTIVE and regression.series_id in rows:
             rows[regression.series_id].regression = regression
@@ -289,9 +288,8 @@ def _read(
     return spots, list(slots.values())
 
 
-def _add_changes(slots: Sequence[Slot]) -> None:
-    """Add what each run's environment changed: 1 statement."""
-    environments = surroundings({slot.environment for slot in slots})
+def _add_changes(slots: Sequence[Slot], environments: Mapping[int, Surroundings]) -> None:
+    """Add what each run's environment changed."""
     for before, slot in pairwise([slot for slot in slots if slot.counts]):
         if before.environment != slot.environment:
             old, new = environments[before.environment], environments[slot.environment]

@@ -109,7 +109,7 @@ def read(
     table of points, which ends before `asked.before`. `as_data` reads what the data views say: all points,
     those of other devices too, and neither charts nor places.
     """
-    same_case = _same_case(pk)
+    same_case = _same_case(pk, stream)
     if not same_case:
         return None
     experiment, related = same_case[0], same_case[1:]
@@ -136,13 +136,9 @@ def read(
                 page.devices.append(latest[one.pk].show(other, one.metric, targets))
                 if as_data:
                     wanted[one.pk] = History(other, one.metric)
-        # of a table one more: its last row is compared with the point before
-        most = asked.points if as_data else min(asked.points, rows + 1)
-        fill(wanted, replace(asked, points=most), targets, latest)
-        page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
         if not as_data:
             page.charts = multiples.read(
-                page.history,
+                experiment,
                 chosen,
                 series,
                 overlaid=page.overlaid,
@@ -150,14 +146,18 @@ def read(
                 targets=targets,
                 latest=latest,
             )
+        # of a table one more: its last row is compared with the point before
+        most = asked.points if as_data else min(asked.points, rows + 1)
+        fill(wanted, replace(asked, points=most), targets, latest, page.charts.environments)
+        page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
+        if not as_data:
             multiples.add_ceilings(page.charts.rows, page.metrics)
             _add_table(page, asked, rows)
     page.backends, page.columns = _backend_lines(experiment, backends, series, latest, targets)
     if as_data:
         page.compilations = compilations.read(pk, stream, own, chosen, compare=False)
         return page
-    if page.history and page.history.newest:
-        page.origin = _origin_of(page.history.newest.point)
+    page.origin = _origin_of(page.history)
     regression = page.charts.active
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
@@ -167,11 +167,14 @@ def read(
     return page
 
 
-def _same_case(pk: int) -> list[Experiment]:
-    """Return an experiment, then others of its case: 1 statement. Nothing where it does not exist."""
+def _same_case(pk: int, stream: Stream) -> list[Experiment]:
+    """Return an experiment, then others of its case in a stream: 1 statement. Nothing where it does not
+    exist."""
     same = """WHERE (suite, "case") = (SELECT suite, "case" FROM hud_experiment WHERE id = %(pk)s)
+        AND (id = %(pk)s
+            OR EXISTS (SELECT FROM hud_series WHERE experiment_id = one.id AND stream_id = %(stream)s))
         ORDER BY id <> %(pk)s, id LIMIT %(most)s"""
-    return fetch_models(Experiment, same, {"pk": pk, "most": 1 + _MOST_RELATED})
+    return fetch_models(Experiment, same, {"pk": pk, "stream": stream.pk, "most": 1 + _MOST_RELATED})
 
 
 def _active(experiment: Experiment, stream: Stream) -> list[Run]:
@@ -216,9 +219,7 @@ def _add_places(page: ExperimentPage) -> None:
         ]
 
 
-def _series_by_experiment(
-    experiments: Sequence[Experiment], stream: Stream
-) -> dict[int, list[Series]]:
+def _series_by_experiment(experiments: Sequence[Experiment], stream: Stream) -> dict[int, list[Series]]:
     """Return the stream's series of each experiment, its suite's main metrics first: 2 statements."""
     ids = int_array(experiment.pk for experiment in experiments)
     wanted = "WHERE experiment_id = ANY(%(ids)s::int[]) AND stream_id = %(stream)s"
@@ -267,8 +268,11 @@ def _backend_lines(
     return (lines, columns) if len(lines) > 1 else ([], [])
 
 
-def _origin_of(point: Point) -> Origin:
-    """Return where a point came from, with the samples of each process in turn: 1 statement."""
+def _origin_of(history: History | None) -> Origin:
+    """Return where the newest point came from, with the samples of each process in turn: 1 statement."""
+    if history is None or history.newest is None:
+        return Origin()
+    point = history.newest.point
     rows = fetch_tuples(
         """
         SELECT m.samples, u.id, u.filename, u.format, q.requested_by FROM hud_measurement m

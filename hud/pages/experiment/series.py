@@ -53,7 +53,7 @@ def series_stamp(experiment_id: int, metric_name: str, stream_id: int, filters: 
         return None
     (state,) = fetch_tuples(
         """
-        SELECT count(*), sum(xmin::text::bigint),  -- of the transactions that wrote them
+        SELECT count(*), sum(hashtext(concat(xmin, ctid))),  -- another version of a row has others
             (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t)
         FROM hud_point WHERE series_id = %(series)s
         """,
@@ -150,7 +150,7 @@ def _compilations(point: Point) -> list[dict[str, Any]]:
     """Return each compilation that gave a value; the variant is None where its kernels are not known, and the
     number of samples where a point has several compilations."""
     values = point.compilation_values
-    variants = point.variants or [None] * len(values)
+    variants: list[str | None] = point.variants or [None] * len(values)
     n = point.samples if len(values) == 1 else None
     return [
         {"variant": variant, "value": value, "n": n}

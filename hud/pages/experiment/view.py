@@ -104,9 +104,7 @@ def _render(
         page.charts.slots, choice.look(), shapes=shapes, legend=legend, expected=state.expected_of(page)
     )
     canvas.events = state.lines_of(page.charts, page.notes, canvas)
-    values = [
-        value for one in page.points for value in one.point.compilation_values if value is not None
-    ]
+    values = [value for one in page.points for value in one.point.compilation_values if value is not None]
     newest_alone = bool(history and history.newest and history.newest.point.processes == 1)
     rule = value_rule(page.experiment.suite, history.metric.name) if history else "median"
     context = {
@@ -140,6 +138,7 @@ def _render(
         "rule": rule,
         **more,
     }
+    streams.name_in_links(request)
     return render(request, "experiment/experiment.html", context, status=status)
 
 
@@ -151,36 +150,40 @@ def _target_of(points: Sequence[HistoryPoint]) -> str | None:
     return None if not found else "" if several else found.pop()
 
 
+def _address(request: HttpRequest, pk: int) -> str:
+    """Return the address of the page from which a form came."""
+    return f"{reverse('experiment', args=[pk])}?{request.GET.urlencode()}"
+
+
 @require_POST
-@after_login(lambda request, pk: f"{reverse('experiment', args=[pk])}?{form_as_it_was(request)}#rerun")
+@after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#rerun")
 def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a rerun. A visitor logs in first and finds the form as it was."""
-    asked = get_object_or_404(Experiment, pk=pk)
+    asked, stream = get_object_or_404(Experiment, pk=pk), streams.of_experiment(request, pk)
     form = rerun.form_of(asked, places_for(asked, present_accelerators()), data=request.POST)
     problem = ""
     if form.is_valid() or not form.places:
         try:
-            options = rerun.options_of(form, asked, request.user.get_username())
+            options = rerun.options_of(form, asked, request.user.get_username(), stream)
             run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
             return redirect("run", pk=run.pk)
         except InvalidRunRequest as error:
             problem = "" if form.refuse(error) else str(error)
     choice = ExperimentChoice(request.POST)
-    stream = streams.of_experiment(request, pk)
     page = query.read(pk, stream, choice.range(), rows=choice.rows(), **choice.query_options())
     assert page is not None
     return _render(request, page, form, choice=choice, status=422, problem=problem)
 
 
 @require_POST
-@after_login(lambda request, pk: f"{reverse('experiment', args=[pk])}?{form_as_it_was(request)}#notes")
+@after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#notes")
 def add_note(request: HttpRequest, pk: int) -> HttpResponse:
     """Store a note of this experiment, of its suite, or of everything."""
     asked, form = get_object_or_404(Experiment, pk=pk), NoteForm(request.POST)
     if not form.is_valid():
         texts = [f"{name}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
         messages.error(request, f"The note is not stored. {' '.join(texts)}")
-        return redirect(f"{reverse('experiment', args=[pk])}#notes")
+        return redirect(f"{_address(request, pk)}#notes")
     said = form.cleaned_data
     try:
         notes.add(
@@ -196,12 +199,12 @@ def add_note(request: HttpRequest, pk: int) -> HttpResponse:
         )
     except notes.BadNote as error:
         messages.error(request, f"The note is not stored. {error.field}: {error}.")
-    return redirect(f"{reverse('experiment', args=[pk])}#notes")
+    return redirect(f"{_address(request, pk)}#notes")
 
 
 @require_POST
-@after_login(lambda _request, pk, **_note: f"{reverse('experiment', args=[pk])}#notes")
+@after_login(lambda request, pk, **_note: f"{_address(request, pk)}#notes")
 def delete_note(request: HttpRequest, pk: int, note: int) -> HttpResponse:
     """Delete a note, from the page of an experiment that shows it."""
     notes.delete(get_object_or_404(Annotation, pk=note), who=request.user.get_username())
-    return redirect(f"{reverse('experiment', args=[pk])}#notes")
+    return redirect(f"{_address(request, pk)}#notes")

@@ -102,7 +102,7 @@ def preview_target(rule: Target, *, replaces: int | None) -> Preview:
     series = {one.pk: one for one in newest}
     today = Targets.read()
     rows = [row for row in today.rows if row.pk != replaces]
-    then = Targets([*rows, rule], today.copy_gbps)
+    then = Targets([*rows, rule])
     points = Point.objects.filter(
         series__in=series, order_time__gte=until - timedelta(days=NIGHTS), value__isnull=False, rerun=False
     ).order_by("order_time", "run_id")

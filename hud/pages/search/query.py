@@ -125,7 +125,8 @@ def _measured(words: list[str], stream: Stream) -> QuerySet[Any]:
         .order_by("-newest")
     )
     own = newest.filter(stream=stream)
-    return _named(Experiment.objects.all(), words).annotate(
+    named = _named(Experiment.objects.all(), words)
+    measured: QuerySet[Any] = named.annotate(
         newest=Subquery(newest.values("newest")[:1]),
         rank=Case(
             When(Exists(own), then=Value(0)),
@@ -135,6 +136,7 @@ def _measured(words: list[str], stream: Stream) -> QuerySet[Any]:
         ),
         close=_closeness(words[0]),
     )
+    return measured
 
 
 def _cases(words: list[str], stream: Stream) -> Results:

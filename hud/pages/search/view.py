@@ -23,5 +23,6 @@ def search(request: HttpRequest, data_format: str = "") -> HttpResponse:
         return data.answer(
             data_format, "search", rows, q=text, totals={kind.kind: kind.total for kind in kinds}
         )
+    streams.name_in_links(request)
     context = {"text": text, "kinds": kinds, "complaints": form.complaints()}
     return render(request, "search/search.html", context)

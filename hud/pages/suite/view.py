@@ -48,6 +48,7 @@ def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     lines = query.read_all(streams.of_request(request))
     if data_format:
         return data.answer(data_format, "suites", [asdict(line) for line in lines])
+    streams.name_in_links(request)
     return render(request, "suite/suites.html", {"lines": lines})
 
 
@@ -86,6 +87,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     context = {
         "page": page,
         "filters": filters,
+        "filtered": filters != query.Filters(),
         "complaints": form.complaints(),
         "choices": choices,
         "varying": page.varying,
@@ -94,6 +96,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         "matrix": matrix.read(stream, name),
         "sorts": [(column, _next_sort(filters.sort, column.key)) for column in page.columns],
     }
+    streams.name_in_links(request)
     return render(request, "suite/suite.html", context)
 
 
@@ -120,9 +123,10 @@ def rerun(request: HttpRequest, name: str) -> HttpResponse:
     for one in chosen:
         device, _colon, arch = form.cleaned_data["where"].partition(":")
         groups.setdefault((device, arch) if device else (one.device, one.arch), []).append(one)
-    runs = []
+    runs, stream = [], streams.of_request(request)
     for (device, arch), experiments in groups.items():
-        options = RunOptions(ResourceRequest(device, arch=arch), request.user.get_username())
+        resources = ResourceRequest(device, arch=arch)
+        options = RunOptions(resources, request.user.get_username(), stream=stream)
         try:
             runs.append(request_reruns(experiments, options))
         except InvalidRunRequest as error:
