@@ -182,9 +182,12 @@ def _judge(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
         return _judge_by_variant(level, point, rule)
     middle = [median(point.values)] if point.values else []
     alone = judge(level.values, middle, rule)
-    if not alone.suspect or level.move is None or level.move.latest is None or level.move.failed:
+    move = level.move
+    if not alone.suspect or move is None or move.latest is None or move.failed:
         return alone
-    both = judge(level.values, [level.move.latest, *middle], rule)  # the second point that moved
+    if point.is_rerun and point.where != move.where:
+        return alone  # no second opinion
+    both = judge(level.values, [move.latest, *middle], rule)  # the second point that moved
     return both if _left(both) else alone
 
 
