@@ -300,9 +300,7 @@ def _store(
     runs = Runs(content.parameters, upload_id, content.stream.pk)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)
-        stored = store(
-            measurements, runs=runs.places, closed=runs.own, grown=runs.grown, upload_id=upload_id
-        )
+        stored = store(measurements, runs=runs.places, closed=runs.own, grown=runs.grown, upload_id=upload_id)
         receipt.add_stored(stored)
         metrics |= {item.metric for item in measurements}
         done += len(measurements)

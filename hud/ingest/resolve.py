@@ -249,9 +249,7 @@ class Runs:
 RowKey = tuple[int, int, int, int, int]  # run, series, environment, repeat, side
 
 
-def row_keys(
-    measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, RunPlace]
-) -> list[RowKey]:
+def row_keys(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, RunPlace]) -> list[RowKey]:
     """Return the key of each measurement's row; make the series and environments that are not there yet."""
     # measurements of one upload share their environment's object, and its fingerprint takes a while
     distinct = {id(item.environment): item.environment for item in measurements}
