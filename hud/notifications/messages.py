@@ -134,7 +134,7 @@ def _rows(regressions: Sequence[Regression]) -> list[dict[str, Any]]:
 
 
 def _url(one: Regression) -> str:
-    return f"{settings.HUD_PUBLIC_URL}/regressions/?stream={one.series.stream.name}&open={one.pk}"
+    return f"{settings.HUD_PUBLIC_URL}/regressions/?id={one.pk}"
 
 
 def _row(one: Regression) -> dict[str, Any]:
