@@ -26,9 +26,9 @@ class Latest:
 
 
 def overdue_suites(now: datetime, stream: Stream | None = None) -> list[Latest]:
-    """Return the latest result of each suite and arch that is overdue on the default branch of a stream, or of
-    any that is not archived, the longest first: 1 statement over the states of series, no history. Where every
-    series of a suite has a single point, it was uploaded once, and nobody waits for more.
+    """Return the latest result of each suite and arch that is overdue on the default branch of a stream, or
+    of any that is not archived, the longest first: 1 statement over the states of series, no history. Where
+    every series of a suite has a single point, it was uploaded once, and nobody waits for more.
 
     The time is that of the measurement: of a run of ours its end, of an upload what it says. Where it says a
     commit's alone, it is the time of the upload, unless the commit is so old that this is a backfill.

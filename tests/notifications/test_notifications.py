@@ -175,9 +175,7 @@ def test_a_message_has_the_numbers_of_the_point_and_names_its_stream(receiver: R
     webhook(receiver)
     for name in ("nightly", "laptop"):  # the same experiment in two streams is two messages
         stream = Stream.objects.get_or_create(name=name)[0]
-        moved = create_measurement(
-            create_experiment(case="moved"), value=80.0, run=create_run(stream=stream)
-        )
+        moved = create_measurement(create_experiment(case="moved"), value=80.0, run=create_run(stream=stream))
         create_verdict(moved, "regressed", level=100.0, change=-0.2, factor=-9.0)
         one = create_regression(moved, state="suspect", before=1.0, after=2.0, change=1.0)
         apply(one, Event.AGREED, run_id=moved.run_id)

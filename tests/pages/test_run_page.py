@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from hud.models import Audit, Point, Run, Series, State, Stream, Task, Upload
+from hud.models import Audit, Point, Run, State, Stream, Task, Upload
 from hud.pages.run import view
 from runner.schema.compilations import Explanation
 from runner.schema.suite import TaskSpec

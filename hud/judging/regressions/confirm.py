@@ -1,9 +1,9 @@
 """Let hosts confirm or dismiss regressions: a silent repeat of each suspect, then a comparison in pairs.
 
 A repeat is one more run of the same experiment on the host and card that measured it: it agrees with the
-suspect or ends it, and is no part of the level. Pairs need two interpreters on that host, with both versions of torch or the
-environment variables that differ; they compile both sides afresh in turn. All of it stays within
-`HUD_CONFIRM_MINUTES` a day, behind what people wait for. Where no host can do it, the next night decides.
+suspect or ends it, and is no part of the level. Pairs need two interpreters on that host, with both versions
+of torch or the environment variables that differ; they compile both sides afresh in turn. All of it stays
+within `HUD_CONFIRM_MINUTES` a day, behind what people wait for. Where no host can do it, the next night decides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from hud.models import (
     Run,
     Series,
     State,
-    Stream,
     Task,
 )
 from hud.runs import matching
@@ -130,11 +129,9 @@ def _request(regressions: Sequence[Regression]) -> Run | None:
         return None
 
 
-def rerun_on(
-    accelerator: Accelerator, series: Series, *, who: str, interpreter: str, base: str
-) -> Run:
-    """Request a run of a series' experiment on one accelerator, behind what people wait for: one repeat, or with
-    a base interpreter as many pairs as a verdict needs. Raise InvalidRunRequest."""
+def rerun_on(accelerator: Accelerator, series: Series, *, who: str, interpreter: str, base: str) -> Run:
+    """Request a run of a series' experiment on one accelerator, behind what people wait for: one repeat, or
+    with a base interpreter as many pairs as a verdict needs. Raise InvalidRunRequest."""
     resources = ResourceRequest(
         accelerator.device,
         accelerator.host,

@@ -83,7 +83,10 @@ def test_a_move_of_the_whole_host_is_one_group_with_its_canary() -> None:
     night(14, copy=1, eager=1, compiled=[1.15] * 4)  # the host is back, the models are not
     slow = Regression.objects.filter(series__metric__name="compiled_latency_ms")
     assert set(slow.values_list("canaries", flat=True)) == {"quiet"}
-    assert [(cause.why, cause.experiments) for cause in query.waiting(Stream.objects.get(name=IMPORT))] == [("backend", 4), ("host", 1)]
+    assert [(cause.why, cause.experiments) for cause in query.waiting(Stream.objects.get(name=IMPORT))] == [
+        ("backend", 4),
+        ("host", 1),
+    ]
 
 
 @pytest.mark.django_db

@@ -346,9 +346,7 @@ def test_a_repeat_in_the_same_place_is_a_second_opinion_and_no_part_of_the_level
     experiment, later = suspect.series.experiment, suspect.order_time + timedelta(hours=1)
     run = create_run(experiment=experiment, order_time=later, **place)
     metric = suspect.series.metric.name
-    create_measurement(
-        experiment, metric=metric, value=value, run=run, environment=environment, judged=False
-    )
+    create_measurement(experiment, metric=metric, value=value, run=run, environment=environment, judged=False)
     before = SeriesState.objects.get()
     for touched_at in (later, datetime(1970, 1, 1, tzinfo=UTC)):
         Series.objects.update(touched_at=touched_at)
