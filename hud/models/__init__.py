@@ -45,7 +45,17 @@ from hud.models.regressions import (
 )
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
 from hud.models.schedules import Schedule, ScheduleTrigger
-from hud.models.series import Annotation, Environment, Experiment, Metric, Series, Target, Threshold
+from hud.models.series import (
+    Alias,
+    Aliases,
+    Annotation,
+    Environment,
+    Experiment,
+    Metric,
+    Series,
+    Target,
+    Threshold,
+)
 from hud.models.streams import ADHOC, IMPORT, NIGHTLY, OPERATORS_OWN, SAMPLES, Stream
 from hud.models.uploads import IdempotencyKey, Import, Upload
 
@@ -64,6 +74,8 @@ __all__ = [
     "VERDICTS",
     "VERDICT_CODES",
     "Accelerator",
+    "Alias",
+    "Aliases",
     "Annotation",
     "ApiKey",
     "Artifact",

@@ -114,6 +114,14 @@ def test_instruction_counts_and_their_expected_values() -> None:
     assert all(item.limit > item.value for item in expected.expected)
 
 
+def test_the_arch_of_the_host_is_not_that_of_its_gpu() -> None:
+    body = "add_eager_gpu,compile_time_instruction_count,5\nadd_eager,compile_time_instruction_count,5\n"
+    for arch, expected in (("x86_64", ["", "cpu-x86_64"]), ("h100", ["h100", "h100"])):
+        items = observe(body, arch=arch).measurements
+        assert [item.device for item in items] == ["cuda", "cpu"]
+        assert [item.arch for item in items] == expected
+
+
 def test_the_json_of_an_instruction_count_is_the_same_experiment() -> None:
     record = {
         "benchmark": {
@@ -210,7 +218,8 @@ def test_the_one_line_of_xla_s_documentation_may_be_printed_over_many() -> None:
     }
     observer = observe(json.dumps(value, indent=2))
     assert [item.metric for item in observer.measurements] == ["verification_code", "total_time"]
-    assert observer.skipped == [{"pointer": "/metrics/per_iter_time", "reason": reasons.NULL_VALUE}]
+    skipped = {"pointer": "/metrics/per_iter_time", "reason": reasons.NULL_VALUE, "kind": "ignored"}
+    assert observer.skipped == [skipped]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 A repeat is one more run of the same experiment on the host and card that measured it: it agrees with the
 suspect or ends it, and is no part of the level. Pairs need two interpreters on that host, with both versions
 of torch or the environment variables that differ; they compile both sides afresh in turn. All of it stays
-within `HUD_CONFIRM_MINUTES` a day, behind what people wait for. Where no host can do it, the next night decides.
+within `HUD_CONFIRM_MINUTES` a day, behind what people wait for. Where no host can do it, the next night
+decides.
 """
 
 from __future__ import annotations
