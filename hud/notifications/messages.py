@@ -49,7 +49,7 @@ def queue_messages() -> int:
         for notice in notices:
             one = notice.regression
             if not (one.muted_until and one.muted_until > now):
-                together.setdefault((notice.state, one.series.stream_id), {})[one.pk] = notice
+                together.setdefault((notice.state, one.series.stream.pk), {})[one.pk] = notice
         for (state, _stream), same in together.items():
             for group in groups([notice.regression for notice in same.values()]) if webhooks else ():
                 data = _regression_data(state, group, [same[key] for key in group.keys])

@@ -107,7 +107,7 @@ def _by_experiment(wanted: Q) -> list[list[Regression]]:
     found: dict[tuple[int, int, str], list[Regression]] = {}
     related = ("series__experiment", "series__stream", "first_run", "last_good_run")
     for one in Regression.objects.filter(wanted).select_related(*related).order_by("-since", "pk")[:200]:
-        found.setdefault((one.series.experiment_id, one.series.stream_id, one.class_key), []).append(one)
+        found.setdefault((one.series.experiment_id, one.series.stream.pk, one.class_key), []).append(one)
     return list(found.values())
 
 
