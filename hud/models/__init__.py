@@ -35,6 +35,7 @@ from hud.models.points import (
     SidePoint,
 )
 from hud.models.regressions import (
+    Backlog,
     Bisect,
     BisectStep,
     Cause,
@@ -80,6 +81,7 @@ __all__ = [
     "ApiKey",
     "Artifact",
     "Audit",
+    "Backlog",
     "BinaryList",
     "Bisect",
     "BisectStep",

@@ -46,8 +46,8 @@ _BY_KEY = {arch.key: arch for arch in ARCHES}
 _MACHINES = {"x86_64": "cpu-x86_64", "amd64": "cpu-x86_64", "aarch64": "cpu-aarch64", "arm64": "cpu-aarch64"}
 _KEYS = {key: key for key in (*_BY_KEY, *_MACHINES.values())} | _MACHINES
 _UNSAFE = re.compile(r"[^a-z0-9]+")
-# Some scripts write "unknown". A label of PyTorch's CI says where a job runs, not on what chip: linux.idc.xpu, linux.google.tpuv7x.1
-_RUNNER_LABEL = re.compile(r"(linux|windows|macos)[.-]\S*|unknown", re.IGNORECASE)
+# A label of PyTorch's CI says where a job runs, not on what chip: linux.idc.xpu, linux.google.tpuv7x.1
+_NOTHING_SAID = re.compile(r"(linux|windows|macos)[.-]\S*|unknown", re.IGNORECASE)
 _ONE_OF = "one of "  # before the cards of a machine, as PyTorch/XLA names them
 # Engineering samples, and AMD's compiler names (gfx942), which stand for several cards; also as slugs
 _NO_DEVICE = re.compile(
@@ -70,8 +70,8 @@ def arch_key(device_name: str) -> str:
     """Return the short key of a device name: "NVIDIA H200" → "h200", "x86_64" → "cpu-x86_64".
 
     A key stays as it is. An unknown name becomes its own slug, so that two devices never share a series; a
-    text that names no device stays as it is until an operator names it (`is_named`); the label of a CI runner
-    that names no known chip is none.
+    text that names no device stays as it is until an operator names it (`is_named`); "unknown" is
+    none, nor is the label of a CI runner that names no known chip.
     """
     name = device_name.strip()
     if known := _KEYS.get(name.lower()):
@@ -84,7 +84,7 @@ def arch_key(device_name: str) -> str:
             return arch.key
     if not is_named(name):
         return name
-    if _RUNNER_LABEL.fullmatch(name):
+    if _NOTHING_SAID.fullmatch(name):
         return ""
     return _UNSAFE.sub("-", name.lower()).strip("-")
 

@@ -12,7 +12,7 @@ from runner.formats.parameters import Parameters
 from tests.support.observed import observe
 from tests.support.records import as_list, v3_record
 
-CONTENT = {
+CONTENT: dict[str, Any] = {
     "benchmark": {
         "name": "a",
         "mode": "inference",
