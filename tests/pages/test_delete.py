@@ -54,7 +54,7 @@ def test_an_operator_sees_what_goes_and_deletes_it(client: Client) -> None:
     assert address in client.get(f"/runs/{run.pk}/").content.decode()
     page = client.get(address)
     assert page.context["counts"] == {
-        "runs": 1, "uploads": 1, "measurements": 1, "series_judged_again": 1
+        "runs": 1, "uploads": 1, "measurements": 1, "points": 1, "series_judged_again": 1
     }  # fmt: skip
     assert Run.objects.count() == 2
     assert client.post(address).status_code == HTTPStatus.FOUND
@@ -130,7 +130,7 @@ def test_the_api(client: Client) -> None:
     done = client.delete(f"{API}/runs/{run.pk}", **full)
     assert said.status_code == done.status_code == HTTPStatus.OK
     assert said.json() == done.json()
-    assert done.json()["measurements"] == 1
+    assert (done.json()["measurements"], done.json()["points"], done.json()["verdicts"]) == (1, 1, 1)
     assert client.delete(f"{API}/runs/{run.pk}", **full).status_code == HTTPStatus.NOT_FOUND
     assert client.delete(f"{API}/uploads/{other.pk}?dry_run=1", **full).json()["uploads"] == 1
     assert client.delete(f"{API}/uploads/{other.pk}", **full).json()["uploads"] == 1
