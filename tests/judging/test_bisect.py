@@ -24,7 +24,7 @@ from hud.judging.bisect.search import (
     most_steps,
     next_step,
 )
-from hud.models import Accelerator, Bisect, Experiment, Measurement, Point, Regression, Run, Series, State
+from hud.models import Accelerator, Bisect, Experiment, Point, Regression, Run, Series, State
 from tests.support.factories import (
     create_accelerator,
     create_environment,

@@ -35,9 +35,11 @@ def key_of(user: User, *scopes: str) -> tuple[ApiKey, dict[str, Any]]:
     return key, {"headers": {"authorization": f"Bearer {secret}"}}
 
 
-def upload(key: ApiKey | None, *, day: int = 0, case: str = "layer_norm", **over: Any) -> Upload:
+def upload(
+    key: ApiKey | None, *, day: int = 0, case: str = "layer_norm", stream: str = "", **over: Any
+) -> Upload:
     record = v3_record(case=case, timestamp=1_700_000_000 + day * 86_400, **over)
-    ingest(as_list(record), Parameters(), key=key)
+    ingest(as_list(record), Parameters(stream=stream), key=key)
     return Upload.objects.latest("pk")
 
 
@@ -96,7 +98,7 @@ def test_an_uploader_deletes_own_uploads_for_a_day(client: Client, una: User) ->
 def test_an_uploader_deletes_no_run_with_measurements_of_others(client: Client, una: User) -> None:
     said: dict[str, Any] = {"workflow_id": 7, "job_id": 1}
     mine = upload(key_of(una, "upload")[0], case="a", **said)
-    upload(None, case="b", **said)
+    upload(None, case="b", stream=mine.stream.name, **said)
     run, hosts = Run.objects.get(), create_measurement().run
     client.force_login(una)
     assert status(client, f"/runs/{run.pk}/delete") == (403, 403)
