@@ -20,8 +20,7 @@ from hud.judging.overdue import overdue_suites
 from hud.judging.regressions.causes import Group
 from hud.judging.regressions.groups import groups
 from hud.judging.regressions.states import AT_ONCE, RegressionState
-from hud.models import Delivery, Notice, OverdueSuite, Regression, Series, UnjudgedRun, Webhook
-from hud.points.read import of_runs
+from hud.models import Delivery, Notice, OverdueSuite, Point, Regression, Series, UnjudgedRun, Webhook
 
 OVERDUE = "overdue"
 EVENTS = (*(state.value for state in RegressionState if state != RegressionState.SUSPECT), OVERDUE)
@@ -49,7 +48,7 @@ def queue_messages() -> int:
         for notice in notices:
             one = notice.regression
             if not (one.muted_until and one.muted_until > now):
-                together.setdefault((notice.state, one.series.stream_id), {})[one.pk] = notice
+                together.setdefault((notice.state, one.series.stream.pk), {})[one.pk] = notice
         for (state, _stream), same in together.items():
             for group in groups([notice.regression for notice in same.values()]) if webhooks else ():
                 data = _regression_data(state, group, [same[key] for key in group.keys])
@@ -116,29 +115,26 @@ def _regression_data(state: str, group: Group, notices: Sequence[Notice]) -> dic
 def _rows(regressions: Sequence[Regression]) -> list[dict[str, Any]]:
     """Return what a message says of regressions: their numbers are those of the newest point that moved, 1
     statement. A small step or a drift is one of many points, and has numbers of its own."""
-    series, runs = [one.series_id for one in regressions], [one.latest_run_id or 0 for one in regressions]
-    points = of_runs(series, runs)
-    rows = []
-    for one in regressions:
-        point = points.get(one.series_id) if one.kind in AT_ONCE else None
-        numbers = {name: getattr(one, name) for name in ("before", "after", "change", "factor")}
-        if point and point.run_id == one.latest_run_id and point.verdict_code is not None:
-            numbers = {
-                "before": point.level,
-                "after": point.value,
-                "change": point.change,
-                "factor": point.factor,
-            }
-        rows.append({**_row(one), **numbers})
-    return rows
+    series, runs = ([getattr(one, name) for one in regressions] for name in ("series_id", "latest_run_id"))
+    moved = Point.objects.filter(series__in=series, run__in=runs, verdict_code__isnull=False)
+    points = {
+        (point.series_id, point.run_id, point.environment.class_key): point
+        for point in moved.select_related("environment").order_by("order_time")
+    }
+    return [
+        _row(one, points.get((one.series_id, one.latest_run_id or 0, one.class_key))) for one in regressions
+    ]
 
 
 def _url(one: Regression) -> str:
-    return f"{settings.HUD_PUBLIC_URL}/regressions/?stream={one.series.stream.name}&open={one.pk}"
+    return f"{settings.HUD_PUBLIC_URL}/regressions/?id={one.pk}"
 
 
-def _row(one: Regression) -> dict[str, Any]:
+def _row(one: Regression, moved: Point | None) -> dict[str, Any]:
     experiment, metric = one.series.experiment, one.series.metric
+    numbers = [one.before, one.after, one.change, one.factor]
+    if moved and one.kind in AT_ONCE:
+        numbers = [moved.level, moved.value, moved.change, moved.factor]
     names = ("suite", "mode", "dtype", "backend", "arch")
     return {
         "id": one.pk,
@@ -147,6 +143,7 @@ def _row(one: Regression) -> dict[str, Any]:
         "metric": metric.name,
         "unit": metric.unit,
         "kind": one.kind,
+        **dict(zip(("before", "after", "change", "factor"), numbers, strict=True)),
         "since": one.since.isoformat(),
         "base_commit": one.last_good_run.commit if one.last_good_run else "",
         "head_commit": one.first_run.commit if one.first_run else "",

@@ -172,8 +172,8 @@ def _processes(value: PointFields) -> str:
 
 
 def _regression(page: RunPage, value: Point) -> SafeString:
-    """Return the regression of a result with its commits, whose level it was judged against if that is another
-    stream's, or why its verdict is none."""
+    """Return the regression of a result with its commits, the stream it was judged against if that is
+    another one, or why its verdict is none."""
     found = SafeString("")
     one = page.results.regressions.get(value.series_id)
     if one:

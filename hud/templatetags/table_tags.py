@@ -10,11 +10,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Point, Regression
-from hud.points.nights import SPEEDUP, Night
 from hud.pages.compilers.table import Cell, Table
 from hud.pages.runs.query import RunLine
 from hud.pages.sparkline import interval
 from hud.pages.sparkline import sparkline as draw
+from hud.points.nights import SPEEDUP, Night
 from hud.templatetags.hud_tags import address, signed_percent
 
 register = template.Library()

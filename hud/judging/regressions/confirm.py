@@ -1,9 +1,10 @@
 """Let hosts confirm or dismiss regressions: a silent repeat of each suspect, then a comparison in pairs.
 
 A repeat is one more run of the same experiment on the host and card that measured it: it agrees with the
-suspect or ends it, and is no part of the level. Pairs need two interpreters on that host, with both versions of torch or the
-environment variables that differ; they compile both sides afresh in turn. All of it stays within
-`HUD_CONFIRM_MINUTES` a day, behind what people wait for. Where no host can do it, the next night decides.
+suspect or ends it, and is no part of the level. Pairs need two interpreters on that host, with both versions
+of torch or the environment variables that differ; they compile both sides afresh in turn. All of it stays
+within `HUD_CONFIRM_MINUTES` a day, behind what people wait for. Where no host can do it, the next night
+decides.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _by_experiment(wanted: Q) -> list[list[Regression]]:
     found: dict[tuple[int, int, str], list[Regression]] = {}
     related = ("series__experiment", "series__stream", "first_run", "last_good_run")
     for one in Regression.objects.filter(wanted).select_related(*related).order_by("-since", "pk")[:200]:
-        found.setdefault((one.series.experiment_id, one.series.stream_id, one.class_key), []).append(one)
+        found.setdefault((one.series.experiment_id, one.series.stream.pk, one.class_key), []).append(one)
     return list(found.values())
 
 
@@ -129,11 +130,9 @@ def _request(regressions: Sequence[Regression]) -> Run | None:
         return None
 
 
-def rerun_on(
-    accelerator: Accelerator, series: Series, *, who: str, interpreter: str, base: str
-) -> Run:
-    """Request a run of a series' experiment on one accelerator, behind what people wait for: one repeat, or with
-    a base interpreter as many pairs as a verdict needs. Raise InvalidRunRequest."""
+def rerun_on(accelerator: Accelerator, series: Series, *, who: str, interpreter: str, base: str) -> Run:
+    """Request a run of a series' experiment on one accelerator, behind what people wait for: one repeat, or
+    with a base interpreter as many pairs as a verdict needs. Raise InvalidRunRequest."""
     resources = ResourceRequest(
         accelerator.device,
         accelerator.host,

@@ -1,4 +1,4 @@
-"""The funnel of judgement of a stream by ISO week: how many points came, and what became of those that moved."""
+"""The funnel of a stream by ISO week: how many points came, and what became of those that moved."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
 from hud.pages.regressions.tabs import IS_WAITING, WAITING, counts, in_tab
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.devices import is_named
 
 MOST_ROWS = 500

@@ -287,8 +287,8 @@ _KEY = ("series_id", "environment_id", "order_time", "side")
 _SHARED_COLUMNS = "series_id, environment_id, order_time, value, status, target, target_arch"
 _OF_SERIES = f"""SELECT {_SHARED_COLUMNS}, 0 AS side, verdict, change, factor
     FROM hud_point WHERE run_id = %(run)s"""  # noqa: S608 — constants, as below  # nosec B608
-_OF_SIDES = f"""SELECT {_SHARED_COLUMNS}, side, NULL::int2 AS verdict, NULL::real AS change, NULL::real AS factor
-    FROM hud_sidepoint WHERE run_id = %(run)s"""  # noqa: S608  # nosec B608
+_OF_SIDES = f"""SELECT {_SHARED_COLUMNS}, side, NULL::int2 AS verdict, NULL::real AS change,
+    NULL::real AS factor FROM hud_sidepoint WHERE run_id = %(run)s"""  # noqa: S608  # nosec B608
 # Every point of a run with what it shows: the place in KINDS, as numbers sort and group faster than words
 _POINTS = """
     SELECT p.series_id, p.environment_id, p.order_time, p.side, p.value, s.experiment_id, s.metric_id,
@@ -316,14 +316,17 @@ _PAGE = """
         SELECT * FROM known WHERE {shown} AND {named}
     ), page AS (
         SELECT *, row_number() OVER () AS at
-        FROM (SELECT * FROM matching ORDER BY {order}, order_time, side LIMIT %(limit)s OFFSET %(offset)s) sorted
+        FROM (
+            SELECT * FROM matching ORDER BY {order}, order_time, side LIMIT %(limit)s OFFSET %(offset)s
+        ) sorted
     ), found AS MATERIALIZED (
         SELECT kind, experiment_id, count(*) points FROM known GROUP BY kind, experiment_id
     ), kinds AS (
         SELECT (%(kinds)s::text[])[kind] kind, sum(points) points, count(*) experiments
         FROM found GROUP BY found.kind
     )
-    SELECT page.series_id, page.experiment_id, page.metric_id, page.environment_id, page.order_time, page.side,
+    SELECT page.series_id, page.experiment_id, page.metric_id, page.environment_id, page.order_time,
+        page.side,
         (SELECT count(*) FROM matching) total,
         (SELECT coalesce(json_object_agg(kind, json_build_array(points, experiments)), '{{}}') FROM kinds)
             counts,

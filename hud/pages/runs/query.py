@@ -11,9 +11,9 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from hud.models import ACTIVE, VERDICT_CODES, Point, Run, Series, SidePoint, Stream, Task
-from hud.sql import fetch_tuples, int_array
 from hud.runs import streams
 from hud.runs.branches import branch_or_default, other_branch, stored_names
+from hud.sql import fetch_tuples, int_array
 
 PAGE_ROWS = 50
 # Kinds of runs with their names on the page. A night is a schedule's run or an upload with a commit of the
