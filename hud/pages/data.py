@@ -27,9 +27,9 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "code": """cause kernel kind origins base_us head_us change_us share beyond_noise portion group slot
         base_choice head_choice base_config head_config base_binary head_binary base_calls head_calls""",
     "code-points": f"{_EXPERIMENT} points base head time",
-    "compare": f"""{_EXPERIMENT} side metric unit direction base head base_n head_n base_status head_status
-        change margin noise factor verdict reason base_run head_run""",
-    "compare-sides": "side run title source filename branch commit host time",
+    "compare": f"""{_EXPERIMENT} side stream metric unit direction base head base_n head_n base_status
+        head_status change margin noise factor verdict reason base_run head_run""",
+    "compare-sides": "side run stream title source filename branch commit host time",
     "compilers": """suite backend base head passed expected newly_failed not_run column metric unit base_value
         head_value change low high p night_noise verdict matched only_base only_head""",
     "experiment": f"""{_RESULT} placed_by host source commit branch file environment environment_class torch

@@ -15,15 +15,17 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import TypeAlias
 
+from django.db.models import Count, Q
+
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
-from hud.sql import fetch_tuples
+from hud.points import sides
 from hud.runs.branches import stored_names
+from hud.sql import fetch_tuples
 
 SHORT_COMMIT = 7  # characters
 _DAYS = 120  # before the newest run
 KEPT_S = 600  # a deleted upload is gone from the tables after as long
 _HASH = re.compile(r"[0-9a-f]{12,64}")
-_FEWEST_DIGITS = 4  # that may stand for a commit
 _LONGEST = timedelta(hours=24)  # of a night's runs on one commit
 _GAP = timedelta(hours=6)  # between runs without a commit that ends a night
 _AT_LATEST = timedelta(hours=36)
@@ -71,11 +73,6 @@ class Night:
     def is_default(self, now: datetime) -> bool:
         """Return whether a page may choose it by itself: when it is complete, or 36 hours after it began."""
         return self.complete or self.began is None or now - self.began > _AT_LATEST
-
-    @property
-    def as_side(self) -> str:
-        """Return the side for pages that know runs and commits only."""
-        return f"commit:{self.commit}" if self.commit else f"run:{self.runs[-1]}"
 
 
 Block: TypeAlias = tuple[str, str]  # suite and backend, as a table shows it
@@ -179,83 +176,35 @@ def _night(runs: tuple[NightRun, ...], alone: bool) -> Night:
 
 
 def side(text: str, nights: Sequence[Night], stream: Stream) -> Night | None:
-    """Return the side that a URL names: a date, ``night:2026-11-20``, ``run:12``, ``commit:abc123`` or
-    ``latest:main``; None where there is none in the stream. `nights` are those of the stream that have
-    results of the page's subject. At most 1 statement."""
-    kind, _colon, name = text.partition(":")
-    if kind == "latest":
-        candidates = nights if not name else read(stream, name)
-        return candidates[-1] if candidates else None
-    if kind not in {"run", "commit"}:
-        asked = name if kind == "night" else text
-        return next((night for night in reversed(nights) if night.side == asked or _on(night, asked)), None)
-    if (kind == "run" and not (name.isdecimal() and len(name) < 10)) or not name:
+    """Return the side that an address names, as `hud.points.sides` reads it; None where there is none in the
+    stream. `nights` are those of the stream that have results of the page's subject. At most 1 statement."""
+    try:
+        named = sides.parse(text)
+    except sides.BadSide:
         return None
-    rows = fetch_tuples(
-        f"""
-        {_OF_NIGHTS}
-        WHERE r.base_interpreter = '' AND CASE WHEN %(run)s IS NULL
-            THEN r.stream_id = %(stream)s AND NOT r.rerun
-                AND (r.commit = %(commit)s OR (%(begins)s AND starts_with(r.commit, %(commit)s)))
-            ELSE r.id = %(run)s END
-        ORDER BY r.order_time, r.id LIMIT %(most)s
-        """,  # noqa: S608 — a constant of this module  # nosec B608
-        {
-            "active": list(ACTIVE),
-            "most": _MOST_RUNS,
-            "stream": stream.pk,
-            "run": int(name) if kind == "run" else None,
-            "commit": name,
-            "begins": len(name) >= _FEWEST_DIGITS,
-        },
+    if named.kind == "latest":
+        candidates = nights if not named.name else read(stream, named.name)
+        return candidates[-1] if candidates else None
+    if named.kind not in {"run", "commit"}:
+        return next((night for night in reversed(nights) if named.name == str(night.time.date())), None)
+    is_planned = Q(state__in=ACTIVE, upload=None)
+    rows = sides.runs_of(named, stream).filter(base_interpreter="").order_by("order_time", "pk")
+    rows = rows.only("order_time", "commit", "state").annotate(
+        planned=Count("tasks", filter=is_planned),
+        ended=Count("tasks", filter=is_planned & Q(tasks__finished__isnull=False)),
     )
-    runs = tuple(NightRun(*row) for row in rows)
-    if not runs or len({run.commit for run in runs} - {name}) > 1:  # none, or several commits
+    runs = tuple(
+        NightRun(run.pk, run.order_time, run.commit, run.planned, run.ended, run.state in ACTIVE)
+        for run in rows[:_MOST_RUNS]
+    )
+    if not runs or len({run.commit for run in runs} - {named.name}) > 1:  # none, or several commits
         return None
     night = _night(runs, alone=False)
-    return replace(night, side=text, title=f"run {name}" if kind == "run" else night.title)
+    return replace(night, side=text, title=f"run {named.name}" if named.kind == "run" else night.title)
 
 
 def day(at: datetime | date) -> str:
     return f"{at.day} {at:%b}"
-
-
-def side(text: str, nights: Sequence[Night]) -> Night | None:
-    """Return the side that a URL names: a date, ``run:12``, ``commit:abc123`` or ``latest:main``; None where
-    there is none. At most 1 statement."""
-    kind, _colon, name = text.partition(":")
-    if kind == "latest":
-        found = nights if not name else read(name)
-        return found[-1] if found else None
-    if kind not in {"run", "commit"}:
-        return next((night for night in reversed(nights) if night.side == text or _on(night, text)), None)
-    if (kind == "run" and not (name.isdecimal() and len(name) < 10)) or not name:
-        return None
-    rows = fetch_tuples(
-        """
-        SELECT id, order_time, commit, state = ANY(%(active)s) FROM hud_run
-        WHERE base_interpreter = '' AND CASE WHEN %(run)s IS NULL
-            THEN commit = %(commit)s OR (%(begins)s AND starts_with(commit, %(commit)s))
-            ELSE id = %(run)s END
-        ORDER BY order_time, id LIMIT %(most)s
-        """,
-        {
-            "active": list(ACTIVE),
-            "most": _MOST_RUNS,
-            "run": int(name) if kind == "run" else None,
-            "commit": name,
-            "begins": len(name) >= _FEWEST_DIGITS,
-        },
-    )
-    if not rows or len({row[2] for row in rows} - {name}) > 1:  # none, or several commits
-        return None
-    done = not any(active for *_run, active in rows)
-    title = f"run {name}" if kind == "run" else day(rows[-1][1])
-    return Night(text, title, rows[-1][1], rows[-1][2], tuple(sorted(row[0] for row in rows)), done)
-
-
-def _on(night: Night, text: str) -> bool:
-    return text == str(night.time.date())
 
 
 _kept: OrderedDict[tuple[Subject, tuple[int, ...]], tuple[float, Results]] = OrderedDict()

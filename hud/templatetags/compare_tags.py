@@ -13,6 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
+from hud.pages import streams
 from hud.pages.compare import text
 from hud.pages.compare.groups import KINDS, TIME, Group, Mean, Totals
 from hud.pages.compare.judged import Judged
@@ -54,15 +55,15 @@ def sentence(counts: Counts) -> SafeString:
 @register.simple_tag
 def compared_rows(rows: Sequence[Row], reach: float) -> SafeString:
     """Return rows of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
-    experiment = reverse("experiment", args=[0])
-    return mark_safe("".join(_row(row, reach, experiment.replace("0", str(row.pk))) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+    experiment = streams.link(reverse("experiment", args=[0]))
+    return mark_safe("".join(_row(row, reach, experiment.replace("0", str(row.pk), 1)) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
 def _row(row: Row, reach: float, experiment: str) -> str:
     best, several = row.best, len(row.cells) > 1
     address, under = experiment, ""
     if best:
-        address += f"?metric={quote(best.metric.name, safe='')}"
+        address += f"&amp;metric={quote(best.metric.name, safe='')}"
         also = f"; also {', '.join(row.also)}" if row.also else ""
         under = f'<span class="under faint">{escape(best.metric.title + also)}</span>'
     title = f'<a href="{address}">{escape(row.experiment.title)}</a>'
@@ -104,7 +105,8 @@ def _what_changed(row: Row) -> str:
     if not row.code:
         return f'<span class="dim">{escape(row.facts)}</span>'
     base, head = (quote(side, safe="") for side in row.code)
-    return f'<a href="{_path("code")}?base={base}&amp;head={head}">{escape(row.facts or "Kernels")}</a>'
+    address = f"{streams.link(_path('code'))}&amp;base={base}&amp;head={head}"
+    return f'<a href="{address}">{escape(row.facts or "Kernels")}</a>'
 
 
 @cache
@@ -116,10 +118,10 @@ def _state(row: Row, experiment: str) -> str:
     """Return the regression's state, and how to rerun the experiment at that address."""
     shown = ""
     if one := row.regression:
-        shown = f'<a class="state" href="{_path("regressions")}?open={one.pk}">{escape(one.state)}</a> '
+        shown = f'<a class="state" href="{streams.link(_path("regressions"), open=one.pk)}">{escape(one.state)}</a> '
     if rerun := row.rerun:
         label = "Rerun in pairs" if rerun.in_pairs else "Rerun"
-        address = f"{experiment}?{escape(rerun.query)}#rerun"
+        address = f"{experiment}&amp;{escape(rerun.query)}#rerun"
         shown += f'<a class="button small" href="{address}" data-rerun>{label}</a>'
         shown += rerun.hindrance and f'<span class="under faint">{escape(rerun.hindrance)}</span>'
     return shown
@@ -180,7 +182,8 @@ def means_table(groups: Sequence[Group], formulas: str) -> SafeString:
 
 
 def _means_row(group: Group, formulas: str) -> str:
-    suite = f'<a href="{reverse("suite", args=[group.suite])}?backend={quote(group.backend, safe="")}">'
+    address = streams.link(reverse("suite", args=[group.suite]), backend=group.backend)
+    suite = f'<a href="{escape(address)}">'
     suite += f"{escape(group.suite)}</a> {escape(group.backend)}"
     alone = [(group.only_base, "only baseline"), (group.only_head, "only candidate")]
     rest = ", ".join(f"{number} {words}" for number, words in alone if number)

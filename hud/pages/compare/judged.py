@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from hud.judging.verdict import Rule, judge_points
@@ -39,7 +39,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Known:
-    """What the state of a series says: its noise from point to point, over how many, and its cards."""
+    """What the candidate's point says of its series: its noise from point to point, over how many; and the
+    cards of its level."""
 
     noise: float | None = None
     points: int = 0
@@ -95,8 +96,8 @@ class Judged:
             "direction": self.metric.direction,
             "base": self.base.value,
             "head": self.head.value,
-            "base_n": len(self.base.values),
-            "head_n": len(self.head.values),
+            "base_n": self.base.compilations,
+            "head_n": self.head.compilations,
             "base_status": self.base.status,
             "head_status": self.head.status,
             "change": self.change,
@@ -113,8 +114,8 @@ class Judged:
 def judge(
     metric: Metric, rule: Rule, points: tuple[Point, Point], places: tuple[Place, Place], known: Known
 ) -> Judged:
-    """Return the verdict on two points. A difference that may come of another card, host or environment is
-    inconclusive, with that as its reason."""
+    """Return the verdict on two points. A difference that may come of another card, host or environment or of
+    the autotuner's draw is inconclusive, with that as its reason."""
     base, head = points
     if metric.kind == "status" or base.value is None or head.value is None:
         return _by_status(metric, base, head)
@@ -124,17 +125,15 @@ def judge(
         reason = ""
     elif other := _other_place(metric, places, known):
         word, reason = "inconclusive", other
+    elif metric.kind == "timing" and word != "inconclusive" and _is_other_draw(base, head):
+        word, reason = "inconclusive", OTHER_DRAW
     return Judged(metric, base, head, word, reason, found.change, found.noise, found.factor)
 
 
-def by_draw(judged: Judged, base: Sequence[str], head: Sequence[str]) -> Judged:
-    """Return the verdict in the light of the variants of both sides' compilations, '' where unknown: if they
-    share none, the autotuner's draw may be the cause."""
-    is_timing = judged.metric.kind == "timing" and judged.base.value is not None
-    apart = any(base) and any(head) and not set(base) & set(head)
-    if is_timing and apart and judged.head.value is not None and judged.verdict in {"regressed", "improved"}:
-        return replace(judged, verdict="inconclusive", reason=OTHER_DRAW)
-    return judged
+def _is_other_draw(base: Point, head: Point) -> bool:
+    """Return whether the variants of both points are known and none is on both: then the autotuner's draw may
+    be the cause of a change."""
+    return any(base.variants) and any(head.variants) and not set(base.variants) & set(head.variants)
 
 
 def _by_status(metric: Metric, base: Point, head: Point) -> Judged:
