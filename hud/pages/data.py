@@ -26,7 +26,7 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "audit": "id at who action subject address detail",
     "code": """cause kernel kind origins base_us head_us change_us share beyond_noise portion group slot
         base_choice head_choice base_config head_config base_binary head_binary base_calls head_calls""",
-    "code-points": f"{_EXPERIMENT} points base head time",
+    "code-points": f"{_EXPERIMENT} points base head time stream",
     "compare": f"""{_EXPERIMENT} side stream metric unit direction base head base_n head_n base_status
         head_status change margin noise factor verdict reason base_run head_run""",
     "compare-sides": "side run stream title source filename branch commit host time",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from html import escape
-from urllib.parse import quote
 
 from django import template
 from django.urls import reverse
@@ -55,18 +54,17 @@ def sentence(counts: Counts) -> SafeString:
 @register.simple_tag
 def compared_rows(rows: Sequence[Row], reach: float) -> SafeString:
     """Return rows of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
-    experiment = streams.link(reverse("experiment", args=[0]))
-    return mark_safe("".join(_row(row, reach, experiment.replace("0", str(row.pk), 1)) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+    experiment = reverse("experiment", args=[0])
+    return mark_safe("".join(_row(row, reach, experiment.replace("0", str(row.pk))) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
 def _row(row: Row, reach: float, experiment: str) -> str:
     best, several = row.best, len(row.cells) > 1
-    address, under = experiment, ""
+    address, under = streams.link(experiment, stream=row.stream, metric=best and best.metric.name), ""
     if best:
-        address += f"&amp;metric={quote(best.metric.name, safe='')}"
         also = f"; also {', '.join(row.also)}" if row.also else ""
         under = f'<span class="under faint">{escape(best.metric.title + also)}</span>'
-    title = f'<a href="{address}">{escape(row.experiment.title)}</a>'
+    title = f'<a href="{escape(address)}">{escape(row.experiment.title)}</a>'
     parts = [f'<tr><th scope="row">{title} <span class="dim">{escape(row.about)}</span>{under}</th>']
     other = best if several else None
     parts += [_of_candidate(cell, other) if cell else _NOT_ON_BOTH for cell in row.cells]
@@ -104,9 +102,8 @@ def _of_candidate(cell: Judged, best: Judged | None) -> str:
 def _what_changed(row: Row) -> str:
     if not row.code:
         return f'<span class="dim">{escape(row.facts)}</span>'
-    base, head = (quote(side, safe="") for side in row.code)
-    address = f"{streams.link(_path('code'))}&amp;base={base}&amp;head={head}"
-    return f'<a href="{address}">{escape(row.facts or "Kernels")}</a>'
+    address = streams.link(_path("code"), stream=row.stream, base=row.code[0], head=row.code[1])
+    return f'<a href="{escape(address)}">{escape(row.facts or "Kernels")}</a>'
 
 
 @cache
@@ -118,10 +115,11 @@ def _state(row: Row, experiment: str) -> str:
     """Return the regression's state, and how to rerun the experiment at that address."""
     shown = ""
     if one := row.regression:
-        shown = f'<a class="state" href="{streams.link(_path("regressions"), open=one.pk)}">{escape(one.state)}</a> '
+        address = streams.link(_path("regressions"), stream=row.stream, open=one.pk)
+        shown = f'<a class="state" href="{escape(address)}">{escape(one.state)}</a> '
     if rerun := row.rerun:
         label = "Rerun in pairs" if rerun.in_pairs else "Rerun"
-        address = f"{experiment}&amp;{escape(rerun.query)}#rerun"
+        address = f"{experiment}?stream={row.stream}&amp;{escape(rerun.query)}#rerun"
         shown += f'<a class="button small" href="{address}" data-rerun>{label}</a>'
         shown += rerun.hindrance and f'<span class="under faint">{escape(rerun.hindrance)}</span>'
     return shown

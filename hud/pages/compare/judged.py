@@ -38,16 +38,6 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What the candidate's point says of its series: its noise from point to point, over how many; and the
-    cards of its level."""
-
-    noise: float | None = None
-    points: int = 0
-    cards: Collection[str] = ()
-
-
-@dataclass(frozen=True)
 class Judged:
     """A metric of an experiment on one side against the baseline."""
 
@@ -112,18 +102,25 @@ class Judged:
 
 
 def judge(
-    metric: Metric, rule: Rule, points: tuple[Point, Point], places: tuple[Place, Place], known: Known
+    metric: Metric,
+    rule: Rule,
+    ends: tuple[Point, Point],
+    places: tuple[Place, Place],
+    *,
+    noise: float | None,
+    points: int,
 ) -> Judged:
-    """Return the verdict on two points. A difference that may come of another card, host or environment or of
-    the autotuner's draw is inconclusive, with that as its reason."""
-    base, head = points
+    """Return the verdict on two points; `noise` is that of the series, known from so many points. What another
+    card, host or environment or the autotuner's draw may have caused is inconclusive, with that as its
+    reason."""
+    base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
         return _by_status(metric, base, head)
-    found = judge_points(base.values, head.values, rule, noise=known.noise, points=known.points)
+    found = judge_points(base.values, head.values, rule, noise=noise, points=points)
     word, reason = str(found.verdict), str(found.reason)
     if found.verdict == "unchanged":
         reason = ""
-    elif other := _other_place(metric, places, known):
+    elif other := _other_place(metric, places, head.cards or ()):
         word, reason = "inconclusive", other
     elif metric.kind == "timing" and word != "inconclusive" and _is_other_draw(base, head):
         word, reason = "inconclusive", OTHER_DRAW
@@ -131,9 +128,10 @@ def judge(
 
 
 def _is_other_draw(base: Point, head: Point) -> bool:
-    """Return whether the variants of both points are known and none is on both: then the autotuner's draw may
-    be the cause of a change."""
-    return any(base.variants) and any(head.variants) and not set(base.variants) & set(head.variants)
+    """Return whether variants of both points are known and none is on both: then the autotuner's draw may be
+    the cause of a change."""
+    before, after = ({variant for variant in point.variants if variant} for point in (base, head))
+    return bool(before and after) and not before & after
 
 
 def _by_status(metric: Metric, base: Point, head: Point) -> Judged:
@@ -144,7 +142,7 @@ def _by_status(metric: Metric, base: Point, head: Point) -> Judged:
     return Judged(metric, base, head, "unchanged", "" if base.good else "both_fail")
 
 
-def _other_place(metric: Metric, places: tuple[Place, Place], known: Known) -> str:
+def _other_place(metric: Metric, places: tuple[Place, Place], cards_of_level: Collection[str]) -> str:
     """Return the first difference of the places that may move this metric, '' without one. Cards that both
     belong to the series' level are part of its noise, with their hosts."""
     base, head = places
@@ -153,7 +151,7 @@ def _other_place(metric: Metric, places: tuple[Place, Place], known: Known) -> s
     if metric.kind != "timing":
         return ""
     cards = {base.card, head.card}
-    if "" not in cards and (len(cards) == 1 or cards <= set(known.cards)):
+    if "" not in cards and (len(cards) == 1 or cards <= set(cards_of_level)):
         return ""
     if "" not in cards:
         return OTHER_CARD

@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-# The fields of `Points`. A side of an A/B run was not judged, and has no noise.
+# The fields of `Points`. A side of an A/B run was not judged: its noise is that of the series' newest point.
 _COLUMNS = """
     SELECT array_send(array_agg(p.series_id)), array_send(array_agg(s.experiment_id)),
         array_send(array_agg(s.metric_id)), array_send(array_agg(p.run_id)),
@@ -42,8 +42,12 @@ _OF_RUNS = f"""{_COLUMNS}
 """  # noqa: S608 — constants, as below  # nosec B608
 _OF_AB_SIDE = f"""{_COLUMNS}
     FROM (
-        SELECT p.*, NULL::float8 AS noise, 0 AS level_points
+        SELECT p.*, judged.*
         FROM hud_sidepoint p JOIN hud_series s ON s.id = p.series_id
+        LEFT JOIN LATERAL (
+            SELECT noise, level_points FROM hud_point WHERE series_id = s.id AND noise IS NOT NULL
+            ORDER BY order_time DESC LIMIT 1
+        ) judged ON true
         WHERE run_id = ANY(%(runs)s::int[]) AND side = %(ab_side)s AND {_RAN}
     ) p JOIN hud_series s ON s.id = p.series_id
 """  # noqa: S608  # nosec B608
@@ -58,7 +62,7 @@ _NEWEST = f"""{_COLUMNS}
 
 @dataclass(slots=True)
 class Point:
-    """A point that is judged or shown. `add_details` adds the last four."""
+    """A point that is judged or shown. `add_details` adds the last five."""
 
     place: int  # of its side
     series_id: int
@@ -72,6 +76,7 @@ class Point:
     ab_side: int | None = None
     values: list[float] = field(default_factory=list)  # of each of these
     variants: list[str | None] = field(default_factory=list)  # choices of the compilations, where known
+    cards: list[str] | None = None  # of its series' level
     code: str | None = None
     note: str | None = None
 
@@ -134,8 +139,8 @@ def read(side: Side, metrics: Collection[int]) -> Points:
 
 
 def add_details(points: Iterable[Point]) -> None:
-    """Add values and variants of the compilations, the outside system's code and the note of these points:
-    1 statement, none without points."""
+    """Add values and variants of the compilations, the cards of the level, the outside system's code and the
+    note of these points: 1 statement, none without points."""
     by_key: dict[tuple[int | None, ...], list[Point]] = {}
     for point in points:
         key = point.run_id, point.series_id, point.environment_id, point.ab_side
@@ -145,7 +150,11 @@ def add_details(points: Iterable[Point]) -> None:
     runs, series, environments, ab_sides = zip(*by_key, strict=True)
     rows = fetch_tuples(
         """
-        SELECT w.*, p.value, p."values", p.variants, p.code, p.note
+        SELECT w.*, p.value, p."values", p.variants, p.code, p.note, (
+            SELECT ARRAY(SELECT jsonb_array_elements_text(state.level->'cards'))
+            FROM hud_seriesstate state JOIN hud_environment e ON e.class_key = state.class_key
+            WHERE state.series_id = w.series_id AND e.id = w.environment_id
+        )
         FROM unnest(%(runs)s::int[], %(series)s::int[], %(environments)s::int[], %(ab_sides)s::int[])
             AS w(run_id, series_id, environment_id, side)
         CROSS JOIN LATERAL (
@@ -165,8 +174,8 @@ def add_details(points: Iterable[Point]) -> None:
             "ab_sides": list(ab_sides),
         },
     )
-    for *own, value, values, variants, code, note in rows:
+    for *own, value, values, variants, code, note, cards in rows:
         numbers = [number for number in (values or [value]) if number is not None]
         for point in by_key[tuple(own)]:
             point.values, point.variants = numbers, variants or []
-            point.code, point.note = code, note
+            point.code, point.note, point.cards = code, note, cards

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from hud.pages.compare import points as points_of
 from hud.pages.compare.cohort import Cohort
 from hud.pages.compare.environment import Fact, Places, differences, elsewhere, places_of
 from hud.pages.compare.groups import COMPRESSION, Formulas, Group, Totals, groups, totals
-from hud.pages.compare.judged import Judged, Known, judge
+from hud.pages.compare.judged import Judged, judge
 from hud.pages.compare.pairs import Pairs, Rules, screen
 from hud.pages.compare.points import Ints, Point, add_details
 from hud.pages.compare.rows import Row, add_experiments, complete, count_kernels, row_of
@@ -29,7 +29,7 @@ from hud.pages.compare.sides import Side, resolve
 from hud.pages.suite.query import identities
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
-from hud.sql import fetch_models, fetch_tuples, int_array
+from hud.sql import fetch_models
 from runner.schema.metrics import METRICS, role_of
 
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
@@ -108,7 +108,7 @@ class ComparePage:
         complete(rows)
         add_experiments(rows, self._comparison.places.environments)
         for row in rows:
-            row.with_arch = len(self._comparison.cohort.arches) > 1
+            row.stream, row.with_arch = self.heads[0].stream, len(self._comparison.cohort.arches) > 1
         return rows
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -199,12 +199,10 @@ class _Comparison:
     places: Places
     metric: str
     moved: dict[int, Row] = field(default_factory=dict)
-    _cards: dict[tuple[int, str], Collection[str]] = field(default_factory=dict)
 
     def judge_moved(self) -> None:
-        """Judge what may have moved, in the light of its cards and kernels: 3 statements."""
+        """Judge what may have moved, in the light of its cards and kernels: 2 statements."""
         moved = sorted({one for pairs in self.pairs for one in pairs.experiment[~pairs.quiet].tolist()})
-        self._cards = _cards(self.cohort, moved)
         to_judge = [self._to_judge(moved, place) for place in range(len(self.pairs))]
         add_details(
             point for of_head in to_judge for _one, _column, *ends, _known in of_head for point in ends
@@ -213,9 +211,8 @@ class _Comparison:
         for place, of_head in enumerate(to_judge):
             for one, column, base, head, (noise, points) in of_head:
                 measured = self.places.of(base), self.places.of(head)
-                cards = self._cards.get((head.series_id, measured[1].class_key), ())
                 metric, rule = self.cohort.columns[column], self.rules.of(one, column)
-                pair = judge(metric, rule, (base, head), measured, Known(noise, points, cards))
+                pair = judge(metric, rule, (base, head), measured, noise=noise, points=points)
                 judged[one][place].append(pair)
         kernels = count_kernels(judged.values())
         for one, of_heads in judged.items():
@@ -332,24 +329,6 @@ class _Comparison:
             elif math.isfinite(change[one]):
                 found.append(("unchanged", change[one]))
         return found
-
-
-def _cards(cohort: Cohort, experiments: Sequence[int]) -> dict[tuple[int, str], Collection[str]]:
-    """Return the cards of each series of these experiments and class of environments, where its level has
-    several: 1 statement."""
-    series: set[int] = set()
-    for side, table in zip(cohort.sides[1:], cohort.at[1:], strict=True):
-        at = table[experiments]
-        series.update(side.series[at[at >= 0]].tolist())
-    rows = fetch_tuples(
-        """
-        SELECT series_id, class_key, ARRAY(SELECT jsonb_array_elements_text(level->'cards'))
-        FROM hud_seriesstate
-        WHERE series_id = ANY(%(series)s::int[]) AND jsonb_array_length(level->'cards') > 1
-        """,
-        {"series": int_array(series)},
-    )
-    return {(pk, class_key): cards for pk, class_key, cards in rows}
 
 
 def _of_verdict(section: list[int], cells: Sequence[Mapping[int, str]], verdict: str) -> list[int]:

@@ -33,6 +33,7 @@ class Row:
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
     rerun: Rerun | None = None  # of what moved, in pairs where a host can
     experiment: Experiment = field(init=False)
+    stream: str = ""  # of the candidate, for links
     with_arch: bool = False  # rows of several arches are shown
 
     @property

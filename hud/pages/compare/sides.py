@@ -99,9 +99,8 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
         until = sides.end_of(name) if kind == "date" else rows[0].order_time
         rows = [run for run in rows if run.order_time >= until - WINDOW]
     if not rows:
-        raise BadSide(
-            f"no run is {text[:120]!r}" + ("" if kind == "run" else f" in the stream {stream.name}")
-        )
+        is_run = kind == "run"
+        raise BadSide(f"no run has the id {name}" if is_run else f"no run of {stream.name} is {text[:120]!r}")
     ab_side = int(not is_base) if kind == "run" and rows[0].is_ab else None
     return Side(text, kind, name, rows[0], tuple(run.pk for run in rows), rows[-1].order_time, ab_side)
 
