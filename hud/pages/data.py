@@ -38,7 +38,7 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
         accelerator_state why_dirty running waiting suites lacking""",
     "keys": "name prefix owner scopes host stream created last_used expires revoked",
     "limits": f"""{_EXPERIMENT} kernel kind slot calls time_us ceiling_us lost_us share_of_ceiling bound
-        run""",
+        run stream""",
     "notifications": "id host name format events active created last_at last_ok last_result waiting",
     "overview": f"list {_RESULT}",
     "regressions": f"""id state {_EXPERIMENT} metric unit direction before after change factor points kind

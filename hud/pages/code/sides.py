@@ -18,8 +18,8 @@ def compilations_of(
 ) -> tuple[Side, list[Compilation]]:
     """Return the compilations of a side in order, and the side as it was found. Raise BadSide without any.
 
-    3 statements, 1 more for a night. A run of one experiment needs no experiment named, and an A/B run has the
-    side that it stands for. Of several environments of a run the one of its first compilation counts.
+    3 statements, 1 more for a night. A run of one experiment needs no experiment named, and an A/B run has
+    the side that it stands for. Of several environments of a run the one of its first compilation counts.
     """
     if side.kind == "night":
         night = nights.side(str(side), nights.read(stream), stream)

@@ -110,9 +110,8 @@ def judge(
     noise: float | None,
     points: int,
 ) -> Judged:
-    """Return the verdict on two points; `noise` is that of the series, known from so many points. What another
-    card, host or environment or the autotuner's draw may have caused is inconclusive, with that as its
-    reason."""
+    """Return the verdict on two points; `noise` is that of the series, known from so many points. A change is
+    inconclusive if another card, host or environment or the autotuner's draw may have caused it."""
     base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
         return _by_status(metric, base, head)
