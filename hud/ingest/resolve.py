@@ -161,8 +161,8 @@ class RunPlace(NamedTuple):
 
 @dataclass
 class Runs:
-    """The runs of one upload. `own` are runs of this hud's runner and of other streams, which an upload (of an
-    export, say) may repeat but not add to; `grown` are those that may have measurements already."""
+    """The runs of one upload. `own` are runs of this hud's runner and of other streams, which an upload (of
+    an export, say) may repeat but not add to; `grown` are those that may have measurements already."""
 
     parameters: Parameters
     upload_id: int
@@ -249,9 +249,7 @@ class Runs:
 RowKey = tuple[int, int, int, int, int]  # run, series, environment, repeat, side
 
 
-def row_keys(
-    measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, RunPlace]
-) -> list[RowKey]:
+def row_keys(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, RunPlace]) -> list[RowKey]:
     """Return the key of each measurement's row; make the series and environments that are not there yet."""
     # measurements of one upload share their environment's object, and its fingerprint takes a while
     distinct = {id(item.environment): item.environment for item in measurements}

@@ -236,9 +236,7 @@ def _take(level: Level, point: SeriesPoint, verdict: Verdict, rule: Rule) -> Non
         return
     if move is None or (move.worse, move.failed) != (worse, failed):
         level.moved = []
-        move = level.move = Move(
-            point.run_id, point.time, level.last_run, worse, failed, where=point.where
-        )
+        move = level.move = Move(point.run_id, point.time, level.last_run, worse, failed, where=point.where)
     move.points += 1
     move.latest = median(point.values) if point.values else None
     move.certain |= verdict.verdict != "inconclusive"

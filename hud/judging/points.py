@@ -46,9 +46,7 @@ def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Ser
     points: dict[ClassKey, list[SeriesPoint]] = {}
     for series_id, class_key, run_id, environment_id, time, *about, status, value, values, variants in rows:
         is_baseline, is_rerun, card, where = about
-        compilations = list(
-            zip(values or [value], variants or [None] * len(values or [value]), strict=True)
-        )
+        compilations = list(zip(values or [value], variants or [None] * len(values or [value]), strict=True))
         measured = [each for each in compilations if each[0] is not None] if value is not None else []
         points.setdefault((series_id, class_key), []).append(
             SeriesPoint(

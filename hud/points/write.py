@@ -13,6 +13,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from hud.models import STATUS_CODES, STATUS_NAMES
+from hud.sql import int_array
 from runner.schema.points import Process, point_of
 
 _FEW_KERNELS = 8  # up to as many a variant comes again and says something; with more it is always new
@@ -31,22 +32,38 @@ _JUDGED = ("change", "noise", "factor", "level", "level_points", "level_stream_i
 _PIECE = 5000  # pairs of run and series that are made together
 _RUNS_AT_ONCE = 20
 
-# Measurements m of the wanted runs and series. OFFSET 0: one look-up by the key for each.
-_ROWS = f"""
-    SELECT m.series_id, m.order_time, m.run_id, m.environment_id,
-        CASE WHEN r.base_interpreter <> '' THEN m.side ELSE 0 END, r.base_interpreter <> '', r.branch, r.rerun,
-        m.repeat, m.compilation, m.value, m.spread, m.n, m.status, m.code, m.note, m.target, m.target_arch,
-        CASE WHEN cardinality(c.kernels) <= {_FEW_KERNELS} THEN nullif(c.variant, '') END
-    FROM unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id)
-    CROSS JOIN LATERAL (
-        SELECT * FROM hud_measurement WHERE run_id = wanted.run_id AND series_id = wanted.series_id OFFSET 0
-    ) m
-    JOIN hud_run r ON r.id = m.run_id
-    JOIN hud_series s ON s.id = m.series_id
-    LEFT JOIN hud_compilation c ON c.run_id = m.run_id AND c.experiment_id = s.experiment_id
-        AND c.environment_id = m.environment_id AND c.repeat = m.repeat AND c.side = m.side
-    ORDER BY m.series_id, m.order_time, m.run_id, m.environment_id, 5, m.repeat, m.side
-"""  # noqa: S608 — a constant of this module  # nosec B608
+# Measurements m of the wanted runs and series, of which the only process of a point is the point, as
+# `point_of` has it; those of several are returned. OFFSET 0: one look-up by the key for each.
+_PROCESSES = f"""
+    WITH process AS (
+        SELECT m.series_id, m.order_time, m.run_id, m.environment_id, point.side, point.is_ab, r.branch, r.rerun,
+            m.repeat, m.compilation, m.value, m.spread, m.n, m.status, m.code, m.note, m.target, m.target_arch,
+            CASE WHEN cardinality(c.kernels) <= {_FEW_KERNELS} THEN nullif(c.variant, '') END AS variant,
+            count(*) OVER (
+                PARTITION BY m.series_id, m.order_time, m.run_id, m.environment_id, point.side) AS processes
+        FROM unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id)
+        CROSS JOIN LATERAL (
+            SELECT * FROM hud_measurement
+            WHERE run_id = wanted.run_id AND series_id = wanted.series_id OFFSET 0
+        ) m
+        JOIN hud_run r ON r.id = m.run_id
+        CROSS JOIN LATERAL (SELECT r.base_interpreter <> '' AS is_ab,
+            CASE WHEN r.base_interpreter <> '' THEN m.side ELSE 0 END AS side) point
+        JOIN hud_series s ON s.id = m.series_id
+        LEFT JOIN hud_compilation c ON c.run_id = m.run_id AND c.experiment_id = s.experiment_id
+            AND c.environment_id = m.environment_id AND c.repeat = m.repeat AND c.side = m.side
+    ), single AS (
+        INSERT INTO new_point ({", ".join(f'"{name}"' for name in _COLUMNS)})
+        SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, value, NULL,
+            CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, 1, 1, n, spread, status, code, note, target,
+            target_arch
+        FROM process WHERE processes = 1
+    )
+    SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, repeat, compilation, value,
+        spread, n, status, code, note, target, target_arch, variant
+    FROM process WHERE processes > 1
+    ORDER BY series_id, order_time, run_id, environment_id, side, repeat
+"""  # noqa: S608 — constants of this module  # nosec B608
 
 
 @dataclass(frozen=True)
@@ -58,10 +75,11 @@ class Difference:
     without_raw: int = 0
 
 
-def make(
-    places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[int, int]] = ()
-) -> int:
+def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[int, int]] = ()) -> int:
     """Make the points of these pairs of run and series from their measurements; return how many changed.
+
+    The single process of most points is copied by the database: to take it out, through `point_of` and back
+    costs half as much again as to store it.
 
     A point whose measurements are gone goes too. One that changes loses its verdict until it is judged again.
     A compilation, given by the run and series it came with, tells the variant of all metrics of its experiment.
@@ -83,8 +101,9 @@ def make(
             wanted.update(cursor.fetchall())
         ordered = sorted(wanted)
         for start in range(0, len(ordered), _PIECE):
-            runs, series = (list(column) for column in zip(*ordered[start : start + _PIECE], strict=True))
-            cursor.execute(_ROWS, [runs, series])
+            runs, series = map(int_array, zip(*ordered[start : start + _PIECE], strict=True))
+            _clear_new_points(cursor)
+            cursor.execute(_PROCESSES, [runs, series])
             _copy(cursor, list(_points(cursor.fetchall())))
             changed += _merge(cursor, runs, series)
     return changed
@@ -116,20 +135,25 @@ def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         yield (*key, *(values[name] for name in _NUMBERS))
 
 
-def _copy(cursor: Any, points: Sequence[tuple[Any, ...]]) -> None:
-    columns = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
+def _clear_new_points(cursor: Any) -> None:
     cursor.execute("SELECT to_regclass('pg_temp.new_point') IS NOT NULL")
-    is_there = cursor.fetchone()[0]
-    cursor.execute(
-        "TRUNCATE new_point" if is_there else f"CREATE TEMPORARY TABLE new_point ({columns}) ON COMMIT DROP"
-    )
+    columns = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
+    if cursor.fetchone()[0]:
+        cursor.execute("TRUNCATE new_point")
+    else:
+        cursor.execute(f"CREATE TEMPORARY TABLE new_point ({columns}) ON COMMIT DROP")
+
+
+def _copy(cursor: Any, points: Sequence[tuple[Any, ...]]) -> None:
+    if not points:
+        return
     with connection.wrap_database_errors, cursor.copy("COPY new_point FROM STDIN (FORMAT BINARY)") as copy:
         copy.set_types(list(_COLUMNS.values()))
         for point in points:
             copy.write_row(point)
 
 
-def _merge(cursor: Any, runs: Sequence[int], series: Sequence[int]) -> int:
+def _merge(cursor: Any, runs: str, series: str) -> int:
     """Bring the stored points of these runs and series to the new ones; return how many changed."""
     changed = 0
     for table, key, more, is_ab in (

@@ -75,7 +75,9 @@ def find_or_make(
         made = {"owner": owner, "key": None if owner else key, "reference": reference}
         stream, _new = Stream.objects.get_or_create(name=name, defaults=made)
     if stream.archived:
-        raise StreamRefused(f"the stream {stream.name} is archived: an operator can open it again on /streams/")
+        raise StreamRefused(
+            f"the stream {stream.name} is archived: an operator can open it again on /streams/"
+        )
     is_own = key is not None and stream.pk == key.stream_id
     is_owners = owner is not None and stream.owner_id == owner.pk
     has_made = key is not None and stream.key_id == key.pk

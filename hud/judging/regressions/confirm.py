@@ -150,9 +150,7 @@ def rerun_on(
         interpreter=interpreter,
         base_interpreter=base,
     )
-    options = RunOptions(
-        resources, who, repeats=LEAST_PAIRS if base else 1, interactive=False, stream=stream
-    )
+    options = RunOptions(resources, who, repeats=LEAST_PAIRS if base else 1, interactive=False, stream=stream)
     return request_rerun(experiment, options)
 
 
