@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
-from hud.models import Experiment, Point, Run, SeriesState, Threshold
+from hud.models import Experiment, Point, Run, SeriesState, Stream, Threshold
 from hud.pages.compare import chooser
 from hud.pages.compare.query import Filters, read
 from hud.pages.experiment.history import changes
@@ -293,6 +293,96 @@ def test_without_sides_there_is_a_chooser(client: Client, nights: tuple[Run, Run
         f"run:{run.pk}" for run in reversed(nights)
     ]
     assert client.get("/compare/", {"base": "latest:main"}).status_code == 200
+
+
+def test_a_rerun_and_what_shares_no_case_is_no_night(client: Client, nights: tuple[Run, Run]) -> None:
+    base, head = nights
+    offered = chooser.read(base.stream)
+    experiment = model("slower")
+    for day, about in enumerate(
+        (
+            {"experiment": experiment, "commit": "f1"},  # a rerun
+            {"interpreter": "nightly", "base_interpreter": "stable", "commit": "f2"},
+            {"state": "cancelled", "commit": "f3"},
+            {"commit": "f4"},  # of another case, as below
+        ),
+        start=1,
+    ):
+        run = create_run(**{"order_time": NOW + timedelta(days=day), "branch": "main", **about})
+        measured(run, model("alone") if about == {"commit": "f4"} else experiment, 2.0)
+    later = chooser.read(base.stream)
+    assert (later.nights, later.newest_two) == (offered.nights, offered.newest_two)
+    assert later.newest_two == (f"run:{base.pk}", f"run:{head.pk}")
+    run = create_run(order_time=NOW + timedelta(days=9), branch="main", commit="f5")
+    measured(run, experiment, 2.0)
+    later = chooser.read(base.stream)
+    assert later.nights == (offered.nights[1] if offered.nights else "", str(run.order_time.date()))
+    assert later.newest_two == (f"run:{head.pk}", f"run:{run.pk}")
+
+
+def test_other_streams_change_nothing(client: Client, nights: tuple[Run, Run]) -> None:
+    queries = [{}, {"base": f"run:{nights[0].pk}", "head": "latest:main"}]
+    queries += [
+        {"base": "commit:cb4e", "head": str(NOW.date())},
+        {"base": "host:h1", "head": "night:" + str(NOW.date())},
+    ]
+    asked = [{**query, "stream": nights[0].stream.name} for query in queries]
+
+    def answers() -> list[bytes]:
+        return [client.get("/compare.json", query).content for query in asked]
+
+    before = answers()
+    assert all(b'"items":[{' in answer for answer in before)
+    laptop = Stream.objects.create(name="laptop")
+    about = {"order_time": NOW, "branch": "main", "commit": "cb4e99", "host_name": "h1", "stream": laptop}
+    run = create_run(**about)
+    measured(run, model("slower"), 9.0)
+    assert answers() == before
+    listed = client.get("/compare.json", {**asked[0], "rows": "all"}).json()["items"]
+    assert [row["stream"] for row in listed] == [nights[0].stream.name] * 2 + ["laptop"]
+    found = client.get("/compare.json", {**sides(nights[0], run), "stream": laptop.name}).json()
+    assert (found["base"]["stream"], found["head"]["stream"]) == (nights[0].stream.name, "laptop")
+    assert {row["case"]: row["head"] for row in found["items"] if "head" in row}["slower"] == pytest.approx(
+        9.0
+    )
+
+
+def test_it_compares_one_subject_and_keeps_it(client: Client, nights: tuple[Run, Run]) -> None:
+    for run in nights:
+        measured(run, model("slower", arch="b200"), 1.0)
+    both = client.get("/compare/", sides(*nights)).content.decode()
+    assert "timm · inductor · bfloat16 · b200" in both
+    asked = {**sides(*nights), "arch": "b200", "mode": "inference", "dtype": "bfloat16"}
+    assert [(row["case"], row["arch"]) for row in client.get("/compare.json", asked).json()["items"]] == [
+        ("slower", "b200")
+    ]
+    text = client.get("/compare/", asked).content.decode()
+    assert text.count('type="hidden" name="arch" value="b200"') == 2
+    assert "timm · inductor · bfloat16 · b200" not in text
+    assert client.get("/compare.json", {**asked, "dtype": "int8"}).json()["items"] == []
+
+
+def test_a_day_is_the_night_that_measured_the_subject(client: Client) -> None:
+    runs = []
+    for hour, arch in enumerate(("h200", "b200")):
+        at = NOW.replace(hour=hour, minute=0)
+        runs.append(create_run(order_time=at, branch="main", commit=f"c{hour}"))
+        measured(runs[-1], model("m", arch=arch), 1.0)
+    for run, arch in zip(runs, ("h200", "b200"), strict=True):
+        asked = {"base": f"run:{run.pk}", "head": str(NOW.date()), "arch": arch, "stream": run.stream.name}
+        assert client.get("/compare.json", asked).json()["head"]["runs"] == [run.pk]
+
+
+def test_its_numbers_are_those_of_the_points(client: Client) -> None:
+    runs = [create_run(order_time=NOW - timedelta(days=day)) for day in (1, 0)]
+    for run, shift in zip(runs, (0.0, 1.0), strict=True):
+        for number, value in enumerate((1.0, 1.0, 1.0, 9.0)):
+            place = {"repeat": number, "compilation": 0 if number < 3 else number}
+            create_measurement(model("m"), metric=SPEEDUP, value=value + shift, run=run, **place)
+    (row,) = client.get("/compare.json", sides(*runs)).json()["items"]
+    stored = [Point.objects.get(run=run).value for run in runs]
+    assert [row["base"], row["head"]] == stored == [5.0, 6.0]
+    assert (row["base_n"], row["head_n"]) == (2, 2)
 
 
 def test_three_candidates_stand_beside_each_other(client: Client, nights: tuple[Run, Run]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hud.judging.attribution import Attribution, Change, attribute
 from hud.judging.graph_changes import NoteChange, PartChange, note_changes, notes_of, phase_changes
-from hud.models import BinaryList, Compilation, Environment, Experiment, Metric, Stream
+from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
 from hud.pages.code.chooser import OfferedPoint, offered
 from hud.pages.code.diff import Diff, Line, compare, whole
@@ -20,7 +20,7 @@ from hud.pages.compilations import code_of
 from hud.pages.experiment.history import changes
 from hud.pages.suite.query import identity
 from hud.points.sides import BadSide, Side, parse
-from hud.sql import attach, by_id, fetch_models, fetch_tuples
+from hud.sql import attach, by_id, fetch_tuples
 from runner.schema.compilations import Compiled, Kernel
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
@@ -36,6 +36,7 @@ class Point:
     compiled: list[Compiled]
     experiment: Experiment
     values: dict[str, float] = field(default_factory=dict)  # of metrics, over the compilations
+    titles: dict[str, str] = field(default_factory=dict)  # of those metrics
     numbers: list[int] = field(default_factory=list)  # of all compilations of the point
 
     @property
@@ -51,14 +52,16 @@ class Point:
             sides += [(replace(self.side, compilation=number), f"compilation {number}") for number in own]
         return sides
 
-    def add_value(self, metric: str, value: float | None, values: Sequence[float | None] | None) -> None:
+    def add_value(
+        self, metric: str, title: str, value: float | None, values: Sequence[float | None] | None
+    ) -> None:
         """Take a metric of the stored point; `values` has one number for each of its compilations."""
         if values is not None and self.side.compilation is not None:
             value = values[self.side.compilation] if self.side.compilation < len(values) else None
         elif values is not None and metric == CALL_TIME:
             value = fmean(numbers) if (numbers := [one for one in values if one is not None]) else None
         if value is not None:
-            self.values[metric] = value
+            self.values[metric], self.titles[metric] = value, title
 
     @property
     def run(self) -> Any:
@@ -127,7 +130,8 @@ class Code:
 class Count:
     """A count of the compiler that both sides or one of them reports."""
 
-    metric: Metric
+    metric: str
+    title: str
     base: float | None
     head: float | None
 
@@ -237,9 +241,7 @@ class CodePage:
             "card_ratio": found.card_ratio,
             "environment": self.environment,
             "graph": {
-                "counts": [
-                    {"metric": one.metric.name, "base": one.base, "head": one.head} for one in self.counts
-                ],
+                "counts": [{"metric": one.metric, "base": one.base, "head": one.head} for one in self.counts],
                 "notes": [
                     {
                         "kind": one.kind,
@@ -322,7 +324,7 @@ def _fill_values(points: Sequence[Point]) -> None:
     since it is compared with the mean of the kernels' times; all else is the point's value."""
     rows = fetch_tuples(
         """
-        SELECT p.run_id, s.experiment_id, p.environment_id, p.side, t.name, p.value, p."values"
+        SELECT p.run_id, s.experiment_id, p.environment_id, p.side, t.name, t.title, p.value, p."values"
         FROM hud_series s
         JOIN hud_metric t ON t.id = s.metric_id AND (t.name = ANY(%(times)s) OR t.kind = 'deterministic')
         CROSS JOIN LATERAL (
@@ -343,18 +345,19 @@ def _fill_values(points: Sequence[Point]) -> None:
     for point in points:
         first = point.rows[0]
         own = first.run_id, first.experiment_id, first.environment_id, first.side
-        for *key, metric, value, values in rows:
+        for *key, metric, title, value, values in rows:
             if tuple(key) == own:
-                point.add_value(metric, value, values)
+                point.add_value(metric, title, value, values)
 
 
 def _counts(base: Point, head: Point) -> list[Count]:
-    names = {*base.values, *head.values} - {CALL_TIME, COMPILE_TIME}
-    if not names:
-        return []
-    metrics = fetch_models(Metric, "WHERE name = ANY(%(names)s) ORDER BY title", {"names": list(names)})
-    found = [Count(metric, base.values.get(metric.name), head.values.get(metric.name)) for metric in metrics]
-    return sorted(found, key=lambda one: one.base == one.head)
+    titles = {**base.titles, **head.titles}
+    counts = [
+        Count(metric, title, base.values.get(metric), head.values.get(metric))
+        for metric, title in sorted(titles.items(), key=lambda item: item[1])
+        if metric not in (CALL_TIME, COMPILE_TIME)
+    ]
+    return sorted(counts, key=lambda one: one.base == one.head)
 
 
 def _call_us(point: Point) -> float | None:
