@@ -23,40 +23,37 @@ Bools = NDArray[np.bool_]
 
 # The fields of `Points`. A side of an A/B run was not judged: its noise is that of the series' newest point.
 _COLUMNS = """
-    SELECT array_send(array_agg(p.series_id)), array_send(array_agg(s.experiment_id)),
-        array_send(array_agg(s.metric_id)), array_send(array_agg(p.run_id)),
-        array_send(array_agg(p.environment_id)), array_send(array_agg(coalesce(p.value, 'NaN'))),
-        array_send(array_agg(p.status)), array_send(array_agg(CASE WHEN p."values" IS NULL
-            THEN (p.value IS NOT NULL)::int ELSE cardinality(array_remove(p."values", NULL)) END)),
-        array_send(array_agg(coalesce(p.noise::float8, 'NaN'))),
-        array_send(array_agg(coalesce(p.level_points, 0)))
+    SELECT array_send(array_agg(series_id)), array_send(array_agg(experiment_id)),
+        array_send(array_agg(metric_id)), array_send(array_agg(run_id)),
+        array_send(array_agg(environment_id)), array_send(array_agg(coalesce(value, 'NaN'))),
+        array_send(array_agg(status)),
+        array_send(array_agg(CASE WHEN "values" IS NULL THEN (value IS NOT NULL)::int
+            ELSE cardinality(array_remove("values", NULL)) END)),
+        array_send(array_agg(coalesce(noise::float8, 'NaN'))),
+        array_send(array_agg(coalesce(level_points, 0)))
 """
+_OF_SERIES = """p.series_id, s.experiment_id, s.metric_id, p.run_id, p.environment_id, p.value, p.status,
+    p."values", noise, level_points"""
 _RAN = "metric_id = ANY(%(metrics)s) AND (value IS NOT NULL OR status <> ALL(%(never_ran)s))"
 _NEWEST_FIRST = "order_time DESC, run_id DESC, environment_id DESC"
-_OF_RUNS = f"""{_COLUMNS}
-    FROM (
-        SELECT DISTINCT ON (series_id) p.*
-        FROM hud_point p JOIN hud_series s ON s.id = p.series_id
-        WHERE run_id = ANY(%(runs)s::int[]) AND {_RAN} ORDER BY series_id, {_NEWEST_FIRST}
-    ) p JOIN hud_series s ON s.id = p.series_id
+_OF_RUNS = f"""{_COLUMNS} FROM (
+    SELECT DISTINCT ON (p.series_id) {_OF_SERIES} FROM hud_point p JOIN hud_series s ON s.id = p.series_id
+    WHERE run_id = ANY(%(runs)s::int[]) AND {_RAN} ORDER BY p.series_id, {_NEWEST_FIRST}) point
 """  # noqa: S608 — constants, as below  # nosec B608
-_OF_AB_SIDE = f"""{_COLUMNS}
-    FROM (
-        SELECT p.*, judged.*
-        FROM hud_sidepoint p JOIN hud_series s ON s.id = p.series_id
-        LEFT JOIN LATERAL (
-            SELECT noise, level_points FROM hud_point WHERE series_id = s.id AND noise IS NOT NULL
-            ORDER BY order_time DESC LIMIT 1
-        ) judged ON true
-        WHERE run_id = ANY(%(runs)s::int[]) AND side = %(ab_side)s AND {_RAN}
-    ) p JOIN hud_series s ON s.id = p.series_id
+_OF_AB_SIDE = f"""{_COLUMNS} FROM (
+    SELECT {_OF_SERIES} FROM hud_sidepoint p JOIN hud_series s ON s.id = p.series_id
+    LEFT JOIN LATERAL (
+        SELECT noise, level_points FROM hud_point WHERE series_id = s.id AND noise IS NOT NULL
+        ORDER BY order_time DESC LIMIT 1
+    ) judged ON true
+    WHERE run_id = ANY(%(runs)s::int[]) AND side = %(ab_side)s AND {_RAN}) point
 """  # noqa: S608  # nosec B608
-_NEWEST = f"""{_COLUMNS}
-    FROM hud_series s CROSS JOIN LATERAL (
+_NEWEST = f"""{_COLUMNS} FROM (
+    SELECT {_OF_SERIES} FROM hud_series s CROSS JOIN LATERAL (
         SELECT * FROM hud_point
         WHERE series_id = s.id AND order_time >= %(start)s AND run_id = ANY(%(runs)s::int[]) AND {_RAN}
         ORDER BY {_NEWEST_FIRST} LIMIT 1
-    ) p WHERE s.stream_id = %(stream)s
+    ) p WHERE s.stream_id = %(stream)s) point
 """  # noqa: S608  # nosec B608
 
 
@@ -103,15 +100,17 @@ class Points:
     level_points: Ints
 
     def points(self, indexes: Ints, place: int) -> list[Point]:
-        columns = (self.series, self.experiment, self.metric, self.run, self.environment, self.value)
-        rows = zip(*(column[indexes].tolist() for column in (*columns, self.status, self.count)), strict=True)
+        columns = (self.series, self.experiment, self.metric, self.run, self.environment)
+        ids = zip(*(column[indexes].tolist() for column in columns), strict=True)
+        values = [None if math.isnan(value) else value for value in self.value[indexes].tolist()]
+        statuses = [STATUS_NAMES[status] for status in self.status[indexes].tolist()]
+        counts, ab_side = self.count[indexes].tolist(), self.side.ab_side
         return [
-            Point(
-                place, *ids, None if math.isnan(value) else value, STATUS_NAMES[status], count,
-                self.side.ab_side,
+            Point(place, series, experiment, metric, run, environment, value, status, count, ab_side)
+            for (series, experiment, metric, run, environment), value, status, count in zip(
+                ids, values, statuses, counts, strict=True
             )
-            for *ids, value, status, count in rows
-        ]  # fmt: skip
+        ]
 
     def where(self, chosen: Bools) -> Points:
         arrays = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "side"}
