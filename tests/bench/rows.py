@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from django.db import connection
 
 from hud.models import Environment, Measurement, Run, Series, State
+from hud.points import write as points
 
 _FIRST_NIGHT = datetime(2024, 1, 1, tzinfo=timezone.utc)
 
@@ -51,4 +52,5 @@ def nightly(at: datetime) -> Run:
             """,
             {"run": run.pk, "environment": environment.pk, "at": at},
         )
+    points.make_of_runs([run.pk])
     return run

@@ -100,13 +100,14 @@ def read(filters: Filters, stream: Stream, *, everything: bool = False) -> Limit
     for arch, *_words, count in combinations:
         counts[arch] = counts.get(arch, 0) + count
     if not filters.arch and counts:
-        arch = max(sorted(counts), key=lambda name: counts[name])
+        arch = max(sorted(counts), key=lambda name: (is_named(name), counts[name]))
         filters = replace(filters, arch=arch)
     page = LimitsPage(filters)
     measured = ceilings_by_arch(stream)
     page.arches = [
         ArchLine(arch, count, measured.get(arch, Ceilings()))
         for arch, count in sorted(counts.items(), key=lambda pair: -pair[1])
+        if is_named(arch) or arch in ("", filters.arch)
     ]
     own = [one[1:5] for one in combinations if one[0] == filters.arch]
     page.words = {name: sorted({one[place] for one in own}) for place, name in enumerate(CHOICES)}
