@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
-_ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 701: ">f8", 1184: ">i8"}  # OIDs; 1184: µs since 2000
+_ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 701: ">f8"}  # OIDs
 
 
 def fetch(row: type[T], statement: str, params: Mapping[str, Any]) -> list[T]:
