@@ -156,7 +156,7 @@ class RunPlace(NamedTuple):
 
     pk: int
     order_time: datetime
-    stream_id: int
+    stream_id: int | None  # never None; a foreign key with a default is typed so
 
 
 @dataclass
@@ -246,6 +246,7 @@ class Runs:
 
 # ---- series and environments
 
+SeriesKey = tuple[int, int, int | None]  # experiment, metric, stream
 RowKey = tuple[int, int, int, int, int]  # run, series, environment, repeat, side
 
 
@@ -281,14 +282,14 @@ def _series_of(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, 
     return [found[digest] for digest in digests]
 
 
-def _digest(item: ParsedMeasurement, stream: int) -> str:
+def _digest(item: ParsedMeasurement, stream: int | None) -> str:
     """Return 32 hex digits over what makes a series. NUL, which no text holds, keeps the parts apart."""
     *texts, dynamic = item.identity
     said = "\0".join((*texts, "1" if dynamic else "0", item.metric, str(stream)))
     return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int]]) -> dict[str, int]:
+def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int | None]]) -> dict[str, int]:
     """Make the series of these digests where they are not there. Knobs that are equal in other words
     (1 and 1.0) are one series, which keeps its first digest."""
     items = [item for item, _stream in missing.values()]
@@ -361,9 +362,9 @@ def metric_ids(names: list[str]) -> dict[str, int]:
     return dict(zip(names, ids_of("hud_metric", _METRIC, ["name"], rows), strict=True))
 
 
-def _series_ids(digests: Mapping[tuple[int, int, int], str]) -> dict[tuple[int, int, int], int]:
+def _series_ids(digests: Mapping[SeriesKey, str]) -> dict[SeriesKey, int]:
     """Return the series of these experiments, metrics and streams, each with the digest it is found by."""
-    parts = sorted(digests)
+    parts = list(digests)
     rows = [(*part, digests[part]) for part in parts]
     ids = ids_of("hud_series", _SERIES, ["experiment_id", "metric_id", "stream_id"], rows)
     with connection.cursor() as cursor:

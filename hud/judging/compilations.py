@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Q, QuerySet, Value
@@ -116,7 +117,7 @@ def _drawn(rows: Sequence[Compilation]) -> list[Drawn]:
 def _write(first: Compilation, metrics: Sequence[_Found]) -> None:
     """Replace the computed measurements of these compilations, and have the judge look at their series."""
     place = {"run_id": first.run_id, "environment_id": first.environment_id}
-    own = {"experiment_id": first.experiment_id, "stream_id": first.run.stream_id}
+    own: dict[str, Any] = {"experiment_id": first.experiment_id, "stream_id": first.run.stream_id}
     known = list(Series.objects.filter(metric__name__in=_METRICS, **own))
     Measurement.objects.filter(series__in=known, **place).delete()
     series = {}

@@ -323,8 +323,8 @@ def _judge_points(
     one: _Present, points: Sequence[SeriesPoint], settled: Sequence[datetime], *, is_first: bool
 ) -> Iterable[JudgedPoint]:
     """Judge the points that the level does not know; yield the judgement of each new one. At each time in
-    `settled` a person or a comparison in pairs has ended the level. The first point of the series is new; that
-    of another class says so."""
+    `settled` a person or a comparison in pairs has ended the level. The first point of the series is new;
+    that of another class says so."""
     rule = one.judging.rule
     ends = sorted(end for end in settled if end > one.until)
     for point in [point for point in points if point.time > one.until]:

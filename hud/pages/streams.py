@@ -55,7 +55,7 @@ def keep_choice(request: HttpRequest, response: HttpResponse) -> None:
 
 
 def link(address: str, **query: Any) -> str:
-    """Return an address with the current page's stream and a query; parts that are None or '' are left out."""
+    """Return an address with the current page's stream and a query, without parts that are None or ''."""
     stream = _current.get()
     given = {"stream": stream, **query} if stream else query
     text = urlencode({name: value for name, value in given.items() if value not in (None, "")})

@@ -197,6 +197,11 @@ def named(nights: Sequence[Night]) -> list[Night]:
     ]
 
 
+def of_day(stream: Stream, day: str) -> list[Night]:
+    """Return the stream's nights of a date such as 2026-11-20, oldest first: 1 statement."""
+    return [night for night in read(stream) if str(night.time.date()) == day]
+
+
 def _minute(night: Night) -> str:
     return f"{night.began:%Y-%m-%dT%H:%M}"
 

@@ -36,8 +36,9 @@ _RUNS_AT_ONCE = 20
 # `point_of` has it; those of several are returned. OFFSET 0: one look-up by the key for each.
 _PROCESSES = f"""
     WITH process AS (
-        SELECT m.series_id, m.order_time, m.run_id, m.environment_id, point.side, point.is_ab, r.branch, r.rerun,
-            m.repeat, m.compilation, m.value, m.spread, m.n, m.status, m.code, m.note, m.target, m.target_arch,
+        SELECT m.series_id, m.order_time, m.run_id, m.environment_id, point.side, point.is_ab, r.branch,
+            r.rerun, m.repeat, m.compilation, m.value, m.spread, m.n, m.status, m.code, m.note, m.target,
+            m.target_arch,
             CASE WHEN cardinality(c.kernels) <= {_FEW_KERNELS} THEN nullif(c.variant, '') END AS variant,
             count(*) OVER (
                 PARTITION BY m.series_id, m.order_time, m.run_id, m.environment_id, point.side) AS processes
@@ -55,12 +56,12 @@ _PROCESSES = f"""
     ), single AS (
         INSERT INTO new_point ({", ".join(f'"{name}"' for name in _COLUMNS)})
         SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, value, NULL,
-            CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, 1, 1, n, spread, status, code, note, target,
-            target_arch
+            CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, 1, 1, n, spread, status, code, note,
+            target, target_arch
         FROM process WHERE processes = 1
     )
-    SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, repeat, compilation, value,
-        spread, n, status, code, note, target, target_arch, variant
+    SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, repeat, compilation,
+        value, spread, n, status, code, note, target, target_arch, variant
     FROM process WHERE processes > 1
     ORDER BY series_id, order_time, run_id, environment_id, side, repeat
 """  # noqa: S608 — constants of this module  # nosec B608
@@ -81,8 +82,9 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
     The single process of most points is copied by the database: to take it out, through `point_of` and back
     costs half as much again as to store it.
 
-    A point whose measurements are gone goes too. One that changes loses its verdict until it is judged again.
-    A compilation, given by the run and series it came with, tells the variant of all metrics of its experiment.
+    A point whose measurements are gone goes too. One that changes loses its verdict until it is judged
+    again. A compilation, given by the run and series it came with, tells the variant of all metrics of its
+    experiment.
     """
     wanted = set(places)
     changed = 0
@@ -136,10 +138,7 @@ def make_of_runs(runs: Sequence[int]) -> int:
 def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     for key, processes in groupby(rows, key=lambda row: row[:8]):
         point = point_of(
-            [
-                Process(*measured[:5], STATUS_NAMES.get(measured[5], "failed"), *measured[6:])
-                for measured in (row[8:] for row in processes)
-            ]
+            [Process._make((*row[8:13], STATUS_NAMES.get(row[13], "failed"), *row[14:])) for row in processes]
         )
         values = {**point._asdict(), "status": STATUS_CODES[point.status]}
         yield (*key, *(values[name] for name in _NUMBERS))

@@ -48,8 +48,8 @@ def check_name(name: str) -> None:
 
 
 def for_upload(name: str, key: ApiKey | None) -> Stream:
-    """Return the stream of an upload, made if its name is new. Without a name it is the key's, or `import` for
-    the command line, which acts as an operator. Raise BadStreamName, StreamRefused."""
+    """Return the stream of an upload, made if its name is new. Without a name it is the key's, or `import`
+    for the command line, which acts as an operator. Raise BadStreamName, StreamRefused."""
     if not name:
         if key is None:
             return Stream.objects.get_or_create(name=IMPORT)[0]
@@ -65,8 +65,9 @@ def for_person(name: str, user: User) -> Stream:
 def find_or_make(
     name: str, *, key: ApiKey | None = None, owner: User | None = None, is_operator: bool = False
 ) -> Stream:
-    """Return a stream that the caller may write to. An unknown name is made; it belongs to the caller, and its
-    reference is the front stream that an operator chose, else `nightly`. Raise BadStreamName, StreamRefused."""
+    """Return a stream that the caller may write to. An unknown name is made; it belongs to the caller, and
+    its reference is the front stream that an operator chose, else `nightly`. Raise BadStreamName,
+    StreamRefused."""
     check_name(name)
     stream = named(name).first()
     if stream is None:

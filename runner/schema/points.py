@@ -61,11 +61,10 @@ def point_of(processes: Sequence[Process]) -> Point:
     """
     if len(processes) == 1:
         (only,) = processes
-        variants = [only.variant] if only.variant else None
         return Point(
             only.value,
             None,
-            variants,
+            [only.variant] if only.variant else None,
             1,
             1,
             only.samples,

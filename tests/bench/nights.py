@@ -71,7 +71,9 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
         for backend in BACKENDS
     )
     everything = Series.objects.bulk_create(
-        Series(experiment=experiment, metric=metric, stream=stream) for experiment in experiments for metric in metrics
+        Series(experiment=experiment, metric=metric, stream=stream)
+        for experiment in experiments
+        for metric in metrics
     )
     rows = [
         (one, one.experiment, _level(one.metric.name, BACKENDS[one.experiment.backend], _number(one)))

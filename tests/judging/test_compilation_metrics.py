@@ -10,7 +10,7 @@ from hud.ingest import ingest
 from hud.ingest.deletion import delete_run
 from hud.judging import judge
 from hud.judging.compilations import process_pending
-from hud.models import Compilation, Measurement, Run, State, Point
+from hud.models import Compilation, Measurement, Point, Run, State
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import Compiled, Kernel, digest
 from tests.judging.test_choices import COMPILATIONS

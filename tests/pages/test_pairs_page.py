@@ -14,7 +14,7 @@ from hud.accounts.keys import create_key
 from hud.ingest import deliveries, ingest
 from hud.ingest.export import export
 from hud.judging import judge
-from hud.models import Accelerator, Measurement, Run, RunRequest, Point
+from hud.models import Accelerator, Measurement, Point, Run, RunRequest
 from hud.pages.hosts.query import Place
 from hud.pages.rerun_form import RerunForm
 from hud.pages.run import pairs

@@ -18,4 +18,6 @@ def telling_points() -> QuerySet[Point]:
 
 def verdicts() -> list[str]:
     """Return those verdicts, oldest first."""
-    return [VERDICTS[code] for code in telling_points().values_list("verdict_code", flat=True) if code is not None]
+    return [
+        VERDICTS[code] for code in telling_points().values_list("verdict_code", flat=True) if code is not None
+    ]

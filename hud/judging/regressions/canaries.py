@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from hud.judging.regressions.events import record
 from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionKind
-from hud.models import Regression, Run, Series, VERDICTS, VERDICT_CODES
+from hud.models import VERDICT_CODES, VERDICTS, Regression, Run, Series
 from hud.runs.branches import stored_names
 from runner.schema.metrics import EAGER_TIMES
 from runner.suites import CEILINGS

@@ -22,8 +22,8 @@ def compilations_of(
     the side that it stands for. Of several environments of a run the one of its first compilation counts.
     """
     if side.kind == "night":
-        night = nights.side(str(side), nights.read(stream), stream)
-        runs = Run.objects.filter(pk__in=night.runs if night else ())
+        of_day = nights.of_day(stream, side.name)
+        runs = Run.objects.filter(pk__in=[run for night in of_day for run in night.runs])
     else:
         runs = runs_of(side, stream).order_by()
     compilations = Compilation.objects.filter(run__in=runs)

@@ -115,7 +115,7 @@ def _of_one_commit(name: str, rows: Sequence[Run]) -> list[Run]:
 
 def _night(day: str, stream: Stream, subject: Mapping[str, str]) -> tuple[int, ...]:
     """Return the runs of the night of a day; of several the newest one that measured the subject."""
-    of_day = [night for night in nights.read(stream) if str(night.time.date()) == day]
+    of_day = nights.of_day(stream, day)
     if len(of_day) > 1:
         measured = _measured([run for night in of_day for run in night.runs], subject)
         of_day = [night for night in of_day if not measured.isdisjoint(night.runs)] or of_day

@@ -17,9 +17,9 @@ from django.utils import timezone
 
 from hud.hosts.registration import state_of
 from hud.models import ACTIVE, Accelerator, Run, State, Task
-from hud.sql import fetch, fetch_tuples
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
+from hud.sql import fetch, fetch_tuples
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 
