@@ -16,6 +16,7 @@ from hud.pages.limits.ceilings import Ceilings, ceilings_by_arch
 from hud.pages.limits.lines import ArchLine, KernelLine, ModelLine, Nameless, RegretLine
 from hud.runs.branches import stored_names
 from hud.sql import fetch, fetch_tuples
+from runner.schema.devices import is_named
 
 REGRET = "autotune_regret"
 MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
