@@ -56,8 +56,8 @@ def fetch_models(
     model: type[M], condition: str, params: Mapping[str, Any], *, rows: str = "", **joined: type[Model]
 ) -> list[M]:
     """Return the rows of a table, `one`, that `condition` chooses and orders, or those of the subquery `rows`
-    with its columns; it joins `joined` under the names of its foreign keys. This takes a quarter of what the ORM does: without its signals, which nobody
-    listens to, and without a call for each field."""
+    with its columns; it joins `joined` under the names of its foreign keys. This takes a quarter of what the
+    ORM does: without its signals, which nobody listens to, and without a call for each field."""
     tables: dict[str, type[Model]] = {"one": model, **joined}
     parts: list[tuple[Any, ...]] = []
     columns: list[str] = []
