@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -151,11 +150,7 @@ def _compilations(point: Point) -> list[dict[str, Any]]:
     """Return each compilation that gave a value; the variant is None where its kernels are not known, and the
     number of samples where a point has several compilations."""
     values = point.compilation_values
-<<<<<<< HEAD
-    variants: Sequence[str | None] = point.variants or [None] * len(values)
-=======
     variants = point.variants or list[str | None]([None] * len(values))
->>>>>>> experiment
     n = point.samples if len(values) == 1 else None
     return [
         {"variant": variant, "value": value, "n": n}
