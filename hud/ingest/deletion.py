@@ -118,8 +118,7 @@ def uploads_of(run: Run) -> list[Upload]:
     has none, also where its export was uploaded."""
     if run.upload_id is None:
         return []
-    measured = RawSQL("SELECT upload_id FROM hud_measurement WHERE run_id = %s", [run.pk])
-    found = Upload.objects.filter(Q(pk=run.upload_id) | Q(pk__in=measured))
+    found = Upload.objects.filter(Q(pk=run.upload_id) | Q(receipt__contains={"run_ids": [run.pk]}))
     return list(found.select_related("key").order_by("pk"))
 
 

@@ -248,9 +248,7 @@ class Migration(migrations.Migration):
                 ("title", models.CharField(max_length=200)),
                 (
                     "merged_into",
-                    models.ForeignKey(
-                        null=True, on_delete=SET_NULL, related_name="merged", to="hud.cause"
-                    ),
+                    models.ForeignKey(null=True, on_delete=SET_NULL, related_name="merged", to="hud.cause"),
                 ),
                 ("created", models.DateTimeField(db_default=NOW)),
             ],

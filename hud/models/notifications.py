@@ -83,6 +83,7 @@ class Delivery(models.Model):
 class OverdueSuite(models.Model):
     """A period without results that webhooks were told of."""
 
+    stream = models.CharField(max_length=60, db_default="")
     suite = models.CharField(max_length=60)
     branch = models.CharField(max_length=200)
     arch = models.CharField(max_length=100)
@@ -90,7 +91,9 @@ class OverdueSuite(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["suite", "branch", "arch", "since"], name="overdue_once"),
+            models.UniqueConstraint(
+                fields=["stream", "suite", "branch", "arch", "since"], name="overdue_once"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -202,17 +202,6 @@ class BisectStep(models.Model):
         return f"step {self.pk} of bisect {self.bisect_id}"
 
 
-class JudgedWeek(models.Model):
-    """How many points the judge judged for the first time in a week. Counted as it goes, because verdicts
-    that say nothing have no row."""
-
-    week = models.DateField(primary_key=True)  # its Monday
-    points = models.BigIntegerField(default=0)
-
-    def __str__(self) -> str:
-        return f"week of {self.week}"
-
-
 class Backlog(models.Model):
     """The judge's work since it was last done with everything: one row while series wait, none else."""
 

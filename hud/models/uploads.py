@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import ClassVar
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -28,6 +29,10 @@ class Upload(models.Model):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["content_key", "stream"], name="upload_content_key"),
+        ]
+        indexes: ClassVar = [
+            # which uploads brought results of a run
+            GinIndex(fields=["receipt"], opclasses=["jsonb_path_ops"], name="upload_receipt"),
         ]
 
     def __str__(self) -> str:

@@ -64,7 +64,7 @@ def queue_overdue(now: datetime) -> int:
         new = []
         for one in overdue_suites(now):
             _row, is_new = OverdueSuite.objects.get_or_create(
-                suite=one.suite, branch=one.branch, arch=one.arch, since=one.since
+                stream=one.stream, suite=one.suite, branch=one.branch, arch=one.arch, since=one.since
             )
             if is_new:
                 new.append(one)
