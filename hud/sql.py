@@ -34,6 +34,11 @@ def fetch(row: type[T], statement: str, params: Mapping[str, Any]) -> list[T]:
     return [row(**dict(zip(names, one, strict=True))) for one in rows]
 
 
+def real(column: str) -> str:
+    """Return SQL for a number that fits 4 bytes: PostgreSQL refuses one that is too large or too small."""
+    return f"CASE WHEN abs({column}) < 1e-30 THEN 0 ELSE least(greatest({column}, -1e30), 1e30) END"
+
+
 def fetch_tuples(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)

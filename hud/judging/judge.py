@@ -39,6 +39,7 @@ from hud.judging.regressions.canaries import IS_CANARY
 from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
 from hud.judging.verdict import Verdict
 from hud.models import ACTIVE, VERDICT_CODES, Series, SeriesState
+from hud.sql import real
 from runner.schema.statistics import median
 
 logger = logging.getLogger(__name__)
@@ -378,7 +379,7 @@ def _write(present: dict[ClassKey, _Present], rows: Sequence[JudgedPoint]) -> No
 
 _JUDGED_COLUMNS = {
     "series_id": "int4", "order_time": "timestamptz", "run_id": "int4", "environment_id": "int4",
-    "verdict": "int2", "change": "float4", "noise": "float4", "factor": "float4", "level": "float8",
+    "verdict": "int2", "change": "float8", "noise": "float8", "factor": "float8", "level": "float8",
     "level_points": "int2", "level_stream_id": "int4", "verdict_reason": "varchar",
 }  # fmt: skip
 _JUDGED_KEY = ("series_id", "order_time", "run_id", "environment_id")
@@ -386,16 +387,18 @@ _JUDGED_KEY = ("series_id", "order_time", "run_id", "environment_id")
 
 def _write_judgements(rows: Sequence[JudgedPoint]) -> None:
     names = [name for name in _JUDGED_COLUMNS if name not in _JUDGED_KEY]
+    values = {name: f"judged.{name}" for name in names}
+    values |= {name: f"({real(values[name])})::real" for name in ("change", "noise", "factor")}
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            UPDATE hud_point p SET {", ".join(f"{name} = judged.{name}" for name in names)},
+            UPDATE hud_point p SET {", ".join(f"{name} = {value}" for name, value in values.items())},
                 superseded = nullif(coalesce(p.verdict, p.superseded), judged.verdict)
             FROM json_to_recordset(%s::json)
                 AS judged({", ".join(f"{name} {kind}" for name, kind in _JUDGED_COLUMNS.items())})
             WHERE {" AND ".join(f"p.{name} = judged.{name}" for name in _JUDGED_KEY)}
                 AND ({", ".join(f"p.{name}" for name in names)})
-                IS DISTINCT FROM ({", ".join(f"judged.{name}" for name in names)})
+                IS DISTINCT FROM ({", ".join(values.values())})
             """,  # noqa: S608 — names of columns  # nosec B608
             [msgspec.json.encode(rows).decode()],
         )

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from hud.models import STATUS_CODES, STATUS_NAMES
-from hud.sql import int_array
+from hud.sql import int_array, real
 from runner.schema.points import Process, point_of
 
 _FEW_KERNELS = 8  # up to as many a variant comes again and says something; with more it is always new
@@ -21,7 +21,7 @@ _KEY = ("series_id", "order_time", "run_id", "environment_id")
 _SIDE_KEY = ("run_id", "series_id", "environment_id", "side")
 _NUMBERS = {
     "value": "float8", "values": "float8[]", "variants": "varchar[]", "compilations": "int2",
-    "processes": "int2", "samples": "int4", "spread": "float4", "status": "int2", "code": "varchar",
+    "processes": "int2", "samples": "int4", "spread": "float8", "status": "int2", "code": "varchar",
     "note": "text", "target": "float8", "target_arch": "varchar",
 }  # fmt: skip
 _COLUMNS = {
@@ -171,6 +171,7 @@ def _merge(cursor: Any, runs: str, series: str) -> int:
     ):
         columns = [*key, *more, *_NUMBERS]
         names = ", ".join(f'"{name}"' for name in columns)
+        selected = names.replace('"spread"', real("spread"))
         same = " AND ".join(f'new."{name}" = old."{name}"' for name in key)
         cursor.execute(
             f"""
@@ -190,7 +191,7 @@ def _merge(cursor: Any, runs: str, series: str) -> int:
         cursor.execute(
             f"""
             INSERT INTO {table} AS old ({names})
-            SELECT {names} FROM new_point WHERE is_ab = {is_ab} ORDER BY {", ".join(key)}
+            SELECT {selected} FROM new_point WHERE is_ab = {is_ab} ORDER BY {", ".join(key)}
             ON CONFLICT ({", ".join(key)}) DO UPDATE SET {", ".join(updates)}
             WHERE ({before}) IS DISTINCT FROM ({after})
             """,  # noqa: S608  # nosec B608

@@ -97,3 +97,12 @@ def test_a_refused_upload_leaves_no_point() -> None:
     with pytest.raises(BadUpload):
         ingest(as_lines(v3_record(), v3_record(values=["nonsense"])), Parameters())
     assert not Point.objects.exists()
+
+
+def test_a_number_of_any_size_is_stored_and_judged() -> None:
+    for night, value in enumerate((1e-200, 1e299, 1e-200, 1e299)):
+        samples = [value, value / 1e90]
+        ingest(as_lines(v3_record(values=samples)), Parameters(run_id=f"night {night}"))
+    while process_pending():
+        pass
+    assert Point.objects.exclude(verdict_code=None).count() == 4
