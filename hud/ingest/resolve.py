@@ -161,8 +161,8 @@ class RunPlace(NamedTuple):
 
 @dataclass
 class Runs:
-    """The runs of one upload. `own` are runs of this hud's runner and of other streams, which an upload (of an
-    export, say) may repeat but not add to; `grown` are those that may have measurements already."""
+    """The runs of one upload. `own` are runs of this hud's runner and of other streams, which an upload (of
+    an export, say) may repeat but not add to; `grown` are those that may have measurements already."""
 
     parameters: Parameters
     upload_id: int
