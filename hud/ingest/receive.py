@@ -320,11 +320,8 @@ def _store(
     if parser.unsaid:
         receipt.warnings.append(parser.unsaid_warning())
     receipt.warnings += metric_warnings(metrics)
-    if receipt.run_ids:
-        receipt.links = {
-            "runs": f"/runs/{receipt.run_ids[0]}/",
-            "stream": f"/?stream={content.stream.name}",
-        }
+    runs_link = {"runs": f"/runs/{receipt.run_ids[0]}/"} if receipt.run_ids else {}
+    receipt.links = {**runs_link, "stream": f"/?stream={content.stream.name}"}
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
     return receipt
 

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from hud.accounts import audit
 from hud.ingest.deletion import delete_upload, judge_again, touch
 from hud.ingest.renaming import join_series, lock_series, runs_that_come_twice
-from hud.models import OPERATORS_OWN, Import, KnownFailure, Run, Schedule, Series, Stream, Upload
+from hud.models import OPERATORS_OWN, Import, KnownFailure, Run, Stream, Upload
 from hud.points.streams import front
 from hud.runs import streams
 from hud.runs.references import changing_references
@@ -83,8 +83,8 @@ def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
 
 
 def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
-    """Move all that a stream has into another, of which its name becomes an alias. Both are judged anew. Raise
-    CannotChangeStream, Busy."""
+    """Move all that a stream has into another, of which its name becomes an alias. Both are judged anew.
+    Raise CannotChangeStream, Busy."""
     done = Merging()
     with changing_references():
         stream, into = _locked(stream, into)
@@ -147,8 +147,8 @@ def delete(stream: Stream, *, who: str) -> None:
 
 
 def _locked(*wanted: Stream) -> list[Stream]:
-    """Lock all streams, since a cycle of references or two front streams take several, and return these. Raise
-    CannotChangeStream for one that is deleted."""
+    """Lock all streams, since a cycle of references or two front streams take several, and return these.
+    Raise CannotChangeStream for one that is deleted."""
     by_id = {one.pk: one for one in Stream.objects.select_for_update(no_key=True).order_by("pk")}
     if not all(one.pk in by_id for one in wanted):
         raise CannotChangeStream("the stream is deleted already")
@@ -224,8 +224,8 @@ def _check_removable(stream: Stream, action: str) -> None:
 
 
 def _merge_series(stream: Stream, into: Stream) -> tuple[int, int]:
-    """Join the series of experiments and metrics that both have, and give the others to `into`, where an upload
-    finds them anew by their identity. Return how many were joined, and how many given."""
+    """Join the series of experiments and metrics that both have, and give the others to `into`, where an
+    upload finds them anew by their identity. Return how many were joined, and how many given."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
