@@ -68,7 +68,7 @@ class StreamsOut(Schema):
 
 
 @router.get("/streams", response={200: StreamsOut, (401, 403): Error})
-def get_streams(request: HttpRequest) -> dict[str, Any]:  # noqa: ARG001
+def get_streams(request: HttpRequest) -> dict[str, Any]:
     """List all streams, those with the newest results first, with their newest night and what it measured."""
     return {"items": [_out(line) for line in query.read()]}
 

@@ -46,8 +46,8 @@ class StreamLine:
 
 
 def read() -> list[StreamLine]:
-    """Return all streams, those with the newest results first and archived ones last: 3 statements, what finds
-    the front stream, and 1 for each stream with runs."""
+    """Return all streams, those with the newest results first and archived ones last: 2 statements, those
+    that find the front stream, and 1 for each stream with runs."""
     counts = fetch(
         _Counts,
         """

@@ -56,6 +56,16 @@ class MergeForm(forms.Form):
 class DeleteForm(forms.Form):
     sure = forms.BooleanField(label="Delete")
 
+    def __init__(self, _stream: Stream, posted: Any = None) -> None:
+        super().__init__(posted)
+
+
+_FORMS: dict[str, type[StreamForm | MergeForm | DeleteForm]] = {
+    "change": StreamForm,
+    "merge": MergeForm,
+    "delete": DeleteForm,
+}
+
 
 def _set_choices(form: forms.Form, name: str, stream: Stream, empty: str) -> None:
     """Offer the names of all other streams."""
@@ -85,25 +95,15 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     stream, who = streams.named(name).select_related("reference").first(), request.user.get_username()
     if stream is None:
         raise Http404(f"no stream is called {name}")
-    kinds = {"merge": MergeForm(stream, request.POST), "delete": DeleteForm(request.POST)}
-    form = kinds.get(action) or (StreamForm(stream, request.POST) if action == "change" else None)
-    if form is None and action not in _SWITCHES:
-        raise Http404(f"actions of a stream: change, merge, delete, {', '.join(_SWITCHES)}")
+    if action not in _FORMS and action not in _SWITCHES:
+        raise Http404(f"actions of a stream: {', '.join([*_FORMS, *_SWITCHES])}")
+    form = _FORMS[action](stream, request.POST) if action in _FORMS else None
     if form is not None and not form.is_valid():
         for field, errors in form.errors.items():
             messages.error(request, f"{field}: {' '.join(map(str, errors))}")
         return redirect(f"{reverse('streams')}?change={stream.name}")
     try:
-        if form is None:
-            done = f"Changed {change(stream, _SWITCHES[action], who=who)}."
-        elif action == "merge":
-            into = streams.named(form.cleaned_data["into"]).get()
-            done = f"Merged {stream} into {into}: {merge(stream, into, who=who)}."
-        elif action == "delete":
-            delete(stream, who=who)
-            done = f"Deleted {stream}."
-        else:
-            done = f"Changed {change(stream, StreamChanges(**form.cleaned_data), who=who)}."
+        done = _do(action, stream, form, who)
     except BadStreamName as error:
         messages.error(request, f"name: {error.faults[0].detail}")
     except (CannotChangeStream, Busy) as error:
@@ -111,3 +111,16 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     else:
         messages.success(request, done)
     return redirect("streams")
+
+
+def _do(action: str, stream: Stream, form: forms.Form | None, who: str) -> str:
+    """Do it and return what was done, in words."""
+    if form is None:
+        return f"Changed {change(stream, _SWITCHES[action], who=who)}."
+    if action == "merge":
+        into = streams.named(form.cleaned_data["into"]).get()
+        return f"Merged {stream} into {into}: {merge(stream, into, who=who)}."
+    if action == "delete":
+        delete(stream, who=who)
+        return f"Deleted {stream}."
+    return f"Changed {change(stream, StreamChanges(**form.cleaned_data), who=who)}."
