@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.cli import check as check_command
 from runner.cli import doctor
 from runner.cli import run as run_command
-from runner.cli.upload import PARAMETERS, check, connect, upload_file
+from runner.cli.upload import PARAMETERS, check, connect, said_by_ci, upload_file
 from runner.host import attach
 from runner.schema.options import Option
 from runner.schema.suite import BadRequest
@@ -51,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     for name in PARAMETERS:
         sending.add_argument(f"--{name.replace('_', '-')}", dest=f"given_{name}", default="", metavar="…")
     sending.set_defaults(command=_upload)
+    checking = commands.add_parser("check", help="compare results with what PyTorch's CI expects")
+    check_command.add_arguments(checking)
+    checking.set_defaults(command=check_command.main)
     attaching = commands.add_parser("attach", help="make this machine a host of a hud, until stopped")
     attach.add_arguments(attaching)
     attaching.set_defaults(command=attach.main)
@@ -100,9 +104,12 @@ def _upload(options: argparse.Namespace) -> int:
         check(path)  # nothing is sent if one of them is unfit
     values = {name: getattr(options, f"given_{name}") for name in PARAMETERS}
     given = {name: value for name, value in values.items() if value}
+    by_ci = {name: value for name, value in said_by_ci(os.environ).items() if name not in given}
+    if by_ci:
+        print("from the variables of CI: " + ", ".join(f"{name} {value}" for name, value in by_ci.items()))
     accepted = True
     for number, path in enumerate(options.files, start=1):
-        answer = upload_file(path, hud, given)
+        answer = upload_file(path, hud, by_ci | given)
         accepted = accepted and answer.accepted
         for line in answer.lines:
             print(f"{path}: {line}")

@@ -39,6 +39,7 @@ _SCHEMAS: dict[str, Any] = {  # of the upload parameters that are not plain text
     "commit_date": _TIME,
     "run_time": _TIME,
     "dynamic": _SWITCH,
+    "replace": _SWITCH,
     "dry_run": _SWITCH,
     "partial": _SWITCH,
     "stream": {"pattern": f"^{NAME_PATTERN}$"},

@@ -163,8 +163,8 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
             store(kept, runs={own: RunPlace(run.pk, run.order_time, run.stream_id)}, replace=True)
         )
     receipt.warnings += parser.warnings
-    receipt.skip(parser.skipped, parser.skipped_total)
-    receipt.skip((item.to_json() for item in refused), len(refused))
+    receipt.skip(parser.skipped, parser.skipped_kinds)
+    receipt.skip((item.to_json() for item in refused), {reasons.REFUSED: len(refused)})
     marked = [item for item in parser.skipped if item["reason"] == reasons.UNEXPECTED]
     return receipt, [*refused, *(Skipped(item["pointer"], item["reason"]) for item in marked)]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,7 +97,7 @@ class RecordParser:
         self.measurements: list[ParsedMeasurement] = []
         self.kernels = 0  # of these measurements' compilations
         self.skipped: list[dict[str, Any]] = []  # the first ones, for the receipt
-        self.skipped_total = 0
+        self.skipped_kinds: Counter[str] = Counter()  # of all
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
         self.duplicates = 0
@@ -130,7 +131,7 @@ class RecordParser:
         )
 
     def _skip(self, entry: Skipped) -> None:
-        self.skipped_total += 1
+        self.skipped_kinds[entry.kind] += 1
         if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(entry.to_json())
 

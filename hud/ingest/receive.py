@@ -6,7 +6,8 @@ import codecs
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,7 @@ from hud.accounts.keys import name_of
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
 from hud.ingest.store import Stored, metric_warnings, store, store_targets
-from hud.models import ApiKey, IdempotencyKey, Stream, Upload
+from hud.models import ApiKey, IdempotencyKey, Run, Stream, Upload
 from hud.runs.references import keep_references
 from hud.runs.streams import check_open, for_upload
 from runner.formats import compression, format_of, json_text, reasons
@@ -34,6 +35,10 @@ _PIECE_KERNELS = 50_000  # of their compilations
 _OF_EVERY_RECORD = b'"benchmark_values"'  # of PyTorch's v3, the shape of large uploads; searched, not parsed
 _TIME = re.compile(rb"[1-9]\d*\.\d{3}|0\.\d*[1-9]\d\d")  # or another number that comes once
 _MAX_GROWING_LINES = 20_000
+_SAME_AGAIN = (
+    "the same results are stored already, and nothing says that these are of another run: give run_id,"
+    " run_time or commit for points of their own"
+)
 _MAX_EARLIER = 5  # uploads of a growing file that are looked at
 _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "driver", "provenance"}
 
@@ -41,7 +46,7 @@ _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "
 @dataclass
 class Receipt:
     """The result of an upload. `skipped` has the first entries that became no measurement, each with its
-    place and the reason, `skipped_total` counts all."""
+    place, the reason and its kind; `skipped_total` and, for each kind, `skipped_kinds` count all."""
 
     id: int | None = None
     run_ids: list[int] = field(default_factory=list)
@@ -49,6 +54,7 @@ class Receipt:
     duplicates: int = 0
     skipped: list[dict[str, Any]] = field(default_factory=list)
     skipped_total: int = 0
+    skipped_kinds: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     replayed: bool = False  # the answer to an earlier request with the same idempotency key
@@ -59,9 +65,10 @@ class Receipt:
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "replayed"}
 
-    def skip(self, entries: Iterable[dict[str, Any]], total: int) -> None:
-        """Count skipped entries, and list those that come first in the file."""
-        self.skipped_total += total
+    def skip(self, entries: Iterable[dict[str, Any]], kinds: Mapping[str, int]) -> None:
+        """Count skipped entries by their kinds, and list those that come first in the file."""
+        self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(kinds))
+        self.skipped_total += sum(kinds.values())
         both = sorted([*self.skipped, *entries], key=lambda item: (item.get("line", 0), item["pointer"]))
         self.skipped = both[:MAX_SKIPPED]
 
@@ -69,8 +76,8 @@ class Receipt:
         """Add what became of measurements."""
         self.stored += result.stored
         self.duplicates += result.duplicates
-        conflicts = [Skipped(item.pointer, reason, item.line).to_json() for item, reason in result.conflicts]
-        self.skip(conflicts, len(conflicts))
+        conflicts = [Skipped(item.pointer, reason, item.line) for item, reason in result.conflicts]
+        self.skip((item.to_json() for item in conflicts), Counter(item.kind for item in conflicts))
         if result.refined:
             self.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
 
@@ -82,6 +89,7 @@ class Receipt:
         self.duplicates += other.duplicates
         self.skipped = [*self.skipped, *other.skipped][:MAX_SKIPPED]
         self.skipped_total += other.skipped_total
+        self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(other.skipped_kinds))
         self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
         self.links = self.links or other.links
 
@@ -125,9 +133,23 @@ class Content:
     @cached_property
     def key(self) -> str:
         """Return the digest of content and parameters: equal ones are the same upload."""
+        return self._digest(self._rows)
+
+    def earlier(self) -> Upload | None:
+        """Return the upload that stored the same content; older ones are known by their bytes."""
+        keys = [self.key] if self._rows == self.body else [self.key, self._digest(self.body)]
+        return Upload.objects.filter(content_key__in=keys, stream=self.stream).first()
+
+    def _digest(self, body: bytes) -> str:
         digest = _started_digest(self.format, self.parameters)
-        digest.update(self.body)
+        digest.update(body)
         return str(digest.hexdigest())
+
+    @property
+    def _rows(self) -> bytes:
+        """Return the body with the line ends of Unix: editors and git change them, and no row."""
+        body = self.body.replace(b"\r\n", b"\n") if b"\r" in self.body else self.body
+        return body if body[-1:] == b"\n" != body[-2:-1] else body.rstrip(b"\n") + b"\n"
 
     def stored_lines(self) -> int:
         """Return how many lines of this file an earlier upload stored: tools append to some files, which are
@@ -146,7 +168,7 @@ class Content:
             if _of_file(Parameters(**parameters)) == _of_file(given) and self._may_begin_with(receipt)
         }
         stored = 0
-        lines = self.body.splitlines(keepends=True) if digests else []
+        lines = self._rows.splitlines(keepends=True) if digests else []
         for number, line in enumerate(lines[:-1], start=1):
             for key, digest in digests.items():
                 digest.update(line)
@@ -278,7 +300,7 @@ def ingest(
             receipt = _receipt_of_duplicate(content)
         else:
             content.check_count(max_records)
-            receipt = _store(content, upload_id, max_records, on_progress)
+            receipt = _store(content, upload_id, key, max_records, on_progress)
             _audit(content, receipt, key)
         if not (receipt.stored or receipt.duplicates or parameters.is_partial or is_piece):
             raise content.nothing_stored(receipt)
@@ -294,16 +316,29 @@ def ingest(
 
 
 def _store(
-    content: Content, upload_id: int, max_records: int | None, on_progress: Callable[[int], None]
+    content: Content,
+    upload_id: int,
+    key: ApiKey | None,
+    max_records: int | None,
+    on_progress: Callable[[int], None],
 ) -> Receipt:
     receipt, done, metrics = Receipt(id=upload_id), 0, set[str]()
+    superseded: list[dict[str, Any]] = []
     parser = RecordParser(content.parameters)
     assert content.stream
     runs = Runs(content.parameters, upload_id, content.stream.pk)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)
-        stored = store(measurements, runs=runs.places, closed=runs.own, grown=runs.grown, upload_id=upload_id)
+        stored = store(
+            measurements,
+            runs=runs.places,
+            replace=content.parameters.is_replace,
+            closed=runs.own,
+            grown=runs.grown,
+            upload_id=upload_id,
+        )
         receipt.add_stored(stored)
+        superseded += stored.superseded
         metrics |= {item.metric for item in measurements}
         done += len(measurements)
         on_progress(done)
@@ -311,8 +346,16 @@ def _store(
     receipt.stored += changed
     receipt.duplicates += known + parser.duplicates
     receipt.run_ids = runs.ids
-    receipt.skip(parser.skipped, parser.skipped_total)
+    receipt.skip(parser.skipped, parser.skipped_kinds)
     receipt.warnings += parser.warnings
+    if superseded:
+        receipt.warnings.append(f"{len(superseded)} stored values were superseded; the audit keeps them")
+        detail = {"values": superseded}
+        audit.note(who=_who(key), action="upload.replace", subject=f"upload {upload_id}", detail=detail)
+    if content.parameters.is_replace and not runs.grown:
+        receipt.warnings.append(
+            "nothing was replaced: no stored run has this run_id, source, host and commit"
+        )
     if parser.duplicates:
         receipt.warnings.append(
             "the file has grown: what earlier uploads of it stored is counted as duplicates"
@@ -326,9 +369,13 @@ def _store(
     return receipt
 
 
+def _who(key: ApiKey | None) -> str:
+    return name_of(key) if key else "command line"
+
+
 def _audit(content: Content, receipt: Receipt, key: ApiKey | None) -> None:
     audit.note(
-        who=name_of(key) if key else "command line",
+        who=_who(key),
         action="upload",
         subject=f"upload {receipt.id}",
         detail={
@@ -373,6 +420,8 @@ def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
     """Return the new upload's id, None where the same content is stored already. A concurrent twin waits here
     until the first one has committed."""
     given = content.parameters
+    if content.earlier():
+        return None
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -396,11 +445,15 @@ def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
 def _receipt_of_duplicate(content: Content) -> Receipt:
     """Return the receipt of the content that is stored already. Raise BadUpload where only its good part is,
     and that was not what is asked for now."""
-    upload = Upload.objects.get(content_key=content.key, stream=content.stream)
+    upload = content.earlier()
+    assert upload is not None
     if Parameters(**upload.parameters).is_partial and not content.parameters.is_partial:
         for _ in content.pieces(RecordParser(content.parameters)):
             pass  # nothing to store; it is read for its faults
     receipt = Receipt(**upload.receipt)
     receipt.duplicates += receipt.stored
     receipt.stored = 0
+    unnamed = {"external_id": None, "commit": "", "order_time_source": "upload"}
+    if Run.objects.filter(upload=upload, **unnamed).exists():
+        receipt.warnings.append(_SAME_AGAIN)
     return receipt

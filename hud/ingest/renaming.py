@@ -200,7 +200,8 @@ def join_series(joined: dict[int, int]) -> tuple[int, int]:
                     AND m.order_time <> k.order_time)
                 GROUP BY pair.old, k.run_id, k.environment_id
             ), moving AS (
-                SELECT m.run_id, m.environment_id, m.repeat, m.side, m.order_time, pair.old, pair.new, later.by
+                SELECT m.run_id, m.environment_id, m.repeat, m.side, m.order_time, pair.old, pair.new,
+                    later.by
                 FROM pair JOIN hud_measurement m ON m.series_id = pair.old AND m.run_id = pair.run_id
                 LEFT JOIN later ON later.old = pair.old AND later.run_id = m.run_id
                     AND later.environment_id = m.environment_id

@@ -7,7 +7,7 @@ concurrent upload stores each of them once.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -35,12 +35,14 @@ _SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
 @dataclass(frozen=True)
 class Stored:
     """`conflicts`: same identity as a stored one or as another of this upload, with another value, and
-    so left out, each with the reason. `refined`: duplicates whose value was the same in more digits."""
+    so left out, each with the reason. `refined`: duplicates whose value was the same in more digits.
+    `superseded`: the stored values that were replaced by others, each with its place."""
 
     stored: int
     duplicates: int
     conflicts: list[tuple[ParsedMeasurement, str]]
     refined: int = 0
+    superseded: list[dict[str, Any]] = field(default_factory=list)
 
 
 def store(
@@ -52,8 +54,9 @@ def store(
     grown: Collection[int] = (),
     upload_id: int | None = None,
 ) -> Stored:
-    """Write measurements into their runs; `replace` lets a task's later attempt supersede an earlier one,
-    into `closed` runs nothing new is written; `grown` runs may have measurements already."""
+    """Write measurements into their runs; `replace` lets them supersede stored ones, as those of a task's
+    later attempt and a correction do; into `closed` runs nothing new is written; `grown` runs may have
+    measurements already."""
     if not measurements:
         return Stored(0, 0, [])
     keys = _number_times(row_keys(measurements, runs), measurements, grown)
@@ -80,7 +83,7 @@ def store(
     for key in _new_in(closed, rows):
         del rows[key]
         conflicts.append((places[key], reasons.CLOSED_RUN))
-    stored = _copy_measurements(list(rows.values()), replace=replace)
+    stored, superseded = _copy_measurements(list(rows.values()), replace=replace, closed=closed)
     refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored(closed)
     conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
     compilations = {
@@ -90,7 +93,8 @@ def store(
     }
     store_compilations(compilations, replace=replace, upload_id=upload_id)
     points.make([key[:2] for key in rows], of_compilations=[key[:2] for key in compilations])
-    return Stored(stored, len(rows) - stored - len(clashing) + repeated, conflicts, refined)
+    duplicates = len(rows) - stored - len(clashing) + repeated
+    return Stored(stored, duplicates, conflicts, refined, superseded)
 
 
 def _number_times(
@@ -207,13 +211,17 @@ _REPLACE = """(run_id, series_id, environment_id, repeat, side) DO UPDATE SET
     order_time = excluded.order_time, value = excluded.value, samples = excluded.samples,
     target = excluded.target, spread = excluded.spread, n = excluded.n, status = excluded.status,
     target_arch = excluded.target_arch, code = excluded.code, note = excluded.note,
-    compilation = excluded.compilation"""
+    compilation = excluded.compilation, upload_id = excluded.upload_id
+    WHERE old.run_id <> ALL(%(closed)s)"""
 
 
-def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
-    """Return how many rows were not there before (with `replace`: all of them)."""
+def _copy_measurements(
+    rows: list[tuple[Any, ...]], *, replace: bool, closed: Collection[int]
+) -> tuple[int, list[dict[str, Any]]]:
+    """Return how many rows were written, and the values that were superseded. Without `replace` a stored row
+    stays; those of `closed` runs always stay."""
     if not rows:
-        return 0
+        return 0, []
     conflict = _REPLACE if replace else "DO NOTHING"
     with connection.cursor() as cursor:
         cursor.execute(
@@ -227,20 +235,40 @@ def _copy_measurements(rows: list[tuple[Any, ...]], *, replace: bool) -> int:
             copy.set_types(_TYPES)
             for row in rows:
                 copy.write_row(row)
+        superseded = _superseded(cursor, closed) if replace else []
         # The order keeps two concurrent uploads from waiting for each other.
         cursor.execute(
             f"""
             WITH written AS (
-                INSERT INTO hud_measurement ({_COLUMNS})
+                INSERT INTO hud_measurement AS old ({_COLUMNS})
                 SELECT {_COLUMNS} FROM incoming ORDER BY run_id, series_id, environment_id
                 ON CONFLICT {conflict} RETURNING run_id
             ), unjudged AS (
                 INSERT INTO hud_unjudgedrun (run_id) SELECT DISTINCT run_id FROM written
             )
             SELECT count(*) FROM written
-            """  # noqa: S608 — only constants of this module are put into the text  # nosec B608
+            """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
+            {"closed": list(closed)},
         )
-        return int(cursor.fetchone()[0])
+        return int(cursor.fetchone()[0]), superseded
+
+
+def _superseded(cursor: Any, closed: Collection[int]) -> list[dict[str, Any]]:
+    """Return what the incoming rows are about to replace by something else."""
+    cursor.execute(
+        f"""
+        SELECT old.run_id AS run, s.experiment_id AS experiment, k.name AS metric, old.repeat, old.side,
+            old.value, old.samples, old.status
+        FROM incoming new JOIN hud_measurement old ON {_SAME_KEY}
+        JOIN hud_series s ON s.id = old.series_id JOIN hud_metric k ON k.id = s.metric_id
+        WHERE old.run_id <> ALL(%s) AND (old.value, old.samples, old.status, old.code)
+            IS DISTINCT FROM (new.value, new.samples, new.status, new.code)
+        ORDER BY 1, 2, 3, 4, 5
+        """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
+        [list(closed)],
+    )
+    names = [column.name for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 _SAME_KEY = """old.run_id = new.run_id AND old.series_id = new.series_id

@@ -72,7 +72,7 @@ _RUNS = """
 _EXPECTATIONS = """
     CREATE TEMPORARY TABLE listed ON COMMIT DROP AS
     SELECT r.id AS run_id FROM hud_run r JOIN hud_upload u ON u.id = r.upload_id
-    WHERE u.format IN ('expected_accuracy', 'graph_breaks');
+    WHERE u.format = 'expected_accuracy';
     INSERT INTO hud_expectation (stream_id, upload_id, suite, "case", mode, dtype, backend, device, dynamic,
         metric, value, status, code, commit, listed)
     SELECT r.stream_id, coalesce(m.upload_id, r.upload_id), e.suite, e."case", e.mode, e.dtype, e.backend,

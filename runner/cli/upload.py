@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from runner.cli.output import records_of
+from runner.formats import reasons
 from runner.formats.chunking import CannotSplit, split
 from runner.formats.parameters import Parameters
 from runner.host.client import Hud, HudError, Refused, with_retries
@@ -25,14 +26,31 @@ _POLL_S = 1.0  # of an import job
 
 @dataclass(frozen=True)
 class Answer:
-    """The reply for one file. `accepted`: every record is stored; `delivered`: the HUD has answered."""
+    """The reply for one file. `accepted`: every result is stored; `delivered`: the HUD has answered."""
 
     accepted: bool
     lines: list[str]
     delivered: bool = True
 
 
+# Variables of GitHub's and of GitLab's CI that say what a parameter does; several make one value.
+_CI_VARIABLES = {
+    "commit": (("GITHUB_SHA",), ("CI_COMMIT_SHA",)),
+    "branch": (("GITHUB_HEAD_REF",), ("GITHUB_REF_NAME",), ("CI_COMMIT_REF_NAME",)),
+    "run_id": (("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"), ("CI_PIPELINE_ID", "CI_JOB_ID")),
+    "repo": (("GITHUB_REPOSITORY",), ("CI_PROJECT_PATH",)),
+}
 PARAMETERS = tuple(field.name for field in fields(Parameters) if field.name != "filename")
+
+
+def said_by_ci(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters that the environment of a CI job says."""
+    said = {}
+    for parameter, choices in _CI_VARIABLES.items():
+        values = ("-".join(filter(None, map(environ.get, names))) for names in choices)
+        if value := next(filter(None, values), ""):
+            said[parameter] = value
+    return said
 
 
 def check(path: Path) -> None:
@@ -96,7 +114,7 @@ def upload(
     lines += [f"  and {total - len(skipped)} more"] if total > len(skipped) else []
     lines += [f"  warning: {text}" for text in receipt.get("warnings", [])]
     lines += [f"  {hud.url}{path}" for path in receipt.get("links", {}).values()]
-    return Answer(not skipped, lines)
+    return Answer(reasons.is_all_stored(receipt), lines)
 
 
 def _wait_for_import(job: dict[str, Json], hud: Hud) -> dict[str, Json]:

@@ -10,20 +10,20 @@ comments between the rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped
 from runner.formats.scalars import number
-from runner.formats.table import pointer, table
+from runner.formats.table import Row, pointer, table
 from runner.formats.torchdynamo.arguments import describe
 from runner.formats.torchdynamo.compiler_names import file_hints
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "TorchInductor, expected by CI"
-_HEADERS = (["name", "accuracy", "graph_breaks"], ["name", "accuracy"], ["name", "graph_breaks"])
+_COLUMNS = {"accuracy", "graph_breaks", "calls_captured", "unique_graphs", "fallbacks_to_eager"}
 _DTYPE = re.compile(
     r"(?:(?P<mode>inference|training)_)?(?P<dtype>float32|bfloat16|float16|amp|amp_bf16|amp_fp16|int8|quant)"
     r"(?:_(?P<mode_after>inference|training))?"
@@ -34,21 +34,32 @@ _WARNING = "these are the results that CI expects; they were not measured"
 
 
 def _is_header(columns: list[str]) -> bool:
-    return columns in _HEADERS or _is_by_dtype(columns)
+    is_plain = columns[:1] == ["name"] and len(columns) > 1 and _COLUMNS.issuperset(columns[1:])
+    return is_plain or is_by_dtype(columns)
 
 
-def _is_by_dtype(columns: list[str]) -> bool:
+def is_by_dtype(columns: list[str]) -> bool:
     outcomes = [column for column in columns if column not in {"suite", "name"}]
     return "name" in columns[:2] and bool(outcomes) and all(map(_DTYPE.fullmatch, outcomes))
 
 
-def read(body: bytes, filename: str) -> Iterator[Item]:
+def table_of(body: bytes) -> tuple[list[str], Iterator[Row | Fault]]:
+    """Return columns and rows of a list. Raise BadUpload if it is none."""
     header = "name,accuracy,graph_breaks or name,float32,bfloat16,…"
-    body = _COMMENT.sub(b"", body)
-    columns, lines = table(body, _is_header, "list of expected results", header)
+    return table(_COMMENT.sub(b"", body), _is_header, "list of expected results", header)
+
+
+def facts_of_column(column: str) -> Mapping[str, str]:
+    """Return what the column of a dtype is for: its dtype, and its mode if it says one."""
+    mode, dtype, _info = _said_by_column(column)
+    return {"dtype": dtype, "mode": mode} if mode else {"dtype": dtype}
+
+
+def read(body: bytes, filename: str) -> Iterator[Item]:
+    columns, lines = table_of(body)
     yield FileWarning(_WARNING)
     hints = file_hints(filename)
-    if by_dtype := _is_by_dtype(columns):
+    if by_dtype := is_by_dtype(columns):
         hints = {**hints, "device": "xpu"}
     for row in lines:
         if isinstance(row, Fault):
@@ -65,7 +76,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
                 continue
             mode, dtype, info = _said_by_column(column) if by_dtype else (None, None, {})
             metric = Metric("accuracy", extra_info={"benchmark_values": [cell]})
-            if column == "graph_breaks":
+            if not by_dtype and column != "accuracy":
                 value = number(cell)
                 if value is None:
                     yield row.not_a_number(column, cell)

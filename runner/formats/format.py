@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
@@ -42,8 +43,12 @@ class Skipped:
     reason: str
     line: int | None = None
 
+    @property
+    def kind(self) -> str:
+        return reasons.kind_of(self.reason)
+
     def to_json(self) -> dict[str, Any]:
-        entry: dict[str, Any] = {"pointer": self.pointer, "reason": self.reason}
+        entry: dict[str, Any] = {"pointer": self.pointer, "reason": self.reason, "kind": self.kind}
         return entry if self.line is None else {**entry, "line": self.line}
 
 

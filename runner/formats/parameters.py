@@ -14,7 +14,12 @@ from runner.formats.scalars import invisible_in
 _MAX_LENGTH = 200
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, half characters
 _COMMIT = re.compile(r"[0-9A-Za-z._-]{1,64}")
-_NOT_IDENTITY = {"filename", "dry_run", "partial", "stream"}  # these do not make another upload of the same content
+_NOT_IDENTITY = {
+    "filename",
+    "dry_run",
+    "partial",
+    "stream",
+}  # these do not make another upload of the same content
 _FIRST_YEAR = 2010
 _AHEAD = timedelta(days=1)  # clocks and zones that are a little off
 PLAUSIBLE = f"from {_FIRST_YEAR} to a day from now"
@@ -48,6 +53,7 @@ class Parameters:
     source: str = ""
     stream: str = ""
     provenance: str = ""
+    replace: str = ""
     dry_run: str = ""
     partial: str = ""
 
@@ -82,6 +88,10 @@ class Parameters:
     def is_partial(self) -> bool:
         return _SWITCHES[self.partial.lower()]
 
+    @property
+    def is_replace(self) -> bool:
+        return _SWITCHES[self.replace.lower()]
+
     def given(self) -> dict[str, str]:
         return {name: value for name, value in asdict(self).items() if value}
 
@@ -96,7 +106,7 @@ def _problem(name: str, value: str) -> str:
         return ""
     if name in {"commit_date", "run_time"}:
         return "" if parse_time(value) else f"a time such as 2026-11-21T07:52:00Z, {PLAUSIBLE}"
-    if name in {"dynamic", "dry_run", "partial"}:
+    if name in {"dynamic", "replace", "dry_run", "partial"}:
         return "" if value.lower() in _SWITCHES else "0 or 1"
     if name == "batch_size":
         return (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 NO_METRIC = "the record has no metric"
 NO_VALUES = "the metric has no values"
 EMPTY_CELL = "the cell is empty"
@@ -26,3 +29,28 @@ OTHER_TASK = "the record does not belong to the task"
 UNEXPECTED = "the runner marked the record: it does not belong to the task that wrote it"
 
 REASONS = tuple(value for name, value in dict(globals()).items() if name.isupper())
+
+# What an entry is: part of a model's own failure, which is stored; nothing that could be stored; another
+# value than the stored one; or, as what has no reason of this list, a refused result.
+FAILURE, IGNORED, CONFLICT, REFUSED = "failure", "ignored", "conflict", "refused"
+_KINDS = {
+    FILLED_UP: FAILURE,
+    OTHER_VALUE: CONFLICT,
+    STORED_VALUE: CONFLICT,
+    **dict.fromkeys((BAD_JSON, TOO_MANY_TIMES, CLOSED_RUN, OTHER_TASK, UNEXPECTED), REFUSED),
+}
+
+
+def kind_of(reason: str) -> str:
+    """Return the kind of an entry by its reason; one that is not listed here is a fault's text."""
+    return _KINDS.get(reason, IGNORED if reason in REASONS else REFUSED)
+
+
+def is_all_stored(receipt: Mapping[str, Any]) -> bool:
+    """Return whether every result of a receipt is stored, now or earlier: the exit status of commands."""
+    kinds = receipt.get("skipped_kinds")
+    if kinds is None:  # of an older HUD
+        kinds = {REFUSED: len(receipt.get("skipped", ()))}
+    return bool(receipt["stored"] or receipt["duplicates"]) and not (
+        kinds.get(REFUSED) or kinds.get(CONFLICT)
+    )

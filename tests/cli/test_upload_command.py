@@ -158,3 +158,66 @@ def test_a_large_file_of_records_goes_in_pieces_of_one_run(
 def test_the_parameters_are_those_of_the_door() -> None:
     names = {field.name for field in dataclasses.fields(Parameters)}
     assert set(PARAMETERS) == names - {"filename"}
+
+
+GITHUB = {
+    "GITHUB_SHA": "a" * 40,
+    "GITHUB_REF_NAME": "main",
+    "GITHUB_HEAD_REF": "",
+    "GITHUB_RUN_ID": "17",
+    "GITHUB_RUN_ATTEMPT": "2",
+    "GITHUB_REPOSITORY": "owner/name",
+}
+GITLAB = {
+    "CI_COMMIT_SHA": "b" * 40,
+    "CI_COMMIT_REF_NAME": "topic",
+    "CI_PIPELINE_ID": "3",
+    "CI_JOB_ID": "4",
+    "CI_PROJECT_PATH": "group/name",
+}
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "sent"),
+    [
+        (GITHUB, [], {"commit": "a" * 40, "branch": "main", "run_id": "17-2", "repo": "owner/name"}),
+        (GITHUB | {"GITHUB_REF_NAME": "5/merge", "GITHUB_HEAD_REF": "topic"}, [], {"branch": "topic"}),
+        (
+            GITHUB,
+            ["--commit", "c", "--run-id", "night"],
+            {"commit": "c", "run_id": "night", "branch": "main"},
+        ),
+        (GITLAB, [], {"commit": "b" * 40, "branch": "topic", "run_id": "3-4", "repo": "group/name"}),
+        ({"CI_PIPELINE_ID": "3"}, [], {"run_id": "3"}),
+    ],
+)
+def test_a_ci_job_s_variables_say_what_no_option_does(
+    door: Door,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    variables: dict[str, str],
+    options: list[str],
+    sent: dict[str, str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    path = tmp_path / "r.json"
+    path.write_text("{}")
+    door.answers = [(201, RECEIPT)]
+    assert main(["upload", str(path), "--hud", door.url, "--key", "k", *options]) == 0
+    ((place, _key, _body),) = door.got
+    query = {name: values[0] for name, values in parse_qs(urlsplit(place).query).items()}
+    assert query.items() >= sent.items()
+    line, *_others = capsys.readouterr().out.splitlines()
+    by_ci = set(query) - {"filename"} - {option[2:].replace("-", "_") for option in options[::2]}
+    assert {name for name in ("commit", "branch", "run_id", "repo") if f"{name} " in line} == by_ci
+
+
+def test_without_a_ci_job_nothing_is_added(door: Door, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text("{}")
+    door.answers = [(201, RECEIPT)]
+    assert main(["upload", str(path), "--hud", door.url, "--key", "k"]) == 0
+    assert door.got[0][0] == "/api/v1/results?filename=r.json"

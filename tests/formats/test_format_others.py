@@ -210,7 +210,8 @@ def test_the_one_line_of_xla_s_documentation_may_be_printed_over_many() -> None:
     }
     observer = observe(json.dumps(value, indent=2))
     assert [item.metric for item in observer.measurements] == ["verification_code", "total_time"]
-    assert observer.skipped == [{"pointer": "/metrics/per_iter_time", "reason": reasons.NULL_VALUE}]
+    skipped = {"pointer": "/metrics/per_iter_time", "reason": reasons.NULL_VALUE, "kind": "ignored"}
+    assert observer.skipped == [skipped]
 
 
 @pytest.mark.parametrize(

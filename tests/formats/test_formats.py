@@ -61,7 +61,7 @@ def test_v3_takes_other_json_and_the_runner_s_own_file_has_its_format() -> None:
     observer = observe(body)
     assert (len(observer.measurements), observer.skipped) == (
         1,
-        [{"pointer": "/records/1", "reason": reasons.NO_METRIC}],
+        [{"pointer": "/records/1", "reason": reasons.NO_METRIC, "kind": "ignored"}],
     )
     assert observe(body + b"\n{broken\n").faults[0].line == 2
 

@@ -25,13 +25,13 @@ from hud.models import (
     IdempotencyKey,
     Import,
     Measurement,
+    Point,
     Run,
     Series,
     Target,
     Task,
     UnjudgedRun,
     Upload,
-    Point,
 )
 from hud.runs import logs
 from hud.runs.references import Busy
@@ -47,7 +47,7 @@ COUNTED: dict[str, Any] = {
     "uploads": Upload,
     "measurements": Measurement,
     "compilations": Compilation,
-    "verdicts": Verdict,
+    "points": Point,
     "series": Series,
     "experiments": Experiment,
     "tasks": Task,

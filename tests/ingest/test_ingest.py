@@ -151,7 +151,7 @@ def test_a_record_without_metric_is_skipped_and_the_others_are_stored() -> None:
     del record["metric"]
     receipt = ingest(as_lines(v3_record(), record), Parameters())
     assert receipt.stored == 1
-    assert receipt.skipped == [{"pointer": "", "line": 2, "reason": "the record has no metric"}]
+    assert receipt.skipped == [{"pointer": "", "line": 2, "reason": reasons.NO_METRIC, "kind": "ignored"}]
 
 
 def test_two_values_for_one_identity_are_not_silently_merged() -> None:

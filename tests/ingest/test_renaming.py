@@ -13,7 +13,7 @@ from hud.ingest import ingest
 from hud.ingest.renaming import CannotRename, rename
 from hud.judging.judge import process_pending
 from hud.judging.regressions import decide
-from hud.models import Audit, Experiment, Host, Measurement, Regression, Run, Series, Target, Point
+from hud.models import Audit, Experiment, Host, Measurement, Point, Regression, Run, Series, Target
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_experiment, create_host, create_metric, create_run, create_user
 from tests.support.records import as_list, v3_record

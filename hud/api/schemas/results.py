@@ -13,6 +13,7 @@ from hud.api.schemas.base import IdentityOut
 class SkippedOut(Schema):
     pointer: str
     reason: str
+    kind: str = ""  # absent in receipts of older versions
     line: int | None = None
 
 
@@ -23,6 +24,7 @@ class ReceiptOut(Schema):
     duplicates: int
     skipped: list[SkippedOut]
     skipped_total: int
+    skipped_kinds: dict[str, int] = {}
     warnings: list[str]
     links: dict[str, str]
 

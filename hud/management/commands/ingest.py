@@ -22,6 +22,7 @@ from django.db import transaction
 from hud.ingest import BadUpload, Receipt, inflate, ingest
 from hud.ingest.deliveries import KERNEL_CODE, take_kernel_code_of_file
 from hud.runs.streams import StreamRefused
+from runner.formats import reasons
 from runner.formats.chunking import CannotSplit, split
 from runner.formats.compression import is_compressed
 from runner.formats.parameters import Parameters
@@ -58,7 +59,7 @@ class Command(BaseCommand):
             sys.exit(_USAGE)
         for line in [json.dumps(outcomes)] if options["json"] else map(_line, outcomes):
             self.stdout.write(line)
-        if any("error" in found or not _has_content(found) for found in outcomes):
+        if not all(map(_is_stored, outcomes)):
             sys.exit(_REFUSED)
 
     def _store(self, path: Path, given: dict[str, str]) -> dict[str, Any]:
@@ -155,11 +156,12 @@ def _line(outcome: dict[str, Any]) -> str:
     counts = (
         f"{outcome['stored']} stored, {outcome['duplicates']} duplicates, {outcome['skipped_total']} skipped"
     )
-    return f"{outcome['file']}: {counts}"
+    kinds = ", ".join(f"{count} {kind}" for kind, count in outcome["skipped_kinds"].items())
+    return f"{outcome['file']}: {counts}{f' ({kinds})' if kinds else ''}"
 
 
-def _has_content(outcome: dict[str, Any]) -> bool:
-    return "kernels" in outcome or bool(outcome["stored"] or outcome["duplicates"])
+def _is_stored(outcome: dict[str, Any]) -> bool:
+    return "kernels" in outcome or ("error" not in outcome and reasons.is_all_stored(outcome))
 
 
 def _place(fault: dict[str, Any]) -> str:

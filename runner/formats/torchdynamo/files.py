@@ -201,6 +201,12 @@ def _value(column: str, records: Mapping[str, Json]) -> float | int | None:
     return None
 
 
+def accuracy_word(outcome: Mapping[str, Json]) -> str:
+    """Return the harness's word for the outcome of a check: its code, or what the status is called there."""
+    code: str = outcome.get("code", "")
+    return code if is_accuracy_code(code) else _WORDS.get(outcome.get("status", ""), _OTHER_WORD)
+
+
 def _accuracy(finished: TaskResult, records: Mapping[str, Json]) -> Row:
     """Return a row. The batch size is the small one of the check; 0 where the model did not come so far, as
     the harness writes it."""
@@ -208,12 +214,11 @@ def _accuracy(finished: TaskResult, records: Mapping[str, Json]) -> Row:
     said: Json = {"status": outcome.status, "code": outcome.code}
     if "accuracy" in records:
         said = records["accuracy"]["metric"].get("extra_info") or {}
-    code = said.get("code", "")
     return {
         "dev": spec.device,
         "name": spec.case,
         "batch_size": said.get("batch_size", 0),
-        "accuracy": code if is_accuracy_code(code) else _WORDS.get(said.get("status", ""), _OTHER_WORD),
+        "accuracy": accuracy_word(said),
         **{name: said.get("counts", {}).get(name) for name in HARNESS_COUNTS},
         "compilation_latency": said.get("compile_s"),
     }

@@ -12,7 +12,7 @@ from hud.ingest import ingest
 from hud.ingest.export import export
 from hud.ingest.renaming import rename
 from hud.judging.judge import process_pending
-from hud.models import Experiment, Measurement, Run, Upload, Point
+from hud.models import Experiment, Measurement, Point, Run, Upload
 from hud.pages import values
 from runner.formats import reasons
 from runner.formats.parameters import Parameters

@@ -14,7 +14,7 @@ import pytest
 
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
-from hud.models import STATUS_NAMES, Measurement, Run, Point
+from hud.models import STATUS_NAMES, Measurement, Point, Run
 from runner.cli.output import Output, records_of
 from runner.formats.parameters import Parameters
 from runner.launch import results

@@ -1,0 +1,229 @@
+"""Compare results with lists of expected ones, as PyTorch's CI does after each benchmark.
+
+Source: pytorch, `benchmarks/dynamo/check_accuracy.py` (005a514d) and `check_graph_breaks.py` (021f6776).
+One command makes both checks, each where results and lists have its column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+
+from runner.cli.output import records_of
+from runner.formats import expected_accuracy
+from runner.formats.errors import BadUpload, Fault
+from runner.formats.format import is_json
+from runner.formats.measurement import suite_name
+from runner.formats.scalars import number
+from runner.formats.table import Row, table
+from runner.formats.torchdynamo.compiler_names import file_hints
+from runner.formats.torchdynamo.files import accuracy_word
+from runner.schema.records import Json
+from runner.schema.suite import BadRequest, knobs_key
+
+# The counts of a list, and whether fewer are better.
+_COUNTS = {"graph_breaks": True, "calls_captured": False, "unique_graphs": False, "fallbacks_to_eager": True}
+# Models whose outcome changes from run to run, and further ones where a list is ROCm's.
+_FLAKY = {
+    "accuracy": "XGLMForCausalLM detectron2_maskrcnn_r_101_c4 mobilenetv3_large_100 moondream vision_maskrcnn"
+    " yolov3",
+    "graph_breaks": "XGLMForCausalLM detectron2_fcos_r_50_fpn detectron2_maskrcnn_r_101_c4 yolov3",
+}
+_FLAKY_ON_ROCM = {
+    "accuracy": "BERT_pytorch llava repvgg_a2 resnet18 resnet50 shufflenet_v2_x1_0 torchrec_dlrm tts_angular"
+    " vgg16",
+    "graph_breaks": "Qwen/Qwen3-0.6B alexnet demucs densenet121 doctr_det_predictor doctr_reco_predictor"
+    " google/gemma-2-2b google/gemma-3-4b-it levit_128 llava meta-llama/Llama-3.2-1B"
+    " microbench_unbacked_tolist_sum mistralai/Mistral-7B-Instruct-v0.3 mnasnet1_0 mobilenet_v3_large"
+    " openai/gpt-oss-20b openai/whisper-tiny resnet152 resnet50 sam sam_fast stable_diffusion_text_encoder"
+    " stable_diffusion_unet timm_efficientdet torchrec_dlrm vgg16",
+}
+_WORSE = ("FAIL", "MISSING_ACCURACY", "MISSING_EXPECTED")
+_BETTER = ("IMPROVED", "MISSING")  # what is new is to be added to the list
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A model with its cells, and what else its file says of it."""
+
+    model: str
+    cells: MutableMapping[str, str]
+    facts: Mapping[str, str]
+
+    def is_about(self, result: _Row) -> bool:
+        """Return whether this row of a list can be about the result."""
+        facts = all(result.facts.get(name, value) == value for name, value in self.facts.items())
+        return self.model == result.model and facts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "results", type=Path, metavar="RESULTS", help="CSV or JSON of the harness or of `run`"
+    )
+    parser.add_argument("--expected", type=Path, nargs="+", required=True, metavar="FILE", help="lists of CI")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print what became of each model; return 1 if one is worse or better than expected, or not listed.
+
+    Raise BadRequest for a file without results, or one that is no list of expected ones.
+    """
+    results = _read(options.results, _results)
+    expected = [row for path in options.expected for row in _listed(path, len(options.expected) > 1)]
+    is_rocm = any("rocm" in str(path) for path in options.expected)
+    names = [name for name in _FLAKY if _has(name, results) and (not expected or _has(name, expected))]
+    if not names:
+        raise BadRequest(f"{options.results}: no accuracy and no graph breaks that are expected too")
+    status = 0
+    for name in names:
+        flaky = f"{_FLAKY[name]} {_FLAKY_ON_ROCM[name] if is_rocm else ''}".split()
+        check = _accuracy if name == "accuracy" else _graph_breaks
+        print(f"{name}:")
+        worse, better = [], []
+        for result in results:
+            same = [row for row in results if (row.model, row.facts) == (result.model, result.facts)]
+            outcomes = check(same, [row for row in expected if row.is_about(result)], result.model in flaky)
+            for outcome, detail in outcomes:
+                print(f"  {result.model:34}  {outcome:18}  {detail}".rstrip())
+            marks = {outcome for outcome, _detail in outcomes}
+            if marks.intersection(_WORSE):
+                worse.append(result.model)
+            elif marks.intersection(_BETTER):
+                better.append(result.model)
+        for models, meaning in ((worse, "worse than expected"), (better, "better than expected, or new")):
+            if models:
+                status = 1
+                print(f"  {len(models)} {meaning}: {' '.join(models)}")
+    return status
+
+
+def _has(column: str, table: Sequence[_Row]) -> bool:
+    return any(column in row.cells for row in table)
+
+
+def _cell(column: str, table: Sequence[_Row]) -> str | None:
+    """Return the cell of the only row, None where there are none or several."""
+    return table[0].cells.get(column) if len(table) == 1 else None
+
+
+def _accuracy(result: Sequence[_Row], listed: Sequence[_Row], is_flaky: bool) -> list[tuple[str, str]]:
+    actual, expected = _cell("accuracy", result), _cell("accuracy", listed)
+    detail = f"accuracy={actual}, expected={expected}"
+    if actual is None or expected is None:
+        return [("MISSING_ACCURACY" if actual is None else "MISSING_EXPECTED", detail)]
+    if actual and actual == expected:
+        return [("PASS" if expected == "pass" else "XFAIL", "")]
+    if is_flaky:
+        return [("PASS_BUT_FLAKY" if actual == "pass" else "FAIL_BUT_FLAKY", detail)]
+    return [("IMPROVED" if actual == "pass" else "FAIL", detail)]
+
+
+def _graph_breaks(result: Sequence[_Row], listed: Sequence[_Row], is_flaky: bool) -> list[tuple[str, str]]:
+    if _cell("graph_breaks", listed) is None:
+        return [("MISSING", f"graph_breaks={_cell('graph_breaks', result)}, expected=None")]
+    is_counted = "unique_graphs" in result[0].cells  # some hand-made tables have the breaks only
+    if _cell("graph_breaks", result) is None or (
+        is_counted and not number(_cell("unique_graphs", result) or "")
+    ):
+        return [("EAGER_FAILED", "")]
+    suffix, outcomes = "_BUT_FLAKY" if is_flaky else "", []
+    for name, fewer_is_better in _COUNTS.items():
+        actual, expected = number(_cell(name, result) or ""), number(_cell(name, listed) or "")
+        if actual is not None and expected is not None and actual != expected:
+            outcome = "FAIL" if (actual > expected) == fewer_is_better else "IMPROVED"
+            outcomes.append((outcome + suffix, f"{name}={actual:g}, expected={expected:g}"))
+    return outcomes or [("PASS" + suffix, "")]
+
+
+def _read(path: Path, read: Callable[[bytes, Path], list[_Row]]) -> list[_Row]:
+    try:
+        return read(path.read_bytes(), path)
+    except OSError as error:
+        raise BadRequest(f"{path}: {error.strerror}") from error
+    except BadUpload as error:
+        raise BadRequest(f"{path}: {error.detail}") from error
+
+
+def _listed(path: Path, is_one_of_several: bool) -> list[_Row]:
+    """Return the rows of a list. Of several lists, suite and mode in the name say for which results it is."""
+    hints = file_hints(str(path)) if is_one_of_several else {}
+    facts = {name: hints[name] for name in ("suite", "mode") if name in hints}
+    return [replace(row, facts={**facts, **row.facts}) for row in _read(path, _expected)]
+
+
+def _expected(body: bytes, _path: Path) -> list[_Row]:
+    columns, lines = expected_accuracy.table_of(body)
+    table = _table(columns, lines, {})
+    if not expected_accuracy.is_by_dtype(columns):
+        return table
+    return [
+        _Row(row.model, {"accuracy": cell}, expected_accuracy.facts_of_column(column))
+        for row in table
+        for column, cell in row.cells.items()
+        if cell and column != "suite"
+    ]
+
+
+def _results(body: bytes, path: Path) -> list[_Row]:
+    if is_json(body):
+        return _results_in_json(body)
+    columns, lines = table(body, lambda cells: "name" in cells, "table of results", "a column called name")
+    return _table(columns, lines, file_hints(str(path)))
+
+
+def _table(columns: Sequence[str], lines: Iterable[Row | Fault], facts: Mapping[str, str]) -> list[_Row]:
+    """Return the rows of a CSV. Raise BadUpload for one that is too long, or counts in no number."""
+    table = []
+    for line in lines:
+        if isinstance(line, Fault):
+            raise BadUpload(f"line {line.line}: {line.detail}")
+        cells = dict(zip_longest(columns, line.cells, fillvalue=""))
+        wrong = next((name for name in _COUNTS if cells.get(name) and number(cells[name]) is None), "")
+        if wrong:
+            raise BadUpload(f"line {line.line}: {wrong}: {cells[wrong][:60]!r} is not a number")
+        table.append(_Row(cells.pop("name"), cells, facts))
+    return table
+
+
+def _results_in_json(body: bytes) -> list[_Row]:
+    """Return a row for each experiment. Without msgspec, which only the web application has."""
+    table: dict[tuple[str, ...], _Row] = {}
+    try:
+        records = _records(records_of(body.decode()))
+        has_accuracy = any(record["metric"]["name"] == "accuracy" for record in records)
+        for record in records:
+            benchmark, model, metric = record["benchmark"], record["model"], record["metric"]
+            info, extra = benchmark.get("extra_info") or {}, metric.get("extra_info") or {}
+            if has_accuracy and info.get("performance"):
+                continue  # the harness counts graph breaks there too
+            facts = {
+                "suite": suite_name((model.get("origins") or [""])[0]),
+                "mode": benchmark.get("mode"),
+                "dtype": benchmark.get("dtype"),
+                "backend": model.get("backend"),
+                "knobs": knobs_key({"dynamic": info.get("dynamic"), **(info.get("knobs") or {})}),
+            }
+            facts = {name: value for name, value in facts.items() if value}
+            row = table.setdefault((model["name"], *facts.values()), _Row(model["name"], {}, facts))
+            if metric["name"] == "accuracy":
+                row.cells["accuracy"] = (extra.get("benchmark_values") or [accuracy_word(extra)])[0]
+                row.cells.update({name: str(count) for name, count in extra.get("counts", {}).items()})
+            elif metric["name"] in _COUNTS and metric.get("benchmark_values"):
+                row.cells.setdefault(metric["name"], str(metric["benchmark_values"][0]))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise BadUpload("this is no JSON of results") from error
+    return list(table.values())
+
+
+def _records(text: str) -> list[Json]:
+    """Return the records with a metric of a JSON list, an object, or lines of them."""
+    try:
+        values = [json.loads(text)]
+    except ValueError:
+        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    records = [record for value in values for record in (value if isinstance(value, list) else [value])]
+    return [record for record in records if record.get("metric")]

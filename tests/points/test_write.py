@@ -1,0 +1,99 @@
+"""Points always are what their measurements make, whatever happened to those."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from hud.ingest import BadUpload, ingest
+from hud.ingest.deletion import delete_run, delete_upload
+from hud.judging.judge import process_pending
+from hud.models import Measurement, Point, Run, SidePoint, Upload
+from hud.points import write
+from runner.formats.parameters import Parameters
+from tests.support.records import as_lines, v3_record
+
+pytestmark = pytest.mark.django_db
+
+
+def record(chance: random.Random, case: str, repeat: int, pair: tuple[str, str] | None) -> dict[str, Any]:
+    """One process of a run, which may have failed; in an A/B run one side of a pair."""
+    fails = chance.random() < 0.2
+    made = v3_record(values=[] if fails else [chance.uniform(1, 100)], case=case)
+    facts: dict[str, Any] = {"process": repeat}
+    if pair:
+        side = chance.choice(("base", "new"))
+        facts = {"pair": {"number": repeat, "side": side, "base": pair[0], "new": pair[1]}}
+    made["runners"] = [{"name": "h1", "type": "NVIDIA H200", "extra_info": facts}]
+    said: dict[str, Any] = {"status": "crashed"} if fails else {}
+    if chance.random() < 0.5:
+        said["compilation"] = chance.randrange(3)
+    made["metric"]["extra_info"] = said
+    return made
+
+
+def deliver(chance: random.Random) -> None:
+    """A piece of one of a few runs, which adds to it, repeats it or corrects it."""
+    run = chance.randrange(6)
+    pair = ("old", "new") if run == 5 else None
+    count = chance.randrange(1, 8)
+    records = [record(chance, f"case {chance.randrange(3)}", chance.randrange(5), pair) for _ in range(count)]
+    parameters = Parameters(
+        run_id=f"run {run}",
+        stream=chance.choice(("", "nightly", "laptop")),
+        replace=chance.choice(("", "1")),
+        driver=chance.choice(("580.1", "581.1")),
+        partial="1",
+    )
+    ingest(as_lines(*records), parameters)
+
+
+def delete(chance: random.Random) -> None:
+    if chance.random() < 0.5 and Run.objects.exists():
+        delete_run(run=chance.choice(list(Run.objects.all())), who="test")
+    elif Upload.objects.exists():
+        delete_upload(upload=chance.choice(list(Upload.objects.all())), who="test")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_deliveries_deletions_and_corrections_leave_no_other_point(seed: int) -> None:
+    chance = random.Random(seed)
+    for number in range(60):
+        delete(chance) if chance.random() < 0.15 else deliver(chance)
+        if number % 20 == 0:
+            while process_pending():
+                pass
+    made = write.rebuild(dry_run=True)
+    assert (made.differing, made.without_raw) == (0, 0)
+    assert made.points == Point.objects.count() + SidePoint.objects.count() > 0
+    assert not Point.objects.exclude(run__base_interpreter="").exists()
+    assert not SidePoint.objects.filter(run__base_interpreter="").exists()
+
+
+def test_a_rebuild_makes_what_is_missing_and_says_what_differed() -> None:
+    for night in range(3):
+        ingest(as_lines(v3_record(values=[1.0 + night])), Parameters(run_id=f"night {night}"))
+    while process_pending():
+        pass
+    Point.objects.filter(value=1.0).delete()
+    Point.objects.filter(value=2.0).update(value=7.0)
+    assert write.rebuild(dry_run=True).differing == 2
+    assert sorted(Point.objects.values_list("value", flat=True)) == [3.0, 7.0], "a dry run changes nothing"
+    assert write.rebuild().differing == 2
+    assert sorted(Point.objects.values_list("value", flat=True)) == [1.0, 2.0, 3.0]
+    assert Point.objects.get(value=3.0).verdict, "one that did not differ keeps its verdict"
+    assert write.rebuild() == write.Difference(points=3)
+
+
+def test_points_without_raw_values_stay_and_are_counted_apart() -> None:
+    ingest(as_lines(v3_record()), Parameters())
+    Measurement.objects.all().delete()
+    assert write.rebuild() == write.Difference(points=1, without_raw=1)
+
+
+def test_a_refused_upload_leaves_no_point() -> None:
+    with pytest.raises(BadUpload):
+        ingest(as_lines(v3_record(), v3_record(values=["nonsense"])), Parameters())
+    assert not Point.objects.exists()
