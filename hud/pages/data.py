@@ -32,7 +32,7 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "compare-sides": "side run title source filename branch commit host time",
     "compilers": """suite backend base head passed expected newly_failed not_run column metric unit base_value
         head_value change low high p night_noise verdict matched only_base only_head""",
-    "experiment": f"""{_RESULT} placed_by host source commit branch file environment environment_class torch
+    "experiment": f"""{_RESULT} placed_by host source commit branch environment environment_class torch
         torch_git""",
     "hosts": """host state labels note last_beat refused_results refused_reason accelerator device arch
         accelerator_state why_dirty running waiting suites lacking""",
@@ -41,7 +41,7 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
         run""",
     "notifications": "id host name format events active created last_at last_ok last_result waiting",
     "overview": f"list {_RESULT}",
-    "regressions": f"""id state {_EXPERIMENT} metric unit direction before after change factor points kind
+    "regressions": f"""id state stream {_EXPERIMENT} metric unit direction before after change factor points kind
         cause canaries since opened first_run last_good_run base_commit head_commit owner note link
         muted_until state_since group group_cause group_size""",
     "rules": """kind id metric suite case backend arch dtype size value share relative minimum judged unit
@@ -50,7 +50,7 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "run-pairs": f"""{_EXPERIMENT} metric unit direction base new change low high p pairs verdict better
         base_status new_status base_values new_values""",
     "runs": """run state reason title host arch source commit branch filename external_id done total created
-        started finished requested_by retry_of upload seconds regressed""",
+        started finished requested_by retry_of upload seconds regressed stream""",
     "search": "kind title about url",
     "streams": """name title owner reference front archived aliases created newest experiments series runs
         newest_night newest_night_time newest_night_complete""",

@@ -213,6 +213,7 @@ class RunFilters(FilterForm):
     commit = _word(130)
     host = _word(100)
     q = _word()
+    stream = _word(60)
     before = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
 
     def filters(self) -> runs.Filters:

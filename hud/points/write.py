@@ -106,6 +106,16 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
             cursor.execute(_PROCESSES, [runs, series])
             _copy(cursor, list(_points(cursor.fetchall())))
             changed += _merge(cursor, runs, series)
+        if changed:
+            # a new version of the runs' rows, by which a page sees that what it keeps of them is outdated
+            cursor.execute(
+                """
+                UPDATE hud_run SET title = title FROM (
+                    SELECT id FROM hud_run WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE
+                ) own WHERE hud_run.id = own.id
+                """,
+                [list({run for run, _series in ordered})],
+            )
     return changed
 
 

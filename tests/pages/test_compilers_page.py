@@ -135,12 +135,12 @@ def test_a_side_is_a_run_a_commit_a_branch_or_a_date(client: Client) -> None:
 
 
 def test_what_is_no_night_is_no_side(client: Client) -> None:
-    night(1, models())
+    measured = night(1, models())
     slow = create_experiment(suite="huggingface", case="model_1", knobs={}, backend="inductor_cudagraphs")
     night(0.3, models(0.5), branch="slow")
     night(0.2, models(0.5), base_interpreter="old", interpreter="new")
     night(0.1, models(0.5), experiment=slow)
-    night(0, {"model_1": 0.5})  # a few cases that somebody uploaded
+    night(0, models(0.5), retry_of=measured)
     row = rows(client)["speedup"]
     assert (row["head"], row["base"]) == ("2026-11-20", None)
     assert row["expected"] == 8

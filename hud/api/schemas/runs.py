@@ -56,6 +56,7 @@ class WaitingOut(Schema):
 class RunOut(Schema):
     id: int
     state: str
+    stream: str
     reason: str
     done: int
     total: int

@@ -16,7 +16,7 @@ def read(table: Table, results: Mapping[Night, Results], suite: str) -> dict[str
     entries = [entry for (name, _backend), entry in table.entries.items() if name == suite]
     if len(table.nights) < _FEWEST or not entries:
         return None
-    base = next((place for place, night in enumerate(table.nights) if night == table.base), 0)
+    base = table.nights.index(table.base) if table.base in table.nights else 0
     passed = {
         entry.backend: [_passed(results[night].of((suite, entry.backend))) for night in table.nights]
         for entry in entries

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login
 from hud.models import Experiment
-from hud.pages import data
+from hud.pages import data, streams
 from hud.pages.forms import MAX_ID, SuiteFilters
 from hud.pages.suite import matrix, query
 from hud.runs.matching import ResourceRequest
@@ -45,7 +45,7 @@ class SuiteRerun(forms.Form):
 
 @require_safe
 def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    lines = query.read_all()
+    lines = query.read_all(streams.of_request(request))
     if data_format:
         return data.answer(data_format, "suites", [asdict(line) for line in lines])
     return render(request, "suite/suites.html", {"lines": lines})
@@ -57,16 +57,18 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     if data_format and (refusal := data.refusal(form)):
         return refusal
     filters = form.filters()
-    page = query.read(name, filters, everything=data_format == "csv")
+    stream = streams.of_request(request)
+    page = query.read(stream, name, filters, everything=data_format == "csv")
     if page is None:
         return data.missing(data_format, f"no suite is called {name!r}")
     if data_format:
-        rows = [line for row in page.rows for line in row.to_rows()]
+        rows = [line for row in page.rows for line in row.to_rows(stream.name)]
         return data.answer(
             data_format,
             f"suite-{name}",
             rows,
             suite=name,
+            stream=stream.name,
             total=page.total,
             page=filters.page,
             totals=page.totals and asdict(page.totals),
@@ -89,7 +91,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         "varying": page.varying,
         "constant": page.constant,
         "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
-        "matrix": matrix.read(name),
+        "matrix": matrix.read(stream, name),
         "sorts": [(column, _next_sort(filters.sort, column.key)) for column in page.columns],
     }
     return render(request, "suite/suite.html", context)
