@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from hud.api.schemas.base import Error, StrictBody
 from hud.ingest.streams import NoSuchReference, StreamChanges, change
 from hud.models.streams import NAME_PATTERN
 from hud.pages.stream_list import query
-from hud.points.streams import subjects
+from hud.points.streams import measured_by, subjects
 from hud.problems import Problem
 from hud.runs import streams
 from runner.formats.errors import Fault
@@ -95,7 +96,5 @@ def _out(line: query.StreamLine) -> dict[str, Any]:
         **line.to_row(),
         "newest_night": night
         and {"night": night.side, "time": night.time, "commit": night.commit, "complete": night.complete},
-        "subjects": [
-            {"arch": one.arch, "mode": one.mode, "dtype": one.dtype} for one in subjects(line.stream, {})
-        ],
+        "subjects": [asdict(one) for one in subjects(line.nights, measured_by(line.stream), {})],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -24,12 +25,17 @@ class _Counts:
 
 @dataclass(frozen=True)
 class StreamLine:
-    """A stream, with its counts and its newest night."""
+    """A stream, with its counts and its nights, oldest first."""
 
     stream: Stream
     counts: _Counts
-    night: Night | None
+    nights: Sequence[Night]
     is_front: bool  # chosen, or by default
+
+    @property
+    def night(self) -> Night | None:
+        """Return the newest one."""
+        return self.nights[-1] if self.nights else None
 
     def to_row(self) -> dict[str, Any]:
         one, counts = self.stream, self.counts
@@ -66,12 +72,7 @@ def read() -> list[StreamLine]:
     front_stream = front()
     by_id = Stream.objects.select_related("owner", "key", "reference").in_bulk()
     return [
-        StreamLine(stream, row, _newest_night(stream) if row.runs else None, stream == front_stream)
+        StreamLine(stream, row, nights.read(stream) if row.runs else [], stream == front_stream)
         for row in counts
         if (stream := by_id.get(row.pk))
     ]
-
-
-def _newest_night(stream: Stream) -> Night | None:
-    of_stream = nights.read(stream)
-    return of_stream[-1] if of_stream else None
