@@ -222,7 +222,7 @@ def side(text: str, nights: Sequence[Night], subject: Subject, stream: Stream) -
                 OR (%(begins)s AND starts_with(r.commit, %(commit)s)))
             ELSE r.id = %(run)s END
         ORDER BY r.order_time, r.id LIMIT %(most)s
-        """,  # noqa: S608 — a constant of this module  # nosec B608
+        """,
         {
             "active": list(ACTIVE),
             "most": _MOST_RUNS,
@@ -377,7 +377,8 @@ def _choose(repeated: Mapping[tuple[int, str, int], dict[int, float | None]], pa
         JOIN hud_point p ON p.run_id = night.run_id AND p.series_id = s.id AND p.status <> ALL(%(never)s)
         JOIN hud_run r ON r.id = p.run_id
         LEFT JOIN LATERAL (
-            SELECT host.host_name FROM hud_seriesstate t JOIN hud_run host ON host.id = (t.level->>'last_run')::int
+            SELECT host.host_name FROM hud_seriesstate t
+            JOIN hud_run host ON host.id = (t.level->>'last_run')::int
             WHERE t.series_id = s.id ORDER BY t.order_time DESC LIMIT 1
         ) level ON true
         ORDER BY coalesce(r.host_name = level.host_name, false), p.order_time, p.run_id, p.environment_id

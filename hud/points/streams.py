@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import astuple, dataclass
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from hud.models import NIGHTLY, SAMPLES, Stream
+from hud.models import NIGHTLY, SAMPLES, Series, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
@@ -82,10 +82,9 @@ def front() -> Stream:
         return chosen
     if NIGHTLY in by_name and _has_nights(by_name[NIGHTLY]):
         return by_name[NIGHTLY]
-    samples = by_name.get(SAMPLES) or Stream.objects.get_or_create(name=SAMPLES)[0]
-    if samples.series.exists():
-        return samples
-    return Stream.objects.filter(archived=None, series__isnull=False).order_by("pk").first() or samples
+    filled = Stream.objects.filter(Exists(Series.objects.filter(stream=OuterRef("pk"))), archived=None)
+    first = min(filled, key=lambda stream: (stream.name != SAMPLES, stream.pk), default=None)
+    return first or by_name.get(SAMPLES) or Stream.objects.get_or_create(name=SAMPLES)[0]
 
 
 def chosen(name: str) -> Stream | None:
@@ -133,17 +132,10 @@ def measured_by(stream: Stream) -> list[Measured]:
     return [Measured(Subject(*names), suite) for *names, suite in rows]
 
 
-def subjects(
-    of_stream: Sequence[Night], measured: Collection[Measured], given: Mapping[str, str]
-) -> list[Subject]:
-    """Return the subjects of a stream that `given` allows, the default one first: that of which the newest
-    night measured most headline points, one with models before others. None has a part that is ''. At most 1
-    statement."""
-    names = {
-        one.subject: asdict(one.subject)
-        for one in measured
-        if all(value and given.get(name) in (None, "", value) for name, value in asdict(one.subject).items())
-    }
+def subjects(of_stream: Sequence[Night], measured: Collection[Measured]) -> list[Subject]:
+    """Return the subjects of a stream, the default one first: that of which the newest night measured most
+    headline points, one with models before others. None has a part that is ''. At most 1 statement."""
+    names = {one.subject: astuple(one.subject) for one in measured if all(astuple(one.subject))}
     with_models = {one.subject for one in measured if one.suite in MODEL_SUITES}
     ranks = _ranks(of_stream) if len(names) > 1 else {}
     last = (False, -len(of_stream), 0)
@@ -152,14 +144,14 @@ def subjects(
         key=lambda subject: (
             [-part for part in ranks.get(subject, last)],
             subject not in with_models,
-            *names[subject].values(),
+            names[subject],
         ),
     )
 
 
 def _ranks(of_stream: Sequence[Night]) -> dict[Subject, tuple[bool, int, int]]:
-    """Return of each subject that a recent night measured: whether it has models, the place of that night from
-    the newest, how many headline points it has. Nights that grow count together with the one before."""
+    """Return of each subject that a recent night measured whether it has models, the place of that night from
+    the newest, and how many headline points it has. Nights that grow count together with the one before."""
     now = timezone.now()
     growing = next((n for n, night in enumerate(reversed(of_stream)) if night.is_default(now)), 0)
     recent = list(reversed(of_stream))[:_RECENT_NIGHTS]

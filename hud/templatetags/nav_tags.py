@@ -40,8 +40,8 @@ def _links(here: str | None, waiting: int, in_stream: str) -> SafeString:
 
 @register.inclusion_tag("parts/streams.html", takes_context=True)
 def stream_picker(context: Any) -> dict[str, Any]:
-    """Return the streams with their newest results: this page's own, the chosen front one and `nightly` first,
-    then the newest; 1 statement. A page of one run leads to the overview of another stream."""
+    """Return the streams with their newest results: this page's own, the chosen front one and `nightly`, then
+    the newest; 1 statement. A page of one run leads to the overview of another stream."""
     stream, request = context["stream"], context["request"]
 
     def place(one: Activity) -> tuple[bool, bool, bool]:

@@ -16,7 +16,8 @@ from tests.support.factories import create_experiment, create_measurement, creat
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 6  # arches, branches, nights, experiments and states of a cell, open regressions
+# stream, subjects, branches, nights, experiments and levels of a cell, open regressions, streams
+STATEMENTS = 8
 BACKEND = "inductor_cudagraphs"
 NEWEST = datetime(2026, 11, 21, 3, tzinfo=timezone.utc)
 _commits = itertools.count(10**11)
@@ -194,6 +195,6 @@ def test_it_takes_a_fixed_number_of_statements(client: Client, django_assert_num
     for days_ago in range(6, -1, -1):
         night(days_ago, models())
     with django_assert_num_queries(STATEMENTS + 1):  # nights that this process has not read
-        client.get("/compilers/")
+        client.get("/compilers/?stream=import")
     with django_assert_num_queries(STATEMENTS):
-        client.get("/compilers/")
+        client.get("/compilers/?stream=import")

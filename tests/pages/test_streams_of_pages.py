@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -130,8 +131,45 @@ def test_what_is_not_named_is_never_the_default_and_every_picker_has_what_is_sho
     assert "arch=b200" in unknown, "offers what has results"
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_pickers_say_what_the_json_filters_by_and_a_table_is_shown_where_any_subject_has_results(
+    client: Client, seed: int
+) -> None:
+    chance = random.Random(seed)
+    named = False
+    for _night in range(chance.randint(1, 6)):
+        parts = {
+            "arch": chance.choice(["h200", "b200", ""]),
+            "mode": chance.choice(["inference", "training", ""]),
+            "dtype": chance.choice(["bfloat16", "amp", ""]),
+        }
+        suite = chance.choice(["huggingface", "huggingface", "micro"])
+        night(
+            "nightly",
+            chance.randint(0, 40),
+            suite=suite,
+            cases=chance.randint(1, 5),
+            headline=chance.random() < 0.5,
+            commit=f"{chance.random()}",
+            **parts,
+        )
+        named = named or (suite == "huggingface" and all(parts.values()))
+    for address in ("/", "/compilers/"):
+        text = page_of(client, f"{address}?stream=nightly")
+        shown = dict(re.findall(r'<select name="(arch|mode|dtype)">.*?<option[^>]* selected>([^<]+)', text))
+        answer = client.get("/compilers.json?stream=nightly").json()
+        assert shown == {name: answer[name] or "none" for name in ("arch", "mode", "dtype")}
+        assert ("<table" in text and "matched" in text) == bool(answer["items"])
+    assert bool(answer["items"]) == named
+
+
 def saved(client: Client) -> list[Any]:
-    queries = ("head=2026-11-21", "head=latest:&base=2026-11-14", "window=28", "head=night:2026-11-20&window=1")
+    queries = (
+        "head=2026-11-21",
+        "head=latest:&base=2026-11-14",
+        "window=28",
+        "head=night:2026-11-20&window=1",
+    )
     return [
         client.get(f"/compilers.json?stream=nightly&arch=h200&mode=inference&dtype=bfloat16&{query}").json()
         for query in queries
@@ -142,12 +180,19 @@ def test_saved_links_do_not_change_by_other_streams_and_subjects(client: Client)
     for days_ago in (7, 5, 1, 0):
         night("nightly", days_ago, value=2 + days_ago)
     before = saved(client)
-    assert [answer["head"] for answer in before] == ["2026-11-21", "2026-11-21", "2026-11-21", "night:2026-11-20"]
+    assert [answer["head"] for answer in before] == [
+        "2026-11-21",
+        "2026-11-21",
+        "2026-11-21",
+        "night:2026-11-20",
+    ]
     night("laptop", -0.1, value=99)
     night("nightly", 0.02, value=99, arch="b200")
     night("nightly", -0.02, value=99, dtype="float16", cases=9)
     for hours in range(60):
-        create_run(stream=stream_of("nightly"), order_time=NEWEST + timedelta(hours=hours), commit=f"{hours:09}")
+        create_run(
+            stream=stream_of("nightly"), order_time=NEWEST + timedelta(hours=hours), commit=f"{hours:09}"
+        )
     rerun = night("nightly", 0, value=99, retry_of=Run.objects.first())
     assert rerun.rerun
     assert saved(client) == before

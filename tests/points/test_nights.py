@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hud.models import Run, SeriesState, Stream
@@ -24,6 +24,7 @@ from tests.support.factories import (
 
 MONDAY = datetime(2026, 11, 16, 2, tzinfo=timezone.utc)
 SUBJECT = Subject("h200", "inference", "bfloat16")
+_quiet = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _hours = st.integers(0, 24 * 5).map(lambda hours: MONDAY + timedelta(hours=hours))
 _runs = st.lists(
     st.tuples(_hours, st.sampled_from(["", "a" * 40, "b" * 40, "main-3"]), st.booleans()), max_size=30
@@ -39,6 +40,7 @@ def began(night: Night, runs: Sequence[NightRun]) -> list[datetime]:
     return sorted(run.began for run in runs if run.pk in night.runs)
 
 
+@_quiet
 @given(_runs)
 def test_every_run_is_in_one_night_and_nights_are_in_order(runs: list[NightRun]) -> None:
     found = group(runs)
@@ -46,6 +48,7 @@ def test_every_run_is_in_one_night_and_nights_are_in_order(runs: list[NightRun])
     assert [night.time for night in found] == sorted(night.time for night in found)
 
 
+@_quiet
 @given(_runs)
 def test_a_night_has_one_commit_and_the_next_night_of_it_begins_later(runs: list[NightRun]) -> None:
     commits = {run.pk: run.commit for run in runs}
@@ -66,6 +69,7 @@ def test_a_night_has_one_commit_and_the_next_night_of_it_begins_later(runs: list
                 assert after[0] - before[-1] >= timedelta(hours=6)
 
 
+@_quiet
 @given(_runs, _hours)
 def test_it_is_the_default_when_complete_or_36_hours_after_its_start(
     runs: list[NightRun], now: datetime
@@ -77,6 +81,7 @@ def test_it_is_the_default_when_complete_or_36_hours_after_its_start(
         assert night.is_default(now) == (night.complete or is_old)
 
 
+@_quiet
 @given(_runs)
 def test_no_two_nights_have_one_name(runs: list[NightRun]) -> None:
     found = group(runs)
@@ -86,6 +91,7 @@ def test_no_two_nights_have_one_name(runs: list[NightRun]) -> None:
         assert len({night.began for night in found if night.side == name}) == 1
 
 
+@_quiet
 @given(_runs, st.integers(0, 10))
 def test_a_later_run_changes_no_earlier_night(runs: list[NightRun], kept: int) -> None:
     def members(of: Sequence[NightRun]) -> list[tuple[int, ...]]:

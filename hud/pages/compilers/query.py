@@ -61,6 +61,7 @@ class Comparison:
     table: Table | None = None
     results: dict[Night, Results] = field(default_factory=dict)
     later: Night | None = None  # the newest night with results, if that is not the candidate
+    growing: Night | None = None  # the candidate or a later night, whose tasks have not all ended
     instead: list[Subject] = field(default_factory=list)  # that have results, where this page shows none
     complaints: list[str] = field(default_factory=list)
 
@@ -107,7 +108,9 @@ class Comparison:
         return {
             "stream": self.stream.name,
             **{name: getattr(self.filters, name) or None for name in CHOICES},
-            **{name: side.side if side else None for name, side in (("base", self.base), ("head", self.head))},
+            **{
+                name: side.side if side else None for name, side in (("base", self.base), ("head", self.head))
+            },
         }
 
 
@@ -123,9 +126,10 @@ def read(filters: Filters, stream: Stream) -> Comparison:
         )
     ]
     nights = of_nights.read(stream, filters.branch)
-    given = {name: getattr(filters, name) for name in CHOICES}
-    subjects = streams.subjects(nights, measured, given)
-    subject = subjects[0] if subjects else Subject(**given)
+    chosen = {name: getattr(filters, name) for name in CHOICES if getattr(filters, name)}
+    subjects = streams.subjects(nights, measured)
+    default = subjects[0] if subjects else Subject("", "", "")
+    subject = next((one for one in subjects if replace(one, **chosen) == one), replace(default, **chosen))
     page = Comparison(
         stream,
         replace(filters, **asdict(subject)),
@@ -136,7 +140,7 @@ def read(filters: Filters, stream: Stream) -> Comparison:
     if measured:
         _compare(page, subject, nights)
     if not page.table or not page.table.entries:
-        page.instead = [one for one in streams.subjects(nights, measured, {}) if one != subject][:_MOST_OFFERED]
+        page.instead = [one for one in subjects if one != subject][:_MOST_OFFERED]
     return page
 
 
@@ -162,10 +166,13 @@ def _compare(page: Comparison, subject: Subject, nights: Sequence[Night]) -> Non
         older = [night for night in found if night.time <= candidate.time]
         return len(older) >= days and older[0].time <= _limit(candidate, window)
 
-    candidates = [night for night in nights if sides["head"] is None or night.time <= sides["head"].time]
-    by_night = of_nights.measured(candidates, subject, page.stream, enough=is_enough)
+    by_night = of_nights.measured(nights, subject, page.stream, enough=is_enough)
     by_night = dict(zip(of_nights.named(list(by_night)), by_night.values(), strict=True))
     page.nights = list(by_night)
+    for name, text in asked.items():
+        if (newest := sides[name]) and text.startswith("latest:"):  # by a name that means the same tomorrow
+            own = (night for night in page.nights if night == newest)
+            sides[name] = next(own, replace(newest, side=newest.as_side))
     shown = page.nights or nights  # other suites than those of models have no table, and a night all the same
     if not shown:
         return
@@ -175,6 +182,9 @@ def _compare(page: Comparison, subject: Subject, nights: Sequence[Night]) -> Non
     by_night.update(zip(more, of_nights.results(more, subject, page.stream), strict=True))
     page.results = by_night
     page.later = next((night for night in reversed(page.nights) if night.time > page.head.time), None)
+    growing = next((night for night in reversed(nights) if not night.complete), None)
+    if growing and growing.time >= page.head.time:
+        page.growing = next((night for night in page.nights if night == growing), growing)
     trend = [night for night in page.nights if night.time <= page.head.time][-days:]
     if page.filters.formulas:
         page.table = of_table.build(page.base, page.head, trend, by_night)

@@ -76,19 +76,12 @@ class Overview:
         return self.comparison.head
 
     @property
-    def growing(self) -> Night | None:
-        """Return the night that has not ended: the candidate or a later one."""
-        comparison = self.comparison
-        shown = comparison.later if comparison.head and comparison.head.complete else comparison.head
-        return shown if shown and not shown.complete else None
-
-    @property
     def so_far(self) -> dict[str, Any] | None:
         """Return how many tasks of the night that grows have ended, None where none grows."""
-        if not self.growing:
+        if not self.comparison.growing:
             return None
         return {
-            "night": self.growing.side,
+            "night": self.comparison.growing.side,
             "ended": sum(suite.ended for suite in self.progress),
             "planned": sum(suite.planned for suite in self.progress),
         }
@@ -140,7 +133,12 @@ def _look_of(line: RunLine, moved: set[int]) -> str:
 
 
 def read(
-    filters: Filters, stream: Stream, which: str = "", user: User | None = None, *, with_regressed: bool = False
+    filters: Filters,
+    stream: Stream,
+    which: str = "",
+    user: User | None = None,
+    *,
+    with_regressed: bool = False,
 ) -> Overview:
     """Return the page, in 25 statements at most, 1 more for nights that this process has not read and 1 where
     a night grows. `with_regressed`: with the newest points of what regressed, of which the page has the
@@ -149,7 +147,9 @@ def read(
     arch = comparison.filters.arch
     night_runs = comparison.head.runs if comparison.head else ()
     targets = Targets.read()
-    candidates = {pk: is_open for pk, is_open in _candidates(targets, stream) if with_regressed or not is_open}
+    candidates = {
+        pk: is_open for pk, is_open in _candidates(targets, stream) if with_regressed or not is_open
+    }
     judged, best = _judged(night_runs, arch)
     newest = points.latest(candidates)
     improved = points.of_runs([pk for pk, _run in best], [run for _pk, run in best]) if best else {}
@@ -195,8 +195,8 @@ def read(
         overdue=overdue,
         standing_still=processes_standing_still(),
     )
-    if page.growing:
-        page.progress = nights.progress(page.growing)
+    if comparison.growing:
+        page.progress = nights.progress(comparison.growing)
     regressions.add_recent([row.line for row in page.looks[:ROWS] if row.line])
     if comparison.table and comparison.table.suites:
         names = comparison.table.suites
@@ -226,7 +226,7 @@ def _series(ids: Collection[int]) -> list[Series]:
 
 
 def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, int]]]:
-    """Count what became of a night's points on an arch: 1 statement. With series and run of those that improved,
+    """Count what became of a night's points on an arch, with series and run of those that improved,
     the largest change against its noise first."""
     ((*counts, series, of_run),) = fetch_tuples(
         """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hud.points.nights import COMPILE, MEMORY, SPEEDUP, Night, Results, Values
 from hud.pages.compilers.table import TITLES, Entry, Table, colour, passing
+from hud.points.nights import COMPILE, MEMORY, SPEEDUP, Night, Results, Values
 
 _FEWEST = 3  # nights in a chart
 
