@@ -96,5 +96,5 @@ def _out(line: query.StreamLine) -> dict[str, Any]:
         **line.to_row(),
         "newest_night": night
         and {"night": night.side, "time": night.time, "commit": night.commit, "complete": night.complete},
-        "subjects": [asdict(one) for one in subjects(line.nights, measured_by(line.stream), {})],
+        "subjects": [asdict(one) for one in subjects(line.nights, measured_by(line.stream))],
     }
