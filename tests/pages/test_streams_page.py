@@ -159,7 +159,7 @@ def test_merging_and_deleting(client: Client, operator: User) -> None:
     assert act(client, "two", "merge", into="one", sure="on") == "success"
     assert act(client, "empty", "delete", sure="on") == "success"
     (row,) = [row for row in client.get("/streams.json").json()["items"] if row["series"]]
-    assert (row["name"], row["experiments"], row["runs"], row["aliases"]) == ("one", 2, 1, ["two"])
+    assert (row["name"], row["experiments"], row["runs"], row["aliases"]) == ("one", 2, 2, ["two"])
     old, new = (client.get(f"/suites.json?stream={name}").json() for name in ("two", "one"))
     assert old == new, "links under the old name go on"
 

@@ -102,6 +102,7 @@ def test_an_upload_adds_nothing_to_a_run_of_another_stream() -> None:
     more["benchmark"]["extra_info"]["hud"]["case"] = "other"
     receipt = upload(key, "two", as_lines(record, more))
     assert (receipt.stored, receipt.duplicates, len(receipt.skipped)) == (0, 1, 1)
+    assert Series.objects.get().stream.name == "one"
     assert Measurement.objects.count() == 1
 
 
