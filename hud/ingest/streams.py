@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
@@ -129,7 +130,7 @@ def delete(stream: Stream, *, who: str) -> None:
     with changing_references():
         (stream,) = _locked(stream)
         _check_removable(stream, "deleted")
-        contents = {
+        contents: dict[str, Any] = {
             "runs": stream.runs,
             "uploads": stream.uploads,
             "series": stream.series,

@@ -52,6 +52,7 @@ DAY = 86_400
 def upload(stream: str, value: float, day: int, case: str = "layer_norm", **given: str) -> Upload:
     body = as_list(v3_record(values=[value], case=case, timestamp=1_700_000_000 + day * DAY))
     receipt = ingest(body, Parameters(driver="580.1", stream=stream, **given))
+    assert receipt.id
     return Upload.objects.get(pk=receipt.id)
 
 
@@ -228,7 +229,7 @@ def test_a_merge_takes_along_all_that_belongs_to_a_stream() -> None:
         KnownFailure.objects.create(stream=one, experiment=experiment, reason=one.name, author="t")
     listed = Expectation.objects.create(
         stream=old,
-        upload=old.uploads.first(),
+        upload=old.uploads.earliest("pk"),
         suite="micro",
         case="x",
         metric="speedup",

@@ -12,7 +12,7 @@ from django.test import Client
 
 from hud.accounts.roles import Role
 from hud.ingest import ingest
-from hud.models import OPERATORS_OWN, Audit, Stream
+from hud.models import OPERATORS_OWN, ApiKey, Audit, Schedule, Stream
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_run, create_task, create_user
 from tests.support.records import as_list, v3_record
@@ -40,7 +40,8 @@ def act(client: Client, which: str, action: str, **form: str) -> str:
     answer = client.post(f"/streams/{which}/{action}", form)
     assert answer.status_code == 302, answer.content
     assert answer["Location"].startswith("/streams/")
-    return list(get_messages(answer.wsgi_request))[-1].level_tag
+    message: str = list(get_messages(answer.wsgi_request))[-1].level_tag
+    return message
 
 
 def test_the_list_says_what_each_stream_has(client: Client) -> None:
@@ -174,3 +175,24 @@ def test_names_and_titles_are_only_text(client: Client, operator: User) -> None:
     assert row["title"] == attack
     page: Any = json.loads(client.get("/streams.json").content)
     assert page
+
+
+def test_a_key_whose_stream_is_somebody_elses_is_refused_on_the_page(client: Client) -> None:
+    Stream.objects.create(name="laptop", owner=create_user("mara", Role.UPLOADER))
+    client.force_login(create_user("olga", Role.UPLOADER))
+    form = {"name": "laptop", "scopes": ["upload"], "days": ""}
+    for more, status in (({}, 403), ({"stream": "laptop"}, 403), ({"stream": "A b"}, 422)):
+        assert client.post("/keys/create", {**form, **more}).status_code == status
+    assert not ApiKey.objects.exists()
+    assert client.post("/keys/create", {**form, "stream": "olgas"}).status_code == 200
+    assert ApiKey.objects.get().stream == stream("olgas")
+
+
+def test_the_admin_form_of_schedules_has_the_stream(client: Client) -> None:
+    client.force_login(create_user(role=Role.ADMIN))
+    own = Stream.objects.create(name="own")
+    form = {"name": "s", "cron": "0 4 * * *", "time_zone": "UTC", "suite": "micro", "repeats": "1"}
+    lists = {name: "[]" for name in ("cases", "modes", "dtypes", "backends")}
+    answer = client.post("/admin/hud/schedule/add/", {**form, **lists, "labels": "{}", "stream": str(own.pk)})
+    assert answer.status_code == 302, answer.content
+    assert Schedule.objects.get(name="s").stream == own

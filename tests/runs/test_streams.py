@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hud.accounts.keys import create_key, revoke_key, with_owners
-from hud.accounts.roles import Role
+from hud.accounts.roles import Role, scopes_of_user
 from hud.accounts.users import set_role
 from hud.ingest import KeyMisused, Receipt, ingest
 from hud.ingest.export import export
@@ -33,8 +33,10 @@ from hud.models import (
     Upload,
 )
 from hud.runs import requests, schedules, streams
+from hud.runs.matching import ResourceRequest
 from hud.runs.streams import BadStreamName, StreamRefused
 from runner.formats.parameters import Parameters
+from runner.schema.plan import Selection
 from tests.support.factories import create_accelerator, create_run, create_user
 from tests.support.records import as_lines, as_list, v3_record
 
@@ -46,7 +48,7 @@ def key_of(
     name: str, scopes: tuple[str, ...] = ("upload",), owner: User | None = None, **given: Any
 ) -> ApiKey:
     """Return a new key with its stream, as pages and the command make it."""
-    operates = owner is None or "rules" in streams.scopes_of_user(owner)
+    operates = owner is None or "rules" in scopes_of_user(owner)
     stream = streams.of_new_key(
         name, given.pop("stream", ""), scopes=scopes, owner=owner, is_operator=given.pop("operates", operates)
     )
@@ -59,6 +61,7 @@ def upload(key: ApiKey | None, stream: str = "", body: bytes = BODY, **given: st
 
 
 def stream_of(receipt: Receipt) -> str:
+    assert receipt.id
     return Upload.objects.get(pk=receipt.id).stream.name
 
 
@@ -126,8 +129,8 @@ def test_an_archived_stream_takes_nothing_in_whatever_way() -> None:
     experiment_run = create_run(stream=key.stream)
     with pytest.raises(requests.InvalidRunRequest, match="archived"):
         requests.request_suite(
-            requests.Selection("micro", "cuda", cases=["layer_norm"]),
-            requests.RunOptions(requests.ResourceRequest("cuda"), "t", stream=key.stream),
+            Selection("micro", "cuda", cases=["layer_norm"]),
+            requests.RunOptions(ResourceRequest("cuda"), "t", stream=key.stream),
         )
     schedule = schedules.create(who="t", name="s", cron="0 4 * * *", suite="micro", stream=key.stream)
     trigger = schedules.fire(schedule, schedule.created)
