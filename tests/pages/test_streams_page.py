@@ -192,7 +192,6 @@ def test_the_admin_form_of_schedules_has_the_stream(client: Client) -> None:
     client.force_login(create_user(role=Role.ADMIN))
     own = Stream.objects.create(name="own")
     form = {"name": "s", "cron": "0 4 * * *", "time_zone": "UTC", "suite": "micro", "repeats": "1"}
-    lists = {name: "[]" for name in ("cases", "modes", "dtypes", "backends")}
-    answer = client.post("/admin/hud/schedule/add/", {**form, **lists, "labels": "{}", "stream": str(own.pk)})
+    answer = client.post("/admin/hud/schedule/add/", {**form, "labels": "{}", "stream": str(own.pk)})
     assert answer.status_code == 302, answer.content
     assert Schedule.objects.get(name="s").stream == own
