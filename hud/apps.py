@@ -14,10 +14,10 @@ from django.db import connections
 from django.db.backends.signals import connection_created
 
 from hud.hosts import queues
+from hud.server.embedded import PRIVATE_FILES
 from hud.timestamps import read_faster
 
 MINIMUM_POSTGRES = 160_000
-_PRIVATE_FILES = ("secret_key", "operator.json", "host.json")
 
 
 class HudConfig(AppConfig):
@@ -48,7 +48,7 @@ def check_data_folder(**_options: Any) -> list[checks.CheckMessage]:
 
 def check_private_files(**_options: Any) -> list[checks.CheckMessage]:
     """Warn of secrets below HUD_DATA that other users can read."""
-    paths = [settings.HUD_DATA / name for name in _PRIVATE_FILES]
+    paths = [settings.HUD_DATA / name for name in PRIVATE_FILES]
     return [
         checks.Warning(f"{path} can be read by other users.", hint=f"chmod 600 {path.name}", id="hud.W002")
         for path in paths
@@ -70,14 +70,14 @@ def check_database_version(
 
 
 def check_deployment(**_options: Any) -> list[checks.CheckMessage]:
-    """Mention decisions of a production site: servers without a backup, host names, public reading."""
+    """Mention decisions of a production site: embedded servers, host names, public reading."""
     if not settings.PRODUCTION:
         return []
     found: list[checks.CheckMessage] = []
     for name in ("DATABASE_URL", "REDIS_URL"):
         if not os.environ.get(name):
             text = f"{name} is not set, so the embedded server below HUD_DATA is used."
-            hint = f"Set {name} where other hosts attach or the data must be backed up."
+            hint = f"Set {name} where other hosts attach or the data must be replicated."
             found.append(checks.Info(text, hint=hint, id="hud.I004"))
     if "*" in settings.ALLOWED_HOSTS:
         text = "ALLOWED_HOSTS=* accepts any host name, which lets other sites read and forge links."

@@ -71,6 +71,7 @@ LONGEST = (
     "test_imports.py",
     "test_regressions.py",
     "test_embedded.py",
+    "test_backup.py",
     "test_formats.py",
     "test_worker.py",
     "test_launch.py",

@@ -6,7 +6,7 @@ concurrent upload stores each of them once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,16 +16,14 @@ from django.db import connection
 from hud.ingest.compilations import NewCompilation, store_compilations
 from hud.ingest.parse import ExpectedValue
 from hud.ingest.resolve import RowKey, RunPlace, metric_ids, row_keys
-from hud.models import STATUS_CODES, Metric, Target
+from hud.models import STATUS_CODES, Target
 from hud.points import write as points
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
-from runner.schema.metrics import is_known
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
 
 _TARGET_NOTE = "expected result, upload"
-_MAX_METRIC_WARNINGS = 10
 _MAX_REPEAT = 2**15 - 1  # that its column holds
 _PLACE = "m.run_id, m.series_id, m.environment_id, m.repeat, m.side, m.order_time"
 _SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
@@ -359,18 +357,3 @@ def store_targets(expected: Sequence[ExpectedValue], upload_id: int) -> tuple[in
             continue
         changed += 1
     return changed, len(expected) - changed
-
-
-def metric_warnings(names: Iterable[str]) -> list[str]:
-    """Return a warning for each metric of which neither the registry nor an operator says the direction."""
-    unknown = sorted(name for name in names if not is_known(name))
-    if unknown:
-        told = set(Metric.objects.filter(name__in=unknown, told=True).values_list("name", flat=True))
-        unknown = [name for name in unknown if name not in told]
-    warnings = [
-        f"nothing says the unit and direction of {name}: it is stored, and never called better or worse until"
-        " an operator says them on /rules/"
-        for name in unknown[:_MAX_METRIC_WARNINGS]
-    ]
-    rest = len(unknown) - len(warnings)
-    return [*warnings, f"and so of {rest} more metrics: see /rules/"] if rest else warnings

@@ -15,6 +15,7 @@ from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
 from hud.sql import fetch, fetch_tuples
+from runner.schema.devices import is_named
 from runner.suites import CEILINGS
 
 _FEWEST_NIGHTS = 3  # complete ones, until `nightly` is the front stream
@@ -134,7 +135,8 @@ def measured_by(stream: Stream) -> list[Measured]:
 
 def subjects(of_stream: Sequence[Night], measured: Collection[Measured]) -> list[Subject]:
     """Return the subjects of a stream, the default one first: that of which the newest night measured most
-    headline points, one with models before others. None has a part that is ''. At most 1 statement."""
+    headline points, one with models before others, one on a named device before all. None has a part that is
+    ''. At most 1 statement."""
     names = {one.subject: astuple(one.subject) for one in measured if all(astuple(one.subject))}
     with_models = {one.subject for one in measured if one.suite in MODEL_SUITES}
     ranks = _ranks(of_stream) if len(names) > 1 else {}
@@ -142,6 +144,7 @@ def subjects(of_stream: Sequence[Night], measured: Collection[Measured]) -> list
     return sorted(
         names,
         key=lambda subject: (
+            not is_named(subject.arch),
             [-part for part in ranks.get(subject, last)],
             subject not in with_models,
             names[subject],

@@ -120,12 +120,12 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
 
 
 def make_of_runs(runs: Sequence[int]) -> int:
-    """Make the points of these runs, whose measurements were deleted in part or whole; return how many
-    changed."""
+    """Make the points of these runs, whose measurements came or went; return how many changed."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT run_id, series_id FROM hud_point WHERE run_id = ANY(%(runs)s)
+            SELECT run_id, series_id FROM hud_measurement WHERE run_id = ANY(%(runs)s)
+            UNION SELECT run_id, series_id FROM hud_point WHERE run_id = ANY(%(runs)s)
             UNION SELECT run_id, series_id FROM hud_sidepoint WHERE run_id = ANY(%(runs)s)
             """,
             {"runs": list(runs)},

@@ -38,6 +38,7 @@ _TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find t
 _DROPPED_VARIABLES = re.compile(r"PG|LC_|LANG$|LANGUAGE$")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")  # a comma would separate two hosts, a space end an address
 _INSTALLS = {18: "pginstall18", 16: "pginstall"}
+PRIVATE_FILES = ("secret_key", "operator.json", "host.json")  # below the data folder
 _LOCALES = {18: ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-locale"), 16: ("--locale=C",)}
 
 
@@ -137,6 +138,13 @@ def database_settings(data: Path) -> dict[str, Any]:
         "PORT": port or PORT,
         "OPTIONS": options,
     }
+
+
+def connect(database: Mapping[str, Any]) -> psycopg.Connection[Any]:
+    """Connect to a database of Django's settings, without Django."""
+    names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
+    address: dict[str, Any] = {name: database.get(key) or None for name, key in names.items()}
+    return psycopg.connect(**{"connect_timeout": 5, **database.get("OPTIONS", {}), **address})
 
 
 def redis_url(data: Path, secret: str) -> str:
@@ -275,6 +283,11 @@ def _postgres_binaries(major: int) -> Path:
             f"no embedded PostgreSQL {major}: run pip install -r requirements.txt, or set DATABASE_URL"
         )
     return package / _INSTALLS[major] / "bin"
+
+
+def postgres_tools(name: str) -> list[Path]:
+    """Return the wheel's programs of this name, of each version."""
+    return [_postgres_binaries(major) / name for major in _INSTALLS]
 
 
 def _redis_binary() -> str:

@@ -12,6 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,13 +21,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import psycopg
 
-from hud.server import embedded, worker_account
+from hud.server import backup, embedded, worker_account
 from hud.server.supervisor import Program, Supervisor
 
 BASE = Path(__file__).resolve().parent.parent.parent
@@ -165,11 +166,35 @@ def prepare(options: Options) -> None:
     log = options.logs / "setup.log"
     log.write_bytes(b"")
     with embedded.running(embedded.servers(options.data), options.logs):
+        back_up_before_migration(options)
         _manage(options, "migrate", "--verbosity=0")
         say(_manage(options, "bootstrap", _CHECKED, "--hud", options.url).strip())
         _collect_static(options)
         if options.demo:
             _ingest_samples(options)
+
+
+def back_up_before_migration(options: Options) -> None:
+    """Back up the embedded store if `migrate` will change it, and there is room. Raise UpError."""
+    if os.environ.get("DATABASE_URL"):
+        return
+    installation = backup.Installation(options.data, embedded.database_settings(options.data))
+    try:
+        missing = backup.missing_migrations(installation)
+        if not missing:
+            return
+        needed, free = backup.needed_bytes(installation), shutil.disk_usage(options.data).free
+        room = f"up to {needed >> 20} MiB, {free >> 20} MiB are free"
+        if needed > free:
+            say(f"No backup before migration {missing[0]}, since there is no room for it: {room}.")
+            return
+        directory = options.data / "backups" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-before-{missing[0]}"
+        say(f"Backing up before migration {missing[0]} ({room}) ...")
+        manifest = backup.write(directory, installation)
+    except backup.FAILURES as error:
+        raise UpError(f"the backup before migration failed, and nothing has changed: {error}") from error
+    say(f"Backup: {directory}, {backup.summary(manifest)}")
+    say(f"To go back, with the code of before: HUD_DATA=NEW .venv/bin/python manage.py restore {directory}")
 
 
 async def serve(options: Options) -> int:
@@ -245,10 +270,7 @@ async def _overview_answers(options: Options) -> bool:
 
 def _host_is_attached(options: Options, *, since: float) -> bool:
     known = json.loads((options.data / "host.json").read_text())
-    database = embedded.database_settings(options.data)
-    names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
-    address: dict[str, Any] = {name: database.get(key) for name, key in names.items()}
-    with suppress(psycopg.Error), psycopg.connect(**address, connect_timeout=5) as connection:
+    with suppress(psycopg.Error), embedded.connect(embedded.database_settings(options.data)) as connection:
         statement = (
             "SELECT detached_at IS NOT NULL OR last_beat >= to_timestamp(%s) FROM hud_host WHERE name = %s"
         )

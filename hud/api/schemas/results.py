@@ -26,6 +26,7 @@ class ReceiptOut(Schema):
     skipped_total: int
     skipped_kinds: dict[str, int] = {}
     warnings: list[str]
+    metrics: list[dict[str, Any]] = []
     links: dict[str, str]
 
 

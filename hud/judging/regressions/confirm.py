@@ -31,7 +31,6 @@ from hud.models import (
     Run,
     Series,
     State,
-    Stream,
     Task,
 )
 from hud.runs import matching

@@ -21,6 +21,7 @@ from hud.points import streams
 from hud.points.nights import Night, Results, Subject
 from hud.runs.branches import branch_or_default
 from hud.sql import fetch_tuples
+from runner.schema.devices import is_named
 
 WINDOWS = (1, 7, 28, 90)  # days from the baseline to the candidate
 CHOICES = ("arch", "mode", "dtype")
@@ -133,7 +134,7 @@ def read(filters: Filters, stream: Stream) -> Comparison:
     page = Comparison(
         stream,
         replace(filters, **asdict(subject)),
-        {name: sorted({getattr(one.subject, name) for one in measured} - {""}) for name in CHOICES},
+        {name: sorted({getattr(one, name) for one in subjects if is_named(one.arch)}) for name in CHOICES},
         list(dict.fromkeys(branches)),
         sorted({one.suite for one in measured if one.subject.arch == subject.arch}),
     )

@@ -36,7 +36,6 @@ from hud.templatetags.hud_tags import REASONS
 ROWS = 20  # of what needs a look; the page says how many there are
 BACKENDS = 5  # rows of the table; the compilers' page has all
 LAST_RUNS = 24
-_RECENT_RUNS = 10  # whose records' own targets count as current
 _MOST_IMPROVED = 10  # series that are shown
 
 
@@ -147,10 +146,10 @@ def read(
     arch = comparison.filters.arch
     night_runs = comparison.head.runs if comparison.head else ()
     targets = Targets.read()
+    judged, best, aimed = _judged(night_runs, arch)
     candidates = {
-        pk: is_open for pk, is_open in _candidates(targets, stream) if with_regressed or not is_open
+        pk: is_open for pk, is_open in _candidates(targets, stream, aimed) if with_regressed or not is_open
     }
-    judged, best = _judged(night_runs, arch)
     newest = points.latest(candidates)
     improved = points.of_runs([pk for pk, _run in best], [run for _pk, run in best]) if best else {}
     series = _series([*newest, *improved])
@@ -225,25 +224,29 @@ def _series(ids: Collection[int]) -> list[Series]:
     return fetch_models(Series, condition, {"ids": int_array(set(ids))}, metric=Metric)
 
 
-def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, int]]]:
+def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, int]], list[int]]:
     """Count what became of a night's points on an arch, with series and run of those that improved,
-    the largest change against its noise first."""
-    ((*counts, series, of_run),) = fetch_tuples(
+    the largest change against its noise first, and the series whose records say a target: 1 statement."""
+    ((*counts, series, of_run, aimed),) = fetch_tuples(
         """
-        SELECT count(DISTINCT series_id), count(DISTINCT series_id) FILTER (WHERE verdict <> %(new)s),
-            count(DISTINCT series_id) FILTER (WHERE verdict = %(inconclusive)s),
+        SELECT count(*) FILTER (WHERE headline), count(*) FILTER (WHERE headline AND verdict <> %(new)s),
+            count(*) FILTER (WHERE headline AND verdict = %(inconclusive)s),
             coalesce(mode() WITHIN GROUP (ORDER BY verdict_reason)
-                FILTER (WHERE verdict = %(inconclusive)s), ''),
-            count(DISTINCT experiment_id) FILTER (WHERE verdict = %(improved)s),
-            array_agg(series_id ORDER BY abs(factor) DESC NULLS LAST) FILTER (WHERE verdict = %(improved)s),
-            array_agg(run_id ORDER BY abs(factor) DESC NULLS LAST) FILTER (WHERE verdict = %(improved)s)
+                FILTER (WHERE headline AND verdict = %(inconclusive)s), ''),
+            count(DISTINCT experiment_id) FILTER (WHERE headline AND verdict = %(improved)s),
+            array_agg(series_id ORDER BY abs(factor) DESC NULLS LAST)
+                FILTER (WHERE headline AND verdict = %(improved)s),
+            array_agg(run_id ORDER BY abs(factor) DESC NULLS LAST)
+                FILTER (WHERE headline AND verdict = %(improved)s),
+            array_agg(series_id) FILTER (WHERE aimed)
         FROM (
-            SELECT p.series_id, p.run_id, p.verdict, p.verdict_reason, p.factor, s.experiment_id
+            SELECT DISTINCT ON (p.series_id) p.series_id, p.run_id, p.verdict, p.verdict_reason, p.factor,
+                s.experiment_id, p.target IS NOT NULL AND coalesce(p.target_arch, e.arch) = e.arch AS aimed,
+                EXISTS (SELECT FROM hud_seriesstate t WHERE t.series_id = s.id AND t.headline) AS headline
             FROM hud_point p JOIN hud_series s ON s.id = p.series_id
             JOIN hud_experiment e ON e.id = s.experiment_id AND %(arch)s IN ('', e.arch)
-            WHERE p.run_id = ANY(%(runs)s)
-                AND EXISTS (SELECT FROM hud_seriesstate t WHERE t.series_id = s.id AND t.headline)
-        ) headline
+            WHERE p.run_id = ANY(%(runs)s) ORDER BY p.series_id, p.order_time DESC, p.run_id DESC
+        ) newest
         """,
         {
             "runs": list(night),
@@ -252,36 +255,22 @@ def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, 
         },
     )
     best = list(zip(series or (), of_run or (), strict=True))
-    return Judged(*counts), best[:_MOST_IMPROVED]
+    return Judged(*counts), best[:_MOST_IMPROVED], aimed or []
 
 
-def _candidates(targets: Targets, stream: Stream) -> list[tuple[int, bool]]:
+def _candidates(targets: Targets, stream: Stream, aimed: Collection[int]) -> list[tuple[int, bool]]:
     """Return the series of a stream with an open regression or maybe a target, and whether they regressed.
-
-    A record's own target counts while one of the latest runs has it: reading all points would grow with the
-    history.
-    """
+    `aimed` are those whose records say a target in the night."""
     rows = fetch_tuples(
         f"""
         WITH regressed AS (
             SELECT r.series_id FROM hud_regression r
             JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s
             WHERE {tabs.IS_WAITING} ORDER BY r.since DESC LIMIT 500
-        ), recent AS (
-            SELECT id FROM hud_run WHERE stream_id = %(stream)s AND state NOT IN ('queued', 'running')
-            ORDER BY order_time DESC LIMIT %(recent)s
         ), aimed AS (
             SELECT s.id AS series_id FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id
             WHERE s.stream_id = %(stream)s AND (k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s))
-            UNION
-            SELECT p.series_id FROM recent
-            JOIN LATERAL (
-                SELECT series_id, target_arch FROM hud_point
-                WHERE run_id = recent.id AND target IS NOT NULL OFFSET 0
-            ) p ON true
-            JOIN hud_series s ON s.id = p.series_id
-            JOIN hud_experiment e ON e.id = s.experiment_id
-            WHERE coalesce(p.target_arch, e.arch) = e.arch
+            UNION SELECT unnest(%(aimed)s::int[])
         )
         SELECT series_id, bool_or(is_regressed) FROM (
             SELECT series_id, true FROM regressed UNION ALL SELECT series_id, false FROM aimed
@@ -291,7 +280,7 @@ def _candidates(targets: Targets, stream: Stream) -> list[tuple[int, bool]]:
             "stream": stream.pk,
             "names": sorted(targets.shipped_metrics()),
             "metrics": sorted(targets.operator_metrics()),
-            "recent": _RECENT_RUNS,
+            "aimed": list(aimed),
             "waiting": list(tabs.WAITING),
         },
     )

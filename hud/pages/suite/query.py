@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import orjson
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Count, Exists, F, Func, OuterRef, Q, TextField, Value
@@ -22,6 +21,7 @@ from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.branches import stored_names
 from hud.sql import by_id, fetch_columns, fetch_models, fetch_tuples, int_array
+from runner.schema.devices import is_named
 from runner.suites import SUITES
 
 PAGE_ROWS = 100
@@ -104,8 +104,9 @@ class SuitePage:
     def choices(self) -> dict[str, list[str]]:
         """Return the filters' choices; where the arch is unknown, the kind of device."""
         found = {name: [word for word in self.words[name] if word] for name in CHOICES}
+        found["arch"] = [arch for arch in found["arch"] if is_named(arch)]
         if len(self.places) > 1:
-            found["arch"] += sorted(self.places - set(found["arch"]))
+            found["arch"] += sorted(self.places - set(self.words["arch"]))
         return found
 
     @property
