@@ -33,7 +33,7 @@ class ScheduleForm(_Form):
         model = Schedule
         fields = (
             "name", "enabled", "cron", "time_zone", "suite", "cases", "modes", "dtypes", "backends",
-            "compilations", "repeats", "device", "environment", "labels", "everywhere",
+            "compilations", "repeats", "device", "environment", "labels", "everywhere", "stream",
         )  # fmt: skip
 
     def _post_clean(self) -> None:

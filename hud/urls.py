@@ -26,6 +26,7 @@ from hud.pages.rename import view as rename
 from hud.pages.rules import view as rules
 from hud.pages.run import view as runs
 from hud.pages.search import view as search
+from hud.pages.stream_list import view as streams
 from hud.pages.suite import view as suites
 
 
@@ -104,6 +105,9 @@ urlpatterns = [
     path("hosts/<int:pk>/<str:action>", hosts.act, name="host_act"),
     path("schedules/<int:pk>", hosts.schedule, name="schedule_act"),
     path("schedules/<int:pk>/delete", hosts.delete_schedule, name="schedule_delete"),
+    path("streams/", streams.stream_list, name="streams"),
+    path("streams.<format:data_format>", streams.stream_list, name="streams"),
+    path("streams/<name:name>/<str:action>", streams.act, name="stream_act"),
     path("keys/", account.key_list, name="keys"),
     path("keys.<format:data_format>", account.key_list, name="keys"),
     path("keys/create", account.create, name="key_create"),

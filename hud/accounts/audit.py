@@ -24,6 +24,7 @@ KINDS = (
     "annotation",
     "host",
     "schedule",
+    "stream",
     "task",
     "rename",
     "rule",

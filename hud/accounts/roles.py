@@ -19,7 +19,7 @@ SCOPES = {
     "upload": "upload results",
     "run": "request and cancel runs",
     "accept": "accept, dismiss and mute regressions",
-    "rules": "change rules and targets",
+    "rules": "change rules, targets and streams",
     "hosts": "attach and control hosts, change schedules",
     "host": "claim and deliver tasks; for an attached host",
     "admin": "everything but the tasks of a host",
@@ -97,6 +97,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "host_act": {"POST": "hosts"},
     "schedule_act": {"POST": "hosts"},
     "schedule_delete": {"POST": "hosts"},
+    "streams": {"GET": "read"},
+    "stream_act": {"POST": "rules"},
     "keys": {"GET": LOGIN},
     "key_create": {"POST": LOGIN},  # with scopes of the owner's role
     "key_revoke": {"POST": LOGIN},  # one's own; all with the scope admin
@@ -142,6 +144,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:detach": {"POST": "hosts"},
     "api:get_schedules": {"GET": "read", "POST": "hosts"},
     "api:put_schedule": {"PUT": "hosts", "DELETE": "hosts"},
+    "api:get_streams": {"GET": "read"},
+    "api:put_stream": {"PUT": "rules"},
     "api:get_audit": {"GET": "admin"},
     "api:register": {"POST": OPEN},  # by a registration token
     "api:beat": {"POST": "host"},

@@ -27,12 +27,14 @@ from hud.api import (
     rules,
     runs,
     schedules,
+    streams,
 )
 from hud.api.auth import Key
 from hud.api.openapi import Api, StrictParser
 from hud.hosts.registration import OtherProtocol
 from hud.ingest import KeyInUse, KeyMisused
 from hud.ingest.deletion import CannotDelete
+from hud.ingest.streams import CannotChangeStream
 from hud.judging.bisect.work import CannotBisect
 from hud.judging.regressions.decide import CannotDo
 from hud.problems import Problem
@@ -63,6 +65,7 @@ for module in (
     notes,
     hosts,
     schedules,
+    streams,
     audit,
     agent,
 ):
@@ -118,6 +121,7 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     KeyInUse: lambda error: Problem(409, str(error), retry_after_s=1),
     CannotDelete: lambda error: Problem(409, str(error)),
     CannotBisect: lambda error: Problem(409, str(error)),
+    CannotChangeStream: lambda error: Problem(409, str(error)),
     CannotDo: lambda error: Problem(409, str(error)),
     Busy: lambda error: Problem(503, str(error), retry_after_s=30),
     KeyMisused: lambda error: Problem(422, str(error)),

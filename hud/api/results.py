@@ -16,6 +16,7 @@ from hud.api.schemas.base import Error
 from hud.api.schemas.results import ImportOut, ReceiptOut
 from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
 from hud.models import ApiKey, Import
+from hud.models.streams import NAME_PATTERN
 from hud.problems import Problem
 from runner.formats import FORMATS
 from runner.formats.compression import is_compressed
@@ -41,6 +42,7 @@ _SCHEMAS: dict[str, Any] = {  # of the upload parameters that are not plain text
     "replace": _SWITCH,
     "dry_run": _SWITCH,
     "partial": _SWITCH,
+    "stream": {"pattern": f"^{NAME_PATTERN}$"},
 }
 
 

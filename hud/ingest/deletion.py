@@ -26,6 +26,7 @@ from hud.ingest.store import target_note
 from hud.models import (
     ACTIVE,
     Artifact,
+    Expectation,
     Experiment,
     IdempotencyKey,
     Import,
@@ -260,6 +261,7 @@ def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload 
         keys = [key for upload_id in emptied for key in request_keys(content_keys[upload_id])]
         IdempotencyKey.objects.filter(content_key__in=keys).delete()
         Import.objects.filter(content_key__in=keys, state=Import.State.DONE).delete()
+        Expectation.objects.filter(upload__in=emptied).delete()
         # not by the ORM, which would look for their measurements without an index
         cursor.execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
         done.uploads = len(emptied)

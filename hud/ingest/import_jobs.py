@@ -34,11 +34,11 @@ def submit(
     """
     with transaction.atomic():
         stream = for_upload(parameters.stream, key)
-        content_key = Content.of(body, parameters, stream).request_key
+        content = Content.of(body, parameters, stream)
         if key and idempotency_key:
-            keep_key(key, idempotency_key, content_key)
+            keep_key(key, idempotency_key, content)
         job, new = Import.objects.get_or_create(
-            content_key=content_key,
+            content_key=content.request_key,
             stream=stream,
             state__in=[Import.State.QUEUED, Import.State.RUNNING, Import.State.DONE],
             defaults={
@@ -65,7 +65,8 @@ def process(job: Import) -> None:
     try:
         body = body_path(job).read_bytes()
         with transaction.atomic():
-            receipt = ingest(body, Parameters.parse(job.parameters), key=job.key, on_progress=_reporter(job))
+            parameters, report = Parameters.parse(job.parameters), _reporter(job)
+            receipt = ingest(body, parameters, key=job.key, on_progress=report, stream=job.stream)
             Import.objects.filter(pk=job.pk).update(
                 state=Import.State.DONE,
                 done_records=receipt.stored + receipt.duplicates + receipt.skipped_total,

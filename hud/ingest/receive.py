@@ -22,7 +22,7 @@ from hud.ingest.resolve import Runs
 from hud.ingest.store import Stored, store, store_targets
 from hud.models import Aliases, ApiKey, IdempotencyKey, Run, Stream, Upload
 from hud.runs.references import keep_references
-from hud.runs.streams import for_upload
+from hud.runs.streams import check_open, for_upload
 from runner.formats import compression, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from runner.formats.format import Format, Skipped
@@ -283,6 +283,7 @@ def ingest(
     max_records: int | None = None,
     on_progress: Callable[[int], None] = lambda _done: None,
     is_piece: bool = False,
+    stream: Stream | None = None,
 ) -> Receipt:
     """Store an upload whole or not at all, or with `partial` its good part. Raise BadUpload with faults, also
     where nothing is stored and nothing was stored before, unless it `is_piece` of a larger file.
@@ -290,13 +291,14 @@ def ingest(
     The same content with the same parameters is the same upload: it stores nothing new. The same
     idempotency key gets the same receipt again; raise KeyInUse or KeyMisused. Raise TooManyRecords
     past `max_records`; `on_progress` is told how many records have been taken in. Raise StreamRefused for a
-    stream that the key may not write to.
+    stream that the key may not write to, or an archived one. `stream` is that of an import job.
     """
     with transaction.atomic():
-        content = Content.of(body, parameters, for_upload(parameters.stream, key))
+        stream = check_open(stream) if stream else for_upload(parameters.stream, key)
+        content = Content.of(body, parameters, stream)
         keep_references()
         if key and idempotency_key:
-            known = _replay(key, idempotency_key, content.request_key)
+            known = _replay(key, idempotency_key, content)
             if known:
                 return known
         upload_id = _claim_upload(content, key)
@@ -367,11 +369,8 @@ def _store(
         receipt.warnings.append(parser.unsaid_warning())
     receipt.warnings += parser.meanings.warnings()
     receipt.metrics = parser.meanings.to_json()
-    if receipt.run_ids:
-        receipt.links = {
-            "runs": f"/runs/{receipt.run_ids[0]}/",
-            "stream": f"/?stream={content.stream.name}",
-        }
+    runs_link = {"runs": f"/runs/{receipt.run_ids[0]}/"} if receipt.run_ids else {}
+    receipt.links = {**runs_link, "stream": f"/?stream={content.stream.name}"}
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
     return receipt
 
@@ -394,18 +393,18 @@ def _audit(content: Content, receipt: Receipt, key: ApiKey | None) -> None:
     )
 
 
-def keep_key(key: ApiKey, text: str, request_key: str) -> None:
+def keep_key(key: ApiKey, text: str, content: Content) -> None:
     """Note, in a transaction, that this idempotency key is an import job's, whose own row has its answer.
     Raise KeyInUse or KeyMisused."""
     try:
-        known = _replay(key, text, request_key) is not None
+        known = _replay(key, text, content) is not None
     except TooManyRecords:
         known = True
     if not known:
-        IdempotencyKey.objects.create(key=key, text=text, content_key=request_key, receipt={})
+        IdempotencyKey.objects.create(key=key, text=text, content_key=content.request_key, receipt={})
 
 
-def _replay(key: ApiKey, text: str, request_key: str) -> Receipt | None:
+def _replay(key: ApiKey, text: str, content: Content) -> Receipt | None:
     """Return the receipt this idempotency key got before. Hold the key until the transaction ends. Raise
     TooManyRecords where it stands for an import job."""
     with connection.cursor() as cursor:
@@ -415,7 +414,8 @@ def _replay(key: ApiKey, text: str, request_key: str) -> Receipt | None:
     known = IdempotencyKey.objects.filter(key=key, text=text).first()
     if known is None:
         return None
-    if known.content_key != request_key:
+    elsewhere = Upload.objects.filter(pk=known.receipt.get("id")).exclude(stream=content.stream)
+    if known.content_key != content.request_key or elsewhere.exists():
         raise KeyMisused("this Idempotency-Key was used for another upload")
     if not known.receipt:
         raise TooManyRecords("it became an import job")

@@ -6,11 +6,12 @@ rolls back. Locks as in `hud.ingest.deletion`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 
 from hud.accounts import audit
 from hud.ingest.deletion import delete_rows, judge_again, touch
@@ -87,11 +88,7 @@ def _keep_alias(alias: Alias) -> None:
 def _rename_host(done: Renaming, old: str, new: str) -> None:
     _check_length(new, Host, "name")
     runs = Run.objects.filter(host_name=old)
-    known = Run.objects.filter(
-        host_name=new, **{name: OuterRef(name) for name in ("stream", "source", "external_id", "commit")}
-    )
-    if twice := list(runs.filter(Exists(known)).order_by("pk")[:5]):
-        numbers = ", ".join(str(run.pk) for run in twice)
+    if numbers := runs_that_come_twice(runs, host_name=new):
         raise CannotRename(f"{new} has the same runs as {numbers}; delete those of one name first")
     hosts = Host.objects.filter(name=old)
     if Host.objects.filter(name=new).exists():
@@ -102,6 +99,13 @@ def _rename_host(done: Renaming, old: str, new: str) -> None:
     done.runs = runs.update(host_name=new)
     if not done.runs and not done.hosts:
         raise CannotRename(f"no host is called {old}")
+
+
+def runs_that_come_twice(runs: QuerySet[Run], **changed: Any) -> str:
+    """Return the numbers of runs whose natural key another run has once `changed` is; '' for none."""
+    names = ("stream", "source", "external_id", "host_name", "commit")
+    known = Run.objects.filter(**{name: OuterRef(name) for name in names} | changed)
+    return ", ".join(str(run.pk) for run in runs.filter(Exists(known)).order_by("pk")[:5])
 
 
 def _rename_experiments(done: Renaming, kind: str, old: str, new: str, suite: str) -> None:
@@ -152,9 +156,38 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
         )
         series: dict[int, int | None] = dict(cursor.fetchall())
         joined = {old: new for old, new in series.items() if new is not None}
-        locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608  # nosec B608
-        both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
+        lock_series([*series, *joined.values()])
+        done.merged_series = len(joined)
+        done.moved_measurements, done.dropped_measurements = join_series(joined)
+        cursor.execute(
+            """
+            UPDATE hud_series s SET experiment_id = pair.new, digest = NULL
+            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE s.experiment_id = pair.old
+            """,
+            pairs,
+        )
+        cursor.execute(
+            """
+            UPDATE hud_runrequest r SET experiment_id = pair.new
+            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE r.experiment_id = pair.old
+            """,
+            pairs,
+        )
+    delete_rows(Experiment, twins)
+
+
+def lock_series(ids: Iterable[int]) -> None:
+    """Lock series in the order in which the judge does."""
+    locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [list(ids)])  # noqa: S608  # nosec B608
+
+
+def join_series(joined: dict[int, int]) -> tuple[int, int]:
+    """Move the measurements, points and regressions of locked series into others, which are judged again.
+    Return how many measurements moved, and how many were dropped because the run has them there too."""
+    both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
+    with connection.cursor() as cursor:
         cursor.execute(
             """
             CREATE TEMPORARY TABLE moving_run ON COMMIT DROP AS SELECT pair.old, pair.new, p.run_id
@@ -202,34 +235,19 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
             """,
             both,
         )
-        done.moved_measurements = cursor.rowcount
+        moved = cursor.rowcount
         cursor.execute(
             """DELETE FROM hud_measurement m USING moving_run
             WHERE m.run_id = moving_run.run_id AND m.series_id = moving_run.old"""
         )
-        done.dropped_measurements = cursor.rowcount
+        dropped = cursor.rowcount
         cursor.execute("SELECT run_id, old FROM moving_run UNION SELECT run_id, new FROM moving_run")
         points.make(cursor.fetchall())
         cursor.execute("DROP TABLE moving_run")
-        done.merged_series = len(joined)
-        judge_again()
-        _merge_regressions(joined)
-        delete_rows(Series, joined)
-        cursor.execute(
-            """
-            UPDATE hud_series s SET experiment_id = pair.new, digest = NULL
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE s.experiment_id = pair.old
-            """,
-            pairs,
-        )
-        cursor.execute(
-            """
-            UPDATE hud_runrequest r SET experiment_id = pair.new
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE r.experiment_id = pair.old
-            """,
-            pairs,
-        )
-    delete_rows(Experiment, twins)
+    judge_again()
+    _merge_regressions(joined)
+    delete_rows(Series, joined)
+    return moved, dropped
 
 
 def _merge_regressions(joined: dict[int, int]) -> None:

@@ -78,9 +78,12 @@ def store(
             repeated += 1
         else:
             conflicts.append((item, reasons.OTHER_VALUE))
-    for key in _new_in(closed, rows):
+    refused = _new_in(closed, rows)
+    for key in refused:
         del rows[key]
         conflicts.append((places[key], reasons.CLOSED_RUN))
+    if refused:
+        _delete_empty_series({key[1] for key in refused})
     stored, superseded = _copy_measurements(list(rows.values()), replace=replace, closed=closed)
     refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored(closed)
     conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
@@ -176,6 +179,21 @@ def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
         )
         stored = set(cursor.fetchall())
     return [key for key in asked if key not in stored]
+
+
+def _delete_empty_series(ids: Collection[int]) -> None:
+    """Delete those of these series that were made only for what a closed run does not take."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            DELETE FROM hud_series s WHERE id = ANY(%s)
+                AND NOT EXISTS (SELECT FROM hud_point WHERE series_id = s.id)
+                AND NOT EXISTS (SELECT FROM hud_sidepoint WHERE series_id = s.id)
+                AND NOT EXISTS (SELECT FROM hud_seriesstate WHERE series_id = s.id)
+                AND NOT EXISTS (SELECT FROM hud_regression WHERE series_id = s.id)
+            """,
+            [list(ids)],
+        )
 
 
 def _row(item: ParsedMeasurement, order_time: datetime) -> tuple[Any, ...]:

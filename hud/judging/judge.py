@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import F, TextField
+from django.db.models import Exists, F, OuterRef, TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
@@ -100,7 +100,10 @@ def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambd
     """Judge up to `limit` touched series whose runs are complete; return how many, or if none the runs whose
     series were marked. `on_progress` is called after them."""
     marked = _mark_series(limit // 2)
+    first = {"stream": OuterRef("stream__reference"), "touched_at__isnull": False}
+    reference = Series.objects.filter(experiment=OuterRef("experiment"), metric=OuterRef("metric"), **first)
     touched = Series.objects.select_related("metric", "experiment").filter(touched_at__isnull=False)
+    touched = touched.exclude(Exists(reference))  # its level may have to judge the series
     tonight = touched.filter(IS_CANARY, touched_until__gt=timezone.now() - _TONIGHT)
     pending = {series.pk: series for series in tonight.order_by("pk")[:limit]}
     if not pending:

@@ -52,6 +52,8 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "runs": """run state reason title host arch source commit branch filename external_id done total created
         started finished requested_by retry_of upload seconds regressed stream""",
     "search": "kind title about url",
+    "streams": """name title owner reference front archived aliases created newest experiments series runs
+        newest_night newest_night_time newest_night_complete""",
     "suite": _RESULT,
 }
 

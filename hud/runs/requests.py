@@ -188,10 +188,15 @@ def request_run(
                 raise InvalidRunRequest(f"{task} takes no options of inductor")
     earlier = Run.objects.filter(request__experiment=experiment).order_by("-created")
     retry_of = options.retry_of or (earlier.first() if experiment else None)
+    stream = options.stream or _stream_of(options, repeats)
+    try:
+        streams.check_open(stream)
+    except streams.StreamRefused as error:
+        raise InvalidRunRequest(str(error)) from error
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
-            stream=options.stream or _stream_of(options, repeats),
+            stream=stream,
             rerun=bool(repeats or retry_of) or options.replication.caches == "pinned",
             interpreter=resources.interpreter,
             base_interpreter=resources.base_interpreter,

@@ -47,13 +47,22 @@ def check_name(name: str) -> None:
         raise BadStreamName(name)
 
 
+def check_open(stream: Stream) -> Stream:
+    """Return a stream that takes results. Raise StreamRefused for an archived one."""
+    if stream.archived:
+        raise StreamRefused(
+            f"the stream {stream.name} is archived: an operator can open it again on /streams/"
+        )
+    return stream
+
+
 def for_upload(name: str, key: ApiKey | None) -> Stream:
     """Return the stream of an upload, made if its name is new. Without a name it is the key's, or `import`
     for the command line, which acts as an operator. Raise BadStreamName, StreamRefused."""
     if not name:
         if key is None:
-            return Stream.objects.get_or_create(name=IMPORT)[0]
-        return key.stream or adhoc()
+            return check_open(Stream.objects.get_or_create(name=IMPORT)[0])
+        return check_open(key.stream or adhoc())
     return find_or_make(name, key=key, owner=key.owner if key else None, is_operator=_is_operator(key))
 
 
@@ -76,27 +85,26 @@ def find_or_make(
         reference = Stream.objects.filter(Q(is_front=True) | Q(name=NIGHTLY)).order_by("-is_front").first()
         made = {"owner": owner, "key": None if owner else key, "reference": reference}
         stream, _new = Stream.objects.get_or_create(name=name, defaults=made)
-    if stream.archived:
-        raise StreamRefused(
-            f"the stream {stream.name} is archived: an operator can open it again on /streams/"
-        )
     is_own = key is not None and stream.pk == key.stream_id
     is_owners = owner is not None and stream.owner_id == owner.pk
     has_made = key is not None and stream.key_id == key.pk
     if not (is_operator or is_own or is_owners or has_made):
         raise StreamRefused(_refusal(stream.name))
-    return stream
+    return check_open(stream)
 
 
 def of_new_key(
     name: str, stream_name: str, *, scopes: Sequence[str], owner: User | None, is_operator: bool
 ) -> Stream | None:
-    """Return the stream of a new key: the named one, else one of the key's own name; None for a key that may
-    not upload. Raise StreamRefused where it belongs to somebody else, BadStreamName."""
+    """Return the stream of a new key: the named one, else that of the owner's earlier key of the same name,
+    else one of the key's own name; None for a key that may not upload. Raise StreamRefused where it belongs
+    to somebody else, BadStreamName."""
     if not {"upload", "admin"} & set(scopes):
         return None
+    earlier = ApiKey.objects.filter(name=name, owner=owner, host=None, stream__isnull=False)
+    replaced = earlier.order_by("pk").values_list("stream__name", flat=True).last()
     try:
-        return find_or_make(stream_name or slug(name), owner=owner, is_operator=is_operator)
+        return find_or_make(stream_name or replaced or slug(name), owner=owner, is_operator=is_operator)
     except StreamRefused as error:
         raise StreamRefused(f"{error}; name the key otherwise, or give it a stream of your own") from error
 

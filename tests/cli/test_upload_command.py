@@ -80,6 +80,24 @@ def test_an_upload_prints_its_receipt(door: Door, tmp_path: Path, capsys: pytest
     assert [json.loads(line) for line in body.splitlines()] == finished().records
 
 
+def test_a_named_stream_is_sent_and_the_receipt_leads_there(
+    door: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.json"
+    path.write_text("{}")
+    door.answers = [
+        (201, {**RECEIPT, "links": {"runs": "/runs/3/", "stream": "/?stream=ci-main"}}),
+        (403, {"detail": "the stream nightly belongs to somebody else"}),
+    ]
+    words = ["upload", str(path), "--hud", door.url, "--key", "k", "--stream"]
+    assert main([*words, "ci-main"]) == 0
+    assert f"{door.url}/?stream=ci-main" in capsys.readouterr().out
+    assert main([*words, "nightly"]) == 1
+    assert "403: the stream nightly" in capsys.readouterr().out
+    asked = [parse_qs(urlsplit(address).query)["stream"] for address, _key, _body in door.got]
+    assert asked == [["ci-main"], ["nightly"]]
+
+
 def test_skipped_and_refused_records_are_told_with_their_place(
     door: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

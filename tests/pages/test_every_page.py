@@ -134,6 +134,7 @@ def world(live_hud: Hud) -> World:
         "hosts": host.pk,
     }
     more = [f"/runs/{active.pk}/", f"/runs/{run.pk}/?q=nothing", f"/regressions/?id={regression.pk}"]
+    more.append(f"/streams/?change={run.stream.name}")
     return World(live_hud, client, parts, [*more, _compared()])
 
 

@@ -7,7 +7,11 @@ from typing import Annotated, Any
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
+from hud.models.streams import NAME_PATTERN
+
 Labels = dict[Annotated[str, Field(min_length=1, max_length=100)], Annotated[str, Field(max_length=100)]]
+
+StreamName = Annotated[str, Field(pattern=f"^({NAME_PATTERN})?$")]  # '': the default
 
 
 class Error(Schema):

@@ -8,7 +8,7 @@ from typing import Annotated
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
-from hud.api.schemas.base import Labels, StrictBody
+from hud.api.schemas.base import Labels, StreamName, StrictBody
 from runner.schema.plan import Caches
 from runner.schema.suite import MAX_COMPILATIONS
 
@@ -32,7 +32,7 @@ class RunIn(StrictBody):
     caches: Caches = "fresh"
     pinned: str = Field("", max_length=60)
     branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
-    stream: str = Field("", max_length=60)
+    stream: StreamName = ""
 
 
 class PlaceOut(Schema):
@@ -116,7 +116,7 @@ class ScheduleIn(StrictBody):
     environment: str = Field("", max_length=60)
     labels: Labels = Field({}, max_length=64)
     everywhere: bool = False
-    stream: str = Field("", max_length=60)  # of its runs; '' is nightly
+    stream: StreamName = ""  # of its runs; '' is nightly
     enabled: bool = True
 
 

@@ -1,0 +1,100 @@
+"""Streams over the API: readers list them, operators change them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router
+from ninja.schema import Schema
+from pydantic import Field
+
+from hud.api.auth import who
+from hud.api.schemas.base import Error, StrictBody
+from hud.ingest.streams import NoSuchReference, StreamChanges, change
+from hud.models.streams import NAME_PATTERN
+from hud.pages.stream_list import query
+from hud.points.streams import measured_by, subjects
+from hud.problems import Problem
+from hud.runs import streams
+from runner.formats.errors import Fault
+
+router = Router(tags=["streams"])
+
+
+class StreamIn(StrictBody):
+    """What is left out stays as it is; a `reference` that is null or empty is cleared."""
+
+    name: str | None = Field(None, pattern=f"^{NAME_PATTERN}$")
+    title: str | None = Field(None, max_length=200)
+    reference: str | None = Field(None, max_length=60)
+    front: bool | None = None
+    archived: bool | None = None
+
+
+class SubjectOut(Schema):
+    arch: str
+    mode: str
+    dtype: str
+
+
+class NightOut(Schema):
+    night: str = Field(description="as the side of a comparison names it")
+    time: datetime
+    commit: str
+    complete: bool
+
+
+class StreamOut(Schema):
+    name: str
+    title: str
+    aliases: list[str] = Field(description="its earlier names, and those of streams that were merged into it")
+    owner: str
+    reference: str
+    front: bool
+    archived: bool
+    created: datetime
+    newest: datetime | None
+    experiments: int
+    series: int
+    runs: int
+    newest_night: NightOut | None
+    subjects: list[SubjectOut]
+
+
+class StreamsOut(Schema):
+    items: list[StreamOut]
+
+
+@router.get("/streams", response={200: StreamsOut, (401, 403): Error})
+def get_streams(request: HttpRequest) -> dict[str, Any]:
+    """List all streams, those with the newest results first, with their newest night and what it measured."""
+    return {"items": [_out(line) for line in query.read()]}
+
+
+@router.put("/streams/{name}", response={200: StreamOut, (401, 403, 404, 409, 422, 503): Error})
+def put_stream(request: HttpRequest, name: str, given: StreamIn) -> dict[str, Any]:
+    """Change a stream. Its old name goes on as an alias. The front stream cannot be archived."""
+    stream = streams.named(name).first()
+    if stream is None:
+        raise Problem(404, f"no stream is called {name[:60]}")
+    settings = given.model_dump()
+    if "reference" in given.model_fields_set:
+        settings["reference"] = given.reference or ""
+    try:
+        changed = change(stream, StreamChanges(**settings), who=who(request))
+    except NoSuchReference as error:
+        raise Problem(422, str(error), errors=[Fault("/reference", str(error))]) from error
+    return next(_out(line) for line in query.read() if line.stream == changed)
+
+
+def _out(line: query.StreamLine) -> dict[str, Any]:
+    night = line.night
+    return {
+        **line.to_row(),
+        "newest_night": night
+        and {"night": night.side, "time": night.time, "commit": night.commit, "complete": night.complete},
+        "subjects": [asdict(one) for one in subjects(line.nights, measured_by(line.stream))],
+    }

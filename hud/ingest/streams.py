@@ -1,0 +1,265 @@
+"""Change, merge and delete streams. Each is one transaction with a row of the audit; locks as in
+`hud.ingest.deletion`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from hud.accounts import audit
+from hud.ingest.deletion import delete_upload, judge_again, touch
+from hud.ingest.renaming import join_series, lock_series, runs_that_come_twice
+from hud.models import OPERATORS_OWN, Import, KnownFailure, Run, Stream, Upload
+from hud.points.streams import front
+from hud.runs import streams
+from hud.runs.references import changing_references
+
+
+class CannotChangeStream(ValueError):
+    """The stream cannot be changed so; the text says what to do first."""
+
+
+class NoSuchReference(ValueError):
+    """No stream has the name of the reference."""
+
+
+@dataclass(frozen=True)
+class StreamChanges:
+    """New settings of a stream; None leaves one as it is. `reference` is a stream's name, '' for none."""
+
+    name: str | None = None
+    title: str | None = None
+    reference: str | None = None
+    front: bool | None = None
+    archived: bool | None = None
+
+
+@dataclass
+class Merging:
+    """Counts of what a merge moves. `dropped_uploads` were the same in both streams."""
+
+    runs: int = 0
+    series: int = 0
+    joined_series: int = 0
+    dropped_uploads: int = 0
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in asdict(self).items())
+
+
+def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
+    """Change a stream; a stream that becomes the front one takes the place of another. Return it as it is
+    now. Raise CannotChangeStream, NoSuchReference, BadStreamName, Busy."""
+    moves_levels = changes.reference is not None
+    with changing_references() if moves_levels or changes.name else transaction.atomic():
+        stream = _locked(stream)[0]
+        subject, before = f"stream {stream.name}", _settings(stream)
+        if changes.title is not None:
+            stream.title = changes.title
+        if changes.name is not None and changes.name != stream.name:
+            _rename(stream, changes.name)
+        if changes.archived is False:
+            stream.archived = None
+        if moves_levels:
+            stream.reference = _reference(stream, changes.reference or "")
+        if changes.front is not None:
+            _choose_front(stream, is_front=changes.front)
+        stream.save()
+        if changes.archived and not stream.archived:
+            _check_not_front(stream, "archived")
+            stream.archived = Now()
+            stream.save(update_fields=["archived"])
+            stream.refresh_from_db()
+        after = _settings(stream)
+        if before["reference"] != after["reference"]:
+            _judge_again([stream.pk])
+        detail = {name: value for name, value in after.items() if value != before[name]}
+        if detail:
+            audit.note(who=who, action="stream.change", subject=subject, detail=detail)
+    return stream
+
+
+def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
+    """Move all that a stream has into another, of which its name becomes an alias. Both are judged anew.
+    Raise CannotChangeStream, Busy."""
+    done = Merging()
+    with changing_references():
+        stream, into = _locked(stream, into)
+        if stream == into:
+            raise CannotChangeStream("choose another stream to merge it into")
+        _check_removable(stream, "merged into another")
+        same = Upload.objects.filter(stream=into).values("content_key")
+        for upload in Upload.objects.filter(stream=stream, content_key__in=same):
+            delete_upload(upload=upload, who=who)
+            done.dropped_uploads += 1
+        if numbers := runs_that_come_twice(Run.objects.filter(stream=stream), stream=into):
+            raise CannotChangeStream(
+                f"{into.name} has the same runs as {numbers}: delete those of one stream first"
+            )
+        done.joined_series, done.series = _merge_series(stream, into)
+        done.runs = stream.runs.count()
+        into_failures = KnownFailure.objects.filter(stream=into).values("experiment")
+        stream.known_failures.filter(experiment__in=into_failures).delete()
+        of_into = Import.objects.filter(stream=into).values("content_key")
+        Import.objects.filter(stream=stream, content_key__in=of_into).delete()
+        Import.objects.filter(stream=stream).update(stream=into)
+        for relation in Stream._meta.related_objects:  # runs, uploads, series, keys, schedules, …
+            relation.related_model._default_manager.filter(**{relation.field.name: stream}).update(
+                **{relation.field.name: into}
+            )
+        referring = list(Stream.objects.filter(reference=stream).exclude(pk__in=_chain(into)))
+        Stream.objects.filter(pk__in=[one.pk for one in referring]).update(reference=into)
+        _replace_level_stream(stream, into)
+        aliases = [stream.name, *stream.aliases]
+        stream.delete()  # of which `into` loses the reference, if it has it
+        into.refresh_from_db()
+        into.aliases = [*into.aliases, *aliases]
+        into.save(update_fields=["aliases"])
+        _judge_again([into.pk, *(one.pk for one in referring)])
+        subject = f"stream {stream.name} into {into.name}"
+        audit.note(who=who, action="stream.merge", subject=subject, detail=asdict(done))
+    return done
+
+
+def delete(stream: Stream, *, who: str) -> None:
+    """Delete a stream without results, keys that are valid, and schedules. Raise CannotChangeStream, Busy."""
+    with changing_references():
+        (stream,) = _locked(stream)
+        _check_removable(stream, "deleted")
+        contents: dict[str, Any] = {
+            "runs": stream.runs,
+            "uploads": stream.uploads,
+            "series": stream.series,
+            "schedules": stream.schedules,
+            "keys": stream.keys.filter(revoked=None),
+        }
+        if filled := [name for name, rows in contents.items() if rows.exists()]:
+            words = "delete them or merge it into another stream first"
+            raise CannotChangeStream(f"the stream {stream.name} has {', '.join(filled)}: {words}")
+        stream.keys.update(stream=None)
+        Import.objects.filter(stream=stream).delete()
+        _replace_level_stream(stream, None)
+        stream.delete()
+        audit.note(who=who, action="stream.delete", subject=f"stream {stream.name}")
+
+
+def _locked(*wanted: Stream) -> list[Stream]:
+    """Lock all streams, since a cycle of references or two front streams take several, and return these.
+    Raise CannotChangeStream for one that is deleted."""
+    by_id = {one.pk: one for one in Stream.objects.select_for_update(no_key=True).order_by("pk")}
+    if not all(one.pk in by_id for one in wanted):
+        raise CannotChangeStream("the stream is deleted already")
+    return [by_id[one.pk] for one in wanted]
+
+
+def _settings(stream: Stream) -> dict[str, object]:
+    reference = stream.reference.name if stream.reference else ""
+    is_archived = stream.archived is not None
+    shown = {"name": stream.name, "title": stream.title, "reference": reference}
+    return {**shown, "front": stream.is_front, "archived": is_archived}
+
+
+def _rename(stream: Stream, name: str) -> None:
+    streams.check_name(name)
+    if stream.name in OPERATORS_OWN:
+        raise CannotChangeStream(f"{stream.name} keeps its name, which uploads and schedules rely on")
+    if other := streams.named(name).exclude(pk=stream.pk).first():
+        raise CannotChangeStream(f"{name} is a name of {other.name}: merge the two, or choose another name")
+    if name in OPERATORS_OWN:
+        raise CannotChangeStream(f"{name} is a stream of every installation: choose another name")
+    stream.aliases = [one for one in [*stream.aliases, stream.name] if one != name]
+    stream.name = name
+
+
+def _reference(stream: Stream, name: str) -> Stream | None:
+    """Return the stream of this name, None for ''."""
+    if not name:
+        return None
+    reference = streams.named(name).first()
+    if reference is None:
+        raise NoSuchReference(f"no stream is called {name[:60]}")
+    if stream.pk in _chain(reference):
+        raise CannotChangeStream(
+            f"{reference.name} is judged against {stream.name}: clear its reference first"
+            if reference != stream
+            else f"{stream.name} cannot be its own reference: choose another stream"
+        )
+    return reference
+
+
+def _chain(stream: Stream) -> list[int]:
+    """Return the ids of a stream, its reference, the reference of that, and so on."""
+    references = dict(Stream.objects.values_list("pk", "reference"))
+    chain: list[int] = []
+    here: int | None = stream.pk
+    while here is not None and here not in chain:
+        chain.append(here)
+        here = references[here]
+    return chain
+
+
+def _choose_front(stream: Stream, *, is_front: bool) -> None:
+    if is_front and stream.archived:
+        raise CannotChangeStream(f"the stream {stream.name} is archived: open it again first")
+    if is_front:
+        Stream.objects.filter(is_front=True).exclude(pk=stream.pk).update(is_front=False)
+    stream.is_front = is_front
+
+
+def _check_not_front(stream: Stream, action: str) -> None:
+    if stream == front():
+        words = f"is the front stream and cannot be {action}: choose another front stream first"
+        raise CannotChangeStream(f"{stream.name} {words}")
+
+
+def _check_removable(stream: Stream, action: str) -> None:
+    if stream.name in OPERATORS_OWN:
+        raise CannotChangeStream(f"{stream.name} cannot be {action}: uploads and schedules rely on its name")
+    _check_not_front(stream, action)
+    if Import.objects.filter(stream=stream, finished=None).exists():
+        raise CannotChangeStream(f"uploads to {stream.name} are being imported: wait until they have ended")
+
+
+def _merge_series(stream: Stream, into: Stream) -> tuple[int, int]:
+    """Join the series of experiments and metrics that both have, and give the others to `into`, where an
+    upload finds them anew by their identity. Return how many were joined, and how many given."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT o.id, n.id FROM hud_series o LEFT JOIN hud_series n ON n.experiment_id = o.experiment_id
+                AND n.metric_id = o.metric_id AND n.stream_id = %(into)s
+            WHERE o.stream_id = %(stream)s
+            """,
+            {"stream": stream.pk, "into": into.pk},
+        )
+        series: dict[int, int | None] = dict(cursor.fetchall())
+    joined = {old: new for old, new in series.items() if new is not None}
+    lock_series([*series, *joined.values()])
+    join_series(joined)
+    return len(joined), stream.series.update(stream=into, digest=None)
+
+
+def _replace_level_stream(stream: Stream, by: Stream | None) -> None:
+    """Name another stream as the one whose level judged a point. The database does not do so by itself."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE hud_point SET level_stream_id = %s WHERE level_stream_id = %s",
+            [by.pk if by else None, stream.pk],
+        )
+
+
+def _judge_again(stream_ids: Sequence[int]) -> None:
+    """Mark all points of these streams for the judge."""
+    touch(
+        """
+        SELECT s.id, min(p.order_time) AS first, max(p.order_time) AS last
+        FROM hud_series s JOIN hud_point p ON p.series_id = s.id
+        WHERE s.stream_id = ANY(%(streams)s) GROUP BY s.id
+        """,
+        {"streams": list(stream_ids)},
+    )
+    judge_again()
