@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -43,7 +43,7 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key
-from runner.schema.metrics import is_known, metric_info
+from runner.schema.metrics import is_known
 from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
@@ -70,24 +70,6 @@ MAX_SKIPPED = 1000  # entries that a receipt lists; it has the number of all
 _MAX_WARNINGS = 100
 
 
-@dataclass(frozen=True)
-class ExpectedValue:
-    """A target without a measurement. `margin` is the relative noise by which a value may miss it."""
-
-    metric: str
-    case: str
-    dtype: str
-    arch: str
-    value: float
-    margin: float
-
-    @property
-    def limit(self) -> float:
-        """Return the worst value that still reaches the target."""
-        slack = abs(self.value) * self.margin
-        return self.value - slack if metric_info(self.metric).direction == "up" else self.value + slack
-
-
 class RecordParser:
     """Parse the records of one upload into measurements, and collect faults and skipped records."""
 
@@ -101,7 +83,7 @@ class RecordParser:
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
         self.duplicates = 0
-        self.expected: list[ExpectedValue] = []
+        self.expected: list[tuple[ParsedMeasurement, float]] = []  # what is expected, with its margin
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
@@ -213,11 +195,14 @@ class RecordParser:
         else:
             describe_of(record.benchmark.name)(measurement, record, given)
             measurement.arch = arch_key(measurement.device_name)
-        if not has_outcome:
-            self._expect(measurement, extra)
+        measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
+        if item.is_expected or not has_outcome:
+            margin = extra.get("noise_margin")
+            is_margin = isinstance(margin, int | float) and 0 <= margin <= 1
+            _check_names(measurement)
+            self.expected.append((measurement, float(margin) if is_margin else 0.0))
             return
         self._warn(measurement.warning)
-        measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
         measurement.environment = self._of_suite(environment, measurement.suite)
         self._complete(measurement, extra)
         _check_names(measurement)
@@ -280,24 +265,6 @@ class RecordParser:
             return self.parameters
         missing = {name: value for name, value in item.hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
-
-    def _expect(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
-        """Keep the target of a record without a value."""
-        names = measurement.metric, measurement.case
-        if max(map(len, names)) > 200 or len(measurement.dtype) > 40 or len(measurement.arch) > 100:
-            raise WrongRecord("", "a name is too long")
-        assert measurement.target is not None
-        margin = extra.get("noise_margin")
-        self.expected.append(
-            ExpectedValue(
-                metric=nfc(measurement.metric),
-                case=nfc(measurement.case),
-                dtype=measurement.dtype,
-                arch=measurement.arch,
-                value=measurement.target,
-                margin=float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0,
-            )
-        )
 
     def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an

@@ -17,9 +17,10 @@ from django.db import connection, transaction
 
 from hud.accounts import audit
 from hud.accounts.keys import name_of
+from hud.ingest.expectations import store_expectations, unsaid_warning
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
-from hud.ingest.store import Stored, metric_warnings, store, store_targets
+from hud.ingest.store import Stored, metric_warnings, store
 from hud.models import ApiKey, IdempotencyKey, Run, Stream, Upload
 from hud.runs.references import keep_references
 from hud.runs.streams import for_upload
@@ -46,7 +47,8 @@ _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "
 @dataclass
 class Receipt:
     """The result of an upload. `skipped` has the first entries that became no measurement, each with its
-    place, the reason and its kind; `skipped_total` and, for each kind, `skipped_kinds` count all."""
+    place, the reason and its kind; `skipped_total` and, for each kind, `skipped_kinds` count all.
+    `expectations` has what lists of expected results are for, with a count and what they do not say."""
 
     id: int | None = None
     run_ids: list[int] = field(default_factory=list)
@@ -55,6 +57,7 @@ class Receipt:
     skipped: list[dict[str, Any]] = field(default_factory=list)
     skipped_total: int = 0
     skipped_kinds: dict[str, int] = field(default_factory=dict)
+    expectations: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     replayed: bool = False  # the answer to an earlier request with the same idempotency key
@@ -90,6 +93,7 @@ class Receipt:
         self.skipped = [*self.skipped, *other.skipped][:MAX_SKIPPED]
         self.skipped_total += other.skipped_total
         self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(other.skipped_kinds))
+        self.expectations += other.expectations
         self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
         self.links = self.links or other.links
 
@@ -340,9 +344,9 @@ def _store(
         metrics |= {item.metric for item in measurements}
         done += len(measurements)
         on_progress(done)
-    changed, known = store_targets(parser.expected, upload_id)
-    receipt.stored += changed
-    receipt.duplicates += known + parser.duplicates
+    receipt.expectations = store_expectations(parser.expected, upload_id, content.stream.pk)
+    receipt.stored += len(parser.expected)
+    receipt.duplicates += parser.duplicates
     receipt.run_ids = runs.ids
     receipt.skip(parser.skipped, parser.skipped_kinds)
     receipt.warnings += parser.warnings
@@ -360,12 +364,10 @@ def _store(
         )
     if parser.unsaid:
         receipt.warnings.append(parser.unsaid_warning())
-    receipt.warnings += metric_warnings(metrics)
+    receipt.warnings += metric_warnings(metrics) + unsaid_warning(receipt.expectations)
+    receipt.links = {"stream": f"/?stream={content.stream.name}"}
     if receipt.run_ids:
-        receipt.links = {
-            "runs": f"/runs/{receipt.run_ids[0]}/",
-            "stream": f"/?stream={content.stream.name}",
-        }
+        receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/", **receipt.links}
     Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
     return receipt
 

@@ -25,6 +25,7 @@ class ReceiptOut(Schema):
     skipped: list[SkippedOut]
     skipped_total: int
     skipped_kinds: dict[str, int] = {}
+    expectations: list[dict[str, Any]] = []
     warnings: list[str]
     links: dict[str, str]
 
