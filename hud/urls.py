@@ -96,6 +96,7 @@ urlpatterns = [
     path("funnel/", funnel.funnel, name="funnel"),
     path("funnel.<format:data_format>", funnel.funnel, name="funnel"),
     path("rename/", rename.page, name="rename"),
+    path("rename/<int:pk>/remove", rename.remove, name="alias_remove"),
     path("hosts/", hosts.host_list, name="hosts"),
     path("hosts.<format:data_format>", hosts.host_list, name="hosts"),
     path("hosts/live", hosts.live, name="hosts_live"),

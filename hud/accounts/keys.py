@@ -73,7 +73,9 @@ def find_key(secret: str) -> ApiKey | None:
 def with_owners() -> QuerySet[ApiKey]:
     """Return all keys, each with its host, its owner and, for `effective_scopes`, the owner's groups."""
     groups = Group.objects.filter(user=OuterRef("owner_id")).values("name")
-    return ApiKey.objects.select_related("host", "owner", "stream").annotate(owner_groups=ArraySubquery(groups))
+    return ApiKey.objects.select_related("host", "owner", "stream").annotate(
+        owner_groups=ArraySubquery(groups)
+    )
 
 
 def effective_scopes(key: ApiKey) -> Scopes:

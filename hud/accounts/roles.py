@@ -89,7 +89,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "notifications": {"GET": "rules"},  # an address may be a secret
     "webhook_create": {"POST": "rules"},
     "webhook_act": {"POST": "rules"},
-    "rename": {"GET": "admin", "POST": "admin"},
+    "rename": {"GET": "rules", "POST": "rules"},  # texts that name no device; all with `admin`
+    "alias_remove": {"POST": "rules"},
     "hosts": {"GET": "read"},
     "hosts_live": {"GET": "read"},
     "host_token": {"POST": "hosts"},

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from hud.hosts.registration import state_of, visible_hosts
+from hud.judging.backlog import waiting
 from hud.models import Heartbeat, Run, Task, Upload
 from hud.runs.states import RunState, TaskState
 
@@ -24,6 +25,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
     queued = Run.objects.filter(state=RunState.QUEUED)
     oldest = queued.order_by("created").first()
     oldest_s = max((timezone.now() - oldest.created).total_seconds(), 0.0) if oldest else 0.0
+    behind = waiting()
+    behind_s = (timezone.now() - behind.since).total_seconds() if behind.since else 0.0
     text = "".join(
         [
             _gauge("hud_runs", "Runs by state, uploads among them.", _by_state(Run, RunState)),
@@ -32,6 +35,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
             _gauge("hud_queue_oldest_seconds", "How long the oldest of them waits.", [("", oldest_s)]),
             _gauge("hud_hosts", "Attached hosts by state.", _hosts()),
             _gauge("hud_beacon_age_seconds", "Since a process went round last.", _heartbeats()),
+            _gauge("hud_judge_waiting_series", "Series that wait for a verdict.", [("", behind.series)]),
+            _gauge("hud_judge_waiting_seconds", "How long the judge has not caught up.", [("", behind_s)]),
             _gauge("hud_uploads", "Uploads taken in.", [("", Upload.objects.count())]),
         ]
     )

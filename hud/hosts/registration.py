@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from hud.accounts import audit
 from hud.accounts.keys import create_key, digest
-from hud.models import Accelerator, ApiKey, Host
+from hud.models import Accelerator, Aliases, ApiKey, Host
 from runner.schema.plan import PROTOCOL
 
 HIDDEN_AFTER = timedelta(days=14)  # of silence; the host reappears with its next heartbeat
@@ -110,6 +110,7 @@ def register(*, token: str, name: str) -> tuple[Host, str]:
     The name of an earlier host is free once an operator has detached it, or for a token that says it replaces
     that host. A host that is only silent keeps its name.
     """
+    name = Aliases.read().current("host", name)
     with transaction.atomic():
         tokens = ApiKey.objects.filter(
             digest=digest(token), scopes=[_REGISTER], revoked__isnull=True, expires__gt=Now()
@@ -158,6 +159,7 @@ def beat(
     """Store a heartbeat; return the host's accelerators by name. Raise OtherProtocol."""
     if protocol != PROTOCOL:
         raise OtherProtocol(f"this hud speaks protocol {PROTOCOL}, the host {protocol}: update the older one")
+    aliases = Aliases.read()
     with transaction.atomic():
         Host.objects.filter(pk=host.pk).update(
             last_beat=Now(), facts=facts, labels=labels, clock_skew_s=sent_at - time.time()
@@ -171,7 +173,7 @@ def beat(
                 defaults={
                     "device": device.device,
                     "device_name": device.device_name,
-                    "arch": device.arch,
+                    "arch": aliases.current("arch", device.arch)[:60],
                     "uuid": device.uuid,
                     "unavailable_reason": device.unavailable_reason,
                     "present": True,

@@ -21,12 +21,13 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from hud.ingest.compilations import KEY, signed
-from hud.ingest.parse import RecordParser
+from hud.ingest.parse import RecordParser, rename_by
 from hud.ingest.receive import Content, Receipt, inflate
 from hud.ingest.resolve import RunPlace
 from hud.ingest.store import store
 from hud.models import (
     Accelerator,
+    Aliases,
     Compilation,
     Environment,
     Host,
@@ -146,7 +147,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
         raise BadUpload(f"a delivery is at most {settings.HUD_MAX_RECORDS} lines with a record each")
     binding = Binding.of(task)
     own = RunKey("runner", None, "", "", "", "", order_time=None, order_time_source="run")
-    parser = RecordParser(_GIVEN, any_time=True)
+    parser, aliases = RecordParser(_GIVEN, any_time=True), Aliases.read()
     receipt, refused = Receipt(run_ids=[run.pk]), []
     for measurements in Content.of(body, _GIVEN).pieces(parser, settings.HUD_MAX_RECORDS):
         kept = []
@@ -155,6 +156,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
                 refused.append(Skipped(item.pointer, f"{reasons.OTHER_TASK}: {problem}", item.line))
                 continue
             item.arch, item.run, item.repeat = binding.arch_of(item), own, task.repeat
+            rename_by(aliases, item)
             item.side = item.side if run.is_ab else 0
             if item.compilation is not None:  # each pair compiles both sides anew
                 item.compilation = task.repeat if run.is_ab else task.spec.get("compilation", 0)

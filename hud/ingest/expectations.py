@@ -60,6 +60,7 @@ def unsaid_warning(subjects: Sequence[dict[str, Any]]) -> list[str]:
     parameters = "&".join(f"{name}=…" for name in unsaid)
     count = sum(subject["count"] for subject in subjects if subject["unsaid"])
     text = (
-        f"nothing says the {', '.join(unsaid)} of {count} expected results: give ?{parameters}, or they are"
+        f"nothing says the {', '.join(unsaid)} of {count} expected results: they are shown only beside"
+        f" results that do not say it either. Give it with the upload: ?{parameters}"
     )
-    return [f"{text} shown only beside results that do not say it either"] if unsaid else []
+    return [text] if unsaid else []

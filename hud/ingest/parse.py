@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,9 @@ import msgspec
 
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.exported import exported
+from hud.ingest.meanings import Meanings
 from hud.ingest.resolve import RunKeys, from_epoch
-from hud.models import FIRST_RUN_ONLY
+from hud.models import FIRST_RUN_ONLY, Aliases
 from runner.formats import describe_of, reasons
 from runner.formats.errors import Fault, WrongRecord
 from runner.formats.format import Item, LocatedRecord, Skipped
@@ -40,10 +42,9 @@ from runner.formats.metric_values import (
     target_of,
 )
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import invisible_in, nfc, text
+from runner.formats.scalars import branch_name, invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
-from runner.schema.devices import arch_key
-from runner.schema.metrics import is_known
+from runner.schema.devices import arch_key, device_kind, is_named
 from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
@@ -68,14 +69,26 @@ _ALWAYS_FITS = 40  # characters of every text that are within all limits
 _MOST_OF_A_NAME = 4000  # characters, before any part of the name is taken for something else
 MAX_SKIPPED = 1000  # entries that a receipt lists; it has the number of all
 _MAX_WARNINGS = 100
+_COMPARED: dict[str, Callable[[str], str]] = {  # parameters that the content may contradict, in its form
+    "arch": arch_key, "device": device_kind, "host": nfc, "branch": branch_name,
+    "backend": str, "mode": str, "dtype": str, "batch_size": str, "commit": str,
+}  # fmt: skip
+_GOES_ON = {"arch": "-", "backend": "_", "commit": ""}  # after a parameter that says less than the content
 
 
 class RecordParser:
     """Parse the records of one upload into measurements, and collect faults and skipped records."""
 
-    def __init__(self, parameters: Parameters, *, any_time: bool = False) -> None:
+    def __init__(
+        self, parameters: Parameters, aliases: Aliases | None = None, *, any_time: bool = False
+    ) -> None:
         """`any_time` accepts all times; the caller checks them."""
         self.parameters = parameters
+        self._aliases = aliases or Aliases()
+        given = parameters.given()
+        self._compared = {name: form(given[name]) for name, form in _COMPARED.items() if name in given}
+        self._differing: set[tuple[str, str]] = set()  # values that were looked at
+        self.contradictions: dict[str, str] = {}  # warnings by parameter, complete after the last record
         self.measurements: list[ParsedMeasurement] = []
         self.kernels = 0  # of these measurements' compilations
         self.skipped: list[dict[str, Any]] = []  # the first ones, for the receipt
@@ -83,7 +96,9 @@ class RecordParser:
         self.faults: list[Fault] = []
         self.warnings: list[str] = []
         self.duplicates = 0
-        self.expected: list[tuple[ParsedMeasurement, float]] = []  # what is expected, with its margin
+        self.meanings = Meanings()
+        self.expected: list[tuple[ParsedMeasurement, float]] = []  # each with its margin
+        self._checked = 0  # of these
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
@@ -93,9 +108,16 @@ class RecordParser:
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
     def flush(self) -> list[ParsedMeasurement]:
-        """Return the measurements since the last flush."""
+        """Return the measurements since the last flush, in the units of their metrics. Those whose unit or
+        direction contradicts the metric's become faults."""
         taken, self.measurements, self.kernels = self.measurements, [], 0
-        return taken
+        expected = self.expected[self._checked :]
+        wrong = self.meanings.convert([*taken, *(item for item, _margin in expected)])
+        self.faults += [Fault(item.pointer + error.pointer, error.detail, item.line) for item, error in wrong]
+        ids = {id(item) for item, _error in wrong}
+        self.expected[self._checked :] = [one for one in expected if id(one[0]) not in ids]
+        self._checked = len(self.expected)
+        return [item for item in taken if id(item) not in ids] if ids else taken
 
     def skip_faults(self) -> None:
         """Turn the faults into skipped records, so that they do not refuse the upload."""
@@ -171,6 +193,7 @@ class RecordParser:
         facts = self._facts_of(record)
         run, repeat, side = self._run_keys.of(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
+        unit, direction = meaning_of(metric)
         measurement = ParsedMeasurement(
             case=record.model.name,
             metric=metric.name,
@@ -189,12 +212,15 @@ class RecordParser:
             target=target,
             pointer=item.pointer,
             line=item.line,
+            unit=unit,
+            direction=direction,
         )
         if stored := exported(record):
             stored.fill(measurement, from_epoch(record.timestamp))
         else:
             describe_of(record.benchmark.name)(measurement, record, given)
             measurement.arch = arch_key(measurement.device_name)
+        rename_by(self._aliases, measurement)
         measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
         if item.is_expected or not has_outcome:
             margin = extra.get("noise_margin")
@@ -210,7 +236,31 @@ class RecordParser:
         if item.row:
             self._number_row(measurement, item.row)
         self._add_compilation(measurement, extra)
+        self._compare_parameters(item, record, measurement)
         self.measurements.append(measurement)
+
+    def _compare_parameters(
+        self, item: LocatedRecord, record: Record, measurement: ParsedMeasurement
+    ) -> None:
+        """Note the parameters that no result agrees with, and without which the value is the same."""
+        for name, wanted in list(self._compared.items()):
+            value = _value_of(name, measurement, record)
+            if not value or (name, value) in self._differing:
+                continue
+            says_more = name in _GOES_ON and value.startswith(wanted + _GOES_ON[name])
+            if says_more or self._aliases.current(name, wanted, measurement.suite) == value:
+                del self._compared[name]
+                self.contradictions.pop(name, None)
+                continue
+            self._differing.add((name, value))
+            alone = RecordParser(replace(self.parameters, **{name: ""}), self._aliases, any_time=True)
+            alone._compared.clear()
+            alone._add_record(replace(item, hints=None), record)
+            if alone.measurements and _value_of(name, alone.measurements[0], record) == value:
+                given = getattr(self.parameters, name)
+                device = f" ({measurement.device_name})" if name == "arch" else ""
+                words = f"?{name}={given} contradicts the content, which says {value}{device} and wins"
+                self.contradictions.setdefault(name, words)
 
     def _number_row(self, measurement: ParsedMeasurement, row: tuple[str, ...]) -> None:
         """Take a further row of an experiment as a repeat; the same row again is no other one."""
@@ -223,8 +273,6 @@ class RecordParser:
         """Add what the record says beside its numbers, and note which parameters would tell more."""
         if measurement.status not in SUCCESS and text(extra.get("status")) not in {"", measurement.status}:
             measurement.zero_is(measurement.status)  # another tool's 0 beside its word for a failure
-        if extra and not is_known(measurement.metric):
-            measurement.unit, measurement.direction = meaning_of(extra)
         if measurement.target is not None:
             measurement.target_arch = text(extra.get("target_arch"))[:60] or measurement.target_arch
         else:
@@ -274,8 +322,10 @@ class RecordParser:
         key = (facts, *said, given.device, given.arch)
         found = self._places.get(key)
         if found is None:
-            device, name = device_of(record) or given.device, device_name_of(record) or given.arch
-            found = device, name, self._environment(record, facts, said[0] or given.device, name)
+            device, card = device_of(record) or given.device, device_name_of(record)
+            name = card if is_named(arch_key(card)) else given.arch or card
+            environment = self._environment(record, facts, said[0] or given.device, card or name)
+            found = device, name, environment
             self._places[key] = found
         return found
 
@@ -308,6 +358,25 @@ class RecordParser:
             found = replace(environment, packages=kept)
             self._of_suites[key] = self._environments.setdefault(found.fingerprint(), found)
         return self._of_suites[key]
+
+
+def rename_by(aliases: Aliases, measurement: ParsedMeasurement) -> None:
+    """Give a measurement the current names of its suite, case, arch and host."""
+    if not aliases:
+        return
+    measurement.suite = suite = aliases.current("suite", nfc(measurement.suite))
+    measurement.case = aliases.current("case", nfc(measurement.case), suite)
+    measurement.arch = aliases.current("arch", nfc(measurement.arch), suite)
+    host = aliases.current("host", measurement.run.host)
+    if host != measurement.run.host:
+        measurement.run = replace(measurement.run, host=host)
+
+
+def _value_of(name: str, measurement: ParsedMeasurement, record: Record) -> str:
+    """Return what a result is stored with in place of a parameter."""
+    if name == "batch_size":
+        return str(measurement.knobs.get(name) or info_of(record).get(name) or "")
+    return str(getattr(measurement.run if name in ("host", "branch", "commit") else measurement, name))
 
 
 def _compilation(extra: dict[str, Any]) -> int | None:

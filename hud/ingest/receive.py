@@ -20,8 +20,8 @@ from hud.accounts.keys import name_of
 from hud.ingest.expectations import store_expectations, unsaid_warning
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
-from hud.ingest.store import Stored, metric_warnings, store
-from hud.models import ApiKey, IdempotencyKey, Run, Stream, Upload
+from hud.ingest.store import Stored, store
+from hud.models import Aliases, ApiKey, IdempotencyKey, Run, Stream, Upload
 from hud.runs.references import keep_references
 from hud.runs.streams import for_upload
 from runner.formats import compression, format_of, json_text, reasons
@@ -59,6 +59,7 @@ class Receipt:
     skipped_kinds: dict[str, int] = field(default_factory=dict)
     expectations: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    metrics: list[dict[str, Any]] = field(default_factory=list)  # as `Meanings.to_json` says them
     links: dict[str, str] = field(default_factory=dict)
     replayed: bool = False  # the answer to an earlier request with the same idempotency key
 
@@ -95,6 +96,8 @@ class Receipt:
         self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(other.skipped_kinds))
         self.expectations += other.expectations
         self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
+        names = {metric["name"] for metric in self.metrics}
+        self.metrics += [metric for metric in other.metrics if metric["name"] not in names]
         self.links = self.links or other.links
 
 
@@ -229,11 +232,14 @@ class Content:
             full = len(parser.measurements) >= _PIECE or parser.kernels >= _PIECE_KERNELS
             if full and not parser.faults:
                 yield parser.flush()
-        if parser.faults:
-            malformed = any(fault.malformed for fault in parser.faults)
+        last = parser.flush()
+        if self.parameters.is_partial:
+            parser.skip_faults()
+        if faults := parser.faults[:_MAX_FAULTS]:
+            malformed = any(fault.malformed for fault in faults)
             kind = MalformedUpload if malformed else BadUpload
-            raise kind("parts of the upload are wrong; nothing was stored", parser.faults)
-        yield parser.flush()
+            raise kind("parts of the upload are wrong; nothing was stored", faults)
+        yield last
 
 
 def _as_utf8(body: bytes) -> bytes:
@@ -324,9 +330,9 @@ def _store(
     max_records: int | None,
     on_progress: Callable[[int], None],
 ) -> Receipt:
-    receipt, done, metrics = Receipt(id=upload_id), 0, set[str]()
+    receipt, done = Receipt(id=upload_id), 0
     superseded: list[dict[str, Any]] = []
-    parser = RecordParser(content.parameters)
+    parser = RecordParser(content.parameters, Aliases.read())
     assert content.stream
     runs = Runs(content.parameters, upload_id, content.stream.pk)
     for measurements in content.pieces(parser, max_records):
@@ -341,7 +347,6 @@ def _store(
         )
         receipt.add_stored(stored)
         superseded += stored.superseded
-        metrics |= {item.metric for item in measurements}
         done += len(measurements)
         on_progress(done)
     receipt.expectations = store_expectations(parser.expected, upload_id, content.stream.pk)
@@ -349,7 +354,7 @@ def _store(
     receipt.duplicates += parser.duplicates
     receipt.run_ids = runs.ids
     receipt.skip(parser.skipped, parser.skipped_kinds)
-    receipt.warnings += parser.warnings
+    receipt.warnings += [*parser.warnings, *parser.contradictions.values()]
     if superseded:
         receipt.warnings.append(f"{len(superseded)} stored values were superseded; the audit keeps them")
         detail = {"values": superseded}
@@ -364,7 +369,8 @@ def _store(
         )
     if parser.unsaid:
         receipt.warnings.append(parser.unsaid_warning())
-    receipt.warnings += metric_warnings(metrics) + unsaid_warning(receipt.expectations)
+    receipt.warnings += parser.meanings.warnings() + unsaid_warning(receipt.expectations)
+    receipt.metrics = parser.meanings.to_json()
     receipt.links = {"stream": f"/?stream={content.stream.name}"}
     if receipt.run_ids:
         receipt.links = {"runs": f"/runs/{receipt.run_ids[0]}/", **receipt.links}
@@ -455,6 +461,7 @@ def _receipt_of_duplicate(content: Content) -> Receipt:
     receipt = Receipt(**upload.receipt)
     receipt.duplicates += receipt.stored
     receipt.stored = 0
+    receipt.metrics = [metric | {"new": False} for metric in receipt.metrics]
     unnamed = {"external_id": None, "commit": "", "order_time_source": "upload"}
     if Run.objects.filter(upload=upload, **unnamed).exists():
         receipt.warnings.append(_SAME_AGAIN)

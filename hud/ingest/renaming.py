@@ -1,6 +1,7 @@
 """Rename a misspelt suite, case, arch or host, or merge it into the one with the right name.
 
-A dry run renames and rolls back. Locks as in `hud.ingest.deletion`.
+The old name is kept as an alias: what comes in under it later lands under the new one. A dry run renames and
+rolls back. Locks as in `hud.ingest.deletion`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from django.db.models import Exists, OuterRef
 from hud.accounts import audit
 from hud.ingest.deletion import delete_rows, judge_again, touch
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Experiment, Host, Regression, Run, Series, Target, Threshold
+from hud.models import Alias, Experiment, Host, Regression, Run, Series, Target, Threshold
 from hud.points import write as points
 from hud.runs.references import changing_references
 from runner.formats.scalars import nfc
+from runner.schema.devices import arch_key
 
 KINDS = ("suite", "case", "arch", "host")
 
@@ -49,7 +51,7 @@ class Renaming:
 
 def rename(*, kind: str, old: str, new: str, who: str, suite: str = "", dry_run: bool = False) -> Renaming:
     """Rename a suite, case, arch or host, with `suite` only there. Raise CannotRename, Busy."""
-    done, new = Renaming(), nfc(new).strip()
+    done, new = Renaming(), arch_key(nfc(new)) if kind == "arch" else nfc(new).strip()
     if not new or new == old:
         raise CannotRename("the new name is empty or the old one")
     if suite and kind not in {"case", "arch"}:
@@ -59,12 +61,27 @@ def rename(*, kind: str, old: str, new: str, who: str, suite: str = "", dry_run:
             _rename_host(done, old, new)
         else:
             _rename_experiments(done, kind, old, new, suite)
+        _keep_alias(Alias(kind=kind, suite=suite, old=old, new=new, who=who[:150]))
         if dry_run:
             transaction.set_rollback(True)
         else:
             subject = f"{kind} {old} to {new}" + (f" in {suite}" if suite else "")
             audit.note(who=who, action=f"rename.{kind}", subject=subject, detail=done.to_json())
     return done
+
+
+def _keep_alias(alias: Alias) -> None:
+    """Keep it in place of another of its old name; its new name is one of its own from now on."""
+    kind, suite, new = alias.kind, alias.suite, alias.new
+    Alias.objects.filter(kind=kind, old=new, **({"suite": suite} if suite else {})).delete()
+    if Alias.objects.filter(kind=kind, suite="", old=new).exists():  # no longer in this suite
+        Alias.objects.create(kind=kind, suite=suite, old=new, new=new, who=alias.who)
+    Alias.objects.filter(kind=kind, suite=suite, old=alias.old).delete()
+    alias.save()
+    if kind == "suite":
+        there = Alias.objects.filter(suite=new, kind=OuterRef("kind"), old=OuterRef("old"))
+        Alias.objects.filter(Exists(there), suite=alias.old).delete()
+        Alias.objects.filter(suite=alias.old).update(suite=new)
 
 
 def _rename_host(done: Renaming, old: str, new: str) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
-from typing import Any, NamedTuple, TypeGuard, cast
+from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID, uuid4
 
 import orjson
@@ -24,7 +24,7 @@ from runner.formats.measurement import DEVICES, ParsedMeasurement, RunKey, first
 from runner.formats.parameters import PLAUSIBLE, Parameters, is_plausible, parse_time
 from runner.formats.scalars import branch_name, nfc, text
 from runner.formats.v3 import OURS
-from runner.schema.metrics import Direction, metric_info
+from runner.schema.metrics import metric_info
 from runner.schema.outcome_records import CANCELLED
 from runner.schema.records import CLASS_PACKAGES, Environment, Record
 
@@ -292,8 +292,7 @@ def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int]]) -> dict[st
     """Make the series of these digests where they are not there. Knobs that are equal in other words
     (1 and 1.0) are one series, which keeps its first digest."""
     items = [item for item, _stream in missing.values()]
-    said = {item.metric: item for item in items if item.unit or item.direction}
-    metrics = metric_ids(sorted({item.metric for item in items}), said)
+    metrics = metric_ids(sorted({item.metric for item in items}))
     identities = sorted({item.identity for item in items})
     ids = ids_of("hud_experiment", _EXPERIMENT, [*_EXPERIMENT], identities)
     experiments = dict(zip(identities, ids, strict=True))
@@ -356,15 +355,9 @@ _ENVIRONMENT = {
 }  # fmt: skip
 
 
-def metric_ids(names: list[str], said: Mapping[str, ParsedMeasurement] | None = None) -> dict[str, int]:
-    """Return the ids of these distinct names. An unknown one is registered with the unit and direction that
-    its record says in `said`, or without."""
-    infos = [metric_info(name) for name in names]
-    for place, name in enumerate(names):
-        if item := (said or {}).get(name):
-            direction = cast(Direction, item.direction or "none")
-            infos[place] = replace(infos[place], unit=item.unit, direction=direction)
-    rows = [[getattr(info, column) for column in _METRIC] for info in infos]
+def metric_ids(names: list[str]) -> dict[str, int]:
+    """Return the ids of these distinct names. A new one gets the unit and direction of the registry."""
+    rows = [[getattr(info, column) for column in _METRIC] for info in map(metric_info, names)]
     return dict(zip(names, ids_of("hud_metric", _METRIC, ["name"], rows), strict=True))
 
 

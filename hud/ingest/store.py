@@ -6,7 +6,7 @@ concurrent upload stores each of them once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -15,15 +15,13 @@ from django.db import connection
 
 from hud.ingest.compilations import NewCompilation, store_compilations
 from hud.ingest.resolve import RowKey, RunPlace, row_keys
-from hud.models import STATUS_CODES, Metric
+from hud.models import STATUS_CODES
 from hud.points import write as points
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
-from runner.schema.metrics import is_known
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
 
-_MAX_METRIC_WARNINGS = 10
 _MAX_REPEAT = 2**15 - 1  # that its column holds
 _PLACE = "m.run_id, m.series_id, m.environment_id, m.repeat, m.side, m.order_time"
 _SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
@@ -313,16 +311,3 @@ def _has_incoming(cursor: Any) -> bool:
     return bool(cursor.fetchone()[0])
 
 
-def metric_warnings(names: Iterable[str]) -> list[str]:
-    """Return a warning for each metric of which neither the registry nor an operator says the direction."""
-    unknown = sorted(name for name in names if not is_known(name))
-    if unknown:
-        told = set(Metric.objects.filter(name__in=unknown, told=True).values_list("name", flat=True))
-        unknown = [name for name in unknown if name not in told]
-    warnings = [
-        f"nothing says the unit and direction of {name}: it is stored, and never called better or worse until"
-        " an operator says them on /rules/"
-        for name in unknown[:_MAX_METRIC_WARNINGS]
-    ]
-    rest = len(unknown) - len(warnings)
-    return [*warnings, f"and so of {rest} more metrics: see /rules/"] if rest else warnings

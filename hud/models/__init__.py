@@ -35,6 +35,7 @@ from hud.models.points import (
     SidePoint,
 )
 from hud.models.regressions import (
+    Backlog,
     Bisect,
     BisectStep,
     Cause,
@@ -45,7 +46,17 @@ from hud.models.regressions import (
 )
 from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
 from hud.models.schedules import Schedule, ScheduleTrigger
-from hud.models.series import Annotation, Environment, Experiment, Metric, Series, Target, Threshold
+from hud.models.series import (
+    Alias,
+    Aliases,
+    Annotation,
+    Environment,
+    Experiment,
+    Metric,
+    Series,
+    Target,
+    Threshold,
+)
 from hud.models.streams import ADHOC, IMPORT, NIGHTLY, OPERATORS_OWN, SAMPLES, Stream
 from hud.models.uploads import IdempotencyKey, Import, Upload
 
@@ -64,10 +75,13 @@ __all__ = [
     "VERDICTS",
     "VERDICT_CODES",
     "Accelerator",
+    "Alias",
+    "Aliases",
     "Annotation",
     "ApiKey",
     "Artifact",
     "Audit",
+    "Backlog",
     "BinaryList",
     "Bisect",
     "BisectStep",

@@ -211,3 +211,14 @@ class JudgedWeek(models.Model):
 
     def __str__(self) -> str:
         return f"week of {self.week}"
+
+
+class Backlog(models.Model):
+    """The judge's work since it was last done with everything: one row while series wait, none else."""
+
+    began = models.DateTimeField()
+    at = models.DateTimeField()  # end of its latest round
+    judged = models.BigIntegerField(default=0)  # series since then
+
+    def __str__(self) -> str:
+        return f"{self.judged} judged since {self.began}"

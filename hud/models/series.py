@@ -96,6 +96,44 @@ class Series(models.Model):
         return f"{self.experiment_id} {self.metric_id}"
 
 
+class Alias(models.Model):
+    """A suite, case, arch or host that was renamed: what comes in under the old name lands under the new one.
+    `suite` limits a case or an arch to one suite; '' means all."""
+
+    kind = models.CharField(max_length=10)
+    suite = models.CharField(max_length=60, blank=True)
+    old = models.CharField(max_length=200)
+    new = models.CharField(max_length=200)
+    who = models.CharField(max_length=150)
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["kind", "suite", "old"], name="alias_identity"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.old} to {self.new}" + (f" in {self.suite}" if self.suite else "")
+
+
+class Aliases(dict[tuple[str, str, str], str]):
+    """New names by kind, suite and old name, read once for many."""
+
+    @classmethod
+    def read(cls) -> Aliases:
+        rows = Alias.objects.values_list("kind", "suite", "old", "new")
+        return cls({(kind, suite, old): new for kind, suite, old, new in rows})
+
+    def current(self, kind: str, name: str, suite: str = "") -> str:
+        """Return what this name is called now, after all its renamings; one of its suite goes first."""
+        for _ in self:
+            new = self.get((kind, suite, name), self.get((kind, "", name), name))
+            if new == name:
+                break
+            name = new
+        return name
+
+
 class Target(models.Model):
     """A value that an operator wants a metric to reach. Empty identity fields mean any."""
 

@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
-from hud.sql import fetch_tuples
 from hud.runs.branches import stored_names
+from hud.sql import fetch_tuples
 
 SHORT_COMMIT = 7  # characters
 _DAYS = 120  # before the newest run
@@ -199,7 +199,7 @@ def side(text: str, nights: Sequence[Night], stream: Stream) -> Night | None:
                 AND (r.commit = %(commit)s OR (%(begins)s AND starts_with(r.commit, %(commit)s)))
             ELSE r.id = %(run)s END
         ORDER BY r.order_time, r.id LIMIT %(most)s
-        """,  # noqa: S608 — a constant of this module  # nosec B608
+        """,
         {
             "active": list(ACTIVE),
             "most": _MOST_RUNS,

@@ -12,6 +12,7 @@ from typing import Literal
 
 from hud.models import Experiment, Metric, Target
 from hud.sql import fetch_models, fetch_tuples
+from runner.schema.devices import is_named
 from runner.schema.statistics import median
 from runner.schema.targets import TargetFraction
 from runner.suites import CEILINGS, SUITES
@@ -137,7 +138,7 @@ def size_of(experiment: Experiment) -> str:
 
 def arch_name(key: str) -> str:
     """Return an arch key as people write it: ``h200`` → ``H200``; a CPU's is unchanged."""
-    return key if key.startswith("cpu") else key.upper()
+    return key.upper() if is_named(key) and not key.startswith("cpu") else key
 
 
 def number(value: float) -> str:

@@ -113,6 +113,8 @@ def upload(
     lines += [f"  skipped {_place(entry)}: {entry.get('reason', '')}" for entry in skipped]
     lines += [f"  and {total - len(skipped)} more"] if total > len(skipped) else []
     lines += [f"  warning: {text}" for text in receipt.get("warnings", [])]
+    new = [metric for metric in receipt.get("metrics", []) if metric["new"]]
+    lines += [f"  new metric {one['name']}: {one['unit'] or 'no unit'}, {one['direction']}" for one in new]
     lines += [f"  {hud.url}{path}" for path in receipt.get("links", {}).values()]
     return Answer(reasons.is_all_stored(receipt), lines)
 

@@ -40,8 +40,6 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     measurement.knobs = {"shape": shortened(info["shape"])} if text(info.get("shape")) else {}
     if measurement.backend == "helion" and text(info.get("backend")) not in {"", "triton"}:
         measurement.knobs["helion_backend"] = info["backend"]
-    if measurement.device_name in {"", "unknown"}:
-        measurement.device_name = given.arch
     if not name.endswith("accuracy"):
         measurement.samples = [max(sample, 0.0) for sample in measurement.samples]  # -1: it failed
         measurement.zero_is("failed")

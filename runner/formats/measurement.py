@@ -10,7 +10,7 @@ from typing import Any
 from runner.formats.errors import WrongRecord
 from runner.formats.scalars import invisible_in, text
 from runner.schema.compilations import Compiled
-from runner.schema.devices import DEVICE_KINDS, arch_key, device_kind, is_device_name
+from runner.schema.devices import DEVICE_KINDS, arch_key, device_kind, is_device_name, is_named
 from runner.schema.records import Environment, Record
 from runner.schema.suite import knobs_key
 
@@ -85,7 +85,7 @@ class ParsedMeasurement:
     warning: str = ""  # for the receipt
     unsaid: tuple[str, ...] = ()  # parameters that would tell this series from others, and nobody gave
     is_appended: bool = False  # to a file of several runs: another value of the same experiment is a repeat
-    unit: str = ""  # like `direction`, as the record says it of a metric that the registry does not know
+    unit: str = ""  # of samples and target, like `direction` as the record says it; '': the metric's
     direction: str = ""
 
     @property
@@ -147,7 +147,8 @@ def device_name_of(record: Record) -> str:
     said = [text(info_of(record).get("arch")), text(runner.get("type"))]
     said.append(device if device and is_device_name(device) else "")
     said.append("" if device_kind(device) == "cpu" else text(runner.get("gpu_info")))
-    return next(filter(arch_key, said), "")
+    named = (name for name in said if is_named(arch_key(name)))
+    return next(named, next(filter(arch_key, said), ""))
 
 
 def stored_knobs(knobs: dict[str, Any]) -> str:

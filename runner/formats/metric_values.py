@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from runner.formats.errors import WrongRecord
-from runner.formats.scalars import INVISIBLE, finite, invisible_in, number, text
+from runner.formats.scalars import INVISIBLE, finite, invisible_in, nfc, number, text
 from runner.formats.statuses import status_of, status_of_word
 from runner.schema.metrics import is_number, metric_info
 from runner.schema.records import Metric
 from runner.schema.statistics import value_of
 from runner.schema.suite import value_rule
+from runner.schema.units import canonical
 
 MAX_VALUE = 1e300
 _MAX_SAMPLES = 100_000
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # as `json_text` reads what Python's json.dump writes
-_MAX_UNIT = 20  # characters
+_MAX_UNIT = 40  # characters
 _MAX_MESSAGE = 300  # of a reason or a warning
 
 
@@ -126,11 +128,25 @@ _DIRECTIONS = {
 }  # fmt: skip
 
 
-def meaning_of(extra: dict[str, Any]) -> tuple[str, str]:
-    """Return unit and direction of a metric as its record says them, '' for what it does not."""
-    unit, direction = text(extra.get("unit")).strip(), text(extra.get("direction")).strip().lower()
-    known = unit if len(unit) <= _MAX_UNIT and not invisible_in(unit) else ""
-    return known, _DIRECTIONS.get(direction.replace(" ", "_").replace("-", "_"), "")
+def meaning_of(metric: Metric) -> tuple[str, str]:
+    """Return unit and direction of a metric as its record says them, '' for what it does not. Raise
+    WrongRecord for a unit that cannot be stored."""
+    extra = metric.extra_info
+    if not extra and not metric.unit:
+        return "", ""
+    extra = extra or {}
+    unit, direction = text(extra.get("unit") or metric.unit), text(extra.get("direction"))
+    if len(unit) > _MAX_UNIT:
+        raise WrongRecord("/metric/extra_info/unit", f"the unit is longer than {_MAX_UNIT} characters")
+    return _meaning(unit, direction[:_MAX_UNIT])
+
+
+@lru_cache(maxsize=1024)  # every record of an upload has one of few
+def _meaning(unit: str, direction: str) -> tuple[str, str]:
+    if character := invisible_in(unit):
+        raise WrongRecord("/metric/extra_info/unit", f"the unit holds the invisible character {character}")
+    word = direction.strip().lower().replace(" ", "_").replace("-", "_")
+    return canonical(nfc(unit.strip())), _DIRECTIONS.get(word, "")
 
 
 def message_of(extra: dict[str, Any]) -> str | None:

@@ -1,7 +1,7 @@
 """PyTorch's operator_benchmark: a CSV with a row for each case, and v3 records for its dashboard.
 
 Source: `benchmarks/operator_benchmark/benchmark_core.py`, _output_csv and _output_json. Times are µs, peak
-memory is KB of 1024 bytes. A CSV says neither backend nor dtype; CI's names of files do, as
+memory is KB of 1024 bytes, here called KiB. A CSV says neither backend nor dtype; CI's names of files do, as
 `expected_ci_operator_benchmark_eager_float32_cpu.csv`, whose values are expectations.
 """
 
@@ -92,13 +92,12 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     name = record.model.name
     measurement.suite = "operator_benchmark"
     measurement.metric = _OF_JSON.get(measurement.metric, measurement.metric)
+    measurement.unit = "KiB" if measurement.unit == "kB" else measurement.unit
     device, dtype = _DEVICE.search(name), _DTYPE.search(name)
     if not text(info.get("device")) and device:
         measurement.device = device[1]
     if not record.benchmark.dtype and dtype:
         measurement.dtype = dtype[1]
-    if info.get("arch") == "unknown":
-        measurement.device_name = given.arch
     if isinstance(info.get("use_compile"), bool):
         measurement.backend = "inductor" if info["use_compile"] else "eager"
     if not measurement.backend:

@@ -15,6 +15,7 @@ from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import rows
+from runner.schema.devices import device_kind
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "pr_time_benchmarks"
@@ -55,6 +56,8 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     measurement.suite = _BENCHMARK
     measurement.backend = next((word for word in words if word in {"eager", "inductor"}), "")
     measurement.device = "cuda" if "gpu" in words else "cpu"
+    if measurement.device == "cuda" and device_kind(measurement.device_name) == "cpu":
+        measurement.device_name = ""  # the host's, given for the whole file
     measurement.dynamic |= "dynamic" in words
 
 

@@ -28,7 +28,7 @@ ARCHES = (
     Arch("h100-nvl", r"\bH100 NVL\b", 835, 3900),
     Arch("h100", r"\bH100\b", 989, 3350),
     Arch("a100-80gb-pcie", r"\bA100 80GB PCIe\b", 312, 1935),
-    Arch("a100-80gb", r"\bA100\S*80GB\b|\bA100 80GB\b", 312, 2039),
+    Arch("a100-80gb", r"\bA100\S*80GB\b|\bA100 80GB\b|\bPG509-210\b", 312, 2039),
     Arch("a100-40gb", r"\bA100\S*40GB\b|\bA100 40GB\b", 312, 1555),
     Arch("a100", r"\bA100\b", 312, 1555),  # memory not said: the bandwidth of the slower one
     Arch("a10g", r"\bA10G\b", 70, 600),
@@ -36,18 +36,23 @@ ARCHES = (
     Arch("l4", r"\bL4\b", 121, 300),
     Arch("t4", r"\bT4\b", None, 320),
     Arch("v100", r"\bV100\b", None, 900),
-    # AMD's compiler names in runner labels: gfx950, gfx942 and gfx90a stand for more than one card each
-    Arch("mi355x", r"\bMI355X?\b|\bgfx950\b", 2500, 8000),
+    Arch("mi355x", r"\bMI355X?\b", 2500, 8000),
     Arch("mi325x", r"\bMI325X?\b", 1307, 6000),
-    Arch("mi300x", r"\bMI300X?\b|\bgfx942\b", 1307, 5300),
-    Arch("mi250x", r"\bMI250X?\b|\bgfx90a\b", 191.5, 1638),
+    Arch("mi300x", r"\bMI300X?\b", 1307, 5300),
+    Arch("mi250x", r"\bMI250X?\b", 191.5, 1638),
 )
 DEVICE_KINDS = frozenset({"cuda", "cpu", "rocm", "xpu", "mps", "hpu", "tpu", "mtia"})
 _BY_KEY = {arch.key: arch for arch in ARCHES}
 _MACHINES = {"x86_64": "cpu-x86_64", "amd64": "cpu-x86_64", "aarch64": "cpu-aarch64", "arm64": "cpu-aarch64"}
+_KEYS = {key: key for key in (*_BY_KEY, *_MACHINES.values())} | _MACHINES
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 # A label of PyTorch's CI says where a job runs, not on what chip: linux.idc.xpu, linux.google.tpuv7x.1
-_RUNNER_LABEL = re.compile(r"(linux|windows|macos)[.-]\S*", re.IGNORECASE)
+_NOTHING_SAID = re.compile(r"(linux|windows|macos)[.-]\S*|unknown", re.IGNORECASE)
+_ONE_OF = "one of "  # before the cards of a machine, as PyTorch/XLA names them
+# Engineering samples, and AMD's compiler names (gfx942), which stand for several cards; also as slugs
+_NO_DEVICE = re.compile(
+    r"^one[ -]of[ -]|\bPG\d{3}\b|\bgfx\d|\bGraphics[ -]Device\b|\bAMD[ -]Radeon[ -]Graphics\b", re.IGNORECASE
+)
 _KINDS = (  # of device, by what its name holds
     ("cuda", re.compile(r"NVIDIA|GeForce|Tesla|Quadro", re.IGNORECASE)),
     ("rocm", re.compile(r"\bAMD (Instinct|Radeon)|\bMI[23]\d\dX?\b|rocm|gfx\d", re.IGNORECASE)),
@@ -64,20 +69,30 @@ _KINDS = (  # of device, by what its name holds
 def arch_key(device_name: str) -> str:
     """Return the short key of a device name: "NVIDIA H200" → "h200", "x86_64" → "cpu-x86_64".
 
-    A key stays as it is. An unknown name becomes its own slug, so that two devices never share a series; the
-    label of a CI runner that names no known chip is none.
+    A key stays as it is. An unknown name becomes its own slug, so that two devices never share a series; a
+    text that names no device stays as it is until an operator names it (`is_named`); "unknown" is
+    none, nor is the label of a CI runner that names no known chip.
     """
     name = device_name.strip()
-    if name in _BY_KEY or name in _MACHINES.values():
-        return name
-    if name.lower() in _MACHINES:
-        return _MACHINES[name.lower()]
+    if known := _KEYS.get(name.lower()):
+        return known
+    if name.lower().startswith(_ONE_OF):
+        keys = {arch_key(card) for card in name[len(_ONE_OF) :].split(",") if card.strip()}
+        return keys.pop() if len(keys) == 1 else name
     for arch in ARCHES:
         if re.search(arch.pattern, name, re.IGNORECASE):
             return arch.key
-    if _RUNNER_LABEL.fullmatch(name):
+    if not is_named(name):
+        return name
+    if _NOTHING_SAID.fullmatch(name):
         return ""
     return _UNSAFE.sub("-", name.lower()).strip("-")
+
+
+def is_named(arch: str) -> bool:
+    """Return whether an arch key names a device. '' does not, nor a text such as "One of Quadro P1000, NVIDIA
+    RTX A6000"."""
+    return bool(arch) and not _NO_DEVICE.search(arch)
 
 
 @lru_cache(maxsize=1024)

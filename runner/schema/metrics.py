@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+from runner.schema.units import canonical
+
 Direction = Literal["up", "down", "none"]  # up: a larger value is better
 Kind = Literal["timing", "deterministic", "status"]
 # headline: may open a regression; detail: judged and shown; diagnostic: shown only
@@ -252,7 +254,7 @@ _OF_FORMATS = (  # of outside formats, by their modules in runner/formats
     _count("guards", "Guards", "none"),
     _count("graph_ops", "Operations in graphs", "none"),
     # operator_benchmark
-    _timing("peak memory", "Peak memory", "KB", "down", 1, 0.15),
+    _timing("peak memory", "Peak memory", "KiB", "down", 1, 0.15),
     _timing("memory bandwidth", "Memory bandwidth", "GB/s", "up", 2, 0.05),
     # kernelbench
     _timing("latency_ms", "Latency", "ms", "down", 4, 0.05),
@@ -323,7 +325,6 @@ _SUFFIXES = (
     (re.compile(r".+[\W_]accuracy"), MetricInfo("", "", "", "up", "deterministic", 2, 0.0)),
     (re.compile(r"mem_footprint_compression_ratio"), METRICS["compression_ratio"]),
 )  # fmt: skip
-_UNITS = {"us": "µs"}
 _FAMILIES = (
     # XLA's maps: <map>.<operation>.<one of the names above>, dynamo_counters.<group>.<counter>
     (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+\.num_of_calls"), METRICS["num_of_calls"]),
@@ -370,6 +371,11 @@ def is_known(metric: str) -> bool:
     return metric in METRICS or any(pattern.fullmatch(metric) for pattern, _info in (*_SUFFIXES, *_FAMILIES))
 
 
+def says_unit(metric: str) -> bool:
+    """Return whether the registry knows the metric's unit, or that it has none."""
+    return metric in METRICS or bool(metric_info(metric).unit)
+
+
 def device_time_of(metric: str, present: Container[str]) -> str:
     """Return the metric that tells the same by device time, where the experiment has it, else this one."""
     return next((other for other in _CALL_TIME.get(metric, ()) if other in present), metric)
@@ -391,5 +397,5 @@ def metric_info(name: str) -> MetricInfo:
     for pattern, info in (*_SUFFIXES, *_FAMILIES):
         if found := pattern.fullmatch(name):
             unit = found.groupdict().get("unit")
-            return replace(info, name=name, title=name, unit=_UNITS.get(unit, unit) if unit else info.unit)
+            return replace(info, name=name, title=name, unit=canonical(unit) if unit else info.unit)
     return MetricInfo(name, name, "", "none", "timing", 4, signed=True)

@@ -70,6 +70,7 @@ class Metric:
     benchmark_values: list[float | str] | None = None
     target_value: float | str | None = None
     extra_info: dict[str, Json] | None = None
+    unit: Json = None  # where PyTorch's operator_benchmark writes it; ours stands in `extra_info`
 
 
 @dataclass

@@ -114,6 +114,14 @@ def test_instruction_counts_and_their_expected_values() -> None:
     assert all(item.limit > item.value for item in expected.expected)
 
 
+def test_the_arch_of_the_host_is_not_that_of_its_gpu() -> None:
+    body = "add_eager_gpu,compile_time_instruction_count,5\nadd_eager,compile_time_instruction_count,5\n"
+    for arch, expected in (("x86_64", ["", "cpu-x86_64"]), ("h100", ["h100", "h100"])):
+        items = observe(body, arch=arch).measurements
+        assert [item.device for item in items] == ["cuda", "cpu"]
+        assert [item.arch for item in items] == expected
+
+
 def test_the_json_of_an_instruction_count_is_the_same_experiment() -> None:
     record = {
         "benchmark": {

@@ -122,12 +122,12 @@ def test_a_record_says_unit_and_direction_of_a_metric_nobody_knows() -> None:
     record = v3_record("goodput", [5.0])
     record["metric"]["extra_info"] = {"unit": "req/s", "direction": "higher_is_better"}
     known = v3_record("speedup", [5.0])
-    known["metric"]["extra_info"] = {"unit": "furlong", "direction": "down"}
+    known["metric"]["extra_info"] = {"unit": "ratio", "direction": "higher is better"}
     ingest(as_list(record, v3_record("odd", [1.0]), known), Parameters())
     meanings = {
         name: (unit, up) for name, unit, up in Metric.objects.values_list("name", "unit", "direction")
     }
-    assert meanings["goodput"] == ("req/s", "up")
+    assert meanings["goodput"] == ("request/s", "up")
     assert meanings["odd"] == ("", "none")
     assert meanings["speedup"] == ("x", "up")
 

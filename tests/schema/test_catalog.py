@@ -10,7 +10,7 @@ import pytest
 
 from runner.__main__ import _parser
 from runner.cli.request import Request, tasks
-from runner.schema.devices import ARCHES, arch_key, peaks
+from runner.schema.devices import ARCHES, arch_key, is_named, peaks
 from runner.schema.metrics import METRICS, metric_info, role_of
 from runner.schema.options import Option
 from runner.schema.plan import Selection, plan
@@ -150,6 +150,9 @@ def test_gpt_fasts_targets_are_those_of_its_script() -> None:
         ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
         ("NVIDIA A100 80GB PCIe", "a100-80gb-pcie"),
         ("NVIDIA GB200", "gb200"),
+        ("NVIDIA PG509-210", "a100-80gb"),
+        ("One of NVIDIA GeForce RTX 2060, NVIDIA GeForce RTX 2060", "nvidia-geforce-rtx-2060"),
+        ("One of Tesla V100-SXM2-16GB, ", "v100"),
         ("NVIDIA L40S", "l40s"),
         ("NVIDIA L4", "l4"),
         ("x86_64", "cpu-x86_64"),
@@ -162,6 +165,45 @@ def test_gpt_fasts_targets_are_those_of_its_script() -> None:
 def test_a_device_name_has_a_short_key(name: str, key: str) -> None:
     assert arch_key(name) == key
     assert arch_key(key) == key
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "One of Quadro P1000, NVIDIA RTX A6000,",
+        "One of NVIDIA A100-SXM4-40GB, NVIDIA H100",
+        "AMD Radeon Graphics gfx942:sramecc+:xnack-",
+        "AMD Radeon Graphics gfx942:sramecc+:xnack+",
+        "linux.rocm.gpu.gfx942.1",
+        "gfx950",
+        "gfx90a",
+        "AMD Radeon Graphics",
+        "NVIDIA PG199-PROD",
+        "NVIDIA Graphics Device",
+    ],
+)
+def test_a_text_that_names_no_device_stays_as_it_is_and_is_to_be_named(name: str) -> None:
+    assert arch_key(name) == name
+    assert not is_named(name)
+
+
+@pytest.mark.parametrize(
+    "old", ["one-of-quadro-p1000-nvidia-rtx-a6000", "nvidia-pg509-210", "amd-radeon-graphics"]
+)
+def test_keys_of_earlier_versions_that_name_no_device_are_to_be_named(old: str) -> None:
+    assert not is_named(old)
+
+
+def test_devices_outside_the_table_are_named() -> None:
+    names = (
+        "NVIDIA GeForce RTX 2060",
+        "AMD Radeon RX 7900 XTX",
+        "AMD Instinct MI300X gfx942",
+        "m7i",
+        "x86_64",
+    )
+    assert all(is_named(arch_key(name)) for name in names)
+    assert not is_named("")
 
 
 def test_arch_keys_are_distinct_and_have_peaks() -> None:

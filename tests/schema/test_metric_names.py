@@ -69,7 +69,7 @@ def test_a_name_has_the_unit_and_direction_of_its_tool(name: str, meaning: tuple
         ("NVIDIA B200", "cuda", "b200"),
         ("AMD Instinct MI325X", "rocm", "mi325x"),
         ("TPU v7", "tpu", "tpu-v7"),
-        ("linux.rocm.gpu.gfx942.1", "rocm", "mi300x"),
+        ("linux.rocm.gpu.gfx942.1", "rocm", "linux.rocm.gpu.gfx942.1"),
         ("linux.dgx.b200", "cuda", "b200"),
         ("linux.idc.xpu", "xpu", ""),
         ("linux.google.tpuv7x.1", "tpu", ""),

@@ -27,6 +27,7 @@ class ReceiptOut(Schema):
     skipped_kinds: dict[str, int] = {}
     expectations: list[dict[str, Any]] = []
     warnings: list[str]
+    metrics: list[dict[str, Any]] = []
     links: dict[str, str]
 
 

@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet
 
 from hud.accounts import audit
 from hud.models import Metric, Series, SeriesState, Target, Threshold
-from runner.schema.metrics import is_known, metric_info
+from runner.schema.metrics import is_known, metric_info, says_unit
 
 Rule = Target | Threshold | Metric
 _Rule = TypeVar("_Rule", Target, Threshold, Metric)
@@ -119,8 +119,8 @@ def subject(rule: Rule) -> str:
 def check(rule: Rule) -> None:
     """Raise InvalidRule for a rule that makes no sense."""
     if isinstance(rule, Metric):
-        if is_known(rule.name):
-            known = metric_info(rule.name)
+        known = metric_info(rule.name)
+        if is_known(rule.name) and says_unit(rule.name):
             text = f"{rule.name} is known: {known.unit or 'no unit'}, {known.direction}"
             raise InvalidRule("metric", text)
         if rule.direction not in {"up", "down", "none"}:
@@ -162,7 +162,8 @@ def _delete(rule: Rule, who: str) -> None:
     audit.note(who=who, action="rule.delete", subject=subject(rule), detail=settings_of(rule))
     _judge_again([rule])
     if isinstance(rule, Metric):
-        Metric.objects.filter(pk=rule.pk).update(told=False, unit="", direction="none")
+        info = metric_info(rule.name)
+        Metric.objects.filter(pk=rule.pk).update(told=False, unit=info.unit, direction=info.direction)
     else:
         rule.delete()
 

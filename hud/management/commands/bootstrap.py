@@ -59,7 +59,6 @@ class Command(BaseCommand):
                 " and run the command shown there."
             )
 
-
     def _make_points(self) -> None:
         """Make the points of measurements that were stored before there were any."""
         if points.are_missing():

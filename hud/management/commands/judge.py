@@ -10,9 +10,11 @@ from typing import Any
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
+from django.utils import timezone
 
 from hud.hosts import heartbeats
 from hud.judging import compilations, judge
+from hud.judging.backlog import note_round
 from hud.judging.regressions.look_back import look_back
 
 ROUND_S = 1.0
@@ -33,7 +35,9 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stop.set())
         while not stop.is_set():
             try:
+                began = timezone.now()
                 done = compilations.process_pending() + judge.process_pending(on_progress=self.beat)
+                note_round(done, began)
                 done = done or look_back()
                 self.beat()
             except (DatabaseError, InterfaceError) as error:

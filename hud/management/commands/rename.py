@@ -27,4 +27,5 @@ class Command(BaseCommand):
             done = rename(kind=kind, old=old, new=new, suite=suite, who="command line", dry_run=dry_run)
         except (CannotRename, Busy) as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{'would rename' if dry_run else 'renamed'} {kind} {old} to {new}: {done}")
+        verb = "would rename" if dry_run else "renamed"
+        self.stdout.write(f"{verb} {kind} {old} to {new}, with {old} kept as its alias: {done}")

@@ -17,6 +17,7 @@ from hud.points.nights import Night, Results, Subject
 from hud.pages.compilers.table import EXPECTED_NIGHTS, TREND_NIGHTS, Table
 from hud.sql import fetch_tuples
 from hud.runs.branches import branch_or_default
+from runner.schema.devices import is_named
 
 WINDOWS = (1, 7, 28, 90)  # days from the baseline to the candidate
 CHOICES = ("arch", "mode", "dtype")
@@ -106,7 +107,9 @@ def read(filters: Filters) -> Comparison:
     found = Comparison(
         chosen,
         {
-            name: sorted({str(row[place]) for row in combinations if row[place]})
+            name: sorted(
+                {str(row[place]) for row in combinations if row[place] and (place or is_named(row[0]))}
+            )
             for place, name in enumerate(CHOICES)
         },
         list(dict.fromkeys(branches)),
@@ -127,7 +130,7 @@ def _subject(filters: Filters, combinations: Sequence[tuple[Any, ...]]) -> tuple
             for name, value in zip(CHOICES, (arch, mode, dtype), strict=True)
         ):
             weights[arch, mode, dtype] += count * (1000 if of_table.is_model_suite(suite) else 1)
-    best = max(sorted(weights), key=lambda key: weights[key], default=("", "", ""))
+    best = max(sorted(weights), key=lambda key: (is_named(key[0]), weights[key]), default=("", "", ""))
     arch, mode, dtype = best
     chosen = replace(filters, arch=arch, mode=mode, dtype=dtype) if weights else filters
     names = sorted({row[3] for row in combinations if of_table.is_model_suite(row[3])})

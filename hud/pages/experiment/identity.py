@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud.models import Experiment
+from runner.schema.devices import is_named
 
 _MOST = 60  # of one picker
 _FIELDS = ("mode", "dtype", "backend", "arch")
@@ -38,7 +39,7 @@ def pickers(experiment: Experiment, related: Sequence[Experiment]) -> list[Picke
         best: dict[str, tuple[int, Experiment]] = {}
         for one, said in parts:
             text = said.get(name, "default")
-            if text == own.get(name, "default"):
+            if text == own.get(name, "default") or (name == "arch" and not is_named(text)):
                 continue
             others = {*own, *said} - {name}
             distance = sum(own.get(other) != said.get(other) for other in others)

@@ -16,6 +16,7 @@ from hud.pages.limits.ceilings import Ceilings, ceilings_by_arch
 from hud.pages.limits.lines import ArchLine, KernelLine, ModelLine, Nameless, RegretLine
 from hud.sql import fetch, fetch_tuples
 from hud.runs.branches import stored_names
+from runner.schema.devices import is_named
 
 REGRET = "autotune_regret"
 MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
@@ -99,13 +100,14 @@ def read(filters: Filters, *, everything: bool = False) -> LimitsPage:
     for arch, *_words, count in combinations:
         counts[arch] = counts.get(arch, 0) + count
     if not filters.arch and counts:
-        arch = max(sorted(counts), key=lambda name: counts[name])
+        arch = max(sorted(counts), key=lambda name: (is_named(name), counts[name]))
         filters = replace(filters, arch=arch)
     page = LimitsPage(filters)
     measured = ceilings_by_arch()
     page.arches = [
         ArchLine(arch, count, measured.get(arch, Ceilings()))
         for arch, count in sorted(counts.items(), key=lambda pair: -pair[1])
+        if is_named(arch) or arch in ("", filters.arch)
     ]
     own = [one[1:5] for one in combinations if one[0] == filters.arch]
     page.words = {name: sorted({one[place] for one in own}) for place, name in enumerate(CHOICES)}

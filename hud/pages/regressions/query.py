@@ -31,6 +31,7 @@ from hud.pages.regressions.tabs import IS_WAITING, WAITING, counts, in_tab
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
+from runner.schema.devices import is_named
 
 MOST_ROWS = 500
 NOBODY = "nobody"
@@ -220,7 +221,7 @@ def read(filters: Filters, user: User | None) -> RegressionsPage:
         causes=causes,
         counts=counts(user),
         detail=_detail(chosen, causes) if chosen else None,
-        archs=sorted({arch for arch, _suite, _owner in choices}),
+        archs=sorted({arch for arch, _suite, _owner in choices if is_named(arch) or arch == filters.arch}),
         suites=sorted({suite for _arch, suite, _owner in choices}),
         owners=sorted({owner for _arch, _suite, owner in choices if owner}),
         opened=_opened(),

@@ -1,17 +1,22 @@
-"""Rename a suite, case, arch or host, after a look at what that changes."""
+"""Rename a suite, case, arch or host, after a look at what that changes; arches to be named; aliases."""
 
 from __future__ import annotations
 
 from django import forms
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
+from hud.accounts import audit
 from hud.accounts.access import after_login
 from hud.ingest.renaming import KINDS, CannotRename, Renaming, rename
+from hud.models import Alias, Experiment
 from hud.runs.references import Busy
+from runner.schema.devices import is_named
 
 
 class RenameForm(forms.Form):
@@ -27,6 +32,9 @@ def page(request: HttpRequest) -> HttpResponse:
     form = RenameForm(request.POST or None)
     preview: Renaming | None = None
     if form.is_valid():
+        is_naming = form.cleaned_data["kind"] == "arch" and not is_named(form.cleaned_data["old"])
+        if not is_naming and "admin" not in request.scopes:  # type: ignore[attr-defined]
+            raise PermissionDenied
         dry_run = "confirmed" not in request.POST
         try:
             done = rename(**form.cleaned_data, who=request.user.get_username(), dry_run=dry_run)
@@ -39,4 +47,22 @@ def page(request: HttpRequest) -> HttpResponse:
                 return redirect("rename")
             preview = done
     counts = {name: count for name, count in preview.to_json().items() if count} if preview else {}
-    return render(request, "rename/rename.html", {"form": form, "preview": preview, "counts": counts})
+    arches = Experiment.objects.exclude(arch="").values_list("arch").annotate(Count("pk")).order_by("arch")
+    context = {
+        "form": form,
+        "preview": preview,
+        "counts": counts,
+        "unnamed": [(arch, count) for arch, count in arches if not is_named(arch)],
+        "aliases": Alias.objects.order_by("kind", "suite", "old"),
+    }
+    return render(request, "rename/rename.html", context)
+
+
+@require_POST
+@after_login(lambda _request, **_kwargs: reverse("rename"))
+def remove(request: HttpRequest, pk: int) -> HttpResponse:
+    alias = get_object_or_404(Alias, pk=pk)
+    audit.note(who=request.user.get_username(), action="rename.remove_alias", subject=str(alias))
+    alias.delete()
+    messages.success(request, f"{alias.old} keeps its name from now on.")
+    return redirect("rename")

@@ -13,6 +13,7 @@ from hud.judging.rules.thresholds import least_change
 from hud.judging.rules.write import Rule, rules_of
 from hud.models import Experiment, Measurement, Metric, Target, Threshold
 from hud.points.targets import AppliedTarget, Targets
+from runner.schema.devices import is_named
 from runner.schema.metrics import METRICS, is_known
 
 MOST_UNKNOWN = 50
@@ -68,6 +69,7 @@ def read() -> RulesPage:
     names = ("suite", "backend", "arch")
     experiments = list(Experiment.objects.values_list(*names).distinct().order_by())
     offers = {f"{name}s": sorted({row[place] for row in experiments}) for place, name in enumerate(names)}
+    offers["archs"] = [arch for arch in offers["archs"] if is_named(arch)]
     stored = Metric.objects.filter(series__isnull=False).distinct().order_by("name")
     offers["metrics"] = list(stored.values_list("name", flat=True)[:500])
     offers["unknown"] = [one.metric.name for one in unknown]

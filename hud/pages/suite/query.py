@@ -21,6 +21,7 @@ from hud.pages.suite.newest import Newest, Totals, Wanted
 from hud.points.targets import Targets
 from hud.pages.values import MetricValue
 from hud.runs import matching
+from runner.schema.devices import is_named
 from runner.suites import SUITES
 
 PAGE_ROWS = 100
@@ -103,8 +104,9 @@ class SuitePage:
     def choices(self) -> dict[str, list[str]]:
         """Return the filters' choices; where the arch is unknown, the kind of device."""
         found = {name: [word for word in self.words[name] if word] for name in CHOICES}
+        found["arch"] = [arch for arch in found["arch"] if is_named(arch)]
         if len(self.places) > 1:
-            found["arch"] += sorted(self.places - set(found["arch"]))
+            found["arch"] += sorted(self.places - set(self.words["arch"]))
         return found
 
     @property

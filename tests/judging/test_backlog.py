@@ -1,0 +1,46 @@
+"""Catching up is seen: how many series wait, since when, until about when."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from hud.ingest import ingest
+from hud.judging.backlog import note_round, waiting
+from hud.judging.judge import process_pending
+from hud.models import Backlog, Stream
+from runner.formats.parameters import Parameters
+from tests.support.records import as_lines, v3_record
+
+pytestmark = pytest.mark.django_db
+
+
+def upload(stream: str, cases: int) -> None:
+    records = (v3_record(case=f"case {number}") for number in range(cases))
+    ingest(as_lines(*records), Parameters(stream=stream))
+
+
+def test_what_waits_is_counted_by_stream_until_it_is_judged() -> None:
+    upload("nightly", 5)
+    upload("laptop", 2)
+    nightly = Stream.objects.get(name="nightly").pk
+    assert (waiting(nightly).series, waiting().series) == (5, 7)
+    while process_pending():
+        pass
+    assert waiting().series == 0
+
+
+def test_the_end_follows_from_the_rate_so_far() -> None:
+    upload("nightly", 4)
+    began = timezone.now() - timedelta(seconds=60)
+    note_round(20, began)
+    note_round(10, timezone.now())
+    row = Backlog.objects.get()
+    behind = waiting()
+    assert (row.judged, behind.since) == (30, began)
+    assert behind.until
+    assert abs((behind.until - row.at).total_seconds() - 4 * 2) < 1
+    note_round(0, timezone.now())
+    assert waiting().since is None
