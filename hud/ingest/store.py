@@ -309,5 +309,3 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
 def _has_incoming(cursor: Any) -> bool:
     cursor.execute("SELECT to_regclass('pg_temp.incoming') IS NOT NULL")
     return bool(cursor.fetchone()[0])
-
-
