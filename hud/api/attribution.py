@@ -11,8 +11,9 @@ from pydantic import Field
 
 from hud.api.experiments import check_query
 from hud.api.schemas.base import Error, IdentityOut
+from hud.pages import streams
 from hud.pages.code import query
-from hud.pages.code.sides import BadSide
+from hud.points.sides import BadSide
 from hud.problems import Problem
 
 router = Router(tags=["reading"])
@@ -22,7 +23,10 @@ class Sides(Schema):
     base: str = Field(
         max_length=300, description="run:12/experiment:5, with /compilation:2 for one of several"
     )
-    head: str = Field(max_length=300, description="as base; also commit:HASH/… and latest:BRANCH/…")
+    head: str = Field(
+        max_length=300, description="as base; also commit:HASH/…, latest:BRANCH/… and night:DAY/…"
+    )
+    stream: str = Field("", max_length=60, description="of commits, branches and nights; else the front one")
 
 
 class AttributionSideOut(IdentityOut):
@@ -80,6 +84,7 @@ class KernelChangeOut(Schema):
 
 
 class AttributionOut(Schema):
+    stream: str
     base: AttributionSideOut
     head: AttributionSideOut
     totals: dict[str, BusyTimeOut]
@@ -102,7 +107,7 @@ def get_attribution(request: HttpRequest, given: Query[Sides]) -> dict[str, Any]
     environment, graph facts and compile time."""
     check_query(request, Sides)
     try:
-        page = query.read(given.base, given.head, with_code=False)
+        page = query.read(given.base, given.head, streams.of_request(request), with_code=False)
     except BadSide as error:
         raise Problem(404, str(error)) from error
     return {**page.to_json(), "kernels": page.to_rows()}

@@ -11,26 +11,34 @@ from pydantic import Field
 
 from hud.api.experiments import check_query
 from hud.api.schemas.base import Error
+from hud.pages import streams
 from hud.pages.compare import text
 from hud.pages.compare.query import Filters
-from hud.pages.compare.sides import BadSide
 from hud.pages.compare.view import read
+from hud.points.sides import BadSide
 from hud.problems import Problem
 
 router = Router(tags=["reading"])
 
 
 class CompareFilter(Schema):
-    base: str = Field(max_length=300, description="run:12, commit:abc123, latest:main, host:NAME or date:DAY")
+    base: str = Field(
+        max_length=300, description="run:12, commit:abc123, latest:main, host:NAME, date:DAY or night:DAY"
+    )
     head: list[str] = Field(min_length=1, max_length=3, description="as base; repeated for up to three")
     metric: str = Field("", max_length=200, description="else of each experiment the most telling")
     suite: str = Field("", max_length=60)
+    arch: str = Field("", max_length=100)
+    mode: str = Field("", max_length=40)
+    dtype: str = Field("", max_length=40)
+    stream: str = Field("", max_length=60, description="of commits, branches, hosts and days; else the front")
     verdict: Literal["", "regressed", "improved", "failed", "inconclusive", "unchanged"] = ""
     formulas: Literal["", "hud"] = Field("", description="hud: those of PyTorch's HUD")
     format: Literal["json", "md"] = "json"
 
 
 class CompareOut(Schema):
+    stream: str
     base: dict[str, Any]
     head: dict[str, Any] = Field(description="the first candidate")
     counts: dict[str, Any] = Field(description="its experiments: matched, on one side only, by verdict")
@@ -50,9 +58,10 @@ def get_compare(request: HttpRequest, given: Query[CompareFilter]) -> Any:
     """Compare runs: matched cohort, a verdict for each experiment, aggregates with their 95 % interval. What
     another card, host or environment may have caused is inconclusive, with that as its reason."""
     check_query(request, CompareFilter, repeated=("head",))
-    filters = Filters(**given.model_dump(include={"metric", "suite", "verdict", "formulas"}))
+    sides = {"base", "head", "stream", "format"}
+    filters = Filters(**given.model_dump(exclude=sides))
     try:
-        page = read(given.base, given.head, filters)
+        page = read(given.base, given.head, filters, streams.of_request(request))
     except BadSide as error:
         raise Problem(error.status, str(error)) from error
     if given.format == "md":

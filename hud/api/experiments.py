@@ -17,9 +17,10 @@ from hud.api.openapi import parameter
 from hud.api.schemas.base import Error
 from hud.api.schemas.results import ExperimentsOut, SeriesOut, VariantOut
 from hud.ingest.export import FORMATS, export, export_wide
-from hud.models import Experiment
+from hud.models import Experiment, Series, Stream
 from hud.pages import compilations
 from hud.pages.experiment.series import BadCursor, Filters, series_points, series_stamp
+from hud.points import streams
 from hud.problems import Problem
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
@@ -29,6 +30,7 @@ _EXPORTS = threading.BoundedSemaphore(2)  # at once in a process, since a slow r
 
 
 class ExperimentFilter(Schema):
+    stream: str = Field("", max_length=60)
     suite: str = Field("", max_length=60)
     case: str = Field("", max_length=200)
     mode: str = Field("", max_length=40)
@@ -42,9 +44,12 @@ class ExperimentFilter(Schema):
 
 @router.get("/experiments", response={200: ExperimentsOut, (401, 403, 422): Error})
 def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dict[str, Any]:
-    """List experiments by id; `next` is the cursor of the next page."""
+    """List experiments by id, by default of all streams; `next` is the cursor of the next page."""
     check_query(request, ExperimentFilter)
-    wanted = {name: value for name, value in given.model_dump(exclude={"cursor", "limit"}).items() if value}
+    fields = given.model_dump(exclude={"stream", "cursor", "limit"})
+    wanted: dict[str, Any] = {name: value for name, value in fields.items() if value}
+    if given.stream:
+        wanted["pk__in"] = Series.objects.filter(stream=stream_of(given.stream)).values("experiment")
     found = list(Experiment.objects.filter(pk__gt=given.cursor, **wanted).order_by("pk")[: given.limit + 1])
     page = found[: given.limit]
     return {
@@ -53,6 +58,14 @@ def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dic
         ],
         "next": str(page[-1].pk) if len(found) > given.limit else None,
     }
+
+
+def stream_of(name: str) -> Stream:
+    """Return the stream of this name, by default the front stream. Raise Problem 404."""
+    stream = streams.chosen(name)
+    if stream is None:
+        raise Problem(404, f"no stream is called {name!r}")
+    return stream
 
 
 def check_query(request: HttpRequest, known: type[Schema], *, repeated: Collection[str] = ()) -> None:
@@ -74,6 +87,7 @@ def check_query(request: HttpRequest, known: type[Schema], *, repeated: Collecti
 class ExportFilter(Schema):
     format: Literal["v3", "json", "csv"] = "v3"
     layout: Literal["long", "wide"] = "long"
+    stream: str = Field("", max_length=60)
     suite: str = Field("", max_length=60)
     case: str = Field("", max_length=200)
     mode: str = Field("", max_length=40)
@@ -120,7 +134,7 @@ class _Export:
 )
 def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHttpResponse:
     """Stream every measurement that matches the filters. `layout=wide`, for `format=csv` and one `suite`: a
-    line for each experiment of a run, a column for each metric."""
+    line for each experiment of a run, a column for the value of each metric."""
     check_query(request, ExportFilter)
     wide = given.layout == "wide"
     if wide and given.format != "csv":
@@ -130,6 +144,8 @@ def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHtt
     if not _EXPORTS.acquire(blocking=False):
         raise Problem(503, "other exports are running; try again", retry_after_s=5)
     filters = {name: value for name, value in given.model_dump(exclude={"format", "layout"}).items() if value}
+    if given.stream:
+        filters["stream"] = stream_of(given.stream).name
     suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
     pieces = export_wide(filters) if wide else export(given.format, filters)
     response = StreamingHttpResponse(_Export(pieces), content_type=FORMATS[given.format])
@@ -138,6 +154,7 @@ def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHtt
 
 
 class SeriesFilter(Schema):
+    stream: str = Field("", max_length=60)
     branch: str = Field("", max_length=200)
     since: date | None = Field(None, alias="from")
     until: date | None = Field(None, alias="to")
@@ -154,12 +171,16 @@ def get_series(
 ) -> Any:
     """Get the points of a series, ordered by commit date, then run time: the latest ones, and by `next` as
     `cursor` those before them. `from` and `to` are days, both included. A point is a run; its value is the
-    median over its compilations."""
+    median over its compilations. Without `stream`: the front stream, or the one with the newest point."""
     known = experiment < 2**31 and "\0" not in metric
-    filters = Filters(**{**given.model_dump(), "branch": branch_name(given.branch)})
-    stamp = series_stamp(experiment, metric, filters) if known else None
+    stream = stream_of(given.stream)
+    if known and not given.stream:
+        stream = streams.with_experiment(experiment, stream)
+    filters = Filters(branch_name(given.branch), given.since, given.until, given.cursor)
+    stamp = series_stamp(experiment, metric, stream.pk, filters) if known else None
     if stamp is None:
-        raise Problem(404, f"experiment {experiment} has no metric {metric[:200]!r}")
+        detail = f"experiment {experiment} has no metric {metric[:200]!r} in the stream {stream}"
+        raise Problem(404, detail)
     etag = f'"{stamp.etag}"'
     asked = [known.removeprefix("W/") for known in parse_etags(request.headers.get("If-None-Match", ""))]
     if etag in asked or "*" in asked:  # a compressed answer has a weak tag

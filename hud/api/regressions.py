@@ -27,6 +27,7 @@ from hud.judging.regressions.states import Event, RegressionState
 from hud.models import Bisect, Regression
 from hud.pages.regressions import bisects, query
 from hud.problems import Problem, row_of
+from hud.runs import streams
 from runner.formats.errors import Fault
 
 router = Router(tags=["regressions"])
@@ -37,17 +38,21 @@ class RegressionFilter(Schema):
     arch: str = Field("", max_length=100)
     suite: str = Field("", max_length=60)
     branch: str = Field("", max_length=200)
+    stream: str = Field("", max_length=60)
 
 
-@router.get("/regressions", response={200: RegressionsOut, (401, 403, 422): Error})
+@router.get("/regressions", response={200: RegressionsOut, (401, 403, 404, 422): Error})
 def get_regressions(request: HttpRequest, given: Query[RegressionFilter]) -> dict[str, Any]:
-    """List regressions, the newest first, at most 500: of one state, or of all. They are of the default
-    branch; another branch has none."""
+    """List regressions, the newest first, at most 500: of one state and stream, or of all. They are of the
+    default branch; another branch has none."""
     check_query(request, RegressionFilter)
     filters = query.Filters(
         tab="all", state=given.state or "", arch=given.arch, suite=given.suite, branch=given.branch
     )
-    return {"items": [line.to_row() for line in query.listed(filters)]}
+    stream = streams.named(given.stream).first() if given.stream else None
+    if given.stream and stream is None:
+        raise Problem(404, f"no stream is called {given.stream}")
+    return {"items": [line.to_row() for line in query.listed(filters, stream)]}
 
 
 @router.post(

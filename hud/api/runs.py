@@ -188,6 +188,7 @@ def _run_out(run: Run) -> dict[str, Any]:
     return {
         "id": run.pk,
         "state": run.state,
+        "stream": run.stream.name,
         "reason": run.reason,
         "done": progress.done,
         "total": progress.total,

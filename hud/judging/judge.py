@@ -34,7 +34,7 @@ from hud.judging.levels import (
     mark,
 )
 from hud.judging.points import ClassKey, read_points
-from hud.judging.regressions import follow, funnel
+from hud.judging.regressions import follow
 from hud.judging.regressions.canaries import IS_CANARY
 from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
 from hud.judging.verdict import Verdict
@@ -88,6 +88,11 @@ class _Present:
     newest: SeriesPoint | None = None
     verdict: Verdict | None = None  # of the newest
     reference: Reference | None = None  # judges it while it has no level of its own
+
+    @property
+    def is_suspect(self) -> bool:
+        move = self.level.move
+        return move is not None and move.worse and not move.is_sure
 
 
 def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambda: None) -> int:
@@ -201,11 +206,11 @@ def judge_series(pending: Sequence[Series]) -> None:
         thresholds = Thresholds.read()
         judging = {series.pk: thresholds.of(series.experiment, series.metric) for series in taken}
         present = _stored(taken, judging)
-        judged_until = {key: one.until for key, one in present.items()}
         known = {series_id for series_id, _class in present}
         begin = {series.pk: _since(series) if series.pk in known else _EVER for series in taken}
         for (series_id, _class), one in present.items():
-            if one.until >= _since(one.series):
+            # a suspect's newest point is judged again too: what comes may be a repeat that agrees with it
+            if one.until >= _since(one.series) or one.is_suspect:
                 _go_back(one)
                 begin[series_id] = min(begin[series_id], one.until)
         settled = follow.settled([series.pk for series in taken if begin[series.pk] < _since(series)])
@@ -213,19 +218,15 @@ def judge_series(pending: Sequence[Series]) -> None:
         by_id = {series.pk: series for series in taken}
         references = _references(taken)
         seen = {series_id for (series_id, _class), one in present.items() if one.until > _EVER}
-        new_points = 0
         for (series_id, class_key), points in read_points(begin):
             series = by_id[series_id]
             one = present.setdefault((series_id, class_key), _Present(series, judging[series_id]))
             one.reference = references.get((series_id, class_key))
-            until = judged_until.get((series_id, class_key), _EVER)
-            new_points += sum(point.time > until for point in points)
             ends = settled.get((series_id, class_key), [])
             rows += _judge_points(one, points, ends, is_first=series_id not in seen)
             seen.add(series_id)
         _find_headlines(present)
         _write(present, rows)
-        funnel.count_points(new_points)
         follow.update(
             [
                 follow.Judged(

@@ -155,7 +155,7 @@ def decides(level: Level, rule: Rule) -> bool:
 
 def _hear(level: Level, move: Move, point: SeriesPoint, verdict: Verdict, rule: Rule) -> None:
     """Let a repeat on the same host, card and interpreter agree with a suspect for the worse, or end it."""
-    if move.is_sure or not move.worse or move.failed or not point.values or point.where != move.where:
+    if move.is_sure or not move.worse or move.failed or not point.values or _is_elsewhere(point, move):
         return
     if _left(verdict) and _is_worse(verdict, rule):
         move.certain = True
@@ -182,10 +182,16 @@ def _judge(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
         return _judge_by_variant(level, point, rule)
     middle = [median(point.values)] if point.values else []
     alone = judge(level.values, middle, rule)
-    if not alone.suspect or level.move is None or level.move.latest is None or level.move.failed:
+    move = level.move
+    if not alone.suspect or move is None or move.latest is None or move.failed or _is_elsewhere(point, move):
         return alone
-    both = judge(level.values, [level.move.latest, *middle], rule)  # the second point that moved
+    both = judge(level.values, [move.latest, *middle], rule)  # the second point that moved
     return both if _left(both) else alone
+
+
+def _is_elsewhere(point: SeriesPoint, move: Move) -> bool:
+    """Return whether a point is a repeat in another place than the move's, which is no second opinion."""
+    return point.is_rerun and point.where != move.where
 
 
 def _judge_by_variant(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:

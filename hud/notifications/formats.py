@@ -65,6 +65,7 @@ def headline(event: str, data: dict[str, Any]) -> str:
         return f"{data['total']} suite{'s' * (data['total'] != 1)} without results for 36 hours"
     rows = data["regressions"]
     words = {"open": "Regression", "confirmed": "Regression confirmed"}.get(event, f"Regression {event}")
+    words += f" in {data['stream']}" if data.get("stream") else ""  # a message of an earlier release has none
     by = f" by {data['who']}" if data["who"] else ""
     host = ", probably the host" if data["cause"] == "host" else ""
     if data["experiments"] == 1:
@@ -80,8 +81,8 @@ def _lines(
         return []
     if event == OVERDUE:
         rows = [
-            f"{quoted(one['suite'])} on {quoted(one['arch'] or 'any arch')}, branch {quoted(one['branch'])}:"
-            f" latest result {one['since'][:16].replace('T', ' ')} UTC"
+            f"{quoted(one.get('stream', ''))} {quoted(one['suite'])} on {quoted(one['arch'] or 'any arch')}, "
+            f"branch {quoted(one['branch'])}: latest result {one['since'][:16].replace('T', ' ')} UTC"
             for one in data["overdue"][:_LINES]
         ]
         return [*rows, *_more(data["total"] - len(rows))]

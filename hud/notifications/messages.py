@@ -19,8 +19,8 @@ from django.utils import timezone
 from hud.judging.overdue import overdue_suites
 from hud.judging.regressions.causes import Group
 from hud.judging.regressions.groups import groups
-from hud.judging.regressions.states import RegressionState
-from hud.models import Delivery, Notice, OverdueSuite, Regression, Series, UnjudgedRun, Webhook
+from hud.judging.regressions.states import AT_ONCE, RegressionState
+from hud.models import Delivery, Notice, OverdueSuite, Point, Regression, Series, UnjudgedRun, Webhook
 
 OVERDUE = "overdue"
 EVENTS = (*(state.value for state in RegressionState if state != RegressionState.SUSPECT), OVERDUE)
@@ -34,7 +34,7 @@ def queue_messages() -> int:
     with transaction.atomic():
         notices = list(
             Notice.objects.select_for_update(skip_locked=True, of=("self",))
-            .select_related("regression__series__experiment", "regression__series__metric")
+            .select_related(*(f"regression__series__{name}" for name in ("experiment", "metric", "stream")))
             .select_related(*(f"regression__{name}" for name in ("first_run", "last_good_run", "latest_run")))
             .order_by("pk")[:_MOST_NOTICES]
         )
@@ -44,13 +44,12 @@ def queue_messages() -> int:
         webhooks = list(Webhook.objects.filter(active=True))
         now = timezone.now()
         deliveries: list[Delivery] = []
-        for state in dict.fromkeys(notice.state for notice in notices):
-            same = {
-                notice.regression_id: notice
-                for notice in notices
-                if notice.state == state
-                and not (notice.regression.muted_until and notice.regression.muted_until > now)
-            }
+        together: dict[tuple[str, int], dict[int, Notice]] = {}  # of one state and stream
+        for notice in notices:
+            one = notice.regression
+            if not (one.muted_until and one.muted_until > now):
+                together.setdefault((notice.state, one.series.stream.pk), {})[one.pk] = notice
+        for (state, _stream), same in together.items():
             for group in groups([notice.regression for notice in same.values()]) if webhooks else ():
                 data = _regression_data(state, group, [same[key] for key in group.keys])
                 deliveries += _deliveries(webhooks, state, data)
@@ -98,22 +97,44 @@ def _deliveries(webhooks: Iterable[Webhook], event: str, data: dict[str, Any]) -
 
 def _regression_data(state: str, group: Group, notices: Sequence[Notice]) -> dict[str, Any]:
     first = notices[0]
-    url = f"{settings.HUD_PUBLIC_URL}/regressions/?id={first.regression_id}"
+    listed = [notice.regression for notice in notices[:_LISTED]]
     return {
         "state": state,
+        "stream": first.regression.series.stream.name,
         "cause": group.why,
         "reason": first.regression.cause if group.why == "host" else "",
         "total": len(notices),
         "experiments": len({notice.regression.series.experiment_id for notice in notices}),
         "who": first.who,
         "note": first.note,
-        "regressions": [_row(notice.regression) for notice in notices[:_LISTED]],
-        "url": url,
+        "regressions": _rows(listed),
+        "url": _url(first.regression),
     }
 
 
-def _row(one: Regression) -> dict[str, Any]:
+def _rows(regressions: Sequence[Regression]) -> list[dict[str, Any]]:
+    """Return what a message says of regressions: their numbers are those of the newest point that moved, 1
+    statement. A small step or a drift is one of many points, and has numbers of its own."""
+    series, runs = ([getattr(one, name) for one in regressions] for name in ("series_id", "latest_run_id"))
+    moved = Point.objects.filter(series__in=series, run__in=runs, verdict_code__isnull=False)
+    points = {
+        (point.series_id, point.run_id, point.environment.class_key): point
+        for point in moved.select_related("environment").order_by("order_time")
+    }
+    return [
+        _row(one, points.get((one.series_id, one.latest_run_id or 0, one.class_key))) for one in regressions
+    ]
+
+
+def _url(one: Regression) -> str:
+    return f"{settings.HUD_PUBLIC_URL}/regressions/?id={one.pk}"
+
+
+def _row(one: Regression, moved: Point | None) -> dict[str, Any]:
     experiment, metric = one.series.experiment, one.series.metric
+    numbers = [one.before, one.after, one.change, one.factor]
+    if moved and one.kind in AT_ONCE:
+        numbers = [moved.level, moved.value, moved.change, moved.factor]
     names = ("suite", "mode", "dtype", "backend", "arch")
     return {
         "id": one.pk,
@@ -122,9 +143,9 @@ def _row(one: Regression) -> dict[str, Any]:
         "metric": metric.name,
         "unit": metric.unit,
         "kind": one.kind,
-        **{name: getattr(one, name) for name in ("before", "after", "change", "factor")},
+        **dict(zip(("before", "after", "change", "factor"), numbers, strict=True)),
         "since": one.since.isoformat(),
         "base_commit": one.last_good_run.commit if one.last_good_run else "",
         "head_commit": one.first_run.commit if one.first_run else "",
-        "url": f"{settings.HUD_PUBLIC_URL}/regressions/?id={one.pk}",
+        "url": _url(one),
     }

@@ -1,53 +1,31 @@
-"""Compilations with their kernels: of a point, the newest of an experiment, those of a variant."""
+"""The kernels of a variant, and the source of binaries."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
-
-from django.db.models import QuerySet
 
 from hud.models import Compilation, Regression, kernels_of
 from hud.sql import fetch_tuples, int_array
-from hud.runs.branches import stored_names
-from runner.schema.compilations import Compiled
-
-
-@dataclass(frozen=True)
-class Produced:
-    """A compilation and what it produced."""
-
-    row: Compilation
-    compiled: Compiled
-
-
-def newest(experiment_id: int, limit: int = 50) -> list[Produced]:
-    """Return the newest compilations of an experiment, newest first, without A/B runs and other branches; 3
-    queries."""
-    rows = Compilation.objects.filter(
-        experiment_id=experiment_id, run__base_interpreter="", run__branch__in=stored_names()
-    )
-    return _with_kernels(rows.select_related("run").order_by("-order_time", "-run", "-repeat")[:limit])
 
 
 def of_variant(variant: str) -> dict[str, Any] | None:
     """Return the kernels of a variant for the API, None if no compilation has it; 3 queries."""
     rows = Compilation.objects.filter(variant=variant)
-    found = _with_kernels(rows.order_by("-order_time", "-run", "-repeat")[:1])
-    return (
-        {
-            "variant": variant,
-            "compilations": rows.count(),
-            "run": found[0].row.run_id,
-            "experiment": found[0].row.experiment_id,
-            "time": found[0].row.order_time,
-            "busy_us": found[0].row.busy_us,
-            "kernels": [asdict(kernel) for kernel in found[0].compiled.kernels],
-        }
-        if found
-        else None
-    )
+    newest = rows.order_by("-order_time", "-run", "-repeat").first()
+    if newest is None:
+        return None
+    compiled = newest.compiled(kernels_of([newest]))
+    return {
+        "variant": variant,
+        "compilations": rows.count(),
+        "run": newest.run_id,
+        "experiment": newest.experiment_id,
+        "time": newest.order_time,
+        "busy_us": newest.busy_us,
+        "kernels": [asdict(kernel) for kernel in compiled.kernels],
+    }
 
 
 def code_of(binaries: Collection[str]) -> dict[str, str]:
@@ -75,9 +53,3 @@ def known_between(regressions: Collection[Regression]) -> set[tuple[int, int]]:
         {"of": int_array({one.series.experiment_id for one in regressions}), "runs": int_array(runs)},
     )
     return {(run, experiment) for run, experiment in found}
-
-
-def _with_kernels(found: QuerySet[Compilation]) -> list[Produced]:
-    rows = list(found)
-    kernels = kernels_of(rows)
-    return [Produced(row, row.compiled(kernels)) for row in rows]

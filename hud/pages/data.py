@@ -26,22 +26,22 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "audit": "id at who action subject address detail",
     "code": """cause kernel kind origins base_us head_us change_us share beyond_noise portion group slot
         base_choice head_choice base_config head_config base_binary head_binary base_calls head_calls""",
-    "code-points": f"{_EXPERIMENT} points base head time",
-    "compare": f"""{_EXPERIMENT} side metric unit direction base head base_n head_n base_status head_status
-        change margin noise factor verdict reason base_run head_run""",
-    "compare-sides": "side run title source filename branch commit host time",
+    "code-points": f"{_EXPERIMENT} points base head time stream",
+    "compare": f"""{_EXPERIMENT} side stream metric unit direction base head base_n head_n base_status
+        head_status change margin noise factor verdict reason base_run head_run""",
+    "compare-sides": "side run stream title source filename branch commit host time",
     "compilers": """suite backend base head passed expected newly_failed not_run column metric unit base_value
         head_value change low high p night_noise verdict matched only_base only_head""",
-    "experiment": f"""{_RESULT} placed_by host source commit branch file environment environment_class torch
+    "experiment": f"""{_RESULT} placed_by host source commit branch environment environment_class torch
         torch_git""",
     "hosts": """host state labels note last_beat refused_results refused_reason accelerator device arch
         accelerator_state why_dirty running waiting suites lacking""",
     "keys": "name prefix owner scopes host stream created last_used expires revoked",
     "limits": f"""{_EXPERIMENT} kernel kind slot calls time_us ceiling_us lost_us share_of_ceiling bound
-        run""",
+        run stream""",
     "notifications": "id host name format events active created last_at last_ok last_result waiting",
     "overview": f"list {_RESULT}",
-    "regressions": f"""id state {_EXPERIMENT} metric unit direction before after change factor points kind
+    "regressions": f"""id state stream {_EXPERIMENT} metric unit direction before after change factor points kind
         cause canaries since opened first_run last_good_run base_commit head_commit owner note link
         muted_until state_since group group_cause group_size""",
     "rules": """kind id metric suite case backend arch dtype size value share relative minimum judged unit
@@ -50,7 +50,7 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "run-pairs": f"""{_EXPERIMENT} metric unit direction base new change low high p pairs verdict better
         base_status new_status base_values new_values""",
     "runs": """run state reason title host arch source commit branch filename external_id done total created
-        started finished requested_by retry_of upload seconds regressed""",
+        started finished requested_by retry_of upload seconds regressed stream""",
     "search": "kind title about url",
     "suite": _RESULT,
 }

@@ -171,7 +171,7 @@ class ExperimentChoice(FilterForm):
 
 
 class CodeSides(FilterForm):
-    """Two points, as `hud.pages.code.sides` reads them, and the slot of the kernel whose code to show."""
+    """Two points, as `hud.points.sides` reads them, and the slot of the kernel whose code to show."""
 
     base = _word(300)
     head = _word(300)
@@ -180,11 +180,14 @@ class CodeSides(FilterForm):
 
 
 class CompareFilters(FilterForm):
-    """Sides as `hud.pages.compare.sides` reads them; `head` is read apart, since it may be repeated."""
+    """Sides as `hud.points.sides` reads them; `head` is read apart, since it may be repeated."""
 
     base = _word(300)
     metric = _word()
     suite = _word(60)
+    arch = _word(100)
+    mode = _word(40)
+    dtype = _word(40)
     verdict = forms.ChoiceField(required=False, choices=[(word, word) for word in compare.VERDICTS])
     formulas = forms.ChoiceField(required=False, choices=[("hud", "hud")])
     rows = forms.ChoiceField(required=False, choices=[("all", "all")])
@@ -213,6 +216,7 @@ class RunFilters(FilterForm):
     commit = _word(130)
     host = _word(100)
     q = _word()
+    stream = _word(60)
     before = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
 
     def filters(self) -> runs.Filters:

@@ -24,9 +24,27 @@ def of_request(request: HttpRequest) -> Stream:
     stream = (streams.chosen(last) if last else None) or streams.chosen(name)
     if stream is None:
         raise Http404(f"no stream is called {name[:60]}")
+    return enter(request, stream)
+
+
+def enter(request: HttpRequest, stream: Stream) -> Stream:
+    """Make it the stream of this page: of what its head shows and its links name."""
     request.stream = stream  # type: ignore[attr-defined]
     _current.set(stream.name)
     return stream
+
+
+def of_experiment(request: HttpRequest, pk: int) -> Stream:
+    """Return the stream that the address of an experiment's page names, else one that has results of it, the
+    front stream before others. Raise Http404 for an unknown one."""
+    stream = of_request(request)
+    return stream if request.GET.get("stream") else enter(request, streams.with_experiment(pk, stream))
+
+
+def name_in_links(request: HttpRequest) -> None:
+    """Put the page's stream into its query, which links to parts and other views of the page repeat."""
+    request.GET = request.GET.copy()  # type: ignore[assignment]
+    request.GET["stream"] = request.stream.name  # type: ignore[attr-defined, misc]
 
 
 def keep_choice(request: HttpRequest, response: HttpResponse) -> None:

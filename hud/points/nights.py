@@ -9,25 +9,28 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
 from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples
+from runner.suites import SUITES
 
 SHORT_COMMIT = 7  # characters
 _DAYS = 120  # before the newest run
-KEPT_S = 600  # a deleted upload is gone from the tables after as long
 _HASH = re.compile(r"[0-9a-f]{12,64}")
 _FEWEST_DIGITS = 4  # that may stand for a commit
 _LONGEST = timedelta(hours=24)  # of a night's runs on one commit
 _GAP = timedelta(hours=6)  # between runs without a commit that ends a night
 _AT_LATEST = timedelta(hours=36)
 _MOST_RUNS = 3000  # of one side
+_PIECE = 30  # nights that are read together
+_MOST_NIGHTS = 300  # that a table looks through
+KEPT_S = 600
 _MOST_KEPT = 600  # nights in the memory of a process, a few 10 kB each
 
 PASSES, SPEEDUP, COMPILE, MEMORY = "accuracy", "speedup", "cold_compile", "memory"
@@ -38,44 +41,58 @@ PREFERRED: Mapping[str, tuple[str, ...]] = {  # metrics of each column, device t
 }
 _PEAKS = ("eager_peak_memory_bytes", "compiled_peak_memory_bytes")  # their ratio is the last
 _METRICS = (PASSES, *PREFERRED[SPEEDUP], *PREFERRED[COMPILE], "compression_ratio", *_PEAKS)
+# The suites of a table: those that compare with eager and check the result.
+MODEL_SUITES = [name for name, suite in SUITES.items() if {PASSES, SPEEDUP} <= set(suite.headline_metrics)]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The experiments of a table: those of its suites on one arch, in one mode and dtype."""
+    """The experiments that a page shows: those on one arch, in one mode and dtype."""
 
     arch: str
     mode: str
     dtype: str
-    suites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NightRun:
+    """A run as it is grouped into nights."""
+
+    pk: int
+    time: datetime  # its place in every series
+    began: datetime
+    commit: str
+    active: bool  # queued or running
+    version: str = ""  # of its row, which changes with its points
 
 
 @dataclass(frozen=True)
 class Night:
     """The runs of a night, or of another side of a comparison."""
 
-    side: str  # as the URL has it
-    title: str
+    side: str = field(compare=False)  # as the URL has it
+    title: str = field(compare=False)
     time: datetime
+    began: datetime  # its first run
     commit: str
     runs: tuple[int, ...]
-    began: datetime | None = None  # order time of its first run
-    complete: bool = True  # every planned task has ended
-    ended: int = 0  # tasks that have ended, of `planned`, of runs that are queued or running
-    planned: int = 0
+    complete: bool = True  # every run has ended, in whatever state
+    versions: tuple[str, ...] = ()
 
     @property
     def short_commit(self) -> str:
         return self.commit[:SHORT_COMMIT]
 
-    def is_default(self, now: datetime) -> bool:
-        """Return whether a page may choose it by itself: when it is complete, or 36 hours after it began."""
-        return self.complete or self.began is None or now - self.began > _AT_LATEST
-
     @property
     def as_side(self) -> str:
-        """Return the side for pages that know runs and commits only."""
-        return f"commit:{self.commit}" if self.commit else f"run:{self.runs[-1]}"
+        """Return the side for pages that know no times of day."""
+        if self.commit:
+            return f"commit:{self.commit}"
+        return f"run:{self.runs[0]}" if len(self.runs) == 1 else f"night:{self.time.date()}"
+
+    def is_default(self, now: datetime) -> bool:
+        """Return whether a page may choose it by itself: when it is complete, or 36 hours after it began."""
+        return self.complete or now - self.began > _AT_LATEST
 
 
 Block: TypeAlias = tuple[str, str]  # suite and backend, as a table shows it
@@ -88,35 +105,23 @@ class Results:
 
     blocks: dict[Block, Values] = field(default_factory=dict)
 
-    @property
-    def size(self) -> int:
-        """Return how many cases have a result."""
-        return sum(max(map(len, values.values()), default=0) for values in self.blocks.values())
-
     def of(self, block: Block) -> Values:
         return self.blocks.get(block, {})
 
 
 @dataclass(frozen=True)
-class NightRun:
-    """A run as it is grouped into nights. `tasks` were planned, of which `ended` have ended; an uploaded run
-    has none, and ended when it was stored."""
+class Progress:
+    """How many tasks of a suite in a growing night were planned, and how many have ended."""
 
-    pk: int
-    time: datetime
-    commit: str
-    tasks: int
+    suite: str
     ended: int
-    active: bool  # queued or running
+    planned: int
 
 
-# Runs r with their request q, that belong to nights. An A/B comparison and a rerun belong to none.
-_OF_NIGHTS = """
-    SELECT r.id, r.order_time, r.commit, coalesce(t.tasks, 0), coalesce(t.ended, 0), r.state = ANY(%(active)s)
-    FROM hud_run r LEFT JOIN LATERAL (
-        SELECT count(*) AS tasks, count(*) FILTER (WHERE finished IS NOT NULL) AS ended
-        FROM hud_task WHERE run_id = r.id AND r.upload_id IS NULL
-    ) t ON r.state = ANY(%(active)s)
+# Runs r. A commit's time is not when its runs began; what was uploaded with no other time began then.
+_COLUMNS = """
+    SELECT r.id, r.order_time, CASE r.order_time_source WHEN 'commit' THEN r.created ELSE r.order_time END,
+        r.commit, r.state = ANY(%(active)s), concat(r.xmin, r.ctid) FROM hud_run r
 """
 
 
@@ -124,7 +129,7 @@ def read(stream: Stream, branch: str = "") -> list[Night]:
     """Return the nights of a stream's branch, oldest first: 1 statement."""
     rows = fetch_tuples(
         f"""
-        {_OF_NIGHTS}
+        {_COLUMNS}
         WHERE r.stream_id = %(stream)s AND r.branch = ANY(%(branches)s) AND r.base_interpreter = ''
             AND NOT r.rerun AND r.order_time > (
                 SELECT max(order_time) FROM hud_run
@@ -152,51 +157,69 @@ def group(runs: Iterable[NightRun]) -> list[Night]:
     for run in runs:
         own = newest.get(run.commit)
         if own is None or (
-            run.time - own[0].time > _LONGEST if run.commit else run.time - own[-1].time >= _GAP
+            run.began - own[0].began > _LONGEST if run.commit else run.began - own[-1].began >= _GAP
         ):
             own = newest[run.commit] = []
             groups.append(own)
         own.append(run)
-    dates = Counter(own[-1].time.date() for own in groups)
-    return [_night(tuple(own), dates[own[-1].time.date()] == 1) for own in groups]
+    return named(sorted((_night(tuple(own)) for own in groups), key=lambda night: night.time))
 
 
 @lru_cache(maxsize=1024)
-def _night(runs: tuple[NightRun, ...], alone: bool) -> Night:
-    last = runs[-1]
-    named = last.commit[:12] if _HASH.fullmatch(last.commit) else last.commit
+def _night(runs: tuple[NightRun, ...]) -> Night:
+    in_order = sorted(runs, key=lambda run: run.pk)
     return Night(
-        side=str(last.time.date()) if alone or not last.commit else f"commit:{named}",
-        title=day(last.time),
-        time=last.time,
-        commit=last.commit,
-        runs=tuple(sorted(run.pk for run in runs)),
-        began=runs[0].time,
+        side="",
+        title=day(runs[-1].time),
+        time=runs[-1].time,
+        began=min(run.began for run in runs),
+        commit=runs[-1].commit,
+        runs=tuple(run.pk for run in in_order),
         complete=not any(run.active for run in runs),
-        ended=sum(run.ended for run in runs),
-        planned=sum(run.tasks for run in runs),
+        versions=tuple(run.version for run in in_order),
     )
 
 
-def side(text: str, nights: Sequence[Night], stream: Stream) -> Night | None:
-    """Return the side that a URL names: a date, ``night:2026-11-20``, ``run:12``, ``commit:abc123`` or
-    ``latest:main``; None where there is none in the stream. `nights` are those of the stream that have
-    results of the page's subject. At most 1 statement."""
+def named(nights: Sequence[Night]) -> list[Night]:
+    """Name each night by what none of the others has: its date, its commit, or the minute that it began."""
+    dates = Counter(night.time.date() for night in nights)
+    commits = Counter(night.commit for night in nights)
+    return [
+        replace(
+            night,
+            side=str(night.time.date())
+            if dates[night.time.date()] == 1
+            else f"commit:{night.commit[:12] if _HASH.fullmatch(night.commit) else night.commit}"
+            if night.commit and commits[night.commit] == 1
+            else f"night:{_minute(night)}",
+        )
+        for night in nights
+    ]
+
+
+def _minute(night: Night) -> str:
+    return f"{night.began:%Y-%m-%dT%H:%M}"
+
+
+def side(text: str, nights: Sequence[Night], subject: Subject, stream: Stream) -> Night | None:
+    """Return the side that a URL names, among the stream's nights with results of the subject: a date,
+    ``night:2026-11-20``, ``commit:abc123``, ``latest:main`` or ``run:12``; None where there is none."""
     kind, _colon, name = text.partition(":")
     if kind == "latest":
-        candidates = nights if not name else read(stream, name)
-        return candidates[-1] if candidates else None
+        return _newest(read(stream, name) if name else nights, subject, stream)
     if kind not in {"run", "commit"}:
         asked = name if kind == "night" else text
-        return next((night for night in reversed(nights) if night.side == asked or _on(night, asked)), None)
+        on_it = [night for night in nights if asked in (str(night.time.date()), _minute(night))]
+        night = _newest(on_it, subject, stream)
+        return replace(night, side=text) if night else None
     if (kind == "run" and not (name.isdecimal() and len(name) < 10)) or not name:
         return None
     rows = fetch_tuples(
         f"""
-        {_OF_NIGHTS}
-        WHERE r.base_interpreter = '' AND CASE WHEN %(run)s IS NULL
-            THEN r.stream_id = %(stream)s AND NOT r.rerun
-                AND (r.commit = %(commit)s OR (%(begins)s AND starts_with(r.commit, %(commit)s)))
+        {_COLUMNS}
+        WHERE r.stream_id = %(stream)s AND r.base_interpreter = '' AND CASE WHEN %(run)s::int IS NULL
+            THEN NOT r.rerun AND (r.commit = %(commit)s
+                OR (%(begins)s AND starts_with(r.commit, %(commit)s)))
             ELSE r.id = %(run)s END
         ORDER BY r.order_time, r.id LIMIT %(most)s
         """,
@@ -212,127 +235,163 @@ def side(text: str, nights: Sequence[Night], stream: Stream) -> Night | None:
     runs = tuple(NightRun(*row) for row in rows)
     if not runs or len({run.commit for run in runs} - {name}) > 1:  # none, or several commits
         return None
-    night = _night(runs, alone=False)
+    night = _night(runs)
     return replace(night, side=text, title=f"run {name}" if kind == "run" else night.title)
+
+
+def _newest(nights: Sequence[Night], subject: Subject, stream: Stream) -> Night | None:
+    return next(reversed(measured(nights, subject, stream, enough=bool)), None)
+
+
+def measured(
+    nights: Sequence[Night],
+    subject: Subject,
+    stream: Stream,
+    *,
+    enough: Callable[[Sequence[Night]], bool],
+) -> dict[Night, Results]:
+    """Return the nights with results of the subject, oldest first, from the newest back until there are
+    `enough`: 1 statement for each `_PIECE` of nights, among them some that this process has not read yet."""
+    found: dict[Night, Results] = {}
+    for end in range(len(nights), max(len(nights) - _MOST_NIGHTS, 0), -_PIECE):
+        piece = nights[max(end - _PIECE, 0) : end]
+        read_now = dict(zip(piece, results(piece, subject, stream), strict=True))
+        found = {night: one for night, one in read_now.items() if one.blocks} | found
+        if enough(list(found)):
+            break
+    return found
+
+
+def progress(night: Night) -> list[Progress]:
+    """Return how far each suite of a night is: 1 statement."""
+    rows = fetch_tuples(
+        """
+        SELECT spec->>'suite', count(*) FILTER (WHERE finished IS NOT NULL), count(*) FROM hud_task
+        WHERE run_id = ANY(%(runs)s) GROUP BY 1 ORDER BY 3 DESC, 1
+        """,
+        {"runs": list(night.runs)},
+    )
+    return [Progress(*row) for row in rows]
 
 
 def day(at: datetime | date) -> str:
     return f"{at.day} {at:%b}"
 
 
-def side(text: str, nights: Sequence[Night]) -> Night | None:
-    """Return the side that a URL names: a date, ``run:12``, ``commit:abc123`` or ``latest:main``; None where
-    there is none. At most 1 statement."""
-    kind, _colon, name = text.partition(":")
-    if kind == "latest":
-        found = nights if not name else read(name)
-        return found[-1] if found else None
-    if kind not in {"run", "commit"}:
-        return next((night for night in reversed(nights) if night.side == text or _on(night, text)), None)
-    if (kind == "run" and not (name.isdecimal() and len(name) < 10)) or not name:
-        return None
-    rows = fetch_tuples(
-        """
-        SELECT id, order_time, commit, state = ANY(%(active)s) FROM hud_run
-        WHERE base_interpreter = '' AND CASE WHEN %(run)s IS NULL
-            THEN commit = %(commit)s OR (%(begins)s AND starts_with(commit, %(commit)s))
-            ELSE id = %(run)s END
-        ORDER BY order_time, id LIMIT %(most)s
-        """,
-        {
-            "active": list(ACTIVE),
-            "most": _MOST_RUNS,
-            "run": int(name) if kind == "run" else None,
-            "commit": name,
-            "begins": len(name) >= _FEWEST_DIGITS,
-        },
-    )
-    if not rows or len({row[2] for row in rows} - {name}) > 1:  # none, or several commits
-        return None
-    done = not any(active for *_run, active in rows)
-    title = f"run {name}" if kind == "run" else day(rows[-1][1])
-    return Night(text, title, rows[-1][1], rows[-1][2], tuple(sorted(row[0] for row in rows)), done)
+_kept: OrderedDict[tuple[Any, ...], tuple[float, Results]] = OrderedDict()
 
 
-def _on(night: Night, text: str) -> bool:
-    return text == str(night.time.date())
-
-
-_kept: OrderedDict[tuple[Subject, tuple[int, ...]], tuple[float, Results]] = OrderedDict()
-
-
-def results(nights: Iterable[Night], subject: Subject) -> list[Results]:
+def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[Results]:
     """Return the results of each night: 1 statement for all that this process has not read yet.
 
-    A night whose runs are over does not change, and is kept in memory.
+    A night whose runs are over is kept in memory until one of its points changes; a suite that is renamed
+    has its new name after `KEPT_S`.
     """
-    wanted = list(nights)
-    if not subject.suites:
-        return [Results() for _night in wanted]
     now = time.monotonic()
-    found: dict[tuple[int, ...], Results] = {}
-    for night in wanted:
-        kept = _kept.get((subject, night.runs))
-        if kept and now - kept[0] < KEPT_S:
-            found[night.runs] = kept[1]
-    missing = list({night.runs: night for night in wanted if night.runs not in found}.values())
+    keys = [(stream.pk, subject, night.runs, night.versions) for night in nights]
+    wanted = dict(zip(keys, nights, strict=True))
+    by_key = {key: _kept[key][1] for key in wanted if key in _kept and now - _kept[key][0] < KEPT_S}
+    missing = [key for key in wanted if key not in by_key]
     if missing:
-        for night, one in zip(missing, _read_results(missing, subject), strict=True):
-            found[night.runs] = one
-            if night.complete:
-                _kept[subject, night.runs] = now, one
-                _kept.move_to_end((subject, night.runs))
+        for key, (measured, is_settled) in zip(
+            missing, _read_results([wanted[key] for key in missing], subject, stream), strict=True
+        ):
+            by_key[key] = measured
+            if is_settled and wanted[key].complete:
+                _kept[key] = now, measured
+    for key in wanted:
+        if key in _kept:
+            _kept.move_to_end(key)
     while len(_kept) > _MOST_KEPT:
         _kept.popitem(last=False)
-    return [found[night.runs] for night in wanted]
+    return [by_key[key] for key in keys]
 
 
-def _read_results(nights: Sequence[Night], subject: Subject) -> list[Results]:
+# The value of point p of metric k in a table: NULL where the case failed, of a check 1 where it passed.
+_VALUE = f"""
+    CASE WHEN p.status <> 0 AND (p.value IS NULL OR k.name = '{PASSES}') THEN NULL
+        WHEN k.name = '{PASSES}' THEN coalesce(p.value, 1) ELSE p.value END
+"""
+
+
+def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[tuple[Results, bool]]:
+    """Return the results of each night, and whether each series has only one point in it."""
     runs = [(run, place) for place, night in enumerate(nights) for run in night.runs]
+    params = {
+        **asdict(subject),
+        "stream": stream.pk,
+        "metrics": list(_METRICS),
+        "suites": MODEL_SUITES,
+        "runs": [run for run, _place in runs],
+        "places": [place for _run, place in runs],
+        "never": [STATUS_CODES[name] for name in NEVER_RAN],
+    }
     rows = fetch_tuples(
-        """
+        f"""
         WITH wanted AS MATERIALIZED (
-            SELECT s.id, s.experiment_id, e.suite, e.backend, e.dynamic, k.name
-            FROM hud_experiment e JOIN hud_series s ON s.experiment_id = e.id
-            JOIN hud_metric k ON k.id = s.metric_id AND k.name = ANY(%(metrics)s)
+            SELECT s.id, s.experiment_id, e.suite, e.backend, e.dynamic, s.metric_id
+            FROM hud_experiment e JOIN hud_series s ON s.experiment_id = e.id AND s.stream_id = %(stream)s
             WHERE e.arch = %(arch)s AND e.mode = %(mode)s AND e.dtype = %(dtype)s
                 AND e.suite = ANY(%(suites)s)
-        ), newest AS (  -- of several points of a series in a night
-            SELECT DISTINCT ON (night.place, p.series_id) night.place, p.series_id, p.value, p.status
-            FROM unnest(%(runs)s::int[], %(places)s::int[]) AS night(run_id, place)
-            JOIN hud_point p ON p.run_id = night.run_id AND p.status <> ALL(%(never)s) AND NOT p.rerun
-            JOIN hud_run r ON r.id = p.run_id
-            ORDER BY night.place, p.series_id, (r.host_name = (
-                SELECT l.host_name FROM hud_seriesstate t JOIN hud_run l ON l.id = (t.level->>'last_run')::int
-                WHERE t.series_id = p.series_id ORDER BY t.order_time DESC LIMIT 1)) DESC NULLS LAST,
-                p.order_time DESC, p.run_id DESC
         )
-        SELECT place, suite, backend, dynamic, name, array_agg(experiment_id),
-            array_agg(CASE WHEN status <> 0 AND (value IS NULL OR name = %(passes)s) THEN NULL
-                WHEN name = %(passes)s THEN coalesce(value, 1) ELSE value END)
-        FROM newest JOIN wanted w ON w.id = newest.series_id
+        SELECT night.place, w.suite, w.backend, w.dynamic, k.name, array_agg(w.experiment_id),
+            array_agg({_VALUE})
+        FROM unnest(%(runs)s::int[], %(places)s::int[]) AS night(run_id, place)
+        JOIN hud_point p ON p.run_id = night.run_id AND p.status <> ALL(%(never)s)
+        JOIN wanted w ON w.id = p.series_id
+        JOIN hud_metric k ON k.id = w.metric_id AND k.name = ANY(%(metrics)s)
         GROUP BY 1, 2, 3, 4, 5
-        """,
-        {
-            "metrics": list(_METRICS),
-            "arch": subject.arch,
-            "mode": subject.mode,
-            "dtype": subject.dtype,
-            "suites": list(subject.suites),
-            "runs": [run for run, _place in runs],
-            "places": [place for _run, place in runs],
-            "never": [STATUS_CODES[name] for name in NEVER_RAN],
-            "passes": PASSES,
-        },
+        """,  # noqa: S608 — constants of this module, as below  # nosec B608
+        params,
     )
-    found = [Results() for _night in nights]
+    by_night = [Results() for _night in nights]
+    repeated: dict[tuple[int, str, int], dict[int, float | None]] = {}  # night, metric, experiment → values
     for place, suite, backend, dynamic, metric, experiments, values in rows:
         block = suite, f"{backend}, dynamic" if dynamic else backend
-        found[place].blocks.setdefault(block, {})[metric] = dict(zip(experiments, values, strict=True))
-    for one in found:
-        for measured in one.blocks.values():
-            _add_memory_ratio(measured)
-    return found
+        measured = dict(zip(experiments, values, strict=True))
+        by_night[place].blocks.setdefault(block, {})[metric] = measured
+        if len(measured) < len(experiments):
+            counts = Counter(experiments)
+            repeated.update({(place, metric, one): measured for one in measured if counts[one] > 1})
+    if repeated:
+        _choose(repeated, params)
+    for one in by_night:
+        for measured_metrics in one.blocks.values():
+            _add_memory_ratio(measured_metrics)
+    several = {place for place, _metric, _experiment in repeated}
+    return [(one, place not in several) for place, one in enumerate(by_night)]
+
+
+def _choose(repeated: Mapping[tuple[int, str, int], dict[int, float | None]], params: dict[str, Any]) -> None:
+    """Choose of several points in a night that of the host of the series' level, else the newest: 1
+    statement."""
+    rows = fetch_tuples(
+        f"""
+        SELECT own.place, k.name, s.experiment_id, {_VALUE}
+        FROM unnest(%(own_places)s::int[], %(own_metrics)s::text[], %(experiments)s::int[])
+            AS own(place, metric, experiment_id)
+        JOIN hud_metric k ON k.name = own.metric
+        JOIN hud_series s ON s.experiment_id = own.experiment_id AND s.metric_id = k.id
+            AND s.stream_id = %(stream)s
+        JOIN unnest(%(runs)s::int[], %(places)s::int[]) AS night(run_id, place) ON night.place = own.place
+        JOIN hud_point p ON p.run_id = night.run_id AND p.series_id = s.id AND p.status <> ALL(%(never)s)
+        JOIN hud_run r ON r.id = p.run_id
+        LEFT JOIN LATERAL (
+            SELECT host.host_name FROM hud_seriesstate t
+            JOIN hud_run host ON host.id = (t.level->>'last_run')::int
+            WHERE t.series_id = s.id ORDER BY t.order_time DESC LIMIT 1
+        ) level ON true
+        ORDER BY coalesce(r.host_name = level.host_name, false), p.order_time, p.run_id, p.environment_id
+        """,  # noqa: S608  # nosec B608
+        {
+            **params,
+            "own_places": [place for place, _metric, _experiment in repeated],
+            "own_metrics": [metric for _place, metric, _experiment in repeated],
+            "experiments": [experiment for _place, _metric, experiment in repeated],
+        },
+    )
+    for place, metric, experiment, value in rows:  # the last one counts
+        repeated[place, metric, experiment][experiment] = value
 
 
 def _add_memory_ratio(measured: Values) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from hud.models import Experiment, Metric, Point, PointFields, Series
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
-from hud.sql import int_array
+from hud.sql import fetch_models, int_array
 from runner.suites import SUITES
 
 # Metrics that are read first in suites that the runner does not have, most telling first.
@@ -65,28 +65,27 @@ NEWEST_POINT = """
 
 def latest(series_ids: Iterable[int], branch: str = "") -> dict[int, Point]:
     """Return the newest point of each series on a branch, by default the default one: 1 statement."""
-    columns = ", ".join(f"p.{field.column}" for field in Point._meta.concrete_fields)
-    points = Point.objects.raw(
-        f"SELECT {columns} FROM hud_series s JOIN LATERAL ({NEWEST_POINT}) p ON true"  # noqa: S608 — constants
-        " WHERE s.id = ANY(%(series)s::int[])",
+    newest = fetch_models(
+        Point,
+        "",
         {"series": int_array(series_ids), "branches": stored_names(branch)},
+        rows=f"SELECT p.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({NEWEST_POINT}) p",  # noqa: S608 — a constant  # nosec B608
     )
-    return {point.series_id: point for point in points}
+    return {point.series_id: point for point in newest}
 
 
 def of_runs(series: Sequence[int], runs: Sequence[int]) -> dict[int, Point]:
     """Return the newest point of each series in its run: 1 statement, one look-up in an index for each."""
-    columns = ", ".join(f"p.{field.column}" for field in Point._meta.concrete_fields)
-    points = Point.objects.raw(
-        f"""
-        SELECT {columns}
-        FROM unnest(%(series)s::int[], %(runs)s::int[]) AS wanted(series_id, run_id)
-        JOIN LATERAL (
-            SELECT * FROM hud_point WHERE run_id = wanted.run_id AND series_id = wanted.series_id OFFSET 0
-        ) p ON true
-        ORDER BY p.series_id, p.order_time, p.environment_id
-        """,  # noqa: S608 — constants
+    points = fetch_models(
+        Point,
+        "ORDER BY series_id, order_time, environment_id",
         {"series": int_array(series), "runs": int_array(runs)},
+        rows="""
+        SELECT p.* FROM unnest(%(series)s::int[], %(runs)s::int[]) AS wanted(series_id, run_id)
+        CROSS JOIN LATERAL (
+            SELECT * FROM hud_point WHERE run_id = wanted.run_id AND series_id = wanted.series_id OFFSET 0
+        ) p
+        """,
     )
     return {point.series_id: point for point in points}
 

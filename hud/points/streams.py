@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import astuple, dataclass
 from datetime import datetime
-from typing import Any
 
-from hud.models import NIGHTLY, SAMPLES, Stream
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
+
+from hud.models import NIGHTLY, SAMPLES, Series, Stream
 from hud.points import nights
+from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
 from hud.sql import fetch, fetch_tuples
+from runner.schema.devices import is_named
 from runner.suites import CEILINGS
 
 _FEWEST_NIGHTS = 3  # complete ones, until `nightly` is the front stream
+_FIRST_LOOK = 6  # nights, which nearly always decide it
+_RECENT_NIGHTS = 30  # in which a default subject was measured
 
 
 @dataclass(frozen=True)
@@ -23,16 +30,16 @@ class Activity:
     pk: int
     name: str
     title: str
+    is_front: bool
     newest: datetime
 
 
 @dataclass(frozen=True)
-class Subject:
-    """The experiments that a table shows: those on one arch, in one mode and dtype."""
+class Measured:
+    """A suite that a stream has measured of a subject."""
 
-    arch: str
-    mode: str
-    dtype: str
+    subject: Subject
+    suite: str
 
 
 def with_results() -> list[Activity]:
@@ -40,7 +47,7 @@ def with_results() -> list[Activity]:
     return fetch(
         Activity,
         """
-        SELECT s.id AS pk, s.name, s.title, r.created AS newest FROM hud_stream s
+        SELECT s.id AS pk, s.name, s.title, s.is_front, r.created AS newest FROM hud_stream s
         CROSS JOIN LATERAL (
             SELECT created FROM hud_run WHERE stream_id = s.id ORDER BY order_time DESC LIMIT 1) r
         WHERE s.archived IS NULL AND EXISTS (SELECT FROM hud_series WHERE stream_id = s.id)
@@ -50,18 +57,35 @@ def with_results() -> list[Activity]:
     )
 
 
+def with_experiment(pk: int, preferred: Stream) -> Stream:
+    """Return a stream with results of an experiment: the preferred one if it has any, else the one with the
+    newest, and without any the preferred one: 1 statement."""
+    found = Stream.objects.raw(
+        """
+        SELECT t.* FROM hud_series s JOIN hud_stream t ON t.id = s.stream_id
+        CROSS JOIN LATERAL (
+            SELECT order_time FROM hud_point WHERE series_id = s.id ORDER BY order_time DESC LIMIT 1) p
+        WHERE s.experiment_id = %(experiment)s
+        ORDER BY t.id = %(preferred)s DESC, p.order_time DESC LIMIT 1
+        """,
+        {"experiment": pk, "preferred": preferred.pk},
+    )
+    return next(iter(found), preferred)
+
+
 def front() -> Stream:
     """Return the stream that an address without one means: what an operator chose, else `nightly` once it has
     three complete nights, else `samples`, and while that is empty the first stream with results."""
-    chosen = Stream.objects.filter(is_front=True).first()
+    known = Stream.objects.filter(Q(is_front=True) | Q(name__in=[NIGHTLY, SAMPLES]))
+    by_name = {stream.name: stream for stream in known}
+    chosen = next((stream for stream in by_name.values() if stream.is_front), None)
     if chosen:
         return chosen
-    by_name = {stream.name: stream for stream in Stream.objects.filter(name__in=[NIGHTLY, SAMPLES])}
-    if NIGHTLY in by_name and _complete_nights(by_name[NIGHTLY]) >= _FEWEST_NIGHTS:
+    if NIGHTLY in by_name and _has_nights(by_name[NIGHTLY]):
         return by_name[NIGHTLY]
-    samples = by_name.get(SAMPLES) or Stream.objects.get_or_create(name=SAMPLES)[0]
-    filled = Stream.objects.filter(archived=None, series__isnull=False).order_by("pk").distinct()
-    return samples if samples.series.exists() else filled.first() or samples
+    filled = Stream.objects.filter(Exists(Series.objects.filter(stream=OuterRef("pk"))), archived=None)
+    first = min(filled, key=lambda stream: (stream.name != SAMPLES, stream.pk), default=None)
+    return first or by_name.get(SAMPLES) or Stream.objects.get_or_create(name=SAMPLES)[0]
 
 
 def chosen(name: str) -> Stream | None:
@@ -69,51 +93,86 @@ def chosen(name: str) -> Stream | None:
     return streams.named(name).first() if name else front()
 
 
-def _complete_nights(stream: Stream) -> int:
-    """Return how many nights of a stream are complete, at most as many as matter. Ceilings are no night."""
-    measured = {
-        run
-        for (run,) in fetch_tuples(
-            """
-            SELECT DISTINCT p.run_id FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
-            JOIN hud_seriesstate t ON t.series_id = s.id JOIN hud_point p ON p.series_id = s.id AND NOT p.rerun
-            WHERE s.stream_id = %(stream)s AND e.suite <> %(ceilings)s AND t.headline AND p.value IS NOT NULL
-            """,
-            {"stream": stream.pk, "ceilings": CEILINGS},
-        )
-    }
-    return sum(night.complete and not measured.isdisjoint(night.runs) for night in nights.read(stream))
+def _has_nights(stream: Stream) -> bool:
+    """Return whether as many nights as matter are complete and have a value. Ceilings are no night."""
+    complete = [night for night in nights.read(stream) if night.complete]
+    count = _count_measured(complete[-_FIRST_LOOK:])
+    if count < _FEWEST_NIGHTS <= len(complete):
+        count += _count_measured(complete[:-_FIRST_LOOK])
+    return count >= _FEWEST_NIGHTS
 
 
-def subjects(stream: Stream, given: Mapping[str, str]) -> list[Subject]:
-    """Return what the stream's newest night with headline points measured, the most measured first; `given`
-    narrows it by arch, mode or dtype. Without such a night, of all the stream has. An arch, mode or dtype
-    that is '' is never a choice."""
-    rows = _counted(stream, given, newest_only=True) or _counted(stream, given, newest_only=False)
-    return [Subject(arch, mode, dtype) for arch, mode, dtype, _count in rows]
-
-
-def _counted(stream: Stream, given: Mapping[str, str], *, newest_only: bool) -> list[tuple[Any, ...]]:
-    return fetch_tuples(
+def _count_measured(complete: Sequence[Night]) -> int:
+    runs = [run for night in complete for run in night.runs]
+    if not runs:
+        return 0
+    measured = fetch_tuples(
         """
-        SELECT e.arch, e.mode, e.dtype, count(*) FROM hud_series s
-        JOIN hud_experiment e ON e.id = s.experiment_id AND e.suite <> %(ceilings)s
-        JOIN hud_seriesstate t ON t.series_id = s.id AND t.headline
-        WHERE s.stream_id = %(stream)s AND e.arch <> '' AND e.mode <> '' AND e.dtype <> ''
-            AND %(arch)s IN ('', e.arch) AND %(mode)s IN ('', e.mode) AND %(dtype)s IN ('', e.dtype)
-            AND (NOT %(newest_only)s OR t.run_id = ANY(%(runs)s::int[]))
-        GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3
+        SELECT run.id FROM unnest(%(runs)s::int[]) AS run(id) WHERE EXISTS (
+            SELECT FROM hud_point p JOIN hud_series s ON s.id = p.series_id
+            JOIN hud_experiment e ON e.id = s.experiment_id AND e.suite <> %(ceilings)s
+            WHERE p.run_id = run.id AND p.value IS NOT NULL)
         """,
-        {
-            "stream": stream.pk,
-            "ceilings": CEILINGS,
-            **{name: given.get(name, "") for name in ("arch", "mode", "dtype")},
-            "newest_only": newest_only,
-            "runs": _newest_runs(stream) if newest_only else [],
-        },
+        {"runs": runs, "ceilings": CEILINGS},
+    )
+    ids = {run for (run,) in measured}
+    return sum(not ids.isdisjoint(night.runs) for night in complete)
+
+
+def measured_by(stream: Stream) -> list[Measured]:
+    """Return what a stream has measured, without ceilings: 1 statement."""
+    rows = fetch_tuples(
+        """
+        SELECT arch, mode, dtype, suite FROM hud_experiment e
+        WHERE suite <> %(ceilings)s AND EXISTS (
+            SELECT FROM hud_series s WHERE s.experiment_id = e.id AND s.stream_id = %(stream)s)
+        GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+        """,
+        {"stream": stream.pk, "ceilings": CEILINGS},
+    )
+    return [Measured(Subject(*names), suite) for *names, suite in rows]
+
+
+def subjects(of_stream: Sequence[Night], measured: Collection[Measured]) -> list[Subject]:
+    """Return the subjects of a stream, the default one first: that of which the newest night measured most
+    headline points, one with models before others, one on a named device before all. None has a part that is
+    ''. At most 1 statement."""
+    names = {one.subject: astuple(one.subject) for one in measured if all(astuple(one.subject))}
+    with_models = {one.subject for one in measured if one.suite in MODEL_SUITES}
+    ranks = _ranks(of_stream) if len(names) > 1 else {}
+    last = (False, -len(of_stream), 0)
+    return sorted(
+        names,
+        key=lambda subject: (
+            not is_named(subject.arch),
+            [-part for part in ranks.get(subject, last)],
+            subject not in with_models,
+            names[subject],
+        ),
     )
 
 
-def _newest_runs(stream: Stream) -> list[int]:
-    of_stream = nights.read(stream)
-    return list(of_stream[-1].runs) if of_stream else []
+def _ranks(of_stream: Sequence[Night]) -> dict[Subject, tuple[bool, int, int]]:
+    """Return of each subject that a recent night measured whether it has models, the place of that night from
+    the newest, and how many headline points it has. Nights that grow count together with the one before."""
+    now = timezone.now()
+    growing = next((n for n, night in enumerate(reversed(of_stream)) if night.is_default(now)), 0)
+    recent = list(reversed(of_stream))[:_RECENT_NIGHTS]
+    place_of = {run: -max(place - growing, 0) for place, night in enumerate(recent) for run in night.runs}
+    rows = fetch_tuples(
+        """
+        SELECT e.arch, e.mode, e.dtype, e.suite = ANY(%(models)s), t.run_id, count(*)
+        FROM hud_seriesstate t JOIN hud_series s ON s.id = t.series_id
+        JOIN hud_experiment e ON e.id = s.experiment_id AND e.suite <> %(ceilings)s
+        WHERE t.run_id = ANY(%(runs)s) AND t.headline AND t.recent[cardinality(t.recent)] IS NOT NULL
+        GROUP BY 1, 2, 3, 4, 5
+        """,
+        {"runs": list(place_of), "models": MODEL_SUITES, "ceilings": CEILINGS},
+    )
+    counts: Counter[tuple[Subject, bool, int]] = Counter()
+    for *names, is_model, run, count in rows:
+        counts[Subject(*names), is_model, place_of[run]] += count
+    ranks: dict[Subject, tuple[bool, int, int]] = {}
+    for (subject, is_model, place), count in counts.items():
+        ranks[subject] = max(ranks.get(subject, (False, place, 0)), (is_model, place, count))
+    return ranks

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from hud.models import Experiment, Metric, Target
@@ -53,18 +54,21 @@ class AppliedTarget:
 
 
 class Targets:
-    """Every target that may apply, read in two statements."""
+    """Every target that may apply: 1 statement, and 1 more where a fraction of a ceiling does."""
 
-    def __init__(self, rows: Iterable[Target], copy_gbps: dict[str, float]) -> None:
+    def __init__(self, rows: Iterable[Target]) -> None:
         self.rows = list(rows)
         self._of_metric: dict[int, list[Target]] = {}
         for row in self.rows:
             self._of_metric.setdefault(row.metric_id, []).append(row)
-        self.copy_gbps = copy_gbps
 
     @classmethod
     def read(cls) -> Targets:
-        return cls(fetch_models(Target, "ORDER BY id", {}), _measured_copies())
+        return cls(fetch_models(Target, "ORDER BY id", {}))
+
+    @cached_property
+    def _copy_gbps(self) -> dict[str, float]:
+        return _measured_copies()
 
     def shipped_metrics(self) -> set[str]:
         """Return the names of metrics with a shipped fraction."""
@@ -82,7 +86,7 @@ class Targets:
         if row is not None and row.value is not None:
             return _own(row.value, experiment, metric, row.note)
         fraction = row.fraction if row else _shipped_fraction(experiment, metric)
-        copy = self.copy_gbps.get(experiment.arch)
+        copy = self._copy_gbps.get(experiment.arch) if fraction is not None else None
         if fraction is not None and copy is not None:
             how = f"{number(fraction)} of the measured copy {number(copy)}"
             return _own(fraction * copy, experiment, metric, how)

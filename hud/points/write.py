@@ -106,16 +106,26 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
             cursor.execute(_PROCESSES, [runs, series])
             _copy(cursor, list(_points(cursor.fetchall())))
             changed += _merge(cursor, runs, series)
+        if changed:
+            # a new version of the runs' rows, by which a page sees that what it keeps of them is outdated
+            cursor.execute(
+                """
+                UPDATE hud_run SET title = title FROM (
+                    SELECT id FROM hud_run WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE
+                ) own WHERE hud_run.id = own.id
+                """,
+                [list({run for run, _series in ordered})],
+            )
     return changed
 
 
 def make_of_runs(runs: Sequence[int]) -> int:
-    """Make the points of these runs, whose measurements were deleted in part or whole; return how many
-    changed."""
+    """Make the points of these runs, whose measurements came or went; return how many changed."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT run_id, series_id FROM hud_point WHERE run_id = ANY(%(runs)s)
+            SELECT run_id, series_id FROM hud_measurement WHERE run_id = ANY(%(runs)s)
+            UNION SELECT run_id, series_id FROM hud_point WHERE run_id = ANY(%(runs)s)
             UNION SELECT run_id, series_id FROM hud_sidepoint WHERE run_id = ANY(%(runs)s)
             """,
             {"runs": list(runs)},

@@ -37,7 +37,8 @@ def slug(name: str) -> str:
 
 def named(name: str) -> QuerySet[Stream]:
     """Return the stream of this name, or that had it before it was renamed or merged."""
-    return Stream.objects.filter(Q(name=name) | Q(aliases__contains=[name]))
+    known = Q(name=name) | Q(aliases__contains=[name])
+    return Stream.objects.filter(known) if "\0" not in name else Stream.objects.none()
 
 
 def check_name(name: str) -> None:

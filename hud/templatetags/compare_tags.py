@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from html import escape
-from urllib.parse import quote
 
 from django import template
 from django.urls import reverse
@@ -13,6 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
+from hud.pages import streams
 from hud.pages.compare import text
 from hud.pages.compare.groups import KINDS, TIME, Group, Mean, Totals
 from hud.pages.compare.judged import Judged
@@ -60,12 +60,11 @@ def compared_rows(rows: Sequence[Row], reach: float) -> SafeString:
 
 def _row(row: Row, reach: float, experiment: str) -> str:
     best, several = row.best, len(row.cells) > 1
-    address, under = experiment, ""
+    address, under = streams.link(experiment, stream=row.stream, metric=best and best.metric.name), ""
     if best:
-        address += f"?metric={quote(best.metric.name, safe='')}"
         also = f"; also {', '.join(row.also)}" if row.also else ""
         under = f'<span class="under faint">{escape(best.metric.title + also)}</span>'
-    title = f'<a href="{address}">{escape(row.experiment.title)}</a>'
+    title = f'<a href="{escape(address)}">{escape(row.experiment.title)}</a>'
     parts = [f'<tr><th scope="row">{title} <span class="dim">{escape(row.about)}</span>{under}</th>']
     other = best if several else None
     parts += [_of_candidate(cell, other) if cell else _NOT_ON_BOTH for cell in row.cells]
@@ -103,8 +102,8 @@ def _of_candidate(cell: Judged, best: Judged | None) -> str:
 def _what_changed(row: Row) -> str:
     if not row.code:
         return f'<span class="dim">{escape(row.facts)}</span>'
-    base, head = (quote(side, safe="") for side in row.code)
-    return f'<a href="{_path("code")}?base={base}&amp;head={head}">{escape(row.facts or "Kernels")}</a>'
+    address = streams.link(_path("code"), stream=row.stream, base=row.code[0], head=row.code[1])
+    return f'<a href="{escape(address)}">{escape(row.facts or "Kernels")}</a>'
 
 
 @cache
@@ -116,10 +115,11 @@ def _state(row: Row, experiment: str) -> str:
     """Return the regression's state, and how to rerun the experiment at that address."""
     shown = ""
     if one := row.regression:
-        shown = f'<a class="state" href="{_path("regressions")}?open={one.pk}">{escape(one.state)}</a> '
+        address = streams.link(_path("regressions"), stream=row.stream, open=one.pk)
+        shown = f'<a class="state" href="{escape(address)}">{escape(one.state)}</a> '
     if rerun := row.rerun:
         label = "Rerun in pairs" if rerun.in_pairs else "Rerun"
-        address = f"{experiment}?{escape(rerun.query)}#rerun"
+        address = f"{experiment}?stream={row.stream}&amp;{escape(rerun.query)}#rerun"
         shown += f'<a class="button small" href="{address}" data-rerun>{label}</a>'
         shown += rerun.hindrance and f'<span class="under faint">{escape(rerun.hindrance)}</span>'
     return shown
@@ -180,7 +180,8 @@ def means_table(groups: Sequence[Group], formulas: str) -> SafeString:
 
 
 def _means_row(group: Group, formulas: str) -> str:
-    suite = f'<a href="{reverse("suite", args=[group.suite])}?backend={quote(group.backend, safe="")}">'
+    address = streams.link(reverse("suite", args=[group.suite]), backend=group.backend)
+    suite = f'<a href="{escape(address)}">'
     suite += f"{escape(group.suite)}</a> {escape(group.backend)}"
     alone = [(group.only_base, "only baseline"), (group.only_head, "only candidate")]
     rest = ", ".join(f"{number} {words}" for number, words in alone if number)

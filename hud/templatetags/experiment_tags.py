@@ -15,13 +15,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.models import Experiment, Metric
+from hud.models import Experiment, Metric, Point
 from hud.pages.code.table import Table
 from hud.pages.experiment import drawing
 from hud.pages.experiment.compilations import Compilations
-from hud.pages.experiment.history import Point
+from hud.pages.experiment.history import HistoryPoint
 from hud.pages.experiment.multiples import Row
-from hud.pages.values import MetricValue
 from hud.templatetags.commit_tags import commit
 from hud.templatetags.hud_tags import (
     ago,
@@ -54,17 +53,15 @@ def magnitude(value: float) -> str:
 @register.simple_tag
 def row_badge(row: Row) -> SafeString:
     """Show what the judge says of a chart's newest point."""
-    if row.regression:
-        change = row.regression.change
-        return badge_html("regressed", signed_percent(change) if change is not None else "failed")
-    if not row.verdict:
+    point = row.point
+    if not point or not point.verdict:
         return SafeString("")
-    told = row.change is not None and row.verdict in {"improved", "regressed", "inconclusive"}
-    return badge_html(row.verdict, signed_percent(row.change) if told else row.verdict)
+    told = point.change is not None and point.verdict in {"improved", "regressed", "inconclusive"}
+    return badge_html(point.verdict, signed_percent(point.change) if told else point.verdict)
 
 
 @register.simple_tag
-def unit_cell(value: MetricValue | None) -> SafeString:
+def unit_cell(value: Point | None) -> SafeString:
     """Show a number with its unit, since a column has metrics of several systems."""
     return cell_html(value, with_unit=True)
 
@@ -88,26 +85,25 @@ def overlay_link(request: HttpRequest, one: Experiment, overlaid: Sequence[Exper
 
 
 @register.simple_tag
-def point_row(point: Point, ends: tuple[float, float], target: str | None, sources: bool) -> SafeString:
+def point_row(one: HistoryPoint, ends: tuple[float, float], target: str | None, sources: bool) -> SafeString:
     """Return a row of the table of points, with the columns that some point fills. `target` is the one in the
     head of the table, '' where they differ, None where there are none."""
-    many = len(point.compilations) > 1
-    marks = drawing.small([value for _number, value in point.compilations], *ends) if many else ""
-    changed = point.changed
+    point, run, changed = one.point, one.run, one.changed
+    measured = [value for value in point.compilation_values if value is not None]
+    marks = drawing.small(measured, *ends) if len(measured) > 1 else ""
     differences = escape("; ".join(changed[:2])) or '<span class="dim">no difference</span>'
     if len(changed) > 2:
         rest = f"and {len(changed) - 2} more"
         differences += f' <span class="tag" title="{escape("; ".join(changed))}">{rest}</span>'
-    if not point.same_class:
+    if not one.same_class:
         differences += _OTHER_CLASS
-    source = escape((point.source or "upload") if point.uploaded else "runner")
-    if point.file and point.file.filename:
-        path = point.file.filename
-        source += f', <span class="file" title="{escape(path)}">{escape(path.rpartition("/")[2])}</span>'
+    source = escape((run.source or "upload") if run.upload_id else "runner")
     branch = warning = processes = ""
-    if point.other_branch:
+    if one.other_branch:
         title = "branch: shown, never a baseline"
-        branch = f' <span class="tag" title="{title}">{escape(point.other_branch)}</span>'
+        branch = f' <span class="tag" title="{title}">{escape(one.other_branch)}</span>'
+    if point.rerun:
+        branch += ' <span class="tag" title="shown, never a baseline">rerun</span>'
     if point.warning:
         warning = f' <span class="tag" title="{escape(point.warning)}">warning</span>'
     if (n := point.processes) > 1:
@@ -117,11 +113,11 @@ def point_row(point: Point, ends: tuple[float, float], target: str | None, sourc
         own = badge_html(point.met, title=point.targets[0].name) if target and point.targets else ""
         met = f"<td>{own or targets_html(point, brief=True)}</td>"
     row = (
-        f'<tr id="run-{point.run_id}"{"" if point.same_class else _OF_OTHER_CLASS}>'
-        f'<th scope="row">{moment(point.order_time)}</th><td>{commit(point.commit)}{branch}</td>'
+        f'<tr id="run-{point.run_id}"{"" if one.same_class else _OF_OTHER_CLASS}>'
+        f'<th scope="row">{moment(point.order_time)}</th><td>{commit(run.commit)}{branch}</td>'
         f'<td class="num">{value_html(point)}{warning}</td><td>{marks}{processes}</td>'
         f"<td>{verdict_badge(point)}</td>{met}"
-        f'<td class="host-name">{escape(point.host or "unknown")}</td><td class="long">{differences}</td>'
+        f'<td class="host-name">{escape(run.host_name or "unknown")}</td><td class="long">{differences}</td>'
         f"{f'<td>{source}</td>' if sources else ''}"
         f'<td><a href="{_run(point.run_id)}">{point.run_id}</a></td></tr>'
     )
@@ -163,7 +159,7 @@ def changed_bars(table: Table) -> SafeString:
 
 
 @register.simple_tag
-def metric_options(values: Sequence[MetricValue], shown: Metric) -> SafeString:
+def metric_options(values: Sequence[Point], shown: Metric) -> SafeString:
     """Return the metrics of an experiment as options of a select."""
     options = (
         f'<option value="{escape(value.metric.name)}"{" selected" if value.metric == shown else ""}>'
@@ -174,14 +170,14 @@ def metric_options(values: Sequence[MetricValue], shown: Metric) -> SafeString:
 
 
 @register.simple_tag
-def metric_row(value: MetricValue, shown: Metric) -> SafeString:
+def metric_row(value: Point, shown: Metric, in_stream: str) -> SafeString:
     """Return a row of the table of all metrics."""
     metric = value.metric
     row = (
         f'<tr{_CURRENT if metric == shown else ""}><th scope="row">'
-        f'<a href="?metric={quote(metric.name, safe="")}">{escape(metric.title)}</a>'
+        f'<a href="?{in_stream}&amp;metric={quote(metric.name, safe="")}">{escape(metric.title)}</a>'
         f' <span class="dim">{escape(metric.name)}</span></th><td class="num">{value_html(value)}</td>'
-        f'<td class="num">{value.n}</td><td>{verdict_badge(value)}</td><td>{targets_html(value)}</td>'
+        f'<td class="num">{value.samples}</td><td>{verdict_badge(value)}</td><td>{targets_html(value)}</td>'
         f'<td class="when"><a href="{_run(value.run_id)}">{ago(value.order_time)}</a></td></tr>'
     )
     return mark_safe(row)  # noqa: S308 — all texts are escaped  # nosec B308, B703

@@ -15,11 +15,10 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.models import FIRST_RUN_ONLY, Metric
+from hud.models import FIRST_RUN_ONLY, Metric, Point, PointFields
 from hud.pages.experiment.history import fact_name
 from hud.pages.sparkline import sparkline as draw_line
 from hud.points.targets import AppliedTarget
-from hud.pages.values import MetricValue
 
 register = template.Library()
 register.filter(fact_name)
@@ -81,7 +80,7 @@ def badge(word: str, title: str = "") -> SafeString:
 
 
 @register.simple_tag
-def verdict_badge(value: MetricValue) -> SafeString:
+def verdict_badge(value: Point) -> SafeString:
     """Show the verdict with the change; the title has the noise."""
     text = _WORDS.get(value.verdict, value.verdict)
     if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
@@ -93,29 +92,29 @@ def verdict_badge(value: MetricValue) -> SafeString:
 
 
 @register.simple_tag
-def value_html(value: MetricValue) -> SafeString:
+def value_html(value: PointFields) -> SafeString:
     """Show the number with its unit and the spread of its samples, or why there is none.
 
     Python, because a template for each of hundreds of cells costs more than everything else on a page.
     """
-    if value.median is None:
+    if value.value is None:
         code = value.code if value.code != value.status else ""
         shown = format_html(" <code>{}</code>", code) if code else ""
         reason = format_html(' <span class="reason">{}</span>', value.reason) if value.reason else ""
         return format_html("{}{}{}", badge_html(value.status), shown, reason)
-    subject = f"{value.processes} processes" if value.processes > 1 else f"{value.n} samples"
+    subject = f"{value.processes} processes" if value.processes > 1 else f"{value.samples} samples"
     title = f"median and robust spread of {subject}; not a confidence interval"
     spread = f' <span class="spread" title="{title}">± {percent(value.spread)}</span>' if value.spread else ""
     status = f" {_status_badge(value)}" if value.status_code else ""
-    shown = escape(quantity(value.median, value.metric))
+    shown = escape(quantity(value.value, value.metric))
     return mark_safe(f'<span class="value">{shown}</span>{spread}{_marks(value)}{status}')  # noqa: S308 — numbers and badges  # nosec B308, B703
 
 
-def _status_badge(value: MetricValue) -> SafeString:
+def _status_badge(value: PointFields) -> SafeString:
     return badge_html(value.status, title=": ".join(filter(None, (value.code, value.reason))))
 
 
-def _marks(value: MetricValue) -> SafeString:
+def _marks(value: PointFields) -> SafeString:
     """Mark numbers whose spread exceeds twice the metric's floor, and XLA times that include compilation."""
     marks, floor = SafeString(""), value.metric.floor
     if value.spread and value.spread > 2 * floor and value.metric.kind == "timing":
@@ -131,9 +130,9 @@ def _marks(value: MetricValue) -> SafeString:
 
 
 @register.simple_tag
-def targets_html(value: MetricValue, brief: bool = False) -> SafeString:
+def targets_html(value: PointFields, brief: bool = False) -> SafeString:
     """Show all targets of a number, as ``A100-40GB target 950: met``."""
-    shown, direction = value.median, value.metric.direction
+    shown, direction = value.value, value.metric.direction
     badges = [
         badge_html(
             target.met_by(shown, direction),
@@ -146,15 +145,15 @@ def targets_html(value: MetricValue, brief: bool = False) -> SafeString:
 
 
 @register.simple_tag
-def cell_html(value: MetricValue | None, with_unit: bool = False) -> SafeString:
+def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
     """Show a suite table's cell: the number, with or without its unit, then its marks."""
     if value is None:
         return SafeString('<span class="dim" title="not measured">·</span>')
-    if value.median is None:
+    if value.value is None:
         title = ": ".join(filter(None, (_WORDS.get(value.status, value.status), value.reason)))
         text = value.code or value.status
         return badge_html(value.status, _WORDS.get(text, text), title)
-    shown = f'<span class="value">{number(value.median, value.metric)}</span>'
+    shown = f'<span class="value">{number(value.value, value.metric)}</span>'
     if with_unit:
         shown += _unit_html(unit(value.metric))
     if value.status_code:
@@ -173,9 +172,9 @@ def _unit_html(sign: str) -> str:
     return f' <span class="unit">{escape(sign)}</span>' if sign else ""
 
 
-def _target_icon(target: AppliedTarget, value: MetricValue) -> SafeString:
-    met = target.met_by(value.median, value.metric.direction)
-    sentence = target.verdict(value.median, value.metric.direction)
+def _target_icon(target: AppliedTarget, value: PointFields) -> SafeString:
+    met = target.met_by(value.value, value.metric.direction)
+    sentence = target.verdict(value.value, value.metric.direction)
     icon, tone = _LOOKS[met]
     shown = "" if target.own else f" {target.brief.replace(' target ', ' ')}"
     return format_html(

@@ -3,25 +3,55 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from django import template
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from hud.models import NIGHTLY
 from hud.pages.regressions.tabs import IS_WAITING, WAITING
+from hud.points.streams import Activity, front, with_results
 from hud.sql import fetch_tuples
 
 register = template.Library()
+_MOST_STREAMS = 8
 
 
-@register.simple_tag
-def navigation(here: str | None) -> SafeString:
-    """Return the links to the pages, with how many regressions wait for somebody: 1 statement."""
-    statement = f"SELECT count(*) FROM hud_regression WHERE {IS_WAITING}"  # noqa: S608 — a constant  # nosec B608
-    ((count,),) = fetch_tuples(statement, {"waiting": list(WAITING)})
-    return _links(here, count)
+@register.simple_tag(takes_context=True)
+def navigation(context: Any, here: str | None) -> SafeString:
+    """Return the links to the pages in this one's stream, else in the front one, with how many of its
+    regressions wait for somebody: 1 statement."""
+    stream = context.get("stream") or front()
+    statement = f"""
+        SELECT count(*) FROM hud_regression r JOIN hud_series s ON s.id = r.series_id
+        WHERE s.stream_id = %(stream)s AND {IS_WAITING}
+        """  # noqa: S608 — a constant  # nosec B608
+    ((count,),) = fetch_tuples(statement, {"stream": stream.pk, "waiting": list(WAITING)})
+    return _links(here, count, context.get("in_stream", ""))
 
 
 @lru_cache(maxsize=256)
-def _links(here: str | None, waiting: int) -> SafeString:
-    return render_to_string("parts/nav.html", {"here": here, "open": waiting})
+def _links(here: str | None, waiting: int, in_stream: str) -> SafeString:
+    query = f"?{in_stream}" if in_stream else ""
+    return render_to_string("parts/nav.html", {"here": here, "open": waiting, "query": query})
+
+
+@register.inclusion_tag("parts/streams.html", takes_context=True)
+def stream_picker(context: Any) -> dict[str, Any]:
+    """Return the streams with their newest results: this page's own, the chosen front one and `nightly`, then
+    the newest; 1 statement. A page of one run leads to the overview of another stream."""
+    stream, request = context["stream"], context["request"]
+
+    def place(one: Activity) -> tuple[bool, bool, bool]:
+        return one.pk != stream.pk, not one.is_front, one.name != NIGHTLY
+
+    shown = sorted(with_results(), key=place)
+    of_one = request.resolver_match.kwargs.keys() & {"pk"} and request.resolver_match.url_name != "experiment"
+    return {
+        "stream": stream,
+        "shown": shown[:_MOST_STREAMS],
+        "more": len(shown) - _MOST_STREAMS if len(shown) > _MOST_STREAMS else 0,
+        "address": reverse("overview") if of_one or request.method != "GET" else request.path,
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
-from urllib.parse import quote
 
 from django import template
 from django.template.defaultfilters import pluralize
@@ -13,10 +12,11 @@ from django.urls import reverse
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.models import Experiment
+from hud.models import Experiment, Point, PointFields, SidePoint
 from hud.pages.run.pairs import PairLine
 from hud.pages.run.query import RunPage
-from hud.pages.run.results import Results, ResultValue
+from hud.pages.run.results import Results
+from hud.pages.streams import link
 from hud.templatetags.commit_tags import commit_range
 from hud.templatetags.hud_tags import (
     REASONS,
@@ -125,17 +125,17 @@ def sorted_head(context: Any, current: str, name: str, label: str, classes: str 
 
 @register.simple_tag(takes_context=True)
 def result_row(
-    context: Any, value: ResultValue, varying: Collection[str], noise: bool, targets: bool
+    context: Any, value: PointFields, varying: Collection[str], noise: bool, targets: bool
 ) -> SafeString:
     """Return a row of the table of results. Python, since a page has up to 50 rows of 40 tags each."""
     page: RunPage = context["page"]
-    experiment, metric, is_ab = value.experiment, value.metric, page.run.is_ab
+    experiment, metric = value.experiment, value.metric
     title = experiment.title
-    address = f"{reverse('experiment', args=[experiment.pk])}?metric={quote(metric.name, safe='')}"
+    address = escape(link(reverse("experiment", args=[experiment.pk]), metric=metric.name))
     said = f"{escape(metric.title)}{_processes(value)}"
     shown = value_html(value)
-    if value.baseline is not None and not is_ab:
-        was = f'<span class="visually-hidden">baseline </span>{number(value.baseline, metric)} → '
+    if isinstance(value, Point) and value.level is not None:
+        was = f'<span class="visually-hidden">baseline </span>{number(value.level, metric)} → '
         shown = SafeString(f'<span class="was">{was}</span>{shown}')  # nosec B703 B308: of numbers and value_html
     if note := page.results.notes.get(value.warning or ""):
         shown += format_html(
@@ -143,16 +143,16 @@ def result_row(
         )
     elif value.warning:
         shown += format_html(' <span class="reason">{}</span>', value.warning)
-    if value.median is None:
+    if value.value is None:
         with context.push(value=value):
             shown += context.template.engine.get_template("run/explain.html").render(context)
     row = f'<tr>\n<th scope="row"><a href="{address}#run-{page.run.pk}"{long_name(title)}>{escape(title)}</a>'
     row += f' <span class="fact">{_facts(experiment, varying)}</span></th>'
     row += f'<td title="{escape(metric.name)}, {better(metric)}">{said}</td><td class="num">{shown}</td>'
-    if not is_ab:
+    if isinstance(value, Point):
         row += f"<td>{verdict_badge(value)}{_regression(page, value)}</td>"
-    if noise and not is_ab:
-        row += f'<td class="num">{"" if value.factor is None else times(value.factor)}</td>'
+        if noise:
+            row += f'<td class="num">{"" if value.factor is None else times(value.factor)}</td>'
     if targets:
         row += f"<td>{targets_html(value, brief=True)}</td>"
     return mark_safe(f"{row}</tr>")  # noqa: S308 — all texts are escaped  # nosec B308, B703
@@ -165,21 +165,21 @@ def _facts(experiment: Experiment, varying: Collection[str]) -> str:
     return escape(" · ".join(said[name] or f"unknown {name}" for name in said if name in varying))
 
 
-def _processes(value: ResultValue) -> str:
-    if value.is_ab:
-        return f' <span class="fact">pair {value.repeat}, {"candidate" if value.side else "baseline"}</span>'
-    return f' <span class="fact">{value.processes} processes</span>' if value.processes > 1 else ""
+def _processes(value: PointFields) -> str:
+    facts = ["candidate" if value.side else "baseline"] if isinstance(value, SidePoint) else []
+    facts += [f"{value.processes} processes"] if value.processes > 1 else []
+    return f' <span class="fact">{", ".join(facts)}</span>' if facts else ""
 
 
-def _regression(page: RunPage, value: ResultValue) -> SafeString:
-    """Return the regression of a result with its commits, or why its verdict is none."""
+def _regression(page: RunPage, value: Point) -> SafeString:
+    """Return the regression of a result with its commits, the stream it was judged against if that is
+    another one, or why its verdict is none."""
     found = SafeString("")
-    one = value.regression
+    one = page.results.regressions.get(value.series_id)
     if one:
         found += format_html(
-            ' <a class="state" href="{}?id={}">{}{}</a>',
-            reverse("regressions"),
-            one.id,
+            ' <a class="state" href="{}">{}{}</a>',
+            link(reverse("regressions"), open=one.id),
             "still " if value.verdict == "unchanged" else "",
             one.state,
         )
@@ -196,6 +196,8 @@ def _regression(page: RunPage, value: ResultValue) -> SafeString:
             value.experiment.title,
             value.metric.title,
         )
+    if value.level_stream:
+        found += format_html(' <span class="fact">against {}</span>', value.level_stream.name)
     if value.verdict_reason:
         found += format_html(' <span class="fact">{}</span>', REASONS.get(value.verdict_reason, ""))
     return found

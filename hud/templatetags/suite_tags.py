@@ -10,9 +10,9 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from hud.models import Point
 from hud.pages.suite.newest import Totals
 from hud.pages.suite.query import SPEEDUPS, Row, SuitePage
-from hud.pages.values import MetricValue
 from hud.templatetags.hud_tags import (
     address,
     ago,
@@ -33,15 +33,17 @@ _SHORT = {"improved", "regressed", "inconclusive"}
 
 
 @register.simple_tag
-def suite_rows(page: SuitePage, may: Collection[str]) -> SafeString:
+def suite_rows(page: SuitePage, may: Collection[str], in_stream: str) -> SafeString:
     """Return the rows of a suite's table: identity, trend, a cell for each column."""
     attached = page.attached if "run" in may else []
     times = {row.leading.order_time for row in page.rows if row.leading}
     shown = {time: ago(time) for time in times}  # of few runs
-    return mark_safe("".join([_row(row, attached, shown) for row in page.rows]))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+    return mark_safe("".join([_row(row, attached, shown, in_stream) for row in page.rows]))  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
-def _row(row: Row, attached: Collection[tuple[str, str]], times: Mapping[datetime, str]) -> str:
+def _row(
+    row: Row, attached: Collection[tuple[str, str]], times: Mapping[datetime, str], in_stream: str
+) -> str:
     one = row.experiment
     plain, tick, again, newest = one.title, "", "", ""
     title = escape(plain)
@@ -61,7 +63,7 @@ def _row(row: Row, attached: Collection[tuple[str, str]], times: Mapping[datetim
     if row.leading:
         newest = f'<a href="{address(row.leading.run_id, "run")}">{times[row.leading.order_time]}</a>'
     name = title.replace(",", ",<wbr>").replace("[", "<wbr>[")
-    head = f'<a href="{address(one.pk, "experiment")}"{long_name(plain)}>{name}</a>'
+    head = f'<a href="{address(one.pk, "experiment")}?{in_stream}"{long_name(plain)}>{name}</a>'
     head += _DYNAMIC if one.dynamic else ""
     return (
         f'<tr>{tick}<th scope="row">{head}</th>{words}<td>{sparkline(row.trend)}</td>{cells}'
@@ -69,20 +71,20 @@ def _row(row: Row, attached: Collection[tuple[str, str]], times: Mapping[datetim
     )
 
 
-def _mark(cell: MetricValue | None, mark: str) -> str:
+def _mark(cell: Point | None, mark: str) -> str:
     """Return what tells a cell from the usual metric of its column."""
     return (
         f' <span class="of" title="{escape(cell.metric.name)}">{escape(mark)}</span>' if cell and mark else ""
     )
 
 
-def _cell(cell: MetricValue | None, below: bool) -> str:
-    if cell is None or cell.median is None:
+def _cell(cell: Point | None, below: bool) -> str:
+    if cell is None or cell.value is None:
         return cell_html(cell)
     told = cell.change is not None and cell.verdict in _SHORT
     if told and not cell.targets and not cell.status_code:
         badge = badge_html(cell.verdict, signed_percent(cell.change), cell.verdict)  # the word as its title
-        value, of = number(cell.median, cell.metric), escape(unit(cell.metric))
+        value, of = number(cell.value, cell.metric), escape(unit(cell.metric))
         shown = f'<span class="value">{value}</span> <span class="unit">{of}</span> {badge}'
     else:
         shown = cell_html(cell, with_unit=True)

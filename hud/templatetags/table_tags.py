@@ -9,12 +9,12 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.models import Regression, SeriesState
-from hud.points.nights import SPEEDUP, Night
+from hud.models import Point, Regression
 from hud.pages.compilers.table import Cell, Table
 from hud.pages.runs.query import RunLine
 from hud.pages.sparkline import interval
 from hud.pages.sparkline import sparkline as draw
+from hud.points.nights import SPEEDUP, Night
 from hud.templatetags.hud_tags import address, signed_percent
 
 register = template.Library()
@@ -116,8 +116,9 @@ def positive(value: float) -> float:
 
 
 @register.simple_tag
-def improvement_line(state: SeriesState) -> SafeString:
-    return draw(state.recent, level=state.baseline, noise=state.noise, moved=1, tone="better")
+def improvement_line(recent: list[float | None], point: Point) -> SafeString:
+    """Draw a series whose newest point has improved."""
+    return draw(recent, level=point.level, noise=point.noise, moved=1, tone="better")
 
 
 @register.simple_tag

@@ -44,7 +44,7 @@
   if (!root) return;
 
   const said = JSON.parse(document.getElementById(root.dataset.details).textContent);
-  const points = said.points.map(([run, x, time, commit, branch, host, changed, kernels]) => ({ run, x, time, commit, branch, host, changed, kernels }));
+  const points = said.points.map(([run, x, time, commit, branch, host, changed, kernels, rerun]) => ({ run, x, time, commit, branch, host, changed, kernels, rerun }));
   const drawing = root.querySelector(".chart-row.tall .drawing") || root.querySelector(".drawing");
   if (!points.length || !drawing) return;
   let chosen = -1;
@@ -88,9 +88,9 @@
     const side = (one) => `run:${one.run}/experiment:${said.experiment}`;
     const found = [];
     if (before) {
-      const sides = new URLSearchParams({ base: side(before), head: side(point) });
+      const sides = new URLSearchParams({ stream: said.stream, base: side(before), head: side(point) });
       if (point.kernels && before.kernels) found.push(["What changed", `/code/?${sides}`, "w"]);
-      found.push([`Run ${point.run}`, `/runs/${point.run}/`, ""], ["Compare", `/compare/?base=run:${before.run}&head=run:${point.run}`, "c"]);
+      found.push([`Run ${point.run}`, `/runs/${point.run}/`, ""], ["Compare", `/compare/?stream=${said.stream}&base=run:${before.run}&head=run:${point.run}`, "c"]);
     } else found.push([`Run ${point.run}`, `/runs/${point.run}/`, ""]);
     found.push(["Rerun", "#rerun", "r"], ["Link", set("point", point.run).href, "l"]);
     return found;
@@ -100,7 +100,7 @@
     close();
     chosen = Math.min(Math.max(index, 0), points.length - 1);
     const point = points[chosen];
-    const own = points.slice(0, chosen).filter((one) => !one.branch);
+    const own = points.slice(0, chosen).filter((one) => !one.branch && !one.rerun);
     const before = own[own.length - 1];
     history.replaceState(null, "", set("point", point.run));
     card = make("div", "", { className: "point-card" });
@@ -109,7 +109,7 @@
     const head = make("p");
     head.append(make("b", new Date(point.time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }), { title: `${point.time} UTC` }), " ");
     if (point.commit) head.append(make("code", point.commit.slice(0, 10), { title: point.commit }), " ");
-    head.append(make("span", [point.host && `on ${point.host}`, point.branch && `branch ${point.branch}`].filter(Boolean).join(", "), { className: "dim" }));
+    head.append(make("span", [point.host && `on ${point.host}`, point.branch && `branch ${point.branch}`, point.rerun && "rerun"].filter(Boolean).join(", "), { className: "dim" }));
     const table = make("table");
     const titles = table.createTHead().insertRow();
     for (const text of ["", "Value", "Level", "Result"]) titles.append(make("th", text, { scope: "col" }));
@@ -119,12 +119,13 @@
       if (!found) continue;
       const tr = body.insertRow();
       tr.append(make("th", row.title, { scope: "row", title: row.better }));
-      const reach = found[2] > 1 ? ` (${found[2]}: ${format(found[4], row)} to ${format(found[5], row)})` : "";
-      tr.append(make("td", format(found[1], row) + reach, { className: "num", title: "of the compilations: how many, smallest to largest" }));
-      const noise = row.noise ? ` ± ${(100 * row.noise).toFixed(1)} %` : "";
-      tr.append(make("td", row.level === null ? "" : format(row.level, row) + noise, { className: "num" }));
-      const change = row.level && found[1] !== null ? `${found[1] >= row.level ? "+" : "−"}${Math.abs(100 * (found[1] / row.level - 1)).toFixed(1)} %` : "";
-      tr.append(make("td", [said.words[found[3]], change].filter(Boolean).join(" "), { className: "num" }));
+      const [, value, compilations, word, level, noise, change, least, most] = found;
+      const reach = compilations > 1 ? ` (${compilations}: ${format(least, row)} to ${format(most, row)})` : "";
+      tr.append(make("td", format(value, row) + reach, { className: "num", title: "of the compilations: how many, smallest to largest" }));
+      const around = noise ? ` ± ${(100 * noise).toFixed(1)} %` : "";
+      tr.append(make("td", level === null ? "" : format(level, row) + around, { className: "num" }));
+      const moved = change === null ? "" : `${change >= 0 ? "+" : "−"}${Math.abs(100 * change).toFixed(1)} %`;
+      tr.append(make("td", [said.words[word], moved].filter(Boolean).join(" "), { className: "num" }));
     }
     const changed = make("p", point.changed.length ? point.changed.join("; ") : "no difference in the environment", { className: "dim" });
     const ways = make("p", "", { className: "links" });

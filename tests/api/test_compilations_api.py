@@ -6,14 +6,16 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from hud.ingest import ingest
-from hud.models import Experiment
+from hud.models import Experiment, Stream
 from hud.pages.experiment import series
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import Compiled, Kernel, digest
-from tests.support.factories import create_experiment, create_measurement, create_run
+from tests.support.factories import create_experiment, create_measurement, create_run, create_verdict
 from tests.support.records import as_lines, compiled_record
 
 pytestmark = pytest.mark.django_db
@@ -52,14 +54,64 @@ def test_a_point_is_the_median_of_its_compilations_and_has_all_of_them(client: C
     run = run_of((FAST, [2872.0, 2873.0, 2890.0]), (SLOW, [1807.0]), (FAST, [2859.0, 2854.0]))
     (point,) = series_of(client)["points"]
     assert (point["run"], point["value"], point["n"], point["level"]) == (run, 2856.5, 6, None)
-    assert point["samples"] == [2872.0, 2873.0, 2890.0, 1807.0, 2859.0, 2854.0]
     fast, slow = FAST.variant(), SLOW.variant()
     assert point["compilations"] == [
-        {"variant": fast, "value": 2873.0, "n": 3},
-        {"variant": slow, "value": 1807.0, "n": 1},
-        {"variant": fast, "value": 2856.5, "n": 2},
+        {"variant": fast, "value": 2873.0, "n": None},
+        {"variant": slow, "value": 1807.0, "n": None},
+        {"variant": fast, "value": 2856.5, "n": None},
     ]
     assert client.get(f"/experiments/{Experiment.objects.get().pk}.json?metric=gbps").json()
+
+
+def test_a_failed_compilation_stands_beside_the_others_and_one_alone_has_its_samples(client: Client) -> None:
+    run, experiment = create_run(), create_experiment()
+    for repeat, value in enumerate((1.0, None, 3.0)):
+        status = "ok" if value else "crashed"
+        create_measurement(experiment, value=value, status=status, run=run, repeat=repeat)
+    create_measurement(experiment, metric="speedup", samples=[1.0, 2.0, 6.0], run=run)
+    (point,) = series_of(client, metric="device_bandwidth_gbps")["points"]
+    assert (point["value"], point["status"], point["stream"]) == (2.0, "crashed", "import")
+    assert [one["value"] for one in point["compilations"]] == [1.0, 3.0]
+    (point,) = series_of(client, metric="speedup")["points"]
+    assert point["compilations"] == [{"variant": None, "value": 2.0, "n": 3}]
+
+
+def test_a_series_is_of_one_stream_and_says_what_was_judged(client: Client) -> None:
+    experiment = create_experiment()
+    laptop = Stream.objects.create(name="laptop")
+    measured = create_measurement(experiment, value=1.0, run=create_run(order_time=START))
+    create_measurement(experiment, value=9.0, run=create_run(order_time=START, stream=laptop), judged=False)
+    create_measurement(experiment, value=5.0, run=create_run(order_time=START, retry_of=measured.run))
+    judged = {"level": 2.0, "change": -0.5, "noise": 0.25}
+    create_verdict(measured, "regressed", **judged)
+    names = ("value", "verdict", "rerun", *judged)
+    address = f"/api/v1/series/{experiment.pk}/device_bandwidth_gbps"
+    with CaptureQueriesContext(connection) as queries:
+        answer = client.get(f"{address}?stream=import")
+    assert not [query for query in queries if "hud_measurement" in query["sql"]]
+    assert [tuple(point[name] for name in names) for point in answer.json()["points"]] == [
+        (1.0, "regressed", False, 2.0, -0.5, 0.25),
+        (5.0, "unchanged", True, None, None, None),
+    ]
+    (foreign,) = client.get(f"{address}?stream=laptop").json()["points"]
+    assert (foreign["stream"], foreign["value"], foreign["verdict"]) == ("laptop", 9.0, None)
+    assert client.get(address).content == answer.content, "the front stream's"
+    assert client.get(f"{address}?stream=nobody").status_code == 404
+    assert client.get(f"{address}?stream=%00").status_code == 404
+    create_verdict(measured, "unchanged")
+    again = client.get(f"{address}?stream=import", headers={"If-None-Match": answer["ETag"]})
+    assert again.status_code == 200, "judged anew"
+    again = client.get(f"{address}?stream=import", headers={"If-None-Match": again["ETag"]})
+    assert again.status_code == 304
+    only_there = create_experiment(case="only there")
+    create_measurement(only_there, run=create_run(stream=laptop))
+    (point,) = client.get(f"/api/v1/series/{only_there.pk}/device_bandwidth_gbps").json()["points"]
+    assert point["stream"] == "laptop"
+    listed = client.get("/api/v1/experiments?stream=laptop").json()["items"]
+    assert [one["id"] for one in listed] == [experiment.pk, only_there.pk]
+    assert [one["id"] for one in client.get("/api/v1/experiments?stream=import").json()["items"]] == [
+        experiment.pk
+    ]
 
 
 def test_processes_that_name_no_compilation_count_as_one_each(client: Client) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from django.db import connection
 
 from hud.models import (
+    NIGHTLY,
     STATUS_CODES,
     Compilation,
     Experiment,
@@ -16,8 +17,10 @@ from hud.models import (
     Run,
     Series,
     State,
+    Stream,
     UnjudgedRun,
 )
+from hud.points import write as points
 from runner.schema.metrics import metric_info
 from tests.support.factories import create_environment
 
@@ -51,6 +54,7 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
     Two models of huggingface and three of timm regress in the last week, one of torchbench fails tonight, and
     another was not run for a night.
     """
+    stream = Stream.objects.get_or_create(name=NIGHTLY)[0]
     metrics = [_metric(name) for name in _METRICS]
     experiments = Experiment.objects.bulk_create(
         Experiment(
@@ -67,14 +71,14 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
         for backend in BACKENDS
     )
     everything = Series.objects.bulk_create(
-        Series(experiment=experiment, metric=metric) for experiment in experiments for metric in metrics
+        Series(experiment=experiment, metric=metric, stream=stream) for experiment in experiments for metric in metrics
     )
     rows = [
         (one, one.experiment, _level(one.metric.name, BACKENDS[one.experiment.backend], _number(one)))
         for one in everything
     ]
     newest = end or datetime.now(tz=timezone.utc).replace(hour=2, minute=0, second=0, microsecond=0)
-    runs = [_run(night, newest - timedelta(days=nights - 1 - night)) for night in range(nights)]
+    runs = [_run(night, newest - timedelta(days=nights - 1 - night), stream) for night in range(nights)]
     environments = [
         create_environment(gpu="NVIDIA B200 (generated)", torch=f"2.13.0.dev{run.order_time:%Y%m%d}").pk
         for run in runs
@@ -100,6 +104,8 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
                 copy.write_row(
                     (run.pk, series.pk, environments[night], run.order_time, shown, 1, status, 0, 0)
                 )
+    for run in runs:
+        points.make_of_runs([run.pk])
     UnjudgedRun.objects.bulk_create([UnjudgedRun(run=run) for run in runs])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
@@ -115,6 +121,7 @@ def repeat(experiment: int, compilations: int) -> None:
         Run(
             state=State.SUCCEEDED,
             title=f"{newest.title} (repeated)",
+            stream_id=newest.stream_id,
             source="repeated",
             host_name=newest.host_name,
             branch=newest.branch,
@@ -145,6 +152,7 @@ def repeat(experiment: int, compilations: int) -> None:
                 """,
                 {"runs": [run.pk for run in runs], "newest": newest.pk, "experiment": experiment},
             )
+    points.make_of_runs([run.pk for run in runs])
     UnjudgedRun.objects.bulk_create([UnjudgedRun(run=run) for run in runs])
 
 
@@ -158,11 +166,12 @@ def _metric(name: str) -> Metric:
     return Metric.objects.get_or_create(name=name, defaults=fields)[0]
 
 
-def _run(night: int, at: datetime) -> Run:
+def _run(night: int, at: datetime, stream: Stream) -> Run:
     times = {"order_time": at, "created": at, "started": at, "finished": at}
     return Run.objects.create(
         state=State.SUCCEEDED,
         title="nightly (generated)",
+        stream=stream,
         source="nightly",
         host_name="b200-a",
         branch="main",

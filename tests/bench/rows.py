@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 from django.db import connection
+from django.db.models import Count
 
-from hud.models import Environment, Measurement, Run, Series, State
+from hud.models import Environment, Measurement, Run, Series, State, Stream
+from hud.points import write as points
 
 _FIRST_NIGHT = datetime(2024, 1, 1, tzinfo=timezone.utc)
 
@@ -24,10 +26,12 @@ def grow(rows: int) -> None:
 
 
 def nightly(at: datetime) -> Run:
-    """Adds a run with a value of every series there is, with noise of about 1 %."""
+    """Adds a run with a value of every series of the largest stream, with noise of about 1 %."""
     environment = Environment.objects.first()
     assert environment, "nothing was uploaded yet"
+    largest = Stream.objects.annotate(size=Count("series")).latest("size")
     run = Run.objects.create(
+        stream=largest,
         state=State.SUCCEEDED,
         title="nightly",
         source="nightly",
@@ -47,8 +51,10 @@ def nightly(at: datetime) -> Run:
                 side)
             SELECT %(run)s, id, %(environment)s, %(at)s, value, ARRAY[value - 0.01, value, value + 0.01],
                 0.001, 3, 0, 0, 0
-            FROM (SELECT id, (50 + id) * (1 + (random() + random() - 1) / 40) AS value FROM hud_series) made
+            FROM (SELECT id, (50 + id) * (1 + (random() + random() - 1) / 40) AS value FROM hud_series
+                WHERE stream_id = %(stream)s) made
             """,
-            {"run": run.pk, "environment": environment.pk, "at": at},
+            {"run": run.pk, "environment": environment.pk, "at": at, "stream": largest.pk},
         )
+    points.make_of_runs([run.pk])
     return run

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from hud.ingest import BadUpload, ingest
 from hud.ingest.export import export
-from hud.models import Environment, Experiment, Measurement, Run, Upload
+from hud.models import Environment, Experiment, Measurement, Run, Stream, Upload
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import invisible_in
 from runner.schema.metrics import metric_info
@@ -232,11 +234,56 @@ def test_a_wide_export_has_a_line_for_each_run_and_a_column_for_each_metric(clie
         ("abc", "95.0", "1.5"),
         ("def", "", ""),
     ]
+    assert {row["stream"] for row in rows} == {"import"}
     assert (rows[0]["suite"], rows[0]["knobs"]) == ("micro", '{"D":1024}')
     assert "accuracy" not in rows[0]
     empty_table = client.get("/api/v1/export?format=csv&layout=wide&suite=none").getvalue().decode()
     assert empty_table.splitlines() == [empty_table.strip()]
     assert empty_table.startswith("suite,case,")
+
+
+def test_an_export_is_of_a_stream_and_the_wide_one_says_what_the_points_say(client: Client) -> None:
+    experiment, laptop = create_experiment(), Stream.objects.create(name="laptop")
+    run = create_run(stream=laptop)
+    for repeat, (number, value) in enumerate(((0, 1.0), (1, 10.0), (0, 3.0), (2, None))):
+        status = "oom" if value is None else "ok"
+        create_measurement(experiment, run=run, repeat=repeat, compilation=number, value=value, status=status)
+    create_measurement(experiment, value=7.0)
+    create_measurement(experiment, value=8.0, run=create_run(stream=laptop, retry_of=run))
+    wide = "/api/v1/export?format=csv&layout=wide&suite=micro&stream=laptop"
+    with CaptureQueriesContext(connection) as queries:
+        answer = client.get(wide)
+        rows = list(csv.DictReader(io.StringIO(answer.getvalue().decode())))
+    assert not [query for query in queries if "hud_measurement" in query["sql"]]
+    assert [(row["stream"], row["rerun"], row["device_bandwidth_gbps"]) for row in rows] == [
+        ("laptop", "False", "6.0"),
+        ("laptop", "True", "8.0"),
+    ]
+    flat = json.loads(client.get("/api/v1/export?format=json&stream=laptop").getvalue())["items"]
+    assert [(row["stream"], row["value"]) for row in flat] == [("laptop", one) for one in (1, 10, 3, None, 8)]
+    assert client.get("/api/v1/export?stream=nobody").status_code == 404
+
+
+def test_an_export_of_an_experiment_finds_its_runs_by_its_points() -> None:
+    mine, other = create_experiment(), create_experiment(case="other")
+    for _ in range(3):
+        run = create_run()
+        create_measurement(mine, run=run)
+        create_measurement(mine, metric="speedup", run=run, repeat=1)
+        create_measurement(other, run=run)
+    compared = create_run(base_interpreter="old")
+    for side in (0, 1):
+        create_measurement(mine, run=compared, side=side)
+    with CaptureQueriesContext(connection) as queries:
+        records = exported(experiment=mine.pk).splitlines()
+    everything = exported().splitlines()
+    assert len(records) == 8
+    assert records == [line for line in everything if b'"name":"other"' not in line]
+    (statement,) = [query["sql"] for query in queries if "hud_measurement" in query["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN " + statement.partition("FOR ")[2])
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "Seq Scan on hud_measurement" not in plan
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from hud.judging.bisect.search import (
     most_steps,
     next_step,
 )
-from hud.models import Accelerator, Bisect, Experiment, Measurement, Regression, Run, Series, State
+from hud.models import Accelerator, Bisect, Experiment, Point, Regression, Run, Series, State
 from tests.support.factories import (
     create_accelerator,
     create_environment,
@@ -261,7 +261,7 @@ def test_two_tritons_with_one_torch_are_both_compared(
         assert run
         Run.objects.filter(pk=run.pk).update(interpreter=name)
         environment = create_environment(torch="2.12.0", torch_git="git", triton=pythons[name]["triton"])
-        Measurement.objects.filter(run=run).update(environment=environment)
+        Point.objects.filter(run=run).update(environment=environment)
     regression.refresh_from_db()
     bisect = work.start(regression=regression, who="olga")
     told = [(build["interpreter"], build["differs"]) for build in bisect.builds]

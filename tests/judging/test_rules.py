@@ -21,15 +21,15 @@ from hud.judging.rules.preview import preview
 from hud.judging.rules.thresholds import Thresholds
 from hud.models import (
     Audit,
-    JudgedWeek,
     Metric,
+    Point,
     Regression,
     RegressionEvent,
     Series,
     SeriesState,
+    Stream,
     Target,
     Threshold,
-    Point,
 )
 from runner.formats.parameters import Parameters
 from tests.support.factories import (
@@ -37,8 +37,10 @@ from tests.support.factories import (
     create_measurement,
     create_metric,
     create_regression,
+    create_run,
     create_user,
 )
+from tests.support.judgements import verdicts
 from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -89,13 +91,15 @@ def test_a_saved_threshold_judges_what_it_touches_again_and_its_deletion_too() -
     rule = Threshold(metric="memory_bandwidth(GB/s)", relative=0.2)
     write.save(rule, who="olga")
     judge()
-    assert not Point.objects.filter(verdict="regressed").exists()
+    assert "regressed" not in verdicts()
     assert Regression.objects.get().state == "resolved"
     rule.relative, rule.judged = None, False
     write.save(rule, who="olga")
     judge()
     state = SeriesState.objects.get()
-    assert (state.verdict, state.reason, state.headline) == ("unchanged", "not_judged", False)
+    assert not state.headline
+    newest = Point.objects.latest("order_time")
+    assert (newest.verdict, newest.verdict_reason) == ("unchanged", "not_judged")
     look_back()
     assert Regression.objects.get().state == "resolved"
     write.delete(rule, who="olga")
@@ -109,7 +113,6 @@ def test_a_saved_threshold_judges_what_it_touches_again_and_its_deletion_too() -
         "rule.change",
         "rule.delete",
     ]
-    assert JudgedWeek.objects.get().points == len(STEP), "points are counted once, however often judged"
     with pytest.raises(write.InvalidRule):
         write.save(Threshold(case="another", judged=True), who="olga")
 
@@ -223,11 +226,15 @@ def test_the_funnel_counts_by_week(client: Client) -> None:
         apply(one, Event.AGREED)
         apply(one, event)
     apply(real, Event.ACCEPT, who="olga")
-    week = funnel.read(timezone.now())[0]
-    assert (week.points, week.suspects, week.noise, week.opened) == (len(STEP), 4, 1, 3)
+    foreign = create_run(stream=Stream.objects.create(name="laptop"))
+    record(create_regression(create_measurement(run=foreign), state="suspect"), "", "suspect")
+    week = funnel.read(real.series.stream, timezone.now())[0]
+    assert (week.points, week.suspects, week.noise, week.opened) == (len(STEP) + 3, 4, 1, 3)
     assert (week.confirmed, week.dismissed, week.accepted, week.false_alarms) == (1, 1, 1, 0.5)
     RegressionEvent.objects.filter(regression=alarm).update(at=timezone.now() - timedelta(days=21))
     (row, *older) = client.get("/funnel.json").json()["items"]
     assert (row["opened"], row["false_alarm_rate"]) == (2, 0.0)
     assert older[2]["false_alarm_rate"] == 1.0
     assert client.get("/funnel/").status_code == 200
+    (row, *_older) = client.get("/funnel.json?stream=laptop").json()["items"]
+    assert (row["points"], row["suspects"]) == (1, 1)

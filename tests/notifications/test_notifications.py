@@ -21,7 +21,7 @@ from hud.judging.overdue import overdue_suites
 from hud.judging.regressions import decide
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.states import Event
-from hud.models import Audit, Delivery, Metric, Notice, Regression, Run, SeriesState, Webhook
+from hud.models import Audit, Delivery, Metric, Notice, Regression, Run, SeriesState, Stream, Webhook
 from hud.notifications import sending, webhooks
 from hud.notifications.deliver import BACKOFF_S, deliver
 from hud.notifications.messages import EVENTS, queue_overdue
@@ -32,6 +32,7 @@ from tests.support.factories import (
     create_regression,
     create_run,
     create_user,
+    create_verdict,
 )
 
 pytestmark = pytest.mark.django_db
@@ -84,6 +85,7 @@ def webhook(receiver: Receiver, kind: str = "standard", **over: Any) -> Webhook:
 def regress(case: str = "layer_norm", **over: Any) -> Regression:
     """A regression that was just opened by the judge."""
     measurement = create_measurement(create_experiment(case=case), value=2000, **over)
+    create_verdict(measurement, "regressed", level=2500, change=-0.2)
     found = create_regression(measurement, state="suspect", before=2500, change=-0.2)
     record(found, "", "suspect")
     apply(found, Event.AGREED, run_id=measurement.run_id)
@@ -115,7 +117,7 @@ def test_a_message_is_signed_and_repeated_until_it_was_received(receiver: Receiv
     said = json.loads(body)
     assert (said["type"], said["data"]["total"]) == ("regression.open", 1)
     (row,) = said["data"]["regressions"]
-    assert (row["id"], row["after"], row["change"]) == (regression.pk, 2000, -0.2)
+    assert (row["id"], row["after"], row["change"]) == (regression.pk, 2000, pytest.approx(-0.2))
     assert row["url"] == f"https://hud.example.org/regressions/?id={regression.pk}"
     receiver.status = 500
     regress("gemv")
@@ -138,7 +140,6 @@ def test_one_message_for_a_cause_and_each_change_of_state(receiver: Receiver) ->
             run=run,
             environment=create_measurement(metric="speedup").environment,
             order_time=run.order_time,
-            verdict="regressed",
             recent=[1.0],
         )
     assert deliver() == 2
@@ -168,6 +169,22 @@ def test_what_a_host_moved_is_one_message_that_names_it(receiver: Receiver) -> N
     assert "2 experiments, probably the host" in text
     assert cause in text
     assert "<!channel>" not in text
+
+
+def test_a_message_has_the_numbers_of_the_point_and_names_its_stream(receiver: Receiver) -> None:
+    webhook(receiver)
+    for name in ("nightly", "laptop"):  # the same experiment in two streams is two messages
+        stream = Stream.objects.get_or_create(name=name)[0]
+        moved = create_measurement(create_experiment(case="moved"), value=80.0, run=create_run(stream=stream))
+        create_verdict(moved, "regressed", level=100.0, change=-0.2, factor=-9.0)
+        one = create_regression(moved, state="suspect", before=1.0, after=2.0, change=1.0)
+        apply(one, Event.AGREED, run_id=moved.run_id)
+    deliver()
+    told = {data["stream"]: data["regressions"] for data in receiver.texts("data")}
+    assert told.keys() == {"nightly", "laptop"}
+    for (row,) in told.values():
+        numbers = [row[name] for name in ("before", "after", "change", "factor")]
+        assert numbers == pytest.approx([100.0, 80.0, -0.2, -9.0])
 
 
 def test_suspects_muted_ones_and_backfills_send_nothing(receiver: Receiver) -> None:
@@ -309,10 +326,24 @@ def test_what_had_results_and_has_none_for_36_hours_is_overdue_once(receiver: Re
             run=measurement.run,
             environment=measurement.environment,
             order_time=at,
-            verdict="unchanged",
             recent=values,
         )
     assert [(one.suite, one.branch, one.arch) for one in overdue_suites(now)] == [("micro", "main", "h200")]
+    laptop = create_measurement(
+        create_experiment(suite="micro"), run=create_run(stream=Stream.objects.create(name="laptop"))
+    )
+    SeriesState.objects.create(
+        series=laptop.series,
+        class_key="",
+        level={},
+        run=laptop.run,
+        environment=laptop.environment,
+        order_time=now,
+        recent=[1.0, 1.0],
+    )
+    (late,) = overdue_suites(now)
+    assert (late.stream, late.suite) == ("import", "micro"), "another stream's results say nothing of it"
+    assert not overdue_suites(now, laptop.run.stream)
     assert (queue_overdue(now), queue_overdue(now)) == (1, 0)
     deliver()
     assert receiver.texts("type") == ["overdue"]

@@ -23,6 +23,7 @@ from tests.support.factories import (
     create_measurement,
     create_metric,
     create_run,
+    create_verdict,
 )
 
 
@@ -73,6 +74,8 @@ def test_level_noise_and_target_are_lines_and_a_far_target_does_not_stretch_the_
     experiment, now = create_experiment(), timezone.now()
     for day in range(3):
         measured = create_measurement(experiment, value=2500.0 + day, at=now - timedelta(days=2 - day))
+        level = {"level": 2500.5, "noise": 0.01} if day else {}
+        create_verdict(measured, "unchanged" if day else "new", **level)
     SeriesState.objects.create(
         series=measured.series,
         class_key=measured.environment.class_key,
@@ -80,13 +83,11 @@ def test_level_noise_and_target_are_lines_and_a_far_target_does_not_stretch_the_
         run=measured.run,
         environment=measured.environment,
         order_time=measured.order_time,
-        verdict="unchanged",
-        noise=0.01,
         recent=[],
     )
     Target.objects.create(metric=create_metric(), value=2450)
     drawn, row, _canvas = chart_of(experiment)
-    assert (row.level, row.noise) == (2500.5, 0.01)
+    assert (row.level, row.noise) == (2500.5, pytest.approx(0.01))
     assert 'class="level" d="M333.3' in drawn, "the level begins with its first run"
     assert 'class="target"' in drawn
     points = client.get(f"/api/v1/series/{experiment.pk}/device_bandwidth_gbps").json()["points"]

@@ -15,17 +15,25 @@ from hypothesis import strategies as st
 
 from hud.accounts.keys import create_key
 from hud.judging.attribution import attribute
-from hud.models import Experiment, Run
+from hud.models import IMPORT, Experiment, Run, Stream
 from hud.pages.code import query
 from hud.pages.code.diff import compare
-from hud.pages.code.sides import BadSide, parse
 from hud.pages.code.table import Group, Table, config_change
+from hud.points.sides import BadSide, parse
 from runner.schema.compilations import Compiled, Note
 from tests.support.compilations import AFTER, BEFORE, compiled, kernel, mobilenet, planted, store
 from tests.support.factories import create_environment, create_experiment, create_measurement, create_run
 
-STATEMENTS = 11
+STATEMENTS = 12
 HARDTANH_7 = "triton_poi_fused__native_batch_norm_legit_no_training_hardtanh_7"
+
+
+@pytest.fixture(autouse=True)
+def front(request: pytest.FixtureRequest) -> None:
+    """Make the stream of the runs that tests create the one of an address without a stream."""
+    if "db" in request.fixturenames:
+        request.getfixturevalue("db")
+        Stream.objects.update_or_create(name=IMPORT, defaults={"is_front": True})
 
 
 def point(
@@ -91,14 +99,15 @@ def test_the_planted_changes_are_found_and_add_up(client: Client, regressed: dic
 def test_the_page_shows_the_code_side_by_side(client: Client, regressed: dict[str, str]) -> None:
     text = client.get("/code/", regressed).content.decode()
     assert "<mark>.to(tl.int64)</mark>" in " ".join(text.split()).replace("</mark><mark>", "")
-    page = query.read(regressed["base"], regressed["head"])
+    stream = Stream.objects.get(is_front=True)
+    page = query.read(regressed["base"], regressed["head"], stream)
     assert page.code
     assert page.code.change.kernel.name == HARDTANH_7
     assert page.code.diff
     assert page.code.diff.changed == 4
     other = next(one for one in page.attribution.changes if one.kernel.name.endswith("hardtanh_11"))
     assert (
-        query.read(regressed["base"], regressed["head"], slot=other.slot).code == page.code
+        query.read(regressed["base"], regressed["head"], stream, slot=other.slot).code == page.code
     )  # its code was not stored
 
 
@@ -110,9 +119,11 @@ def test_it_takes_a_fixed_number_of_statements(
     found = mobilenet()[:compilations]
     runs = [point(model, *found, days=1), point(model, *map(planted, found))]
     for run in runs:
-        create_measurement(model, metric="graph_breaks", value=0, run=run)
+        place = {"run": run, "environment": create_environment(gpu_uuid="GPU-1")}
+        create_measurement(model, metric="graph_breaks", value=0, **place)
     with django_assert_num_queries(STATEMENTS):
-        client.get("/code/", {"base": side(runs[0], model), "head": side(runs[1], model)})
+        sides = {"base": side(runs[0], model), "head": side(runs[1], model)}
+        client.get("/code/", {**sides, "stream": IMPORT})
 
 
 def test_a_side_is_a_run_a_commit_or_the_newest_of_a_branch(client: Client, db: None) -> None:
@@ -151,6 +162,37 @@ def test_a_side_is_a_run_a_commit_or_the_newest_of_a_branch(client: Client, db: 
         assert hint in shown, wrong
 
 
+def test_a_card_that_neither_side_names_is_no_other_card(client: Client, db: None) -> None:
+    model = create_experiment()
+    places = [create_environment(torch=torch) for torch in ("2.11.0", "2.12.0")]
+    places += [create_environment(gpu_uuid="GPU-1"), create_environment(gpu_uuid="GPU-2")]
+    runs = []
+    for days, environment in enumerate(places):
+        kernels = (kernel(f"k{number}", 10.0 + days / 100) for number in range(12))
+        run = create_run(order_time=timezone.now() - timedelta(days=days))
+        store(compiled(*kernels), experiment=model, run=run, environment=environment)
+        runs.append(side(run, model))
+
+    def card_ratio(base: str, head: str) -> Any:
+        return client.get("/code.json", {"base": base, "head": head}).json()["card_ratio"]
+
+    assert card_ratio(runs[0], runs[1]) is None
+    assert card_ratio(runs[2], runs[3]) == pytest.approx(10.03 / 10.02)
+
+
+def test_what_another_stream_has_changes_nothing(client: Client, db: None) -> None:
+    model = create_experiment()
+    point(model, compiled(kernel("mm", 10.0)), days=2, commit="abc1234", branch="main")
+    point(model, compiled(kernel("mm", 12.0)), days=1, commit="def5678", branch="main")
+    asked = {"base": "commit:abc1", "head": "latest:main"}
+    before = [client.get("/code.json", query).content for query in (asked, {})]
+    laptop = Stream.objects.create(name="laptop")
+    point(model, compiled(kernel("mm", 99.0)), commit="abc1234", branch="main", stream=laptop)
+    assert [client.get("/code.json", query).content for query in (asked, {})] == before
+    own = client.get("/code.json", {"stream": "laptop", "base": "latest:main", "head": "commit:abc1"}).json()
+    assert (own["stream"], own["totals"]["base"]["busy_us"]) == ("laptop", 99.0)
+
+
 def test_the_sides_of_an_ab_run_are_its_baseline_and_its_candidate(client: Client, db: None) -> None:
     model = create_experiment()
     run = create_run(interpreter="nightly", base_interpreter="stable")
@@ -184,7 +226,7 @@ def test_one_point_offers_its_fastest_and_slowest_compilation(client: Client, db
     model = create_experiment(suite="timm", case="mobilenetv2_100", knobs={})
     run = point(model, *mobilenet())
     (line,) = client.get("/code.json").json()["items"]
-    sides = [query.read(line[name], line[name]).base for name in ("base", "head")]
+    sides = [query.read(line[name], line[name], run.stream).base for name in ("base", "head")]
     base_us, head_us = (each.compiled[0].busy_us for each in sides)
     assert (base_us, head_us) == tuple(
         extreme(one.busy_us or 0 for one in mobilenet()) for extreme in (min, max)

@@ -12,10 +12,11 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
-from hud.models import Experiment, Measurement, Run, SeriesState, Threshold
+from hud.models import Experiment, Point, Run, SeriesState, Stream, Threshold
 from hud.pages.compare import chooser
 from hud.pages.compare.query import Filters, read
 from hud.pages.experiment.history import changes
+from hud.points import write as points
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_environment,
@@ -36,15 +37,16 @@ def model(case: str, **about: Any) -> Experiment:
 
 
 def measured(run: Run, experiment: Experiment, value: float | None, **about: Any) -> None:
-    """Store a point of three compilations that differ by 0.1 %."""
+    """Store a point of three compilations that differ by 0.1 %, judged as one of twenty."""
     about.setdefault("environment", create_environment(gpu_uuid="GPU-1"))
     about.setdefault("metric", SPEEDUP)
     for number, part in enumerate((1.0, 0.999, 1.001) if value else (1.0,)):
         about |= {"repeat": number, "compilation": number}
         create_measurement(experiment, value=value and value * part, run=run, **about)
+    Point.objects.filter(run=run, series__experiment=experiment).update(noise=0.005, level_points=20)
 
 
-def known(experiment: Experiment, *, noise: float = 0.005, points: int = 20, cards: Any = ("GPU-1",)) -> None:
+def known(experiment: Experiment, *, cards: Any = ("GPU-1",)) -> None:
     """Give the series of an experiment a state, as the judge leaves it."""
     for series in experiment.series.all():
         newest = series.measurement_set.latest("order_time")
@@ -55,9 +57,7 @@ def known(experiment: Experiment, *, noise: float = 0.005, points: int = 20, car
             run_id=newest.run_id,
             environment_id=newest.environment_id,
             order_time=newest.order_time,
-            verdict="unchanged",
-            noise=noise,
-            points=points,
+            points=20,
             recent=[],
         )
 
@@ -181,8 +181,7 @@ def test_what_is_within_the_noise_shows_numbers(client: Client, nights: tuple[Ru
     assert (quiet["metric"], quiet["verdict"]) == (SPEEDUP, "unchanged")
     assert quiet["change"] == pytest.approx(0.002)
     assert 0 < quiet["factor"] < 4
-    for run in nights:
-        Measurement.objects.filter(run=run, series__metric__name="accuracy").update(status=1, value=None)
+    Point.objects.filter(series__metric__name="accuracy").update(status_code=1, value=None)
     assert verdicts(client, **sides(*nights))["quiet"] == ("unchanged", "both_fail")
 
 
@@ -212,9 +211,11 @@ def test_other_choices_of_the_autotuner_are_named(client: Client, nights: tuple[
     for run, config in ((base, "XBLOCK=1024"), (head, "XBLOCK=64")):
         found = compiled(kernel("mm", 10.0, config=config))
         store(found, experiment=slower, run=run, environment=environment)
+        points.make_of_runs([run.pk])
+    Point.objects.update(noise=0.005, level_points=20)
     assert verdicts(client, **sides(base, head))["slower"] == ("inconclusive", "other_draw")
     text = client.get("/compare/", sides(base, head)).content.decode()
-    assert f"/code/?base=run%3A{base.pk}%2Fexperiment%3A{slower.pk}" in text
+    assert f"/code/?stream={nights[0].stream}&amp;base=run%3A{base.pk}%2Fexperiment%3A{slower.pk}" in text
 
 
 def test_what_an_operator_says_of_a_change_counts(client: Client, nights: tuple[Run, Run]) -> None:
@@ -230,7 +231,8 @@ def test_a_side_can_be_added(client: Client, nights: tuple[Run, Run]) -> None:
     query = f"?base=run:{base.pk}&head=run:{head.pk}&metric={SPEEDUP}"
     text = client.get(f"/compare/{query}").content.decode()
     assert text.count(f'type="hidden" name="head" value="run:{head.pk}"') == 2  # also of the filters
-    link = f"/api/v1/compare?base=run%3A{base.pk}&amp;head=run%3A{head.pk}&amp;metric={SPEEDUP}&amp;format=md"
+    link = f"/api/v1/compare?stream={base.stream}&amp;base=run%3A{base.pk}&amp;head=run%3A{head.pk}"
+    link += f"&amp;metric={SPEEDUP}&amp;format=md"
     assert link in text
     assert client.get(html.unescape(link)).status_code == 200
     text = client.get(f"/compare/{query}&head=latest:main&head=latest:main").content.decode()
@@ -247,7 +249,7 @@ def test_runs_without_results_are_compared_too(client: Client) -> None:
 
 
 def test_few_results_leave_a_move_undecided(client: Client, nights: tuple[Run, Run]) -> None:
-    SeriesState.objects.all().delete()
+    Point.objects.update(noise=None, level_points=None)
     assert verdicts(client, **sides(*nights))["faster"][0] in {"inconclusive", "improved"}
     base, head = (create_run(order_time=NOW - timedelta(days=day)) for day in (1, 0))
     for run, value in ((base, 1.0), (head, 1.1)):
@@ -285,11 +287,102 @@ def test_a_side_is_a_run_a_commit_a_branch_a_host_or_a_day(client: Client, night
 def test_without_sides_there_is_a_chooser(client: Client, nights: tuple[Run, Run]) -> None:
     page = client.get("/compare/")
     assert page.status_code == 200
-    assert "base=commit%3Acb4e520aa&amp;head=commit%3Aca3512f00" in page.content.decode()
+    days = [str((NOW - timedelta(days=back)).date()) for back in (1, 0)]
+    assert f"&amp;base={days[0]}&amp;head={days[1]}" in page.content.decode()
     assert [row["side"] for row in client.get("/compare.json").json()["items"]] == [
         f"run:{run.pk}" for run in reversed(nights)
     ]
     assert client.get("/compare/", {"base": "latest:main"}).status_code == 200
+
+
+def test_a_rerun_and_what_shares_no_case_is_no_night(client: Client, nights: tuple[Run, Run]) -> None:
+    base, head = nights
+    offered = chooser.read(base.stream)
+    experiment = model("slower")
+    for day, about in enumerate(
+        (
+            {"experiment": experiment, "commit": "f1"},  # a rerun
+            {"interpreter": "nightly", "base_interpreter": "stable", "commit": "f2"},
+            {"state": "cancelled", "commit": "f3"},
+            {"commit": "f4"},  # of another case, as below
+        ),
+        start=1,
+    ):
+        run = create_run(**{"order_time": NOW + timedelta(days=day), "branch": "main", **about})
+        measured(run, model("alone") if about == {"commit": "f4"} else experiment, 2.0)
+    later = chooser.read(base.stream)
+    assert (later.nights, later.newest_two) == (offered.nights, offered.newest_two)
+    assert later.newest_two == (f"run:{base.pk}", f"run:{head.pk}")
+    run = create_run(order_time=NOW + timedelta(days=9), branch="main", commit="f5")
+    measured(run, experiment, 2.0)
+    later = chooser.read(base.stream)
+    assert later.nights == (offered.nights[1] if offered.nights else "", str(run.order_time.date()))
+    assert later.newest_two == (f"run:{head.pk}", f"run:{run.pk}")
+
+
+def test_other_streams_change_nothing(client: Client, nights: tuple[Run, Run]) -> None:
+    queries = [{}, {"base": f"run:{nights[0].pk}", "head": "latest:main"}]
+    queries += [
+        {"base": "commit:cb4e", "head": str(NOW.date())},
+        {"base": "host:h1", "head": "night:" + str(NOW.date())},
+    ]
+    asked = [{**query, "stream": nights[0].stream.name} for query in queries]
+
+    def answers() -> list[bytes]:
+        return [client.get("/compare.json", query).content for query in asked]
+
+    before = answers()
+    assert all(b'"items":[{' in answer for answer in before)
+    laptop = Stream.objects.create(name="laptop")
+    about = {"order_time": NOW, "branch": "main", "commit": "cb4e99", "host_name": "h1", "stream": laptop}
+    run = create_run(**about)
+    measured(run, model("slower"), 9.0)
+    assert answers() == before
+    listed = client.get("/compare.json", {**asked[0], "rows": "all"}).json()["items"]
+    assert [row["stream"] for row in listed] == [nights[0].stream.name] * 2 + ["laptop"]
+    found = client.get("/compare.json", {**sides(nights[0], run), "stream": laptop.name}).json()
+    assert (found["base"]["stream"], found["head"]["stream"]) == (nights[0].stream.name, "laptop")
+    assert {row["case"]: row["head"] for row in found["items"] if "head" in row}["slower"] == pytest.approx(
+        9.0
+    )
+
+
+def test_it_compares_one_subject_and_keeps_it(client: Client, nights: tuple[Run, Run]) -> None:
+    for run in nights:
+        measured(run, model("slower", arch="b200"), 1.0)
+    both = client.get("/compare/", sides(*nights)).content.decode()
+    assert "timm · inductor · bfloat16 · b200" in both
+    asked = {**sides(*nights), "arch": "b200", "mode": "inference", "dtype": "bfloat16"}
+    assert [(row["case"], row["arch"]) for row in client.get("/compare.json", asked).json()["items"]] == [
+        ("slower", "b200")
+    ]
+    text = client.get("/compare/", asked).content.decode()
+    assert text.count('type="hidden" name="arch" value="b200"') == 2
+    assert "timm · inductor · bfloat16 · b200" not in text
+    assert client.get("/compare.json", {**asked, "dtype": "int8"}).json()["items"] == []
+
+
+def test_a_day_is_the_night_that_measured_the_subject(client: Client) -> None:
+    runs = []
+    for hour, arch in enumerate(("h200", "b200")):
+        at = NOW.replace(hour=hour, minute=0)
+        runs.append(create_run(order_time=at, branch="main", commit=f"c{hour}"))
+        measured(runs[-1], model("m", arch=arch), 1.0)
+    for run, arch in zip(runs, ("h200", "b200"), strict=True):
+        asked = {"base": f"run:{run.pk}", "head": str(NOW.date()), "arch": arch, "stream": run.stream.name}
+        assert client.get("/compare.json", asked).json()["head"]["runs"] == [run.pk]
+
+
+def test_its_numbers_are_those_of_the_points(client: Client) -> None:
+    runs = [create_run(order_time=NOW - timedelta(days=day)) for day in (1, 0)]
+    for run, shift in zip(runs, (0.0, 1.0), strict=True):
+        for number, value in enumerate((1.0, 1.0, 1.0, 9.0)):
+            place = {"repeat": number, "compilation": 0 if number < 3 else number}
+            create_measurement(model("m"), metric=SPEEDUP, value=value + shift, run=run, **place)
+    (row,) = client.get("/compare.json", sides(*runs)).json()["items"]
+    stored = [Point.objects.get(run=run).value for run in runs]
+    assert [row["base"], row["head"]] == stored == [5.0, 6.0]
+    assert (row["base_n"], row["head_n"]) == (2, 2)
 
 
 def test_three_candidates_stand_beside_each_other(client: Client, nights: tuple[Run, Run]) -> None:
@@ -306,7 +399,7 @@ def test_page_and_markdown_show_the_same_rows(client: Client, nights: tuple[Run,
     regression = create_regression(slower)
     measured(head, model("<b>|*"), 1.0)
     text = client.get("/compare/", sides(base, head)).content.decode()
-    assert f"/regressions/?open={regression.pk}" in text
+    assert f"/regressions/?stream={nights[0].stream}&amp;open={regression.pk}" in text
     assert "<b>|*" not in text
     secret = create_key(name="t", scopes=["read"], who="t")[1]
     api = Client(headers={"authorization": f"Bearer {secret}"})
@@ -326,13 +419,14 @@ def test_the_chooser_tells_uploads_of_one_minute_apart(
 ) -> None:
     for name in ("a.json", "b.json"):
         create_run(title="runner: timm", upload=create_upload(name), source="nightly", order_time=NOW)
-    items = client.get("/compare.json").json()["items"]
+    stream = Run.objects.all()[0].stream
+    items = client.get("/compare.json", {"stream": stream.name}).json()["items"]
     assert [(row["filename"], row["source"]) for row in items] == [
         ("b.json", "nightly"),
         ("a.json", "nightly"),
     ]
     with django_assert_num_queries(3):
-        (second, first) = chooser.read().runs
+        (second, first) = chooser.read(stream).runs
     assert (first.origin, second.origin) == (["nightly", "a.json"], ["nightly", "b.json"])
 
 
@@ -343,7 +437,7 @@ def test_facts_have_the_same_names_as_on_what_changed() -> None:
     for environment in sides:
         runs.append(create_run(order_time=NOW - timedelta(days=2 - len(runs))))
         measured(runs[-1], model("m"), 1.0, environment=environment)
-    page = read(f"run:{runs[0].pk}", [f"run:{runs[1].pk}"], Filters())
+    page = read(f"run:{runs[0].pk}", [f"run:{runs[1].pk}"], Filters(), runs[0].stream)
     names = {fact.title for fact in page.different}
     assert names == {"card", "processors", "torch commit", "a_b"}
     said = changes(*sides)
@@ -369,6 +463,7 @@ def test_the_api_answers_as_the_page(client: Client, nights: tuple[Run, Run]) ->
 
 
 def test_the_sides_of_an_ab_run_are_its_own(client: Client) -> None:
+    measured(create_run(), model("both"), 2.0)  # tells the noise
     run = create_run(interpreter="nightly", base_interpreter="stable", host_name="h1")
     for side, value in ((0, 2.0), (1, 1.0)):
         measured(run, model("both"), value, side=side)
@@ -384,4 +479,4 @@ def test_it_takes_a_fixed_number_of_statements(
         for run, value in zip(nights, (1.0, 0.5), strict=True):
             measured(run, model(f"model {number}"), value)
     with django_assert_num_queries(16):
-        client.get("/compare/", sides(*nights))
+        client.get("/compare/", {**sides(*nights), "stream": nights[0].stream.name})

@@ -35,9 +35,11 @@ def key_of(user: User, *scopes: str) -> tuple[ApiKey, dict[str, Any]]:
     return key, {"headers": {"authorization": f"Bearer {secret}"}}
 
 
-def upload(key: ApiKey | None, *, day: int = 0, case: str = "layer_norm", **over: Any) -> Upload:
+def upload(
+    key: ApiKey | None, *, day: int = 0, case: str = "layer_norm", stream: str = "", **over: Any
+) -> Upload:
     record = v3_record(case=case, timestamp=1_700_000_000 + day * 86_400, **over)
-    ingest(as_list(record), Parameters(), key=key)
+    ingest(as_list(record), Parameters(stream=stream), key=key)
     return Upload.objects.latest("pk")
 
 
@@ -54,7 +56,7 @@ def test_an_operator_sees_what_goes_and_deletes_it(client: Client) -> None:
     assert address in client.get(f"/runs/{run.pk}/").content.decode()
     page = client.get(address)
     assert page.context["counts"] == {
-        "runs": 1, "uploads": 1, "measurements": 1, "series_judged_again": 1
+        "runs": 1, "uploads": 1, "measurements": 1, "points": 1, "series_judged_again": 1
     }  # fmt: skip
     assert Run.objects.count() == 2
     assert client.post(address).status_code == HTTPStatus.FOUND
@@ -96,7 +98,7 @@ def test_an_uploader_deletes_own_uploads_for_a_day(client: Client, una: User) ->
 def test_an_uploader_deletes_no_run_with_measurements_of_others(client: Client, una: User) -> None:
     said: dict[str, Any] = {"workflow_id": 7, "job_id": 1}
     mine = upload(key_of(una, "upload")[0], case="a", **said)
-    upload(None, case="b", **said)
+    upload(None, case="b", stream=mine.stream.name, **said)
     run, hosts = Run.objects.get(), create_measurement().run
     client.force_login(una)
     assert status(client, f"/runs/{run.pk}/delete") == (403, 403)
@@ -130,7 +132,7 @@ def test_the_api(client: Client) -> None:
     done = client.delete(f"{API}/runs/{run.pk}", **full)
     assert said.status_code == done.status_code == HTTPStatus.OK
     assert said.json() == done.json()
-    assert done.json()["measurements"] == 1
+    assert (done.json()["measurements"], done.json()["points"], done.json()["verdicts"]) == (1, 1, 1)
     assert client.delete(f"{API}/runs/{run.pk}", **full).status_code == HTTPStatus.NOT_FOUND
     assert client.delete(f"{API}/uploads/{other.pk}?dry_run=1", **full).json()["uploads"] == 1
     assert client.delete(f"{API}/uploads/{other.pk}", **full).json()["uploads"] == 1

@@ -11,8 +11,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import Experiment, Run
-from hud.pages import targets
+from hud.models import Experiment, Run, Stream
+from hud.points import targets
 from runner.schema.targets import TargetFraction
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import (
@@ -27,6 +27,7 @@ from tests.support.factories import (
     create_user,
     create_verdict,
 )
+from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 GPT_FAST = "memory_bandwidth(GB/s)"
@@ -64,7 +65,7 @@ def test_it_takes_a_fixed_number_of_statements(
             )
     create_accelerator()
     with django_assert_num_queries(STATEMENTS):
-        client.get(f"/experiments/{experiment.pk}/")
+        client.get(f"/experiments/{experiment.pk}/?stream=import")
 
 
 def test_it_shows_the_value_its_targets_and_where_it_came_from(
@@ -105,7 +106,7 @@ def test_points_stand_in_the_order_of_the_series_and_say_what_changed() -> None:
     create_measurement(experiment, value=1.0, at=now - timedelta(days=1), environment=create_environment())
     page = read_page(experiment.pk)
     assert page.history
-    assert [point.median for point in page.history.points] == [1.0, 2.0]
+    assert [one.point.value for one in page.history.points] == [1.0, 2.0]
     first, last = page.history.points
     assert first.changed == []
     assert "torch 2.11.0+cu130 → 2.12.0" in last.changed
@@ -147,7 +148,8 @@ def test_a_point_the_judge_has_not_looked_at_is_not_called_unchanged(client: Cli
 def test_a_point_without_a_number_is_shown_as_what_it_is(client: Client) -> None:
     experiment = create_experiment()
     create_measurement(experiment, at=timezone.now() - timedelta(days=1))
-    create_measurement(experiment, value=None, status="oom", code="eager_1st_run_OOM")
+    missing = create_measurement(experiment, value=None, status="oom", code="eager_1st_run_OOM")
+    create_verdict(missing, "failed")
     text = text_of(client, experiment)
     assert "<code>eager_1st_run_OOM</code>" in text
     assert "</span> failed" in text
@@ -170,7 +172,7 @@ def test_only_as_many_points_as_asked_and_the_page_says_so(client: Client) -> No
     for number in range(5):
         create_measurement(experiment, value=100 + number, at=now + timedelta(minutes=number))
     text = text_of(client, experiment, "?points=2")
-    assert 'href="?points=1000"' in text
+    assert 'href="?points=1000&amp;stream=import"' in text
     assert "104.0" in text
     assert "102.0" not in text
 
@@ -202,6 +204,8 @@ def test_pickers_lead_to_the_nearest_other_experiment(client: Client) -> None:
     create_measurement(sibling, metric="call_bandwidth_gbps", samples=[17.0, 18.5, 19.0])
     shape = create_experiment(knobs={"D": 1024})
     far = create_experiment(dtype="float16", knobs={"D": 1024})
+    for one in (shape, far):
+        create_measurement(one)
     page = read_page(experiment.pk)
     found = {
         picker.name: [(one.text, one.experiment, one.exact) for one in picker.options]
@@ -211,9 +215,12 @@ def test_pickers_lead_to_the_nearest_other_experiment(client: Client) -> None:
     assert found["D"] == [("1024", shape.pk, True)]
     assert found["dtype"] == [("float16", far.pk, False)]
     text = text_of(client, experiment)
-    assert f'href="/experiments/{shape.pk}/?metric=device_bandwidth_gbps"' in text
+    assert f'href="/experiments/{shape.pk}/?stream=import&amp;metric=device_bandwidth_gbps"' in text
     section = text[text.index('<h2 id="siblings">') :]
-    assert f'<a href="/experiments/{sibling.pk}/?metric=call_bandwidth_gbps">cpu-x86_64</a>' in section
+    assert (
+        f'<a href="/experiments/{sibling.pk}/?stream=import&amp;metric=call_bandwidth_gbps">cpu-x86_64</a>'
+        in section
+    )
     assert "18.5 GB/s" in section
 
 
@@ -226,7 +233,7 @@ def test_backends_stand_side_by_side_and_are_overlaid_by_the_url(client: Client)
             create_measurement(pages[backend], metric="device_speedup", value=value, at=at)
     own, other = pages["inductor"], pages["aot_eager"]
     page = read_page(own.pk, overlay=[other.pk])
-    assert [(line.experiment.backend, line.cells[0].median) for line in page.backends if line.cells[0]] == [
+    assert [(line.experiment.backend, line.cells[0].value) for line in page.backends if line.cells[0]] == [
         ("inductor", 2.0),
         ("aot_eager", 0.8),
         ("cudagraphs", 1.1),
@@ -234,8 +241,8 @@ def test_backends_stand_side_by_side_and_are_overlaid_by_the_url(client: Client)
     assert len(page.charts.rows[0].overlays[other.pk]) == 3
     text = text_of(client, own, f"?overlay={other.pk}")
     assert text.count('class="overlay o0"') == 1
-    assert 'aria-checked="true" href="?#history"' in text
-    assert f'href="?overlay={other.pk}%2C{pages["cudagraphs"].pk}#history"' in text
+    assert 'aria-checked="true" href="?stream=import#history"' in text
+    assert f'href="?overlay={other.pk}%2C{pages["cudagraphs"].pk}&amp;stream=import#history"' in text
     assert client.get(f"/experiments/{own.pk}.json").json()["backends"][1]["value"] == 0.8
 
 
@@ -247,13 +254,91 @@ def test_another_branch_is_shown_and_never_the_newest(client: Client) -> None:
     page = read_page(experiment.pk)
     assert page.history
     assert page.history.newest
-    assert page.history.newest.median == page.metrics[0].median == 2500.0
-    assert [point.median for point in page.history.points] == [2500.0, 1200.0]
+    assert page.history.newest.point.value == page.metrics[0].value == 2500.0
+    assert [one.point.value for one in page.history.points] == [2500.0, 1200.0]
     branch = read_page(experiment.pk, branch="pr/7")
     assert branch.history
     assert branch.history.newest
-    assert branch.history.newest.median == branch.metrics[0].median == 1200.0
+    assert branch.history.newest.point.value == branch.metrics[0].value == 1200.0
     assert "pr/7" in text_of(client, experiment)
+
+
+def measured_daily(*values: float) -> Experiment:
+    """An experiment with a value a day, the last one yesterday."""
+    experiment = create_experiment(suite="timm", case="m", knobs={})
+    for days, value in enumerate(reversed(values), 1):
+        at = timezone.now() - timedelta(days=days)
+        create_measurement(experiment, metric="device_speedup", value=value, at=at)
+    return experiment
+
+
+def test_a_rerun_is_marked_and_shapes_neither_newest_nor_best_nor_trend(client: Client) -> None:
+    experiment = measured_daily(2.0, 2.1, 2.2, 2.1, 2.05)
+    again = create_run(experiment=experiment)
+    create_measurement(experiment, metric="device_speedup", value=9.9, run=again)
+    page = read_page(experiment.pk)
+    assert page.history
+    assert page.history.newest
+    assert page.history.newest.point.value == page.metrics[0].value == page.charts.rows[0].newest == 2.05
+    assert page.charts.rows[0].best == 2.2
+    assert [one.point.rerun for one in page.points] == [True, *[False] * 5]
+    text = text_of(client, experiment)
+    assert text.count('class="dots rerun"') == text.count('<i class="dot rerun">') == 1
+    assert 'baseline">rerun</span>' in text
+    suite = page_of(client, "/suites/timm/")
+    assert "last 5 values, 2 to 2.2, now 2.05" in suite
+    assert "9.900" not in suite
+    items = client.get(f"/experiments/{experiment.pk}.json").json()["items"]
+    assert [(one["value"], one["rerun"], one["stream"]) for one in items[-2:]] == [
+        (2.05, False, "import"),
+        (9.9, True, "import"),
+    ]
+    assert [one["value"] for one in client.get("/suites/timm.json").json()["items"]] == [2.05]
+
+
+def test_only_a_rerun_is_shown_as_what_there_is(client: Client) -> None:
+    experiment = create_experiment()
+    create_measurement(experiment, value=4.0, run=create_run(experiment=experiment))
+    assert "4.0" in text_of(client, experiment)
+    assert [one["value"] for one in client.get("/suites/micro.json").json()["items"]] == [4.0]
+
+
+def test_another_stream_changes_nothing_and_has_a_page_of_its_own(client: Client) -> None:
+    experiment = measured_daily(2.0, 2.1, 2.2)
+    addresses = [
+        f"{path}{data}?stream=import"
+        for path in (f"/experiments/{experiment.pk}", "/suites/timm", "/suites")
+        for data in ("/", ".json", ".csv")
+    ]
+
+    def answers() -> list[str]:
+        texts = [client.get(address).content.decode() for address in addresses]
+        return [re.sub(r'name="csrfmiddlewaretoken" value="[^"]*"', "", text) for text in texts]
+
+    before = answers()
+    laptop = Stream.objects.create(name="laptop")
+    run = create_run(stream=laptop, host_name="my-laptop", branch="main")
+    for metric in ("device_speedup", "cold_compile_s"):
+        create_measurement(experiment, metric=metric, value=77.7, run=run)
+    for fields in ({"backend": "eager"}, {"arch": "b200"}, {"case": "other"}):
+        other = create_experiment(**{"suite": "timm", "case": "m", "knobs": {}, **fields})
+        create_measurement(other, metric="device_speedup", value=88.8, run=run)
+    assert answers() == before
+    there = text_of(client, experiment, "?stream=laptop")
+    assert "77.700 ×" in there
+    assert "2.200 ×" not in there
+    assert f'href="/experiments/{other.pk}/?stream=laptop"' in page_of(client, "/suites/timm/?stream=laptop")
+    assert "88.8" in text_of(client, other), "the only stream that has it"
+    assert client.get(f"/experiments/{other.pk}/?stream=nobody").status_code == 404
+
+
+def test_a_point_judged_against_another_stream_says_so(client: Client) -> None:
+    experiment = create_experiment()
+    nightly = Stream.objects.get_or_create(name="nightly")[0]
+    measured = create_measurement(experiment, value=2400.0)
+    judged = {"level": 2500.0, "noise": 0.01, "change": -0.04}
+    create_verdict(measured, "unchanged", level_stream=nightly, **judged)
+    assert "against nightly: 2500.0 GB/s ± 1.00 %" in text_of(client, experiment)
 
 
 def test_the_state_names_the_regression_its_commits_and_what_a_person_can_do(client: Client) -> None:

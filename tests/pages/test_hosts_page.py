@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import ApiKey, Audit, Host, Run, Schedule
+from hud.models import ApiKey, Audit, Host, Run, Schedule, Stream
 from hud.pages.hosts import facts, queue
 from hud.runs import requests, schedules
 from runner.schema.plan import Selection
@@ -19,7 +19,7 @@ from tests.support.factories import create_accelerator, create_host, create_run,
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 10  # hosts 4, queue 2, schedules 3, open regressions 1
+STATEMENTS = 11  # hosts 4, queue 2, schedules 3, front stream 1, its open regressions 1
 
 
 def create_schedule(name: str = "nightly", **over: Any) -> Schedule:
@@ -46,6 +46,7 @@ def test_it_takes_a_fixed_number_of_statements(
         create_task(create_run("queued", device="cuda"))
         create_schedule(f"nightly {number}")
     schedules.fire_due(timezone.now())
+    Stream.objects.filter(name="nightly").update(is_front=True)
     with django_assert_num_queries(STATEMENTS):
         client.get("/hosts/")
 

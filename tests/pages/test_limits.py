@@ -10,13 +10,19 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.judging.choices import Regret
-from hud.models import Experiment
+from hud.models import IMPORT, Experiment, Stream
 from tests.support.compilations import compiled, kernel, mobilenet, store
 from tests.support.factories import create_ceiling, create_experiment, create_measurement, create_run
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 8
+STATEMENTS = 9  # one of them finds the stream
+
+
+@pytest.fixture(autouse=True)
+def front() -> None:
+    """Make the stream of the runs that tests create the one of an address without a stream."""
+    Stream.objects.update_or_create(name=IMPORT, defaults={"is_front": True})
 
 
 @pytest.fixture
@@ -61,7 +67,7 @@ def test_kernels_are_ranked_by_their_distance_from_the_ceiling(client: Client, m
 def test_its_links_lead_to_the_code_of_a_kernel(client: Client, model: Experiment) -> None:
     text = page_of(client, "/limits/")
     address = text.partition('<th scope="row"><a href="')[2].partition("#")[0].replace("&amp;", "&")
-    assert address.startswith("/code/?base=run")
+    assert address.startswith("/code/?stream=import&base=run")
     assert client.get(address).status_code == 200
 
 
@@ -84,6 +90,19 @@ def test_regret_is_the_newest_value_of_each_experiment(client: Client, model: Ex
     assert text.count('class="fp"') == 2
 
 
+def test_what_another_stream_has_changes_nothing(client: Client, model: Experiment) -> None:
+    create_measurement(model, metric="autotune_regret", value=0.1)
+    before = client.get("/limits.json").content
+    about = {"stream": Stream.objects.create(name="laptop"), "order_time": timezone.now()}
+    store(compiled(kernel("copies", 900.0, bytes=8)), experiment=model, run=create_run(**about))
+    create_measurement(model, metric="autotune_regret", value=0.9, run=create_run(**about))
+    copy = Experiment.objects.get(suite="ceilings", case="copy")
+    create_measurement(copy, value=1.0, run=create_run(**about))
+    assert client.get("/limits.json").content == before
+    (line,) = client.get("/limits.json?stream=laptop").json()["autotune_regret"]
+    assert line["regret"] == 0.9
+
+
 def test_without_ceilings_it_says_so(client: Client) -> None:
     assert client.get("/limits/").status_code == 200
     store(mobilenet()[0])
@@ -99,4 +118,4 @@ def test_it_takes_a_fixed_number_of_statements(
     for number in range(models):
         store(mobilenet()[0], experiment=create_experiment(case=f"model {number}"))
     with django_assert_num_queries(STATEMENTS):
-        client.get("/limits/")
+        client.get("/limits/?stream=import")

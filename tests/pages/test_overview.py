@@ -24,7 +24,7 @@ from tests.support.factories import (
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 26
+STATEMENTS = 33
 
 
 def test_an_empty_site_says_what_to_do(client: Client) -> None:
@@ -41,7 +41,7 @@ def test_it_takes_a_fixed_number_of_statements(client: Client, django_assert_num
     create_accelerator()
     create_task(create_run("running"))
     with django_assert_num_queries(STATEMENTS):
-        client.get("/")
+        client.get("/?stream=import")
 
 
 def test_a_regression_stands_there_until_it_is_closed(client: Client) -> None:
@@ -107,7 +107,7 @@ def test_the_hosts_stand_in_one_line(client: Client) -> None:
 def test_the_last_runs_stand_there(client: Client) -> None:
     first = create_run(title="nightly of micro")
     last = create_run("failed", title="broken one", reason="out of memory")
-    text = page_of(client, "/")
+    text = page_of(client, "/?stream=import")
     assert text.index(f"run {first.pk}, succeeded") < text.index(f"run {last.pk}, failed")
     assert "out of memory" in text
 
@@ -144,33 +144,42 @@ def test_hostile_names_are_text(client: Client) -> None:
 
 def test_it_says_whether_a_regression_could_be_found(client: Client) -> None:
     now = timezone.now()
-    last = create_run(order_time=now - timedelta(days=1), commit="a" * 40)
     run = create_run(order_time=now, commit="b" * 40)
-    states = []
-    for case in ("gemv", "layer_norm", "gather_gemv"):
-        one = create_measurement(create_experiment(case=case), run=run)
+    points = [
+        create_measurement(create_experiment(case=case), run=run)
+        for case in ("gemv", "layer_norm", "gather_gemv")
+    ]
+    for one in points:
         about = {"class_key": one.environment.class_key, "environment": one.environment, "level": {}}
-        about |= {"order_time": now, "recent": [], "headline": True, "verdict": "new"}
-        states.append(SeriesState.objects.create(series=one.series, run=run, **about))
+        about |= {"order_time": now, "recent": [one.value], "headline": True}
+        SeriesState.objects.create(series=one.series, run=run, **about)
 
     def said() -> tuple[int, int, bool]:
         answer = client.get("/overview.json").json()
         return answer["counts"]["judged"], answer["counts"]["undecided"], bool(answer["unjudged"])
 
     assert said() == (0, 0, True), "the first night"
-    create_measurement(create_experiment(case="gemv"), run=last)
-    states[0].verdict, states[0].reason = "inconclusive", "few_compilations"
-    states[0].save()
+    create_verdict(points[0], "inconclusive", verdict_reason="few_compilations")
     assert said() == (1, 1, True)
-    states[1].verdict = "unchanged"
-    states[1].save()
+    create_verdict(points[1], "unchanged")
     assert said() == (2, 1, False)
-    states[0].headline = False
-    states[0].save()
+    SeriesState.objects.filter(series=points[0].series).update(headline=False)
     assert said() == (1, 0, False), "only what may open a regression"
     assert client.get("/overview.json?branch=x").json()["unjudged"], (
         "main's regressions are not of this branch"
     )
+
+
+def test_what_improved_in_the_night_stands_there_with_the_numbers_of_its_point(client: Client) -> None:
+    run = create_run(order_time=timezone.now(), commit="b" * 40)
+    one = create_measurement(value=2400, run=run)
+    create_verdict(one, "improved", change=0.25, factor=12, noise=0.02, level=1920)
+    about = {"class_key": "x", "environment": one.environment, "level": {}, "order_time": run.order_time}
+    SeriesState.objects.create(series=one.series, run=run, recent=[1920, 2400], headline=True, **about)
+    assert client.get("/overview.json").json()["counts"]["improved"] == 1
+    text = page_of(client, "/")
+    for number in ("1920.0 →", "2400.0", "+25.0 %", "12 × noise"):
+        assert number in text
 
 
 def test_the_twins_say_the_same(client: Client) -> None:

@@ -15,10 +15,10 @@ from hud.ingest import deliveries, ingest
 from hud.ingest.export import export
 from hud.judging import judge
 from hud.models import Accelerator, Measurement, Run, RunRequest, Point
-from hud.pages import values
 from hud.pages.hosts.query import Place
 from hud.pages.rerun_form import RerunForm
 from hud.pages.run import pairs
+from hud.points import read as points
 from hud.runs import tasks
 from runner.formats.parameters import Parameters
 from runner.schema.statistics import LEAST_PAIRS
@@ -363,6 +363,6 @@ def test_what_is_tried_out_is_not_the_newest_value() -> None:
     nightly = create_measurement(value=100.0)
     tried = create_run(interpreter="tuned", base_interpreter="default")
     create_measurement(value=50.0, run=tried, side=1)
-    assert values.latest([nightly.series_id])[nightly.series_id].median == 100.0
-    Measurement.objects.filter(run=nightly.run).delete()
-    assert values.latest([nightly.series_id])[nightly.series_id].median == 50.0
+    assert points.latest([nightly.series_id])[nightly.series_id].value == 100.0
+    nightly.run.delete()
+    assert points.latest([nightly.series_id]) == {}

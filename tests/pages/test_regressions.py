@@ -12,9 +12,9 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
-from hud.models import Audit, Regression
+from hud.models import Audit, Regression, Stream
 from tests.judging.regressions.test_regressions import nights, quiet
-from tests.support.factories import create_measurement, create_regression
+from tests.support.factories import create_measurement, create_regression, create_run
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +54,30 @@ def test_ten_regressions_cost_as_many_statements_as_one(
     for case in "abcd":
         nights(*quiet(6), 1000, case=case)
     with django_assert_max_num_queries(14):
-        assert client.get("/regressions/").status_code == 200
+        assert client.get("/regressions/?stream=import").status_code == 200
+
+
+def test_a_page_has_the_regressions_of_its_stream(client: Client, regression: Regression) -> None:
+    foreign = create_run(stream=Stream.objects.create(name="laptop"))
+    other = create_regression(create_measurement(regression.series.experiment, run=foreign))
+
+    def ids(address: str) -> list[int]:
+        return [row["id"] for row in client.get(address).json()["items"]]
+
+    assert (ids("/regressions.json"), ids("/regressions.json?stream=laptop")) == ([regression.pk], [other.pk])
+    assert ids(f"/regressions.json?open={other.pk}") == [other.pk], "an old link shows its stream"
+    for stream in ("import", "laptop"):
+        page = client.get(f"/regressions/?stream={stream}")
+        assert page.context["page"].counts["inbox"] == 1
+        assert re.findall(r'class="count worse" title="open">(\d+)', page.text) == ["1"], "of the navigation"
+        of_streams = r'href="(/(?:(?:regressions|experiments|compilers|limits|code|suites)[^"]*|\?[^"]*)?)"'
+        links = re.findall(of_streams, page.text)
+        assert not [link for link in links if f"stream={stream}" not in link]
+    _key, key = create_key(name="t", scopes=["read"], who="t")
+    listed = client.get(
+        "/api/v1/regressions?stream=laptop", headers={"Authorization": f"Bearer {key}"}
+    ).json()
+    assert [(row["id"], row["stream"]) for row in listed["items"]] == [(other.pk, "laptop")]
 
 
 def test_a_decision_needs_the_role_and_leaves_a_line(

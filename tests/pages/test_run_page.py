@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from hud.models import Audit, Run, Series, State, Task, Upload
+from hud.models import Audit, Point, Run, State, Stream, Task, Upload
 from hud.pages.run import view
 from runner.schema.compilations import Explanation
 from runner.schema.suite import TaskSpec
@@ -157,7 +157,7 @@ def test_the_result_stands_first(client: Client, monkeypatch: pytest.MonkeyPatch
     def add(case: str, verdict: str = "", **fields: Any) -> None:
         measured = create_measurement(create_experiment(case=case), run=run, **fields)
         if verdict:
-            create_verdict(measured, verdict, change=-0.5, noise=0.01, factor=-50, baseline=100.0)
+            create_verdict(measured, verdict, change=-0.5, noise=0.01, factor=-50, level=100.0)
 
     add("a_quiet")
     add("b_quiet", metric="cold_compile_s", value=3.0)
@@ -215,12 +215,12 @@ def test_polling_stops_when_the_run_has_ended(client: Client, running: Run) -> N
 def test_it_is_polled_until_the_judge_has_spoken(client: Client) -> None:
     run = create_run()
     create_measurement(value=1.0, at=run.order_time - timedelta(days=1))
-    create_measurement(value=1.0, run=run, judged=False)
+    waits = create_measurement(value=1.0, run=run, judged=False)
     assert "data-poll=" in page_of(client, f"/runs/{run.pk}/")
     assert "X-Poll" not in client.get(f"/runs/{run.pk}/live")
-    Series.objects.update(touched_at=None)
+    create_verdict(waits, "unchanged")
     assert client.get(f"/runs/{run.pk}/live")["X-Poll"] == "stop"
-    Series.objects.update(touched_at=run.order_time)
+    Point.objects.update(verdict_code=None)
     Run.objects.filter(pk=run.pk).update(finished=timezone.now() - timedelta(hours=1))
     assert client.get(f"/runs/{run.pk}/live")["X-Poll"] == "stop", "a judge that is away is not waited for"
 
@@ -286,7 +286,24 @@ def test_repeats_are_shown_by_process(client: Client) -> None:
     assert "2 processes" in text
     assert "1000.5 GB/s" in text
     items = client.get(f"/runs/{run.pk}.json").json()["items"]
-    assert [(one["process"], one["value"]) for one in items] == [(0, 1000.0), (1, 1001.0)]
+    assert [(one["processes"], one["value"], one["stream"]) for one in items] == [(2, 1000.5, "import")]
+
+
+def test_the_run_before_it_is_of_its_stream_and_no_rerun(client: Client) -> None:
+    now = timezone.now()
+    about = {"title": "nightly", "source": "ci"}
+    first, second = (create_run(order_time=now - timedelta(days=day), **about) for day in (4, 0))
+    again = create_run(order_time=now - timedelta(days=1), experiment=create_experiment(), **about)
+    foreign = create_run(
+        order_time=now - timedelta(days=2), stream=Stream.objects.create(name="laptop"), **about
+    )
+    for run in (first, again, foreign, second):
+        create_measurement(run=run)
+    text = page_of(client, f"/runs/{second.pk}/")
+    assert re.findall(r"base=run:(\d+)", text) == [str(first.pk)]
+    assert 'href="/?stream=import"' in text
+    assert f'href="/experiments/{create_experiment().pk}/?stream=import&amp;metric=' in text
+    assert "base=run:" not in page_of(client, f"/runs/{foreign.pk}/")
 
 
 def test_a_warning_that_rows_share_is_said_once(client: Client) -> None:

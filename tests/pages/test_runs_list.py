@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from hud.models import Stream
 from hud.pages.runs.query import PAGE_ROWS
 from hud.templatetags.commit_tags import commit_range
 from tests.support.factories import (
@@ -92,6 +93,10 @@ def test_the_list_is_filtered_by_the_url(client: Client) -> None:
     assert titles("?kind=upload") == ["from_ci.json"]
     assert titles("?kind=rerun&q=night") == ["nightly"]
     assert titles("?host=far") == ["broken"]
+    create_run(title="mine", stream=Stream.objects.create(name="laptop", aliases=["notebook"]))
+    assert titles("?stream=laptop") == titles("?stream=notebook") == ["mine"]
+    assert client.get("/runs.json").json()["items"][0]["stream"] == "laptop"
+    assert client.get("/runs/?stream=nobody").status_code == 404
     assert '<p class="empty">' in page_of(client, "/runs/?q=nothing")
     assert "Ignored: state" in page_of(client, "/runs/?state=exploded")
     assert client.get("/runs.json?state=exploded").status_code == 400

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from hud.models import Stream
 from tests.support.factories import (
     create_accelerator,
     create_experiment,
@@ -15,6 +18,7 @@ from tests.support.factories import (
     create_regression,
     create_run,
 )
+from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 
@@ -75,6 +79,40 @@ def test_each_result_leads_to_a_page(client: Client) -> None:
     assert client.get("/search/").status_code == 200
 
 
+def test_results_of_the_page_s_stream_stand_first_then_the_newest_and_the_unmeasured_last(
+    client: Client,
+) -> None:
+    now = timezone.now()
+    nightly = Stream.objects.get_or_create(name="nightly")[0]
+    archs = {}
+    for arch, days, stream in (("a", 5, None), ("b", 1, None), ("c", 9, nightly), ("d", 0, nightly)):
+        archs[arch] = create_experiment(case="distill", knobs={}, arch=arch)
+        fields = {"stream": stream} if stream else {}
+        run = create_run(title="distill", order_time=now - timedelta(days=days), **fields)
+        create_regression(create_measurement(archs[arch], run=run))
+    create_experiment(case="distill", knobs={}, arch="0-listed")
+    create_experiment(case="distil", knobs={}, arch="never")
+
+    def items_of(kind: str, stream: str) -> list[dict[str, str]]:
+        items = client.get("/search.json", {"q": "distil", "stream": stream}).json()["items"]
+        return [one for one in items if one["kind"] == kind]
+
+    def arches_in(stream: str) -> list[str]:
+        return [one["about"].split(" · ")[-1] for one in items_of("experiment", stream)]
+
+    assert arches_in("import") == ["b", "a", "d", "c", "never", "0-listed"]
+    assert arches_in("nightly") == ["d", "c", "b", "a", "never", "0-listed"]
+    assert [one["title"] for one in items_of("case", "import")] == ["distill", "distil"]
+    for one, arch in zip(items_of("experiment", "import"), "badc", strict=False):
+        text = page_of(client, one["url"])
+        assert f"distill {arch}" in text
+        assert ("stream=import" if arch in "ab" else "stream=nightly") in text
+    links = [one["url"] for one in items_of("regression", "import")]
+    assert ["stream=import" in url for url in links] == [True, True, False, False]
+    days = [f"{now - timedelta(days=days):%-d %b %Y}" for days in (1, 5, 0, 9)]
+    assert [one["about"].split(", ")[-1] for one in items_of("run", "import")] == days
+
+
 @pytest.mark.parametrize("text", ["\0", "%", "'; --", "x" * 200, "9" * 30, "=", "D=", "²", "run", "a " * 100])
 def test_any_text_is_answered(client: Client, text: str) -> None:
     assert client.get("/search/", {"q": text}).status_code == 200
@@ -86,7 +124,7 @@ def test_it_says_what_it_leaves_out_and_takes_a_fixed_number_of_statements(
 ) -> None:
     for number in range(15):
         create_experiment(case=f"layer {number}", knobs={})
-    with django_assert_num_queries(6):
-        answer = client.get("/search.json", {"q": "layer"}).json()
+    with django_assert_num_queries(7):
+        answer = client.get("/search.json", {"q": "layer", "stream": "import"}).json()
     assert answer["totals"] == {"case": 15, "experiment": 15}
     assert len(answer["items"]) == 24

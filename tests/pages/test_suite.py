@@ -13,15 +13,17 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import Experiment, Measurement, Run, SeriesState
+from hud.models import VERDICT_CODES, Experiment, Measurement, Point, Run, Stream
 from hud.pages.data import to_csv
 from hud.pages.suite.query import PAGE_ROWS, Filters, read
+from hud.points import write as points
 from tests.support.factories import (
     create_accelerator,
     create_ceiling,
     create_experiment,
     create_host,
     create_measurement,
+    create_run,
     create_user,
     create_verdict,
 )
@@ -29,13 +31,14 @@ from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
 STATEMENTS = 11
+STREAM = "?stream=import"  # of the factories' runs
 
 
 def titles(client: Client, query: str = "", suite: str = "micro") -> list[str]:
     response = client.get(f"/suites/{suite}/{query}")
     assert response.status_code == 200
     return re.findall(
-        r'<th scope="row"><a href="/experiments/\d+/">([^<]+)</a>',
+        r'<th scope="row"><a href="/experiments/\d+/\?stream=import">([^<]+)</a>',
         response.content.decode().replace("<wbr>", ""),
     )
 
@@ -55,7 +58,7 @@ def test_it_takes_a_fixed_number_of_statements(
         create_verdict(create_measurement(experiment), "improved", change=0.1)
         create_measurement(experiment, metric="call_bandwidth_gbps")
     with django_assert_num_queries(STATEMENTS):
-        client.get("/suites/micro/")
+        client.get(f"/suites/micro/{STREAM}")
 
 
 def test_it_shows_the_newest_value_of_each_metric(client: Client) -> None:
@@ -84,18 +87,9 @@ def test_the_newest_point_may_be_of_an_older_run(client: Client) -> None:
     now = timezone.now()
     newest = create_measurement(value=2222.2, at=now - timedelta(days=2))
     Measurement.objects.filter(run=newest.run_id).update(order_time=now)
+    points.make([(newest.run_id, newest.series_id)])
+    Point.objects.filter(run=newest.run_id).update(verdict_code=VERDICT_CODES["unchanged"])
     create_measurement(newest.series.experiment, value=1111.1, at=now - timedelta(days=1))
-    SeriesState.objects.create(
-        series=newest.series,
-        class_key=newest.environment.class_key,
-        level={},
-        run=newest.run,
-        environment=newest.environment,
-        order_time=now,
-        value=2222.2,
-        verdict="unchanged",
-        recent=[],
-    )
     (item,) = client.get("/suites/micro.json").json()["items"]
     assert (item["value"], item["verdict"]) == (2222.2, "unchanged")
 
@@ -158,11 +152,11 @@ def test_filters_stand_in_the_url(client: Client) -> None:
 
 
 def test_a_column_is_shown_where_values_differ_and_an_unknown_one_says_so(client: Client) -> None:
-    create_experiment(suite="odd", case="a", backend="")
+    create_measurement(create_experiment(suite="odd", case="a", backend=""))
     text = page_of(client, "/suites/odd/")
     assert "all inference, bfloat16, h200." in text
     assert '<th scope="col">Backend</th>' not in text, "of no experiment it is known"
-    create_experiment(suite="odd", case="b", backend="inductor", arch="")
+    create_measurement(create_experiment(suite="odd", case="b", backend="inductor", arch=""))
     text = page_of(client, "/suites/odd/")
     assert "all inference, bfloat16." in text
     for name in ("Backend", "Arch"):
@@ -179,7 +173,7 @@ def test_a_column_without_a_value_is_not_drawn() -> None:
     create_measurement(mlp, metric="device_speedup", value=None, status="crashed")
     rare = {"flops_utilization_of_peak", "speedup"}
     for words, columns in (("", rare | {"bandwidth"}), ("gemv", {"bandwidth"}), ("mlp", rare)):
-        page = read("micro", Filters(q=words))
+        page = read(Stream.objects.get(name="import"), "micro", Filters(q=words))
         assert page is not None
         assert {column.key for column in page.columns} == columns, words
 
@@ -203,17 +197,7 @@ def three(client: Client) -> dict[str, Experiment]:
     create_measurement(found["b"], metric="speedup", value=1.9, target=2.5, target_arch="h200")
     create_measurement(found["c"], metric="device_speedup", value=8.0)
     create_measurement(found["c"], metric="accuracy", value=None, status="wrong", code="fail_accuracy")
-    SeriesState.objects.create(
-        series=regressed.series,
-        class_key=regressed.environment.class_key,
-        level={"values": [1.0], "start": None},
-        run=regressed.run,
-        environment=regressed.environment,
-        order_time=regressed.order_time,
-        value=0.5,
-        verdict="regressed",
-        recent=[],
-    )
+    create_verdict(regressed, "regressed")
     return found
 
 
@@ -278,13 +262,14 @@ def test_small_sizes_stand_before_large_ones(client: Client) -> None:
 
 
 def test_a_long_table_has_pages_and_says_how_long_it_is(client: Client) -> None:
+    run = create_run()
     for number in range(PAGE_ROWS + 5):
-        create_experiment(case=f"case_{number:03d}")
+        create_measurement(create_experiment(case=f"case_{number:03d}"), run=run)
     assert len(titles(client)) == PAGE_ROWS
     assert len(titles(client, "?page=2")) == 5
     text = page_of(client, "/suites/micro/")
     assert f"Showing {PAGE_ROWS} of {PAGE_ROWS + 5} experiments, page 1 of 2" in text
-    assert 'href="?page=2"' in text
+    assert 'href="?stream=import&amp;page=2"' in text
 
 
 @pytest.mark.parametrize(
@@ -339,7 +324,7 @@ def test_the_list_names_every_suite(client: Client) -> None:
     create_ceiling()
     text = page_of(client, "/suites/")
     for name in ("huggingface", "ceilings", "micro"):
-        assert f'<a href="/suites/{name}/">{name}</a>' in text
+        assert f'<a href="/suites/{name}/{STREAM}">{name}</a>' in text
     assert {item["name"] for item in client.get("/suites.json").json()["items"]} >= {"huggingface", "micro"}
     assert "<td>no:" not in text, "nothing is attached yet"
     host = create_host(facts={"lacking": {"huggingface": "no interpreter has transformers"}})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hud.models import Target
-from hud.pages import targets
+from hud.points import targets
 from runner.schema.targets import TargetFraction
 from tests.support.factories import (
     create_ceiling,

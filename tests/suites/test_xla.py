@@ -13,7 +13,7 @@ import torch
 from django.core.management import call_command
 from django.test import Client
 
-from hud.models import Measurement
+from hud.models import Measurement, Stream
 from hud.pages.suite import matrix as matrix_page
 from hud.pages.suite.matrix import MatrixPart
 from runner.cli import request, tables
@@ -41,7 +41,7 @@ def matrix(case: str = "dummy") -> list[TaskSpec]:
 
 
 def page_part() -> MatrixPart:
-    part = matrix_page.read("xla")
+    part = matrix_page.read(Stream.objects.get(name="import"), "xla")
     assert part
     return part
 

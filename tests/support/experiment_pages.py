@@ -6,7 +6,7 @@ from typing import Any
 
 from django.test import Client
 
-from hud.models import Experiment
+from hud.models import Experiment, Stream
 from hud.pages.experiment import query
 from hud.pages.experiment.history import Range
 from hud.pages.experiment.query import ExperimentPage
@@ -18,8 +18,8 @@ def text_of(client: Client, experiment: Experiment, query: str = "") -> str:
 
 
 def read_page(
-    pk: int, *, points: int = query.DEFAULT_POINTS, branch: str = "", **asked: Any
+    pk: int, *, points: int = query.DEFAULT_POINTS, branch: str = "", stream: str = "import", **asked: Any
 ) -> ExperimentPage:
-    page = query.read(pk, Range(points, branch), **asked)
+    page = query.read(pk, Stream.objects.get(name=stream), Range(points, branch), **asked)
     assert page
     return page

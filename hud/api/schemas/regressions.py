@@ -14,6 +14,7 @@ from hud.api.schemas.base import IdentityOut
 class RegressionOut(IdentityOut):
     id: int
     state: str
+    stream: str
     experiment: int
     metric: str
     unit: str

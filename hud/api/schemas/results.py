@@ -50,31 +50,35 @@ class ExperimentsOut(Schema):
 
 
 class CompilationOut(Schema):
-    """The value of one compilation, the median of `n` samples; `variant` is null where its kernels are not
-    known."""
+    """The value of one compilation. `variant` is null where its kernels are not known, `n`, the number of
+    samples, where the point has several compilations."""
 
     variant: str | None
     value: float
-    n: int
+    n: int | None
 
 
 class PointOut(Schema):
+    stream: str
     run: int
     time: str
     commit: str
     branch: str
     value: float | None
-    samples: list[float]
     n: int
     status: str
     code: str | None
+    quality: str | None
     target: float | None
     target_arch: str | None
     target_met: bool | None
     verdict: str | None
     level: float | None
+    change: float | None
+    noise: float | None
+    rerun: bool
     source: str
-    process: int
+    processes: int
     compilations: list[CompilationOut]
 
 

@@ -56,6 +56,7 @@ class WaitingOut(Schema):
 class RunOut(Schema):
     id: int
     state: str
+    stream: str
     reason: str
     done: int
     total: int
@@ -74,7 +75,8 @@ class DeletionOut(Schema):
     uploads: int
     measurements: int
     compilations: int
-    verdicts: int
+    points: int
+    verdicts: int = Field(alias="points", description="the old name of `points`, which have them")
     series: int
     experiments: int
     tasks: int

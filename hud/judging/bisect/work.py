@@ -157,14 +157,7 @@ def _request(bisect: Bisect, compare: Compare) -> Run:
     if bisect.accelerator is None:
         raise InvalidRunRequest("the accelerator is no longer there")
     series = bisect.regression.series
-    return rerun_on(
-        bisect.accelerator,
-        series.experiment,
-        who=bisect.requested_by,
-        interpreter=head,
-        base=base,
-        stream=series.stream,
-    )
+    return rerun_on(bisect.accelerator, series, who=bisect.requested_by, interpreter=head, base=base)
 
 
 def answers(bisect: Bisect) -> list[Answer]:

@@ -1,9 +1,10 @@
 """Let hosts confirm or dismiss regressions: a silent repeat of each suspect, then a comparison in pairs.
 
-A repeat is one more run of the same experiment on the host and card that measured it: the judge takes it as
-the next point of the series. Pairs need two interpreters on that host, with both versions of torch or the
-environment variables that differ; they compile both sides afresh in turn. All of it stays within
-`HUD_CONFIRM_MINUTES` a day, behind what people wait for. Where no host can do it, the next night decides.
+A repeat is one more run of the same experiment on the host and card that measured it: it agrees with the
+suspect or ends it, and is no part of the level. Pairs need two interpreters on that host, with both versions
+of torch or the environment variables that differ; they compile both sides afresh in turn. All of it stays
+within `HUD_CONFIRM_MINUTES` a day, behind what people wait for. Where no host can do it, the next night
+decides.
 """
 
 from __future__ import annotations
@@ -24,14 +25,13 @@ from hud.judging.regressions.states import Canaries, RegressionKind, RegressionS
 from hud.models import (
     Accelerator,
     Environment,
-    Experiment,
     Host,
     Measurement,
     Metric,
     Regression,
     Run,
+    Series,
     State,
-    Stream,
     Task,
 )
 from hud.runs import matching
@@ -62,8 +62,8 @@ def confirm() -> int:
     suspects = Q(state=RegressionState.SUSPECT, repeat_run=None, kind=RegressionKind.STEP)
     steps = Q(kind__in=[RegressionKind.STEP, RegressionKind.SMALL_STEP])
     to_compare = Q(state=RegressionState.OPEN, pairs_run=None) & steps
-    for experiment, regressions in (*_by_experiment(suspects), *_by_experiment(to_compare)):
-        if requested < room and (run := _request(experiment, regressions)):
+    for regressions in (*_by_experiment(suspects), *_by_experiment(to_compare)):
+        if requested < room and (run := _request(regressions)):
             requested += 1
             is_repeat = not run.base_interpreter
             Regression.objects.filter(pk__in=[one.pk for one in regressions]).update(
@@ -101,17 +101,17 @@ def _expire() -> None:
                 Regression.objects.filter(**{name: run}).update(**{name: None})
 
 
-def _by_experiment(wanted: Q) -> list[tuple[Experiment, list[Regression]]]:
-    """Return regressions by experiment, the newest first."""
+def _by_experiment(wanted: Q) -> list[list[Regression]]:
+    """Return regressions by experiment and stream, the newest first."""
     wanted &= ~Q(canaries=Canaries.MOVED)  # its host would repeat its own move
-    found: dict[tuple[int, str], list[Regression]] = {}
+    found: dict[tuple[int, int, str], list[Regression]] = {}
     related = ("series__experiment", "series__stream", "first_run", "last_good_run")
     for one in Regression.objects.filter(wanted).select_related(*related).order_by("-since", "pk")[:200]:
-        found.setdefault((one.series.experiment_id, one.class_key), []).append(one)
-    return [(same[0].series.experiment, same) for same in found.values()]
+        found.setdefault((one.series.experiment_id, one.series.stream.pk, one.class_key), []).append(one)
+    return list(found.values())
 
 
-def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run | None:
+def _request(regressions: Sequence[Regression]) -> Run | None:
     """Request a repeat of a suspect, or pairs for an open regression; None where no host can do it."""
     one = regressions[0]
     accelerator = accelerator_of(one)
@@ -124,25 +124,15 @@ def _request(experiment: Experiment, regressions: Sequence[Regression]) -> Run |
         if not base or not interpreter or base == interpreter:
             return None
     try:
-        return rerun_on(
-            accelerator, experiment, who=WHO, interpreter=interpreter, base=base, stream=one.series.stream
-        )
+        return rerun_on(accelerator, one.series, who=WHO, interpreter=interpreter, base=base)
     except InvalidRunRequest as error:
         logger.info("%s is not repeated: %s", one, error)
         return None
 
 
-def rerun_on(
-    accelerator: Accelerator,
-    experiment: Experiment,
-    *,
-    who: str,
-    interpreter: str,
-    base: str,
-    stream: Stream,
-) -> Run:
-    """Request a run of an experiment on one accelerator, behind what people wait for: one repeat, or with a
-    base interpreter as many pairs as a verdict needs. Raise InvalidRunRequest."""
+def rerun_on(accelerator: Accelerator, series: Series, *, who: str, interpreter: str, base: str) -> Run:
+    """Request a run of a series' experiment on one accelerator, behind what people wait for: one repeat, or
+    with a base interpreter as many pairs as a verdict needs. Raise InvalidRunRequest."""
     resources = ResourceRequest(
         accelerator.device,
         accelerator.host,
@@ -150,8 +140,9 @@ def rerun_on(
         interpreter=interpreter,
         base_interpreter=base,
     )
-    options = RunOptions(resources, who, repeats=LEAST_PAIRS if base else 1, interactive=False, stream=stream)
-    return request_rerun(experiment, options)
+    repeats = LEAST_PAIRS if base else 1
+    options = RunOptions(resources, who, repeats=repeats, interactive=False, stream=series.stream)
+    return request_rerun(series.experiment, options)
 
 
 def accelerator_of(one: Regression, attached: Sequence[Accelerator] | None = None) -> Accelerator | None:
@@ -197,7 +188,7 @@ def torch_of(one: Regression, run: Run | None) -> tuple[str, str] | None:
 
 
 def _environment(one: Regression, run: Run) -> Environment | None:
-    return Environment.objects.filter(measurement__series=one.series_id, measurement__run=run).first()
+    return Environment.objects.filter(point__series=one.series_id, point__run=run).first()
 
 
 def _conclude() -> None:

@@ -1,8 +1,4 @@
-"""The funnel of judgement by ISO week: how many points, and what became of those that moved.
-
-Points are counted as they are judged (`JudgedWeek`), because a verdict that says nothing has no row, and
-counting measurements would read the history. The rest comes from the events of regressions, by their index.
-"""
+"""The funnel of a stream by ISO week: how many points came, and what became of those that moved."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from datetime import date, datetime, timedelta, timezone
 from django.db import connection
 
 from hud.judging.regressions.states import RegressionState
+from hud.models import Stream
 
 WEEKS = 26  # that are shown
 _S = RegressionState
@@ -48,39 +45,29 @@ class Week:
         return self.dismissed / decided if decided else None
 
 
-def count_points(points: int) -> None:
-    """Add to this week's count of points that were judged for the first time: 1 statement."""
-    if points:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                """
-                INSERT INTO hud_judgedweek (week, points)
-                VALUES (date_trunc('week', now() AT TIME ZONE 'UTC')::date, %s)
-                ON CONFLICT (week) DO UPDATE SET points = hud_judgedweek.points + excluded.points
-                """,
-                [points],
-            )
-
-
-def read(now: datetime) -> list[Week]:
-    """Return the weeks up to now, the newest first: 1 statement, which reads the weeks' own rows, their
-    events and the repeats that were requested in them."""
+def read(stream: Stream, now: datetime) -> list[Week]:
+    """Return the weeks up to now, the newest first: 1 statement."""
     monday = (now.astimezone(timezone.utc) - timedelta(days=now.astimezone(timezone.utc).weekday())).date()
     first = monday - timedelta(weeks=WEEKS - 1)
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT week, 'points', '', points FROM hud_judgedweek WHERE week >= %(first)s
+            SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'points', '', sum(p.points)::int
+            FROM hud_run r CROSS JOIN LATERAL (
+                SELECT count(*) AS points FROM hud_point WHERE run_id = r.id
+            ) p
+            WHERE r.stream_id = %(stream)s AND r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
             UNION ALL
-            SELECT date_trunc('week', at AT TIME ZONE 'UTC')::date, before, after, count(*)
-            FROM hud_regressionevent
-            WHERE at >= %(first)s::timestamp AT TIME ZONE 'UTC' AND before <> after GROUP BY 1, 2, 3
+            SELECT date_trunc('week', e.at AT TIME ZONE 'UTC')::date, e.before, e.after, count(*)
+            FROM hud_regressionevent e JOIN hud_regression g ON g.id = e.regression_id
+            JOIN hud_series s ON s.id = g.series_id AND s.stream_id = %(stream)s
+            WHERE e.at >= %(first)s::timestamp AT TIME ZONE 'UTC' AND e.before <> e.after GROUP BY 1, 2, 3
             UNION ALL
             SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'repeats', '', count(DISTINCT r.id)
-            FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id
+            FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id AND r.stream_id = %(stream)s
             WHERE r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
             """,
-            {"first": first},
+            {"first": first, "stream": stream.pk},
         )
         return _weeks(monday, cursor.fetchall())
 

@@ -56,7 +56,8 @@ def newest_series(rule: Rule) -> tuple[int, list[Series], datetime | None]:
     states = SeriesState.objects.filter(series__in=Series.objects.filter(touched(rule)))
     latest = states.values("series").annotate(latest=Max("order_time")).order_by("-latest", "series")
     newest = list(latest.values_list("series", "latest")[:MOST_SERIES])
-    series = Series.objects.filter(pk__in=[pk for pk, _time in newest]).select_related("experiment", "metric")
+    related = ("experiment", "metric", "stream")
+    series = Series.objects.filter(pk__in=[pk for pk, _time in newest]).select_related(*related)
     return latest.count(), list(series), newest[0][1] if newest else None
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from hud.models import Experiment
-from hud.sql import fetch
+from hud.models import Experiment, Stream
 from hud.pages.suite.query import identity
+from hud.sql import fetch
 
 _MOST_OFFERED = 60  # points
 
@@ -41,8 +41,8 @@ class _Row:
     newest_time: datetime
 
 
-def read(text: str = "", limit: int = 100) -> list[Line]:
-    """Return the experiments with compilations to compare, the newest first: 2 statements."""
+def read(stream: Stream, text: str = "", limit: int = 100) -> list[Line]:
+    """Return the experiments with compilations to compare in a stream, the newest first: 2 statements."""
     rows = fetch(
         _Row,
         """
@@ -56,7 +56,7 @@ def read(text: str = "", limit: int = 100) -> list[Line]:
             SELECT c.experiment_id, c.run_id, c.order_time, r.base_interpreter <> '' ab,
                 array_agg(coalesce(c.number, c.repeat) ORDER BY c.busy_us, c.repeat)
                     FILTER (WHERE c.busy_us IS NOT NULL) numbers
-            FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id
+            FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
             JOIN hud_experiment e ON e.id = c.experiment_id
             WHERE position(lower(%(text)s) in lower(concat_ws(' ', e.suite, e."case", e.backend, e.arch))) > 0
             GROUP BY c.experiment_id, c.run_id, c.order_time, ab
@@ -64,7 +64,7 @@ def read(text: str = "", limit: int = 100) -> list[Line]:
         GROUP BY experiment_id HAVING count(*) > 1 OR bool_or(ab) OR max(cardinality(numbers)) > 1
         ORDER BY newest_time DESC, experiment_id LIMIT %(limit)s
         """,
-        {"text": text, "limit": limit},
+        {"stream": stream.pk, "text": text, "limit": limit},
     )
     experiments = Experiment.objects.in_bulk({row.experiment for row in rows})
     lines = []
@@ -102,8 +102,9 @@ class OfferedPoint:
         return f"{self.order_time:%Y-%m-%d}{commit}, run {self.run}"
 
 
-def offered(experiments: set[int]) -> list[OfferedPoint]:
-    """Return the newest points of these experiments, and of other backends of the same case: 1 statement."""
+def offered(experiments: set[int], stream: Stream) -> list[OfferedPoint]:
+    """Return the newest points of these experiments in a stream, and of other backends of the same case: 1
+    statement."""
     return fetch(
         OfferedPoint,
         """
@@ -111,7 +112,7 @@ def offered(experiments: set[int]) -> list[OfferedPoint]:
             r.base_interpreter <> '' is_ab, array_agg(coalesce(c.number, c.repeat) ORDER BY c.repeat) numbers
         FROM hud_compilation c
         JOIN hud_experiment e ON e.id = c.experiment_id
-        JOIN hud_run r ON r.id = c.run_id
+        JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
         WHERE c.experiment_id IN (
             SELECT other.id FROM hud_experiment own JOIN hud_experiment other USING
                 (suite, "case", knobs, mode, dtype, device, arch, dynamic)
@@ -120,5 +121,5 @@ def offered(experiments: set[int]) -> list[OfferedPoint]:
         GROUP BY c.run_id, c.experiment_id, e.backend, c.order_time, r.commit, is_ab
         ORDER BY c.order_time DESC, c.run_id DESC, e.backend LIMIT %(limit)s
         """,
-        {"experiments": list(experiments), "limit": _MOST_OFFERED},
+        {"stream": stream.pk, "experiments": list(experiments), "limit": _MOST_OFFERED},
     )

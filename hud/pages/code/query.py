@@ -10,18 +10,18 @@ from typing import Any, Literal
 
 from hud.judging.attribution import Attribution, Change, attribute
 from hud.judging.graph_changes import NoteChange, PartChange, note_changes, notes_of, phase_changes
-from hud.models import BinaryList, Compilation, Environment, Experiment, Metric
+from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
 from hud.pages.code.chooser import OfferedPoint, offered
 from hud.pages.code.diff import Diff, Line, compare, whole
-from hud.pages.code.sides import BadSide, Side, compilations_of, number_of, parse, same_card
+from hud.pages.code.sides import compilations_of, number_of, same_card
 from hud.pages.code.table import short_name
 from hud.pages.compilations import code_of
 from hud.pages.experiment.history import changes
-from hud.sql import attach, by_id, fetch, fetch_models
 from hud.pages.suite.query import identity
+from hud.points.sides import BadSide, Side, parse
+from hud.sql import attach, by_id, fetch_tuples
 from runner.schema.compilations import Compiled, Kernel
-from runner.schema.statistics import median
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
 _TABS = 8  # kernels whose code is one click away
@@ -36,6 +36,7 @@ class Point:
     compiled: list[Compiled]
     experiment: Experiment
     values: dict[str, float] = field(default_factory=dict)  # of metrics, over the compilations
+    titles: dict[str, str] = field(default_factory=dict)  # of those metrics
     numbers: list[int] = field(default_factory=list)  # of all compilations of the point
 
     @property
@@ -50,6 +51,17 @@ class Point:
             own = (number for number in self.numbers if number != self.side.compilation)
             sides += [(replace(self.side, compilation=number), f"compilation {number}") for number in own]
         return sides
+
+    def add_value(
+        self, metric: str, title: str, value: float | None, values: Sequence[float | None] | None
+    ) -> None:
+        """Take a metric of the stored point; `values` has one number for each of its compilations."""
+        if values is not None and self.side.compilation is not None:
+            value = values[self.side.compilation] if self.side.compilation < len(values) else None
+        elif values is not None and metric == CALL_TIME:
+            value = fmean(numbers) if (numbers := [one for one in values if one is not None]) else None
+        if value is not None:
+            self.values[metric], self.titles[metric] = value, title
 
     @property
     def run(self) -> Any:
@@ -118,7 +130,8 @@ class Code:
 class Count:
     """A count of the compiler that both sides or one of them reports."""
 
-    metric: Metric
+    metric: str
+    title: str
     base: float | None
     head: float | None
 
@@ -131,6 +144,7 @@ class Count:
 
 @dataclass
 class CodePage:
+    stream: Stream
     base: Point
     head: Point
     attribution: Attribution
@@ -211,6 +225,7 @@ class CodePage:
         sides = {"base": found.base, "head": found.head}
         times = ("busy_us", "kernels_us", "overlap_us", "gaps_us", "call_us", "overhead_us")
         return {
+            "stream": self.stream.name,
             "base": self.base.to_json(),
             "head": self.head.to_json(),
             "totals": {side: {name: getattr(total, name) for name in times} for side, total in sides.items()},
@@ -226,9 +241,7 @@ class CodePage:
             "card_ratio": found.card_ratio,
             "environment": self.environment,
             "graph": {
-                "counts": [
-                    {"metric": one.metric.name, "base": one.base, "head": one.head} for one in self.counts
-                ],
+                "counts": [{"metric": one.metric, "base": one.base, "head": one.head} for one in self.counts],
                 "notes": [
                     {
                         "kind": one.kind,
@@ -250,10 +263,10 @@ class CodePage:
         }
 
 
-def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> CodePage:
+def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: bool = True) -> CodePage:
     """Return the comparison of two sides, in at most 10 statements. Raise BadSide for a side without
     compilations; `slot` is the kernel whose code to show."""
-    points = _points([_parsed(base, "base"), _parsed(head, "head")])
+    points = _points([_parsed(base, stream, "base"), _parsed(head, stream, "head")])
     before, after = points
     attribution = attribute(
         before.compiled,
@@ -264,6 +277,7 @@ def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> Cod
     )
     totals = before.values.get(COMPILE_TIME), after.values.get(COMPILE_TIME)
     page = CodePage(
+        stream,
         before,
         after,
         attribution,
@@ -273,7 +287,7 @@ def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> Cod
     )
     page.counts = _counts(before, after)
     if with_code:
-        page.offered = offered({before.experiment.pk, after.experiment.pk})
+        page.offered = offered({before.experiment.pk, after.experiment.pk}, stream)
         for point in points:
             place = point.run.pk, point.experiment.pk
             point.numbers = next(
@@ -285,9 +299,9 @@ def read(base: str, head: str, *, slot: str = "", with_code: bool = True) -> Cod
     return page
 
 
-def _parsed(text: str, name: Literal["base", "head"]) -> tuple[Side, list[Compilation]]:
+def _parsed(text: str, stream: Stream, name: Literal["base", "head"]) -> tuple[Side, list[Compilation]]:
     try:
-        return compilations_of(parse(text), name)
+        return compilations_of(parse(text), stream, name)
     except BadSide as error:
         raise BadSide(f"{name}: {error}") from error
 
@@ -305,29 +319,22 @@ def _points(sides: Sequence[tuple[Side, list[Compilation]]]) -> list[Point]:
     return points
 
 
-@dataclass(slots=True)
-class _Value:
-    run_id: int
-    experiment_id: int
-    environment_id: int
-    repeat: int
-    side: int
-    metric: str
-    value: float
-
-
 def _fill_values(points: Sequence[Point]) -> None:
-    """Give each point its times and all exact counts, over its compilations: 1 statement. Call time is a
-    mean, since it is compared with the mean of the kernels' times; all else is a median."""
-    found = fetch(
-        _Value,
+    """Give each point its times and all exact counts: 1 statement. Call time is the mean of its compilations,
+    since it is compared with the mean of the kernels' times; all else is the point's value."""
+    rows = fetch_tuples(
         """
-        SELECT m.run_id, s.experiment_id, m.environment_id, m.repeat, m.side, t.name metric, m.value
+        SELECT p.run_id, s.experiment_id, p.environment_id, p.side, t.name, t.title, p.value, p."values"
         FROM hud_series s
         JOIN hud_metric t ON t.id = s.metric_id AND (t.name = ANY(%(times)s) OR t.kind = 'deterministic')
-        JOIN hud_measurement m ON m.series_id = s.id AND m.run_id = ANY(%(runs)s) AND m.value IS NOT NULL
+        CROSS JOIN LATERAL (
+            SELECT run_id, environment_id, 0 AS side, value, "values" FROM hud_point
+            WHERE series_id = s.id AND run_id = ANY(%(runs)s::int[])
+            UNION ALL
+            SELECT run_id, environment_id, side, value, "values" FROM hud_sidepoint
+            WHERE series_id = s.id AND run_id = ANY(%(runs)s::int[])
+        ) p
         WHERE s.experiment_id = ANY(%(experiments)s)
-        ORDER BY m.repeat
         """,
         {
             "times": [CALL_TIME, COMPILE_TIME],
@@ -336,25 +343,21 @@ def _fill_values(points: Sequence[Point]) -> None:
         },
     )
     for point in points:
-        own = {
-            (row.run_id, row.experiment_id, row.environment_id, row.repeat, row.side) for row in point.rows
-        }
-        by_metric: dict[str, list[float]] = {}
-        for one in found:
-            if (one.run_id, one.experiment_id, one.environment_id, one.repeat, one.side) in own:
-                by_metric.setdefault(one.metric, []).append(one.value)
-        point.values = {
-            name: fmean(values) if name == CALL_TIME else median(values) for name, values in by_metric.items()
-        }
+        first = point.rows[0]
+        own = first.run_id, first.experiment_id, first.environment_id, first.side
+        for *key, metric, title, value, values in rows:
+            if tuple(key) == own:
+                point.add_value(metric, title, value, values)
 
 
 def _counts(base: Point, head: Point) -> list[Count]:
-    names = {*base.values, *head.values} - {CALL_TIME, COMPILE_TIME}
-    if not names:
-        return []
-    metrics = fetch_models(Metric, "WHERE name = ANY(%(names)s) ORDER BY title", {"names": list(names)})
-    found = [Count(metric, base.values.get(metric.name), head.values.get(metric.name)) for metric in metrics]
-    return sorted(found, key=lambda one: one.base == one.head)
+    titles = {**base.titles, **head.titles}
+    counts = [
+        Count(metric, title, base.values.get(metric), head.values.get(metric))
+        for metric, title in sorted(titles.items(), key=lambda item: item[1])
+        if metric not in (CALL_TIME, COMPILE_TIME)
+    ]
+    return sorted(counts, key=lambda one: one.base == one.head)
 
 
 def _call_us(point: Point) -> float | None:

@@ -1,95 +1,35 @@
-"""The two sides of a comparison of points, as URLs name them: `run:12/experiment:5/compilation:2`."""
+"""The compilations of the two sides of a comparison of points: `run:12/experiment:5/compilation:2`."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from django.db.models import QuerySet
 
-from hud.models import Compilation, Environment, Experiment, Run
+from hud.models import Compilation, Environment, Experiment, Run, Stream
+from hud.points import nights
+from hud.points.sides import BadSide, Side, runs_of
 from hud.sql import fetch_models
-from hud.runs.branches import stored_names
-
-_SIDE = re.compile(
-    r"(?:run:(?P<run>[1-9]\d{0,9})|commit:(?P<commit>[0-9A-Za-z._-]{4,64})|latest:(?P<branch>[^\x00-\x1f]{1,200}?))"
-    r"(?:/experiment:(?P<experiment>[1-9]\d{0,9}))?"
-    r"(?:/side:(?P<ab>base|head))?"
-    r"(?:/compilation:(?P<compilation>\d{1,4}))?"
-)
-_MAX_ID = 2**31 - 1
 
 
-class BadSide(ValueError):
-    """A side that is not of the form, or that nothing fits."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side: which run, then which experiment, side of an A/B run and compilation in it (None: all)."""
-
-    run: int | None = None
-    commit: str = ""
-    branch: str = ""
-    experiment: int | None = None
-    ab: Literal["base", "head"] | None = None
-    compilation: int | None = None
-
-    def __str__(self) -> str:
-        where = (
-            f"run:{self.run}"
-            if self.run
-            else f"commit:{self.commit}"
-            if self.commit
-            else f"latest:{self.branch}"
-        )
-        parts = (("experiment", self.experiment), ("side", self.ab), ("compilation", self.compilation))
-        return where + "".join(f"/{name}:{value}" for name, value in parts if value is not None)
-
-
-def parse(text: str) -> Side:
-    """Return the side. Raise BadSide."""
-    found = _SIDE.fullmatch(text)
-    if found is None:
-        raise BadSide(
-            f"{text[:80]!r} is no side; a side is run:ID, commit:HASH or latest:BRANCH, with /experiment:ID,"
-            " and if wanted /side:base or /side:head of an A/B run and /compilation:N"
-        )
-    numbers = {
-        name: int(found[name]) if found[name] else None for name in ("run", "experiment", "compilation")
-    }
-    if max(number or 0 for number in numbers.values()) > _MAX_ID:
-        raise BadSide(f"{text[:80]!r} holds an id that nothing has")
-    return Side(
-        numbers["run"],
-        found["commit"] or "",
-        found["branch"] or "",
-        numbers["experiment"],
-        found["ab"],  # type: ignore[arg-type]  # one of the two, by the pattern
-        numbers["compilation"],
-    )
-
-
-def compilations_of(side: Side, default: Literal["base", "head"]) -> tuple[Side, list[Compilation]]:
+def compilations_of(
+    side: Side, stream: Stream, default: Literal["base", "head"]
+) -> tuple[Side, list[Compilation]]:
     """Return the compilations of a side in order, and the side as it was found. Raise BadSide without any.
 
-    3 statements. A run of one experiment needs no experiment named, and an A/B run has the side that it
-    stands for. Of several environments of a run the one of its first compilation counts.
+    3 statements, 1 more for a night. A run of one experiment needs no experiment named, and an A/B run has
+    the side that it stands for. Of several environments of a run the one of its first compilation counts.
     """
-    runs = Run.objects.all()
-    if side.commit:
-        runs = runs.filter(commit__startswith=side.commit)
-    elif side.branch:
-        runs = runs.filter(branch__in=stored_names(side.branch), base_interpreter="")
-    found = (
-        Compilation.objects.filter(run__in=runs)
-        if side.run is None
-        else Compilation.objects.filter(run=side.run)
-    )
+    if side.kind == "night":
+        night = nights.side(str(side), nights.read(stream), stream)
+        runs = Run.objects.filter(pk__in=night.runs if night else ())
+    else:
+        runs = runs_of(side, stream).order_by()
+    compilations = Compilation.objects.filter(run__in=runs)
     if side.experiment is not None:
-        found = found.filter(experiment=side.experiment)
-    newest = found.order_by("-order_time", "-run_id").values_list("run", flat=True).first()
+        compilations = compilations.filter(experiment=side.experiment)
+    newest = compilations.order_by("-order_time", "-run_id").values_list("run", flat=True).first()
     if newest is None:
         raise BadSide(f"{side}: {_why_none(side, runs)}")
     rows = _of_run(newest, side.experiment)
@@ -110,15 +50,13 @@ def compilations_of(side: Side, default: Literal["base", "head"]) -> tuple[Side,
             there = ", ".join(map(str, numbers))
             raise BadSide(f"{side}: run {newest} has no such compilation; it has {there}")
     rows = [row for row in rows if row.environment_id == rows[0].environment_id]
-    return replace(side, run=newest, commit="", branch="", experiment=rows[0].experiment_id), rows
+    return replace(side, kind="run", name=str(newest), experiment=rows[0].experiment_id), rows
 
 
 def _why_none(side: Side, runs: QuerySet[Run]) -> str:
     """Return why a side has no compilation: no such run, no kernels in it, or those of other experiments."""
-    runs = runs if side.run is None else Run.objects.filter(pk=side.run)
     if not runs.exists():
-        which = "of this commit" if side.commit else "on this branch" if side.branch else "with this number"
-        return f"there is no run {which}"
+        return "there is no run with this number" if side.kind == "run" else "the stream has no such run"
     known = Experiment.objects.filter(compilations__run__in=runs).distinct().order_by("pk")[:20]
     names = ", ".join(f"{one.pk} ({one.title} {one.backend})" for one in known)
     if not names:
@@ -141,6 +79,7 @@ def number_of(row: Compilation) -> int:
 
 
 def same_card(base: Environment, head: Environment) -> bool:
-    """Return whether both are known to be one card."""
-    uuids = base.facts.get("gpu_uuid"), head.facts.get("gpu_uuid")
-    return base.pk == head.pk or (bool(uuids[0]) and uuids[0] == uuids[1])
+    """Return whether both may be one card: two that are known to differ are none. What neither side says
+    differs in nothing."""
+    uuids = [environment.facts.get("gpu_uuid") or "" for environment in (base, head)]
+    return uuids[0] == uuids[1]

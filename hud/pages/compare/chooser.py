@@ -1,17 +1,22 @@
-"""Sides that may be chosen: the newest runs, and the default branch's last two nights."""
+"""Sides that may be chosen: the newest runs of a stream or of all, and the stream's last two nights."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from hud.models import TERMINAL, Run
+from django.utils import timezone
+
+from hud.models import TERMINAL, Run, State, Stream
 from hud.pages.runs.query import origin_of, title_of
+from hud.points import nights
+from hud.runs.branches import branch_or_default
 from hud.sql import fetch_tuples
-from hud.runs.branches import branch_or_default, stored_names
 
 _MOST_RUNS = 40
+_MOST_NIGHTS = 14  # among which the last two are looked for
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Offer:
         return {
             "side": self.side,
             "run": run.pk,
+            "stream": run.stream.name,
             "title": self.title,
             "source": run.source,
             "filename": run.upload.filename if run.upload else "",
@@ -55,40 +61,72 @@ class Offer:
 @dataclass(frozen=True)
 class Chooser:
     runs: list[Offer]
-    nights: tuple[str, str] | None  # sides: the two newest commits of the default branch
-    newest_two: tuple[str, str] | None  # the newest run that measured something again, after the one before
+    nights: tuple[str, str] | None  # sides: the newest two nights with a common case
+    newest_two: tuple[str, str] | None  # the newest two runs of the stream with a common case
+
+    @property
+    def by_stream(self) -> list[tuple[Stream, list[Offer]]]:
+        return [(stream, list(offers)) for stream, offers in groupby(self.runs, lambda one: one.run.stream)]
 
 
-def read() -> Chooser:
-    """Return the newest runs and the last two nights: 3 statements."""
+def read(stream: Stream, *, all_streams: bool = False) -> Chooser:
+    """Return the newest runs of the stream, or of all with the stream's first; and its last two nights: 3
+    statements."""
     ended = Run.objects.filter(state__in=TERMINAL).order_by("-order_time", "-pk")
-    nights = ended.filter(base_interpreter="", branch__in=stored_names()).exclude(commit="")
-    commits = list(dict.fromkeys(nights.values_list("commit", flat=True)[:500]))
-    large = ("provenance", "upload__parameters", "upload__receipt")
-    runs = [Offer(run) for run in ended.select_related("upload").defer(*large)[:_MOST_RUNS]]
-    return Chooser(runs, _two(commits), _again([offer.run.pk for offer in runs]))
-
-
-def _again(runs: list[int]) -> tuple[str, str] | None:
-    """Return the newest of these runs whose first series has an earlier point, after the run of that."""
-    found = fetch_tuples(
-        """
-        SELECT earlier.run_id, r.id
-        FROM unnest(%(runs)s::int[]) WITH ORDINALITY AS given(id, place) JOIN hud_run r ON r.id = given.id
-        CROSS JOIN LATERAL (
-            SELECT series_id FROM hud_measurement WHERE run_id = r.id AND value IS NOT NULL LIMIT 1
-        ) one
-        CROSS JOIN LATERAL (
-            SELECT run_id FROM hud_measurement m
-            WHERE m.series_id = one.series_id AND m.order_time < r.order_time AND m.run_id <> r.id
-            ORDER BY m.order_time DESC LIMIT 1
-        ) earlier
-        ORDER BY given.place LIMIT 1
-        """,
-        {"runs": runs},
+    ended = ended.select_related("upload", "stream")
+    ended = ended.defer("provenance", "upload__parameters", "upload__receipt")
+    newest = list((ended if all_streams else ended.filter(stream=stream))[:_MOST_RUNS])
+    runs = sorted(newest, key=lambda run: (run.stream_id != stream.pk, run.stream.name))
+    now = timezone.now()
+    ready = [night for night in reversed(nights.read(stream)) if night.is_default(now)][:_MOST_NIGHTS]
+    own = [run.pk for run in runs if run.stream_id == stream.pk and not run.rerun and not run.is_ab]
+    last_nights, last_runs = _newest_two([[night.runs for night in ready], [(run,) for run in own]])
+    return Chooser(
+        [Offer(run) for run in runs],
+        last_nights and (ready[last_nights[1]].side, ready[last_nights[0]].side),
+        last_runs and (f"run:{own[last_runs[1]]}", f"run:{own[last_runs[0]]}"),
     )
-    return (f"run:{found[0][0]}", f"run:{found[0][1]}") if found else None
 
 
-def _two(commits: Sequence[str]) -> tuple[str, str] | None:
-    return (f"commit:{commits[1]}", f"commit:{commits[0]}") if len(commits) > 1 else None
+def _newest_two(lists: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int] | None]:
+    """Return of each list of sets of runs, newest first, the first that shares a series with a later one, and
+    the first such: 1 statement. A cancelled run counts as none."""
+    rows = [
+        (number, place, run)
+        for number, sets in enumerate(lists)
+        for place, runs in enumerate(sets)
+        for run in runs
+    ]
+    numbers, places, runs = zip(*rows, strict=True) if rows else ((), (), ())
+    pairs = fetch_tuples(
+        """
+        WITH member AS (
+            SELECT m.* FROM unnest(%(numbers)s::int[], %(places)s::int[], %(runs)s::int[])
+                AS m(number, place, run_id)
+            JOIN hud_run r ON r.id = m.run_id AND r.state <> %(cancelled)s
+        )
+        SELECT number, two.* FROM (SELECT DISTINCT number FROM member) list CROSS JOIN LATERAL (
+            SELECT * FROM (  -- in this order, so that the search ends with the first
+                SELECT DISTINCT newer.place newer, older.place older
+                FROM member newer JOIN member older ON older.place > newer.place
+                WHERE newer.number = list.number AND older.number = list.number
+                ORDER BY newer, older OFFSET 0
+            ) pair WHERE EXISTS (
+                SELECT FROM member newer
+                JOIN hud_point p ON p.run_id = newer.run_id AND p.value IS NOT NULL
+                JOIN hud_point q ON q.series_id = p.series_id AND q.value IS NOT NULL
+                JOIN member older ON older.run_id = q.run_id
+                WHERE newer.number = list.number AND older.number = list.number
+                    AND newer.place = pair.newer AND older.place = pair.older
+            ) LIMIT 1
+        ) two
+        """,
+        {
+            "numbers": list(numbers),
+            "places": list(places),
+            "runs": list(runs),
+            "cancelled": State.CANCELLED,
+        },
+    )
+    first = {number: (newer, older) for number, newer, older in pairs}
+    return [first.get(number) for number in range(len(lists))]

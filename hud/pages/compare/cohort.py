@@ -9,8 +9,8 @@ import numpy as np
 
 from hud.models import Metric
 from hud.pages.compare.points import Bools, Floats, Ints, Points
+from hud.points.read import metric_place
 from hud.sql import fetch_tuples, int_array
-from hud.pages.values import metric_place
 from runner.schema.metrics import role_of
 
 Key = tuple[str, str, str, str, str]  # suite, backend, mode, dtype, arch or device
@@ -29,6 +29,10 @@ class Cohort:
     sides: list[Points]
     at: list[Ints]
     column_order: Ints  # of each experiment: the place of each metric, the suite's main ones first
+
+    @property
+    def arches(self) -> set[str]:
+        return {key[4] for key, _experiments in self.members}
 
     def values(self, side: int) -> Floats:
         """Return the table of values, NaN without one."""
@@ -67,8 +71,9 @@ class Cohort:
         return [role_of(one.name, names) == "headline" for one in self.columns]
 
 
-def read(sides: Sequence[Points], metrics: Mapping[int, Metric], suite: str) -> Cohort:
-    """Return the experiments of these points, of one suite or of all for '': 1 statement."""
+def read(sides: Sequence[Points], metrics: Mapping[int, Metric], subject: Mapping[str, str]) -> Cohort:
+    """Return the experiments of these points; `subject` names their suite, mode, dtype and arch, ''
+    for any: 1 statement."""
     wanted = np.unique(np.concatenate([points.experiment for points in sides]))
     rows = fetch_tuples(
         """
@@ -82,13 +87,15 @@ def read(sides: Sequence[Points], metrics: Mapping[int, Metric], suite: str) -> 
         """,
         {"ids": int_array(wanted.tolist())},
     )
-    of_suite = sorted(row for row in rows if not suite or row[0] == suite)
-    ids = np.sort(np.array([pk for row in of_suite for pk in row[5]], np.int64))
+    columns_of = (("mode", 2), ("dtype", 3), ("arch", 4))
+    of_subject = [row for row in rows if all(subject[name] in ("", row[at]) for name, at in columns_of)]
+    chosen = sorted(row for row in of_subject if subject["suite"] in ("", row[0]))
+    ids = np.sort(np.array([pk for row in chosen for pk in row[5]], np.int64))
     names, columns = np.zeros(ids.size, np.int64), sorted(metrics.values(), key=lambda one: one.name)
     order = np.zeros((ids.size, len(columns)), np.int64)
     members = []
     in_suite: dict[str, Ints] = {}  # the place of each metric
-    for *key, pks, places in of_suite:
+    for *key, pks, places in chosen:
         own = np.searchsorted(ids, np.sort(pks))
         names[np.searchsorted(ids, pks)] = places
         if key[0] not in in_suite:
@@ -96,10 +103,12 @@ def read(sides: Sequence[Points], metrics: Mapping[int, Metric], suite: str) -> 
             in_suite[key[0]] = np.argsort(by_place)
         order[own] = in_suite[key[0]]
         members.append(((*key,), own))
-    kept = [one if not suite else one.where(np.isin(one.experiment, ids)) for one in sides]
-    tables = [_table(one, ids, columns) for one in kept]
-    found = sorted({row[0] for row in rows})
-    return Cohort(ids, names, members, found, columns, kept, tables, order)
+    own_points = [
+        one if len(chosen) == len(rows) else one.where(np.isin(one.experiment, ids)) for one in sides
+    ]
+    tables = [_table(points, ids, columns) for points in own_points]
+    suites = sorted({row[0] for row in of_subject})
+    return Cohort(ids, names, members, suites, columns, own_points, tables, order)
 
 
 def _table(points: Points, ids: Ints, columns: Sequence[Metric]) -> Ints:

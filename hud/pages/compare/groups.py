@@ -23,7 +23,7 @@ from hud.judging.aggregates import (
 )
 from hud.models import Metric
 from hud.pages.compare.cohort import Cohort, Key
-from hud.pages.compare.points import Bools, Floats, Ints, add_words
+from hud.pages.compare.points import Bools, Floats, Ints, add_details
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval
 
@@ -308,7 +308,7 @@ def _hud_rows(cohort: Cohort, side: int) -> dict[int, HudRow]:
         there = np.flatnonzero(at[:, column] >= 0)
         points = cohort.sides[side].points(at[there, column], side)
         accuracies = dict(zip(there.tolist(), points, strict=True))
-    add_words(accuracies.values())
+    add_details(accuracies.values())
     speedups = cohort.values(side)[:, names[_SPEEDUP]] if _SPEEDUP in names else None
     rows = {}
     for one in np.flatnonzero(cohort.has(side)).tolist():

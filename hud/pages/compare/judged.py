@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from hud.judging.verdict import Rule, judge_points
@@ -35,15 +35,6 @@ class Place:
     class_key: str
     card: str  # '' where nothing says it
     host: str
-
-
-@dataclass(frozen=True)
-class Known:
-    """What the state of a series says: its noise from point to point, over how many, and its cards."""
-
-    noise: float | None = None
-    points: int = 0
-    cards: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -95,8 +86,8 @@ class Judged:
             "direction": self.metric.direction,
             "base": self.base.value,
             "head": self.head.value,
-            "base_n": len(self.base.values),
-            "head_n": len(self.head.values),
+            "base_n": self.base.compilations,
+            "head_n": self.head.compilations,
             "base_status": self.base.status,
             "head_status": self.head.status,
             "change": self.change,
@@ -111,30 +102,35 @@ class Judged:
 
 
 def judge(
-    metric: Metric, rule: Rule, points: tuple[Point, Point], places: tuple[Place, Place], known: Known
+    metric: Metric,
+    rule: Rule,
+    ends: tuple[Point, Point],
+    places: tuple[Place, Place],
+    *,
+    noise: float | None,
+    points: int,
 ) -> Judged:
-    """Return the verdict on two points. A difference that may come of another card, host or environment is
-    inconclusive, with that as its reason."""
-    base, head = points
+    """Return the verdict on two points; `noise` is that of the series, known from so many points. A change is
+    inconclusive if another card, host or environment or the autotuner's draw may have caused it."""
+    base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
         return _by_status(metric, base, head)
-    found = judge_points(base.values, head.values, rule, noise=known.noise, points=known.points)
+    found = judge_points(base.values, head.values, rule, noise=noise, points=points)
     word, reason = str(found.verdict), str(found.reason)
     if found.verdict == "unchanged":
         reason = ""
-    elif other := _other_place(metric, places, known):
+    elif other := _other_place(metric, places, head.cards or ()):
         word, reason = "inconclusive", other
+    elif metric.kind == "timing" and word != "inconclusive" and _is_other_draw(base, head):
+        word, reason = "inconclusive", OTHER_DRAW
     return Judged(metric, base, head, word, reason, found.change, found.noise, found.factor)
 
 
-def by_draw(judged: Judged, base: Sequence[str], head: Sequence[str]) -> Judged:
-    """Return the verdict in the light of the variants of both sides' compilations, '' where unknown: if they
-    share none, the autotuner's draw may be the cause."""
-    is_timing = judged.metric.kind == "timing" and judged.base.value is not None
-    apart = any(base) and any(head) and not set(base) & set(head)
-    if is_timing and apart and judged.head.value is not None and judged.verdict in {"regressed", "improved"}:
-        return replace(judged, verdict="inconclusive", reason=OTHER_DRAW)
-    return judged
+def _is_other_draw(base: Point, head: Point) -> bool:
+    """Return whether variants of both points are known and none is on both: then the autotuner's draw may be
+    the cause of a change."""
+    before, after = ({variant for variant in point.variants if variant} for point in (base, head))
+    return bool(before and after) and not before & after
 
 
 def _by_status(metric: Metric, base: Point, head: Point) -> Judged:
@@ -145,7 +141,7 @@ def _by_status(metric: Metric, base: Point, head: Point) -> Judged:
     return Judged(metric, base, head, "unchanged", "" if base.good else "both_fail")
 
 
-def _other_place(metric: Metric, places: tuple[Place, Place], known: Known) -> str:
+def _other_place(metric: Metric, places: tuple[Place, Place], cards_of_level: Collection[str]) -> str:
     """Return the first difference of the places that may move this metric, '' without one. Cards that both
     belong to the series' level are part of its noise, with their hosts."""
     base, head = places
@@ -154,7 +150,7 @@ def _other_place(metric: Metric, places: tuple[Place, Place], known: Known) -> s
     if metric.kind != "timing":
         return ""
     cards = {base.card, head.card}
-    if "" not in cards and (len(cards) == 1 or cards <= set(known.cards)):
+    if "" not in cards and (len(cards) == 1 or cards <= set(cards_of_level)):
         return ""
     if "" not in cards:
         return OTHER_CARD

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from hud.judging.rules.thresholds import Thresholds, default_rule
 from hud.judging.verdict import Rule, point_factors
-from hud.models import Environment, Experiment
+from hud.models import Experiment
 from hud.pages.compare.cohort import Cohort
 from hud.pages.compare.points import Bools, Floats, Ints
-from hud.sql import fetch_columns, int_array
 
 _CERTAIN = 10.0  # times the noise: it could not be more certain
 
@@ -61,16 +59,15 @@ class Pairs:
     shown: Ints  # the one to show if none moved: the first with numbers, unless the first fails on both sides
 
 
-def screen(
-    cohort: Cohort, side: int, metric: str, rules: Rules, environments: Mapping[int, Environment]
-) -> Pairs:
-    """Return the pairs of a candidate, as `judge` would see them: 1 statement."""
+def screen(cohort: Cohort, side: int, metric: str, rules: Rules) -> Pairs:
+    """Return the pairs of a candidate, as `judge` would see them; noise is that of the candidate's point."""
     experiment, column = np.nonzero(cohort.headline(side, metric))
     order = np.lexsort((cohort.column_order[experiment, column], experiment))
     experiment, column = experiment[order], column[order]
     kinds = np.array([one.kind for one in cohort.columns], str)[column]
     base, head = cohort.values(0)[experiment, column], cohort.values(side)[experiment, column]
-    noise, points = _noise(cohort, side, experiment, column, environments)
+    head_points, at = cohort.sides[side], cohort.at[side][experiment, column]
+    noise, points = head_points.noise[at], head_points.level_points[at]
     by_status = (kinds == "status") | np.isnan(base) | np.isnan(head)
     size = np.abs(_steps(base, head))
     prior = np.array([rules.of(0, at).prior_noise for at in range(len(cohort.columns))])[column]
@@ -122,35 +119,3 @@ def _steps(base: Floats, head: Floats) -> Floats:
     positive = (base > 0) & (head > 0)
     logs = np.log(np.where(positive, head, 1.0)) - np.log(np.where(positive, base, 1.0))
     return np.where(positive, logs, head / scale - base / scale)
-
-
-def _noise(
-    cohort: Cohort, side: int, experiment: Ints, column: Ints, environments: Mapping[int, Environment]
-) -> tuple[Floats, Ints]:
-    """Return the noise of each pair's series in the candidate's class of environments, NaN where unknown, and
-    from how many points it is known: 1 statement."""
-    points = cohort.sides[side]
-    head = cohort.at[side][experiment, column]
-    classes = sorted({one.class_key for one in environments.values()})
-    class_of = np.zeros(max(environments, default=0) + 1, np.int64)
-    for pk, one in environments.items():
-        class_of[pk] = classes.index(one.class_key)
-    series = points.series[head]
-    known, of_class, noise, count = fetch_columns(
-        """
-        SELECT array_send(array_agg(series_id)),
-            array_send(array_agg(array_position(%(classes)s::text[], class_key::text) - 1)),
-            array_send(array_agg(coalesce(noise, 'NaN'))), array_send(array_agg(points))
-        FROM hud_seriesstate
-        WHERE series_id = ANY(%(series)s::int[]) AND class_key = ANY(%(classes)s::text[])
-        """,
-        {"classes": classes, "series": int_array(series.tolist())},
-    )
-    keys = known.astype(np.int64) * len(classes) + of_class
-    order = np.argsort(keys)
-    wanted = series.astype(np.int64) * len(classes) + class_of[points.environment[head]]
-    place = np.searchsorted(keys, wanted, sorter=order)
-    place = np.append(order, known.size)[place]
-    there = np.append(keys, -1)[place] == wanted
-    found_noise, found_points = np.append(noise, np.nan)[place], np.append(count, 0)[place]
-    return np.where(there, found_noise, np.nan), np.where(there, found_points, 0)

@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hud.judging.rules.thresholds import Thresholds
-from hud.models import Metric
+from hud.models import Metric, Stream
 from hud.pages.compare import cohort as cohort_of
 from hud.pages.compare import points as points_of
 from hud.pages.compare.cohort import Cohort
 from hud.pages.compare.environment import Fact, Places, differences, elsewhere, places_of
 from hud.pages.compare.groups import COMPRESSION, Formulas, Group, Totals, groups, totals
-from hud.pages.compare.judged import Judged, Known, judge
+from hud.pages.compare.judged import Judged, judge
 from hud.pages.compare.pairs import Pairs, Rules, screen
-from hud.pages.compare.points import Ints, Point
-from hud.pages.compare.rows import Row, add_experiments, apply_draws, complete, row_of
-from hud.pages.compare.sides import BadSide, Side, resolve
-from hud.sql import fetch_models, fetch_tuples, int_array
+from hud.pages.compare.points import Ints, Point, add_details
+from hud.pages.compare.rows import Row, add_experiments, complete, count_kernels, row_of
+from hud.pages.compare.sides import Side, resolve
 from hud.pages.suite.query import identities
-from hud.pages.values import metric_place
+from hud.points.read import metric_place
+from hud.points.sides import BadSide
+from hud.sql import fetch_models
 from runner.schema.metrics import METRICS, role_of
 
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
@@ -43,6 +44,13 @@ class Filters:
     suite: str = ""
     verdict: str = ""
     formulas: Formulas = ""
+    arch: str = ""
+    mode: str = ""
+    dtype: str = ""
+
+    @property
+    def subject(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in ("arch", "mode", "dtype")}
 
 
 @dataclass
@@ -65,6 +73,7 @@ class Counts:
 class ComparePage:
     """A comparison. Sections hold experiments of the cohort; `rows` makes rows of those that are shown."""
 
+    stream: Stream  # in which dates, branches and commits are looked up
     sides: list[Side]
     filters: Filters
     movers: list[int]  # the most certain and largest first
@@ -98,6 +107,8 @@ class ComparePage:
         rows = self._comparison.rows(experiments)
         complete(rows)
         add_experiments(rows, self._comparison.places.environments)
+        for row in rows:
+            row.stream, row.with_arch = self.heads[0].stream, len(self._comparison.cohort.arches) > 1
         return rows
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -119,6 +130,7 @@ class ComparePage:
             )
         ]
         return {
+            "stream": self.stream.name,
             "base": self.sides[0].to_json(),
             "head": self.heads[0].to_json(),
             "counts": self.counts[0].to_json(),
@@ -129,22 +141,21 @@ class ComparePage:
         }
 
 
-def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
-    """Return the comparison: 7 statements, two for each side and one for each candidate; `rows` reads the
-    rest. Raise BadSide."""
-    sides = [resolve(base, is_base=True), *(resolve(text, is_base=False) for text in heads)]
+def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> ComparePage:
+    """Return the comparison: 8 statements and two for each side, three for a night; `rows` reads the rest.
+    Raise BadSide."""
+    texts = [base, *heads]
+    sides = [resolve(text, stream, filters.subject, is_base=place == 0) for place, text in enumerate(texts)]
     names = [*COMPARED, COMPRESSION, filters.metric]
     stored = fetch_models(Metric, "WHERE name = ANY(%(names)s)", {"names": names})
     metrics = {metric.pk: metric for metric in stored}
     if filters.metric and filters.metric not in {metric.name for metric in metrics.values()}:
         raise BadSide(f"no metric is called {filters.metric[:80]!r}")
     found = [points_of.read(side, metrics) for side in sides]
-    cohort = cohort_of.read(found, metrics, filters.suite)
+    cohort = cohort_of.read(found, metrics, {**filters.subject, "suite": filters.suite})
     places = places_of(found)
     rules = Rules(Thresholds.read(), cohort)
-    pairs = [
-        screen(cohort, side, filters.metric, rules, places.environments) for side in range(1, len(sides))
-    ]
+    pairs = [screen(cohort, side, filters.metric, rules) for side in range(1, len(sides))]
     comparison = _Comparison(cohort, pairs, rules, places, filters.metric)
     comparison.judge_moved()
     cells = [comparison.verdicts(place) for place in range(len(heads))]
@@ -156,6 +167,7 @@ def read(base: str, heads: Sequence[str], filters: Filters) -> ComparePage:
     others = [(side, elsewhere(cohort, side, places)) for side in range(1, len(sides))]
     compared = np.any([np.any(table >= 0, axis=0) for table in cohort.at], axis=0)
     return ComparePage(
+        stream,
         sides,
         filters,
         movers,
@@ -187,33 +199,36 @@ class _Comparison:
     places: Places
     metric: str
     moved: dict[int, Row] = field(default_factory=dict)
-    _cards: dict[tuple[int, str], Collection[str]] = field(default_factory=dict)
 
     def judge_moved(self) -> None:
         """Judge what may have moved, in the light of its cards and kernels: 2 statements."""
         moved = sorted({one for pairs in self.pairs for one in pairs.experiment[~pairs.quiet].tolist()})
-        self._cards = _cards(self.cohort, moved)
-        of_heads = [self._judged(moved, place) for place in range(len(self.pairs))]
-        judged = {one: [found.get(one, []) for found in of_heads] for one in moved}
-        kernels = apply_draws(judged.values())
-        for one, found in judged.items():
-            self.moved[one] = row_of(int(self.cohort.ids[one]), found, kernels)
+        to_judge = [self._to_judge(moved, place) for place in range(len(self.pairs))]
+        add_details(
+            point for of_head in to_judge for _one, _column, *ends, _known in of_head for point in ends
+        )
+        judged: dict[int, list[list[Judged]]] = {one: [[] for _head in to_judge] for one in moved}
+        for place, of_head in enumerate(to_judge):
+            for one, column, base, head, (noise, points) in of_head:
+                measured = self.places.of(base), self.places.of(head)
+                metric, rule = self.cohort.columns[column], self.rules.of(one, column)
+                pair = judge(metric, rule, (base, head), measured, noise=noise, points=points)
+                judged[one][place].append(pair)
+        kernels = count_kernels(judged.values())
+        for one, of_heads in judged.items():
+            self.moved[one] = row_of(int(self.cohort.ids[one]), of_heads, kernels)
 
-    def _judged(self, experiments: Sequence[int], place: int) -> dict[int, list[Judged]]:
-        """Return of each experiment the pair to show if none moved, and those that may have moved."""
-        pairs, cohort = self.pairs[place], self.cohort
+    def _to_judge(
+        self, experiments: Sequence[int], place: int
+    ) -> list[tuple[int, int, Point, Point, tuple[float, int]]]:
+        """Return of each experiment the pair to show if none moved, and those that may have moved, each as
+        experiment, metric's column, both points, and the noise with its number of points."""
+        pairs = self.pairs[place]
         is_shown = pairs.shown[pairs.experiment] == np.arange(pairs.experiment.size)
         at = np.flatnonzero(np.isin(pairs.experiment, experiments) & (is_shown | ~pairs.quiet))
         at = at[np.lexsort((~is_shown[at], pairs.experiment[at]))]
-        found: dict[int, list[Judged]] = {}
         known = zip(pairs.noise[at].tolist(), pairs.points[at].tolist(), strict=True)
-        for one, column, base, head, (noise, points) in zip(*self._points(at, place), known, strict=True):
-            measured = self.places.of(base), self.places.of(head)
-            cards = self._cards.get((head.series_id, measured[1].class_key), ())
-            metric, rule = cohort.columns[column], self.rules.of(one, column)
-            judged = judge(metric, rule, (base, head), measured, Known(noise, points, cards))
-            found.setdefault(one, []).append(judged)
-        return found
+        return list(zip(*self._points(at, place), known, strict=True))
 
     def _points(self, at: Ints, place: int) -> tuple[list[int], list[int], list[Point], list[Point]]:
         """Return experiment, metric's column and both points of these pairs."""
@@ -314,22 +329,6 @@ class _Comparison:
             elif math.isfinite(change[one]):
                 found.append(("unchanged", change[one]))
         return found
-
-
-def _cards(cohort: Cohort, experiments: Sequence[int]) -> dict[tuple[int, str], Collection[str]]:
-    """Return the cards of each series of these experiments and class of environments, where its level has
-    several: 1 statement."""
-    found = cohort.at[0][experiments]
-    series = cohort.sides[0].series[found[found >= 0]]
-    rows = fetch_tuples(
-        """
-        SELECT series_id, class_key, ARRAY(SELECT jsonb_array_elements_text(level->'cards'))
-        FROM hud_seriesstate
-        WHERE series_id = ANY(%(series)s::int[]) AND jsonb_array_length(level->'cards') > 1
-        """,
-        {"series": int_array(series.tolist())},
-    )
-    return {(pk, class_key): cards for pk, class_key, cards in rows}
 
 
 def _of_verdict(section: list[int], cells: Sequence[Mapping[int, str]], verdict: str) -> list[int]:

@@ -8,13 +8,12 @@ from typing import Any
 
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Environment, Experiment, Metric, Regression
-from hud.pages.compare.judged import Judged, by_draw
-from hud.pages.compare.points import Point, add_words
+from hud.pages.compare.judged import Judged
+from hud.pages.compare.points import Point, add_details
 from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 
-_FEW_KERNELS = 8  # up to as many a variant comes again, as the judge has it
 _BREAKS = "graph_breaks"
 
 
@@ -34,6 +33,8 @@ class Row:
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
     rerun: Rerun | None = None  # of what moved, in pairs where a host can
     experiment: Experiment = field(init=False)
+    stream: str = ""  # of the candidate, for links
+    with_arch: bool = False  # rows of several arches are shown
 
     @property
     def best(self) -> Judged | None:
@@ -47,7 +48,8 @@ class Row:
         """Return what tells experiments of one title apart."""
         one = self.experiment
         mode = "" if one.mode == "inference" else one.mode
-        return " · ".join(filter(None, (one.suite, one.backend, one.dtype, mode)))
+        arch = (one.arch or one.device) if self.with_arch else ""
+        return " · ".join(filter(None, (one.suite, one.backend, one.dtype, mode, arch)))
 
     @property
     def only(self) -> str:
@@ -66,7 +68,7 @@ class Row:
             verdict = "not_run" if self.only == "base" else "new"
             return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
         return [
-            {**about, "side": side.text, **cell.to_row(), **state}
+            {**about, "side": side.text, "stream": side.stream, **cell.to_row(), **state}
             for side, cell in zip(heads, self.cells, strict=True)
             if cell
         ]
@@ -76,7 +78,7 @@ def complete(rows: Sequence[Row]) -> None:
     """Add the regressions of these rows, and the reasons of what has no value or failed: 2 statements."""
     _add_regressions(rows)
     alone = [row.alone for row in rows if row.alone]
-    add_words([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
+    add_details([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
 
 
 def _add_regressions(rows: Iterable[Row]) -> None:
@@ -105,45 +107,24 @@ def add_experiments(rows: Sequence[Row], environments: Mapping[int, Environment]
         row.rerun = builds.pairs(row.experiment, best.metric.name, *torches)
 
 
-@dataclass
-class _Kernels:
-    """The variants of the compilations of an experiment in a run, and the number of their kernels."""
-
-    variants: list[str] = field(default_factory=list)
-    count: int = 0
+_KernelsOf = Mapping[tuple[int, int], int]  # by run and experiment
 
 
-_KernelsOf = Mapping[tuple[int, int], _Kernels]  # by run and experiment
-
-
-def apply_draws(judged: Iterable[list[list[Judged]]]) -> _KernelsOf:
-    """Take the autotuner's draw out of the verdicts; return the kernels of all moved points: 1 statement."""
-    lists = [pairs for of_heads in judged for pairs in of_heads]
-    moved = [one for pairs in lists for one in pairs if one.moved or one.undecided]
+def count_kernels(judged: Iterable[list[list[Judged]]]) -> _KernelsOf:
+    """Return how many kernels the compilations of all moved points have, where known: 1 statement."""
+    moved = [one for of_heads in judged for pairs in of_heads for one in pairs if one.moved or one.undecided]
     rows = fetch_tuples(
         """
-        SELECT run_id, experiment_id, variant, cardinality(kernels) FROM hud_compilation
+        SELECT run_id, experiment_id, max(cardinality(kernels)) FROM hud_compilation
         WHERE experiment_id = ANY(%(experiments)s::int[]) AND run_id = ANY(%(runs)s::int[])
+        GROUP BY run_id, experiment_id
         """,
         {
             "experiments": int_array({one.base.experiment_id for one in moved}),
             "runs": int_array({point.run_id for one in moved for point in (one.base, one.head)}),
         },
     )
-    kernels: dict[tuple[int, int], _Kernels] = {}
-    for run, experiment, variant, count in rows:
-        of_run = kernels.setdefault((run, experiment), _Kernels())
-        of_run.variants.append(variant if count <= _FEW_KERNELS else "")
-        of_run.count = max(of_run.count, count)
-    nothing = _Kernels()
-    for pairs in lists:
-        for index, one in enumerate(pairs):
-            base, head = (
-                kernels.get((point.run_id, point.experiment_id), nothing).variants
-                for point in (one.base, one.head)
-            )
-            pairs[index] = by_draw(one, base, head)
-    return kernels
+    return {(run, experiment): count for run, experiment, count in rows}
 
 
 def row_of(pk: int, of_heads: Sequence[Sequence[Judged]], kernels: _KernelsOf) -> Row:
@@ -162,10 +143,10 @@ def row_of(pk: int, of_heads: Sequence[Sequence[Judged]], kernels: _KernelsOf) -
         return row
     runs = row.best.base.run_id, row.best.head.run_id
     old, new = (kernels.get((run, pk)) for run in runs)
-    if old and new:
+    if old is not None and new is not None:
         row.code = f"run:{runs[0]}/experiment:{pk}", f"run:{runs[1]}/experiment:{pk}"
-        if old.count != new.count:
-            row.facts = f"{new.count} kernels, was {old.count}"
+        if old != new:
+            row.facts = f"{new} kernels, was {old}"
     for one in of_heads[0]:
         ends = one.base.value, one.head.value  # None where it failed
         if one.metric.name == _BREAKS and one is not row.best and ends[0] != ends[1] and None not in ends:

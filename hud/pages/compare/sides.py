@@ -1,38 +1,25 @@
-"""The sides of a comparison of runs, as URLs name them: `run:12`, `commit:abc123`, `latest:main`.
+"""The sides of a comparison of runs: sets of runs, and of each experiment its newest point in them.
 
-A side is a set of runs, and of each experiment its newest point in them. `latest:`, `branch:`, `host:` and
-`date:` mean the newest point of each experiment within 14 days: not every night runs all of them.
+`latest:`, `branch:`, `host:` and `date:` mean the newest point of each experiment within 14 days: not every
+night runs all of them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q, QuerySet
-
-from hud.models import TERMINAL, Run
-from hud.sql import by_id
-from hud.runs.branches import branch_or_default, stored_names
+from hud.models import TERMINAL, Run, Stream
+from hud.points import nights, sides
+from hud.points.sides import BadSide, runs_of
+from hud.runs.branches import branch_or_default
+from hud.sql import fetch_tuples
 
 MOST_SIDES = 4
 WINDOW = timedelta(days=14)
 _MOST_RUNS = 3000
-_MAX_ID = 2**31 - 1
-_SIDE = re.compile(r"(run|commit|latest|branch|host|date):([^\x00-\x1f]{1,200})")
-_COLUMNS = ("order_time", "title", "host_name", "branch", "commit", "interpreter", "base_interpreter")
-_FORM = "a side is run:ID, commit:HASH, latest:BRANCH, host:NAME or date:YYYY-MM-DD"
-
-
-class BadSide(ValueError):
-    """A side that is not of the form or ambiguous (400), or that nothing fits (404)."""
-
-    def __init__(self, text: str, status: int = 404) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -41,6 +28,7 @@ class Side:
 
     text: str
     kind: str
+    name: str
     newest: Run
     runs: tuple[int, ...]
     start: datetime
@@ -50,10 +38,10 @@ class Side:
     def title(self) -> str:
         if self.kind == "run":
             return f"Run {self.newest.pk}"
-        name = self.text.partition(":")[2]
         if self.kind == "commit":
             return f"Commit {self.newest.commit[:10]}"
-        return {"host": f"Host {name}", "date": f"As of {name}"}.get(self.kind, f"Latest on {name}")
+        titles = {"host": "Host", "date": "As of", "night": "Night of"}
+        return f"{titles.get(self.kind, 'Latest on')} {self.name or self.branch}"
 
     @property
     def about(self) -> str:
@@ -72,10 +60,15 @@ class Side:
     def branch(self) -> str:
         return branch_or_default(self.newest.branch)
 
+    @property
+    def stream(self) -> str:
+        return self.newest.stream.name
+
     def to_json(self) -> dict[str, Any]:
         run = self.newest
         return {
             "side": self.text,
+            "stream": self.stream,
             "runs": list(self.runs[:100]),
             "run_count": len(self.runs),
             "commit": run.commit,
@@ -86,68 +79,57 @@ class Side:
         }
 
 
-def resolve(text: str, *, is_base: bool) -> Side:
-    """Return the side: 1 statement. `is_base` chooses the side of an A/B run. Raise BadSide."""
-    found = _SIDE.fullmatch(text)
-    if found is None:
-        raise BadSide(f"{text[:80]!r} is no side; {_FORM}", 400)
-    kind, name = found[1], found[2]
-    if kind == "run":
-        return _one_run(text, name, is_base=is_base)
-    runs = Run.objects.filter(state__in=TERMINAL, base_interpreter="")
-    runs = runs.exclude(request__caches="pinned").order_by("-order_time", "-pk").only(*_COLUMNS)
+def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: bool) -> Side:
+    """Return the side: 1 statement, 2 for a night. `subject` is the arch, mode and dtype that are compared;
+    `is_base` chooses the side of an A/B run. Raise BadSide."""
+    named = sides.parse(text)
+    kind, name = named.kind, named.name
+    if named != sides.Side(kind, name):
+        raise BadSide(f"{text[:80]!r} is a side of one experiment, which What changed compares", 400)
+    runs = runs_of(named, stream)
+    if kind == "night":
+        runs = Run.objects.filter(pk__in=_night(name, stream, subject)).order_by("-order_time", "-pk")
+    elif kind != "run":
+        runs = runs.filter(state__in=TERMINAL)
+    related = ("stream", "request") if kind == "run" else ("stream",)
+    rows = list(runs.select_related(*related).defer("provenance")[:_MOST_RUNS])
     if kind == "commit":
-        return _commit(text, name, runs)
-    until: datetime | None = None
-    if kind == "date":
-        until, wanted = _end_of(name), Q(branch__in=stored_names())
-    elif kind == "host":
-        wanted = Q(host_name=name)
-    else:
-        wanted = Q(branch__in=stored_names(name))
-    if until is not None:
-        wanted &= Q(order_time__lt=until)
-    rows = list(runs.filter(wanted)[:_MOST_RUNS])
+        rows = _of_one_commit(name, rows)
+    elif kind not in {"run", "night"} and rows:
+        until = sides.end_of(name) if kind == "date" else rows[0].order_time
+        rows = [run for run in rows if run.order_time >= until - WINDOW]
     if not rows:
-        raise BadSide(f"no run is of {text[:120]!r}")
-    since = (until or rows[0].order_time) - WINDOW
-    rows = [run for run in rows if run.order_time >= since]
-    if not rows:
-        raise BadSide(f"no run is of {text[:120]!r} or the 14 days before it")
-    return _side(text, kind, rows)
+        is_run = kind == "run"
+        raise BadSide(f"no run has the id {name}" if is_run else f"no run of {stream.name} is {text[:120]!r}")
+    ab_side = int(not is_base) if kind == "run" and rows[0].is_ab else None
+    return Side(text, kind, name, rows[0], tuple(run.pk for run in rows), rows[-1].order_time, ab_side)
 
 
-def _one_run(text: str, name: str, *, is_base: bool) -> Side:
-    if not re.fullmatch(r"[1-9]\d{0,9}", name):
-        raise BadSide(f"{text[:80]!r} is no side; {_FORM}", 400)
-    run = by_id(Run, [int(name)]).get(int(name)) if int(name) <= _MAX_ID else None
-    if run is None:
-        raise BadSide(f"no run has the id {name}")
-    return Side(text, "run", run, (run.pk,), run.order_time, int(not is_base) if run.is_ab else None)
-
-
-def _commit(text: str, name: str, runs: QuerySet[Run]) -> Side:
-    if not re.fullmatch(r"[0-9A-Za-z._-]{4,64}", name):
-        raise BadSide(f"{text[:80]!r} is no commit; it needs 4 characters or more of its hash", 400)
-    rows = list(runs.filter(commit__startswith=name)[:_MOST_RUNS])
+def _of_one_commit(name: str, rows: Sequence[Run]) -> list[Run]:
     commits = sorted({run.commit for run in rows})
-    if name in commits:
-        rows, commits = [run for run in rows if run.commit == name], [name]
-    if len(commits) > 1:
+    if len(commits) > 1 and name not in commits:
         several = ", ".join(commit[:12] for commit in commits[:5])
         raise BadSide(f"{len(commits)} commits begin with {name}: {several}; give more of it", 400)
-    if not rows:
-        raise BadSide(f"no run has the commit {name}")
-    return _side(text, "commit", rows)
+    return [run for run in rows if run.commit == name or name not in commits]
 
 
-def _side(text: str, kind: str, rows: Sequence[Run]) -> Side:
-    return Side(text, kind, rows[0], tuple(run.pk for run in rows), rows[-1].order_time)
+def _night(day: str, stream: Stream, subject: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the runs of the night of a day; of several the newest one that measured the subject."""
+    of_day = [night for night in nights.read(stream) if str(night.time.date()) == day]
+    if len(of_day) > 1:
+        measured = _measured([run for night in of_day for run in night.runs], subject)
+        of_day = [night for night in of_day if not measured.isdisjoint(night.runs)] or of_day
+    return of_day[-1].runs if of_day else ()
 
 
-def _end_of(name: str) -> datetime:
-    try:
-        day = date.fromisoformat(name)
-        return datetime.combine(day + timedelta(days=1), time(), UTC)
-    except (ValueError, OverflowError) as error:
-        raise BadSide(f"{name[:40]!r} is no date such as 2026-11-20", 400) from error
+def _measured(runs: Sequence[int], subject: Mapping[str, str]) -> set[int]:
+    conditions = [f"e.{name} = %({name})s" for name, value in subject.items() if value]
+    rows = fetch_tuples(
+        f"""
+        SELECT DISTINCT p.run_id FROM hud_point p JOIN hud_series s ON s.id = p.series_id
+        JOIN hud_experiment e ON e.id = s.experiment_id
+        WHERE {" AND ".join(["p.run_id = ANY(%(runs)s)", "p.value IS NOT NULL", *conditions])}
+        """,  # noqa: S608 — names of our own  # nosec B608
+        {"runs": list(runs), **subject},
+    )
+    return {run for (run,) in rows}

@@ -10,12 +10,14 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from hud.pages import data
+from hud.models import Stream
+from hud.pages import data, streams
 from hud.pages.compare import chooser, query, text
 from hud.pages.compare.groups import Group
 from hud.pages.compare.query import Filters
-from hud.pages.compare.sides import MOST_SIDES, BadSide
+from hud.pages.compare.sides import MOST_SIDES
 from hud.pages.forms import CompareFilters
+from hud.points.sides import BadSide
 from hud.problems import Problem
 
 
@@ -25,13 +27,14 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     form = CompareFilters(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
+    stream = streams.of_request(request)
     kept = form.kept()
     base, everything = kept.pop("base", ""), kept.pop("rows", "") == "all"
     heads = [head for head in request.GET.getlist("head") if head]
     if not base or not heads:
         return _chooser(request, data_format, base, heads, form.complaints())
     try:
-        page = read(base, heads, Filters(**kept))
+        page = read(base, heads, Filters(**kept), stream)
     except BadSide as error:
         if data_format:
             return Problem(error.status, str(error)).response()
@@ -40,7 +43,7 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         return data.answer(data_format, "compare", page.to_rows(), **page.to_json())
     rows = text.shown(page, everything=everything)
     chosen = [(name, value) for name, value in asdict(page.filters).items() if value]
-    sides = [("base", base), *(("head", head) for head in heads), *chosen, ("format", "md")]
+    sides = [("stream", stream.name), ("base", base), *(("head", head) for head in heads)]
     context = {
         "page": page,
         "rows": rows,
@@ -55,8 +58,9 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "verdicts": [(word, sum(one.verdicts[word] for one in page.counts)) for word in query.VERDICTS],
         "complaints": form.complaints(),
         "chosen": chosen,
+        "subject": [(name, value) for name, value in page.filters.subject.items() if value],
         "most_heads": MOST_SIDES - 1,
-        "markdown_url": f"{reverse('api:get_compare')}?{urlencode(sides)}",
+        "markdown_url": f"{reverse('api:get_compare')}?{urlencode([*sides, *chosen, ('format', 'md')])}",
     }
     return render(request, "compare/compare.html", context)
 
@@ -66,11 +70,11 @@ def _moved_first(groups: list[Group]) -> tuple[list[Group], int]:
     return sorted(groups, key=lambda one: not one.is_telling), sum(one.is_telling for one in groups)
 
 
-def read(base: str, heads: list[str], filters: Filters) -> query.ComparePage:
+def read(base: str, heads: list[str], filters: Filters, stream: Stream) -> query.ComparePage:
     """Return the comparison. Raise BadSide."""
     if len(heads) >= MOST_SIDES:
         raise BadSide(f"at most {MOST_SIDES} sides can be compared", 400)
-    return query.read(base, heads, filters)
+    return query.read(base, heads, filters, stream)
 
 
 def _chooser(
@@ -84,8 +88,9 @@ def _chooser(
 ) -> HttpResponse:
     if ticked := request.GET.getlist("side"):  # of the list of runs, which has the newest first
         sides = [("base", ticked[-1]), *(("head", side) for side in ticked[-2::-1])]
-        return redirect(f"{reverse('compare')}?{urlencode(sides)}")
-    offered = chooser.read()
+        return redirect(f"{streams.link(reverse('compare'))}&{urlencode(sides)}")
+    stream: Stream = request.stream  # type: ignore[attr-defined]  # of `of_request`
+    offered = chooser.read(stream, all_streams=request.GET.get("rows") == "all")
     if data_format:
         return data.answer(data_format, "compare-sides", [offer.to_row() for offer in offered.runs])
     context = {"offered": offered, "base": base, "head": heads[0] if heads else "", "problems": problems}

@@ -12,12 +12,12 @@ from django.utils.safestring import SafeString, mark_safe
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.causes import CERTAIN
 from hud.models import Experiment
-from hud.points.nights import COMPILE, SPEEDUP, Block, Night, day
 from hud.pages.compilers.query import Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import interval
-from hud.sql import by_id, fetch_tuples, int_array
+from hud.points.nights import COMPILE, SPEEDUP, Block, Night, day
 from hud.runs.branches import branch_or_default
+from hud.sql import by_id, fetch_tuples, int_array
 
 GRID_NIGHTS = 28
 SORTS = ("certainty", "change", "name", "speedup")
@@ -151,18 +151,28 @@ def read(page: Comparison, block: Block) -> CaseList | None:
     experiments = by_id(Experiment, ids)
     rows = fetch_tuples(
         """
-        SELECT s.experiment_id, st.baseline, st.noise FROM hud_seriesstate st
-        JOIN hud_series s ON s.id = st.series_id JOIN hud_metric k ON k.id = s.metric_id
-        WHERE s.experiment_id = ANY(%(ids)s::int[]) AND k.name = %(metric)s ORDER BY st.order_time
+        SELECT s.experiment_id, p.level, p.noise FROM hud_series s
+        JOIN hud_metric k ON k.id = s.metric_id AND k.name = %(metric)s
+        JOIN LATERAL (  -- of the candidate, or before it where the judge has not judged that
+            SELECT level, noise FROM hud_point
+            WHERE series_id = s.id AND order_time <= %(until)s AND noise IS NOT NULL AND NOT rerun
+            ORDER BY order_time DESC, run_id DESC LIMIT 1
+        ) p ON true
+        WHERE s.experiment_id = ANY(%(ids)s::int[]) AND s.stream_id = %(stream)s
         """,
-        {"ids": int_array(ids), "metric": speedup.metric},
+        {
+            "ids": int_array(ids),
+            "metric": speedup.metric,
+            "stream": page.stream.pk,
+            "until": table.head.time,
+        },
     )
-    states = {experiment: (level, noise) for experiment, level, noise in rows}
+    levels = {experiment: (level, noise) for experiment, level, noise in rows}
     follows = branch_or_default(filters.branch) == branch_or_default("")
     cases = []
     for pk, experiment in experiments.items():
         ok = passed.get(str(pk))
-        level, noise = states.get(pk, (None, None))
+        level, noise = levels.get(pk, (None, None))
         case = Case(
             experiment,
             before.get(speedup.metric, {}).get(pk),

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hud.judging.aggregates import GeometricMean, HudRow, PassRate, hud_geometric_mean, hud_pass_rate
-from hud.points.nights import COMPILE, MEMORY, PREFERRED, SPEEDUP, Night, Results, Values
 from hud.pages.compilers.table import Table, numbers, passing
+from hud.points.nights import COMPILE, MEMORY, PREFERRED, SPEEDUP, Night, Results, Values
 
 
 def by_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:

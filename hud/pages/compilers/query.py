@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+from django.utils import timezone
+
+from hud.models import Stream
 from hud.pages.compilers import formulas
-from hud.points import nights as of_nights
 from hud.pages.compilers import table as of_table
+from hud.pages.compilers.table import TREND_NIGHTS, Table
+from hud.points import nights as of_nights
+from hud.points import streams
 from hud.points.nights import Night, Results, Subject
-from hud.pages.compilers.table import EXPECTED_NIGHTS, TREND_NIGHTS, Table
-from hud.sql import fetch_tuples
 from hud.runs.branches import branch_or_default
+from hud.sql import fetch_tuples
 from runner.schema.devices import is_named
 
 WINDOWS = (1, 7, 28, 90)  # days from the baseline to the candidate
 CHOICES = ("arch", "mode", "dtype")
-_MOST_NIGHTS = 200  # that a table reads
+_MOST_OFFERED = 6  # subjects, where a page has nothing to show
 _MOST_KEPT = 64  # tables in the memory of a process
 
 
 @dataclass(frozen=True)
 class Filters:
-    """The query string; '' means the choice with the most experiments, or the usual side."""
+    """The query string; '' means the default subject of the stream, or the usual side."""
 
     branch: str = ""
     arch: str = ""
@@ -47,23 +51,25 @@ class Filters:
 class Comparison:
     """The table with what its pickers offer."""
 
+    stream: Stream
     filters: Filters  # with what was chosen for the empty ones
     choices: dict[str, list[str]]
     branches: list[str]
-    nights: list[Night]  # oldest first, with results of the subject's suites or not
-    suites: list[str]  # all with experiments of the arch, mode and dtype or of the arch alone
+    suites: list[str]  # that the stream has measured on the arch
+    nights: list[Night] = field(default_factory=list)  # with results of the subject, oldest first
     base: Night | None = None
     head: Night | None = None
     table: Table | None = None
     results: dict[Night, Results] = field(default_factory=dict)
     later: Night | None = None  # the newest night with results, if that is not the candidate
+    growing: Night | None = None  # the candidate or a later night, whose tasks have not all ended
+    instead: list[Subject] = field(default_factory=list)  # that have results, where this page shows none
     complaints: list[str] = field(default_factory=list)
 
     @property
     def sides(self) -> list[Night]:
-        """Return the nights that the pickers offer, newest first: without those known to have no results."""
-        unread = Results({("", ""): {}})
-        return [night for night in reversed(self.nights) if self.results.get(night, unread).blocks][:60]
+        """Return the nights that the pickers offer, newest first."""
+        return self.nights[::-1]
 
     @property
     def branch(self) -> str:
@@ -83,105 +89,124 @@ class Comparison:
     def query(self) -> str:
         """Return the query string of the same table, for links that add to it."""
         names = ("branch", *CHOICES, "base", "head")
-        said = {name: getattr(self.filters, name) for name in names if getattr(self.filters, name)}
+        given = {name: getattr(self.filters, name) for name in names if getattr(self.filters, name)}
         if self.filters.window != Filters.window:
-            said["window"] = str(self.filters.window)
-        return urlencode(said) + "&" if said else ""
+            given["window"] = str(self.filters.window)
+        return urlencode({"stream": self.stream.name, **given}) + "&"
+
+    @property
+    def compare_query(self) -> str:
+        """Return the query string of a comparison of the two sides, of the same subject."""
+        sides = {"base": self.base, "head": self.head}
+        subject = {name: getattr(self.filters, name) for name in CHOICES}
+        return urlencode({name: side.as_side for name, side in sides.items() if side} | subject)
 
     def to_rows(self) -> list[dict[str, Any]]:
         return self.table.to_rows() if self.table else []
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what the page shows: its stream, subject and sides."""
+        return {
+            "stream": self.stream.name,
+            **{name: getattr(self.filters, name) or None for name in CHOICES},
+            **{
+                name: side.side if side else None for name, side in (("base", self.base), ("head", self.head))
+            },
+        }
 
-def read(filters: Filters) -> Comparison:
-    """Return the comparison, in 3 statements, and 1 for each side that is no night, 1 for a new night."""
-    combinations = fetch_tuples(
-        "SELECT arch, mode, dtype, suite, count(*) FROM hud_experiment GROUP BY 1, 2, 3, 4", {}
-    )
+
+def read(filters: Filters, stream: Stream) -> Comparison:
+    """Return the comparison, in 4 statements, and 1 for each side that is given, 1 for new nights."""
+    measured = streams.measured_by(stream)
     branches = [
         branch_or_default(name)
         for (name,) in fetch_tuples(
-            "SELECT branch FROM hud_run GROUP BY 1 ORDER BY max(order_time) DESC LIMIT 50", {}
+            "SELECT branch FROM hud_run WHERE stream_id = %(stream)s GROUP BY 1"
+            " ORDER BY max(order_time) DESC LIMIT 50",
+            {"stream": stream.pk},
         )
     ]
-    chosen, subject = _subject(filters, combinations)
-    found = Comparison(
-        chosen,
-        {
-            name: sorted(
-                {str(row[place]) for row in combinations if row[place] and (place or is_named(row[0]))}
-            )
-            for place, name in enumerate(CHOICES)
-        },
+    nights = of_nights.read(stream, filters.branch)
+    chosen = {name: getattr(filters, name) for name in CHOICES if getattr(filters, name)}
+    subjects = streams.subjects(nights, measured)
+    default = subjects[0] if subjects else Subject("", "", "")
+    subject = next((one for one in subjects if replace(one, **chosen) == one), replace(default, **chosen))
+    page = Comparison(
+        stream,
+        replace(filters, **asdict(subject)),
+        {name: sorted({getattr(one, name) for one in subjects if is_named(one.arch)}) for name in CHOICES},
         list(dict.fromkeys(branches)),
-        of_nights.read(chosen.branch),
-        sorted({row[3] for row in combinations if row[0] == chosen.arch}),
+        sorted({one.suite for one in measured if one.subject.arch == subject.arch}),
     )
-    if found.nights:
-        _compare(found, subject)
-    return found
+    if measured:
+        _compare(page, subject, nights)
+    if not page.table or not page.table.entries:
+        page.instead = [one for one in subjects if one != subject][:_MOST_OFFERED]
+    return page
 
 
-def _subject(filters: Filters, combinations: Sequence[tuple[Any, ...]]) -> tuple[Filters, Subject]:
-    """Choose for the empty filters what has the most experiments of models, then of anything."""
-    weights: Counter[tuple[str, str, str]] = Counter()
-    for arch, mode, dtype, suite, count in combinations:
-        if all(
-            getattr(filters, name) in ("", value)
-            for name, value in zip(CHOICES, (arch, mode, dtype), strict=True)
-        ):
-            weights[arch, mode, dtype] += count * (1000 if of_table.is_model_suite(suite) else 1)
-    best = max(sorted(weights), key=lambda key: (is_named(key[0]), weights[key]), default=("", "", ""))
-    arch, mode, dtype = best
-    chosen = replace(filters, arch=arch, mode=mode, dtype=dtype) if weights else filters
-    names = sorted({row[3] for row in combinations if of_table.is_model_suite(row[3])})
-    return chosen, Subject(chosen.arch, chosen.mode, chosen.dtype, tuple(names))
-
-
-def _compare(found: Comparison, subject: Subject) -> None:
+def _compare(page: Comparison, subject: Subject, nights: Sequence[Night]) -> None:
     """Choose the sides and build the table."""
-    asked = {name: getattr(found.filters, name) for name in ("base", "head")}
-    sides = {name: of_nights.side(text, found.nights) if text else None for name, text in asked.items()}
-    found.complaints = [
+    asked = {name: getattr(page.filters, name) for name in ("base", "head")}
+    sides = {
+        name: of_nights.side(text, nights, subject, page.stream) if text else None
+        for name, text in asked.items()
+    }
+    page.complaints = [
         f"{name}: no results of {text!r}" for name, text in asked.items() if text and not sides[name]
     ]
     base, head = (text if sides[name] else "" for name, text in asked.items())
-    found.filters = replace(found.filters, base=base, head=head)
-    candidates = [
-        night for night in found.nights if sides["head"] is None or night.time <= sides["head"].time
-    ]
-    days = max(TREND_NIGHTS, found.filters.window) + 1
-    since = candidates[-1].time - timedelta(days=days) if candidates else None
-    within = sum(since is not None and night.time >= since for night in candidates)
-    recent = candidates[-min(max(within, days), _MOST_NIGHTS) :]
-    by_night = dict(zip(recent, of_nights.results(recent, subject), strict=True))
-    measured = {night: by_night[night] for night in recent if by_night[night].blocks}
-    candidate = sides["head"] or _usual_head(measured) or found.nights[-1]
-    baseline = sides["base"] or _usual_base(list(measured), candidate, found.filters.window)
-    more = [night for night in (baseline, candidate) if night and night not in by_night]
-    by_night.update(zip(more, of_nights.results(more, subject), strict=True))
-    found.base, found.head, found.results = baseline, candidate, by_night
-    found.later = next((night for night in reversed(measured) if night.time > candidate.time), None)
-    trend = [night for night in measured if night.time <= candidate.time][-days:]
-    if found.filters.formulas:
-        found.table = of_table.build(baseline, candidate, trend, by_night)
-        formulas.by_hud_formulas(found.table, by_night)
+    page.filters = replace(page.filters, base=base, head=head)
+    now, window = timezone.now(), page.filters.window
+    days = max(TREND_NIGHTS, window) + 1
+
+    def is_enough(found: Sequence[Night]) -> bool:
+        candidate = sides["head"] or _usual_head(found, now)
+        if candidate is None:
+            return False
+        older = [night for night in found if night.time <= candidate.time]
+        return len(older) >= days and older[0].time <= _limit(candidate, window)
+
+    by_night = of_nights.measured(nights, subject, page.stream, enough=is_enough)
+    by_night = dict(zip(of_nights.named(list(by_night)), by_night.values(), strict=True))
+    page.nights = list(by_night)
+    for name, text in asked.items():
+        if (newest := sides[name]) and text.startswith("latest:"):  # by a name that means the same tomorrow
+            own = (night for night in page.nights if night == newest)
+            sides[name] = next(own, replace(newest, side=newest.as_side))
+    shown = page.nights or nights  # other suites than those of models have no table, and a night all the same
+    if not shown:
+        return
+    page.head = sides["head"] or _usual_head(shown, now) or shown[-1]
+    page.base = sides["base"] or _usual_base(page.nights, page.head, window)
+    more = [night for night in (page.base, page.head) if night and night not in by_night]
+    by_night.update(zip(more, of_nights.results(more, subject, page.stream), strict=True))
+    page.results = by_night
+    page.later = next((night for night in reversed(page.nights) if night.time > page.head.time), None)
+    growing = next((night for night in reversed(nights) if not night.complete), None)
+    if growing and growing.time >= page.head.time:
+        page.growing = next((night for night in page.nights if night == growing), growing)
+    trend = [night for night in page.nights if night.time <= page.head.time][-days:]
+    if page.filters.formulas:
+        page.table = of_table.build(page.base, page.head, trend, by_night)
+        formulas.by_hud_formulas(page.table, by_night)
     else:
-        found.table = _table(subject, baseline, candidate, trend, by_night)
+        page.table = _table(subject, page.base, page.head, trend, by_night)
 
 
-def _usual_head(measured: Mapping[Night, Results]) -> Night | None:
-    """Return the newest night with at least half as many results as the fullest of the last ones: an upload
-    of a few cases is no night."""
-    sizes = {night: results.size for night, results in list(measured.items())[-EXPECTED_NIGHTS:]}
-    most = max(sizes.values(), default=0)
-    return next((night for night in reversed(sizes) if 2 * sizes[night] >= most), None)
+def _usual_head(nights: Sequence[Night], now: datetime) -> Night | None:
+    """Return the newest night that a page may choose by itself."""
+    return next((night for night in reversed(nights) if night.is_default(now)), None)
 
 
-def _usual_base(measured: Sequence[Night], head: Night, days: int) -> Night | None:
+def _limit(head: Night, days: int) -> datetime:
+    return head.time - timedelta(days=days) + timedelta(hours=6)  # nights do not begin by the minute
+
+
+def _usual_base(nights: Sequence[Night], head: Night, days: int) -> Night | None:
     """Return the newest night at least as many days older, else the oldest."""
-    limit = head.time - timedelta(days=days) + timedelta(hours=6)  # nights do not begin by the minute
-    older = [night for night in measured if night.time < head.time]
-    far = [night for night in older if night.time <= limit]
+    older = [night for night in nights if night.time < head.time]
+    far = [night for night in older if night.time <= _limit(head, days)]
     return far[-1] if far else older[0] if older else None
 
 
@@ -189,15 +214,14 @@ _kept: OrderedDict[tuple[Any, ...], tuple[float, Table]] = OrderedDict()
 
 
 def _table(
-    subject: Subject, base: Night | None, head: Night, trend: list[Night], by_night: dict[Night, Results]
+    subject: Subject, base: Night | None, head: Night, trend: list[Night], by_night: Mapping[Night, Results]
 ) -> Table:
     """Return the table, from memory where it was made from the same nights."""
     used = [*trend, head, *([base] if base else [])]
     key = (subject, base, head, tuple(trend))
-    kept = _kept.get(key)
     now = time.monotonic()
-    if kept and now - kept[0] < of_nights.KEPT_S:
-        return kept[1]
+    if key in _kept and now - _kept[key][0] < of_nights.KEPT_S:
+        return replace(_kept[key][1], base=base, head=head)  # as this address names them
     table = of_table.build(base, head, trend, by_night)
     if all(night.complete for night in used):
         _kept[key] = now, table

@@ -224,11 +224,6 @@ def drawn_reach(changes: Iterable[float]) -> float:
     return min(1.0, max([0.02, *(1.25 * abs(change) for change in changes)]))
 
 
-def is_model_suite(name: str) -> bool:
-    """Return whether the table has the suite: one that compares with eager and checks the result."""
-    return name in SUITES and {PASSES, SPEEDUP} <= set(SUITES[name].headline_metrics)
-
-
 def colour(backend: str) -> int:
     """Return the number of the backend's colour in hud.css, 0 for one without."""
     return COLOURS.get(backend) or _LAST.get(backend, 0)
@@ -320,9 +315,9 @@ def numbers(values: Mapping[int, float | None]) -> dict[str, float]:
 
 
 def _trend(cell: Cell, by_night: Sequence[Mapping[int, float | None]]) -> list[float | None]:
-    """Return the mean of each night over the cases of the cell. A case that is missing in one night leaves
+    """Return the mean of each night over the cases of both sides. A case that is missing in one night leaves
     the mean where it was: each case counts by its distance from its own level."""
-    cases = {int(case) for case in (*cell.mean.matched, *cell.mean.only_head)}
+    cases = {int(case) for case in cell.mean.matched or cell.mean.only_head}
     logs = [
         {case: math.log(value) for case, value in values.items() if case in cases and value and value > 0}
         for values in by_night

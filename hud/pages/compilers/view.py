@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from hud.pages import data
+from hud.pages import data, streams
 from hud.pages.compilers import cases, query
 from hud.pages.forms import FilterForm
 from hud.problems import Problem
@@ -37,10 +37,11 @@ class CompilerFilters(FilterForm):
 
 @require_safe
 def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    stream = streams.of_request(request)
     form = CompilerFilters(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
-    page = query.read(form.filters())
+    page = query.read(form.filters(), stream)
     filters = page.filters
     suite, _slash, backend = filters.cell.partition("/")
     chosen = cases.read(page, (suite, backend)) if filters.cell else None
@@ -51,12 +52,8 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format and page.complaints:
         return Problem(400, "; ".join(page.complaints)).response()
     if data_format:
-        sides = {
-            name: side.side if side else None for name, side in (("base", page.base), ("head", page.head))
-        }
-        about = {"arch": filters.arch, "mode": filters.mode, "dtype": filters.dtype, **sides}
         rows = [case.to_row() for case in chosen.cases] if chosen else []
-        return data.answer(data_format, "compilers", page.to_rows(), **about, cases=rows)
+        return data.answer(data_format, "compilers", page.to_rows(), **page.to_json(), cases=rows)
     context = {
         "page": page,
         "table": page.table,

@@ -10,10 +10,10 @@ from itertools import groupby
 from typing import Any
 
 from hud.judging.attribution import attribute
-from hud.models import Series
+from hud.models import Series, Stream
 from hud.pages.code.table import Table, short_name
-from hud.sql import fetch, fetch_tuples, int_array
 from hud.runs.branches import other_branch
+from hud.sql import fetch, fetch_tuples, int_array
 from runner.schema import compilations as schema
 from runner.schema.statistics import median
 
@@ -41,6 +41,7 @@ class Mark:
     busy_us: float | None
     value: float | None
     same_choice: float | None  # its time by that of the same choices in history
+    rerun: bool  # drawn, and in no count
 
     @property
     def expected_us(self) -> float | None:
@@ -124,22 +125,27 @@ class Compilations:
 
 def read(
     experiment_id: int,
+    stream: Stream,
+    series: Sequence[Series],
     shown: Series | None,
     *,
     base: int | None = None,
     head: int | None = None,
     compare: bool = True,
 ) -> Compilations:
-    """Return the compilations, in 1 statement if there are none, else in at most 4, with what changed from
-    the run `base` to `head`, by default to the newest point from the one before, unless not `compare`.
+    """Return the compilations in a stream, in 1 statement if there are none, else in at most 4, with what
+    changed from the run `base` to `head`, by default to the newest point from the one before, unless not
+    `compare`. `series` are the experiment's, `shown` the one whose values to read.
 
     A/B runs are left out: they are no points of the series.
     """
-    marks = _marks(experiment_id, shown)
+    ratio = next((one for one in series if one.metric.name == SAME_CHOICE), None)
+    marks = _marks(experiment_id, stream, shown, ratio)
     found = Compilations(marks)
-    if not marks:
+    counted = sum(not mark.rerun for mark in marks)
+    if not counted:
         return found
-    choices, found.counted = _choices(experiment_id), min(len(marks), _OF_CHOICES)
+    choices, found.counted = _choices(experiment_id, stream), min(counted, _OF_CHOICES)
     slots: dict[str, list[Choice]] = {}
     for choice in choices:
         slots.setdefault(choice.slot, []).append(choice)
@@ -164,34 +170,34 @@ def _lost_us(choices: Sequence[Choice], compilations: int) -> float:
     return sum(choice.n * (choice.median_us - best_us) for choice in choices) / compilations if known else 0.0
 
 
-def _marks(experiment_id: int, shown: Series | None) -> list[Mark]:
+def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None) -> list[Mark]:
     marks = fetch(
         Mark,
         """
         SELECT c.run_id run, c.repeat, coalesce(c.number, c.repeat) number, c.order_time, r.commit,
-            r.branch, r.host_name host, c.variant, cardinality(c.kernels) kernels, c.busy_us, m.value,
-            same.value same_choice,
+            r.branch, r.host_name host, c.variant, cardinality(c.kernels) kernels,
             CASE WHEN cardinality(c.kernels) <= %(few)s THEN coalesce((
                 SELECT string_agg(k.config, '; ' ORDER BY place)
                 FROM unnest(c.kernels) WITH ORDINALITY one(id, place)
-                JOIN hud_kernel k ON k.id = one.id AND k.config <> ''), '') ELSE '' END config
+                JOIN hud_kernel k ON k.id = one.id AND k.config <> ''), '') ELSE '' END config,
+            c.busy_us,
+            -- a point of one compilation has no list of them
+            (coalesce(p.values, ARRAY[p.value]))[coalesce(c.number, c.repeat) + 1] AS value,
+            (coalesce(same.values, ARRAY[same.value]))[coalesce(c.number, c.repeat) + 1] same_choice, r.rerun
         FROM hud_compilation c
-        JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = ''
-        LEFT JOIN hud_measurement m ON m.series_id = %(series)s
-            AND (m.run_id, m.environment_id, m.repeat, m.side)
-                = (c.run_id, c.environment_id, c.repeat, c.side)
-        LEFT JOIN hud_series ratio ON ratio.experiment_id = c.experiment_id
-            AND ratio.metric_id = (SELECT id FROM hud_metric WHERE name = %(ratio)s)
-        LEFT JOIN hud_measurement same ON same.series_id = ratio.id
-            AND (same.run_id, same.environment_id, same.repeat, same.side)
-                = (c.run_id, c.environment_id, c.repeat, c.side)
+        JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND r.stream_id = %(stream)s
+        LEFT JOIN hud_point p ON (p.series_id, p.order_time, p.run_id, p.environment_id)
+            = (%(series)s, r.order_time, c.run_id, c.environment_id)
+        LEFT JOIN hud_point same ON (same.series_id, same.order_time, same.run_id, same.environment_id)
+            = (%(ratio)s, r.order_time, c.run_id, c.environment_id)
         WHERE c.experiment_id = %(experiment)s AND c.kernels <> '{}'
         ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT %(limit)s
         """,
         {
             "experiment": experiment_id,
+            "stream": stream.pk,
             "series": shown.pk if shown else None,
-            "ratio": SAME_CHOICE,
+            "ratio": ratio.pk if ratio else None,
             "few": _FEW_KERNELS,
             "limit": _MOST_MARKS,
         },
@@ -199,15 +205,16 @@ def _marks(experiment_id: int, shown: Series | None) -> list[Mark]:
     return marks[::-1]
 
 
-def _choices(experiment_id: int) -> list[Choice]:
-    """Return the choices of each slot. A few kernels make up thousands of rows, and are joined last."""
+def _choices(experiment_id: int, stream: Stream) -> list[Choice]:
+    """Return the choices of each slot, those of reruns left out. A few kernels make up thousands of rows, and
+    are joined last."""
     found = fetch_tuples(
         """
         WITH newest AS (
             SELECT row_number() OVER () place, kernels, times_us FROM (
                 SELECT kernels, times_us FROM hud_compilation c
-                JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = ''
-                WHERE c.experiment_id = %(experiment)s AND c.kernels <> '{}'
+                JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND NOT r.rerun
+                WHERE c.experiment_id = %(experiment)s AND r.stream_id = %(stream)s AND c.kernels <> '{}'
                 ORDER BY c.order_time DESC, c.run_id DESC, c.repeat DESC LIMIT %(limit)s
             ) c
         ), timed AS (
@@ -218,7 +225,7 @@ def _choices(experiment_id: int) -> list[Choice]:
         SELECT k.slot, k.choice, k.name, k.config, timed.places, timed.times_us
         FROM timed JOIN hud_kernel k ON k.id = timed.id ORDER BY k.slot, k.choice
         """,
-        {"experiment": experiment_id, "limit": _OF_CHOICES},
+        {"experiment": experiment_id, "stream": stream.pk, "limit": _OF_CHOICES},
     )
     choices = []
     for (slot, choice), group in groupby(found, key=lambda row: row[:2]):
@@ -231,8 +238,9 @@ def _choices(experiment_id: int) -> list[Choice]:
 
 def _compare(experiment_id: int, found: Compilations, base: int | None, head: int | None) -> None:
     """Compare two points whose kernels are known: 2 statements, none with a single point."""
-    own = [mark.run for mark in reversed(found.marks) if not other_branch(mark.branch)]
-    runs = list(dict.fromkeys(own or [mark.run for mark in reversed(found.marks)]))
+    newest = [mark for mark in reversed(found.marks) if not mark.rerun]
+    own = [mark.run for mark in newest if not other_branch(mark.branch)]
+    runs = list(dict.fromkeys(own or [mark.run for mark in newest]))
     if len(runs) < 2:
         return
     if base not in runs or head not in runs or base == head:

@@ -13,9 +13,8 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Metric
-from hud.pages.experiment.multiples import Key, Row, Slot, slot_of_time
+from hud.pages.experiment.multiples import Key, Row, Slot, Spot, slot_of_time
 from hud.pages.experiment.scale import LOW, TALL, Scale, ScaleName, plain_scale, scale_of
-from hud.runs.branches import other_branch
 from hud.templatetags.hud_tags import number as number_text
 from hud.templatetags.hud_tags import quantity
 from runner.schema.statistics import ValueRule, value_of
@@ -63,13 +62,13 @@ class Legend:
 
 @dataclass
 class Canvas:
-    """What all charts share. `shapes` has the place in the legend of each compilation with a known variant,
-    by run and number; `expected` the busy time in ms that its choices have in history."""
+    """What all charts share. `shapes` has the place in the legend of each known variant; `expected` the busy
+    time in ms that a compilation's choices have in history, by run and number."""
 
     slots: Sequence[Slot]
     look: Look
     events: list[Event] = field(default_factory=list)
-    shapes: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    shapes: Mapping[str, int] = field(default_factory=dict)
     legend: Sequence[Legend] = ()
     expected: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
@@ -83,7 +82,9 @@ class Canvas:
             self.xs = [20 + 960 * (time - times[0]) / length for time in times]
             self.step = min(self.step, 12.0)
         self.by_key = {slot.key: x for slot, x in zip(self.slots, self.xs, strict=True)}
-        self.branched = {slot.key for slot in self.slots if other_branch(slot.branch)}
+        self.hollow = {
+            slot.key: "rerun" if slot.rerun else "branch" for slot in self.slots if not slot.counts
+        }
 
     def x_of(self, key: Key) -> float | None:
         """Return the place of a point; one of another experiment stands at the run before it."""
@@ -138,7 +139,9 @@ def strip(row: Row, canvas: Canvas) -> SafeString:
         tone = "bad" if spot.failed or (spot.value or 0.0) > usual else "some" if spot.value else "good"
         cells[tone].append(f"M{x:.1f} 1h{width:.1f}v{STRIP - 2}h-{width:.1f}z")
     drawn = [f'<path class="{tone}" d="{"".join(found)}"/>' for tone, found in cells.items() if found]
-    now = f'<text class="tick start" x="100%" dx="6" y="11">{row.newest:g}</text>' if numbers else ""
+    now = ""
+    if row.newest is not None:
+        now = f'<text class="tick start" x="100%" dx="6" y="11">{row.newest:g}</text>'
     said = f"{row.metric.title}: {len(row.spots)} runs, {len(cells['bad'])} worse"
     return _svg(STRIP, said, drawn, [now])
 
@@ -268,13 +271,15 @@ def _grid(scale: Scale) -> str:
 
 def _dots(row: Row, canvas: Canvas, scale: Scale, *, tone: str = "") -> Iterator[str]:
     """Yield a dot for each compilation beside its neighbours, by what it tells: a path, since hundreds of
-    elements cost more than all else of a page. Those of other branches and of a second metric are hollow."""
+    elements cost more than all else of a page. Those of reruns, other branches and a second metric are
+    hollow."""
     since = row.regression.since if row.regression else None
-    told: dict[str, list[str]] = {"": [], "moved": [], "branch": [], "beside": [], "expected": []}
+    kinds = ("", "moved", "branch", "rerun", "beside", "expected")
+    told: dict[str, list[str]] = {kind: [] for kind in kinds}
     low, per_pixel = scale.low, (scale.high - scale.low) / (scale.height - 12)
     expected = canvas.expected if row.metric.name == "gpu_busy_ms" else {}
-    for key, number, x, value in _places(row, canvas):
-        own = tone or ("branch" if key in canvas.branched else "moved" if since and key[0] >= since else "")
+    for key, _spot, number, x, value in _places(row, canvas):
+        own = tone or canvas.hollow.get(key) or ("moved" if since and key[0] >= since else "")
         y = scale.height - 6 - (scale.of(value) - low) / per_pixel  # as scale.y, which has ends
         told[own].append(f"M{x:.1f} {y:.1f}{_DOT}")
         if known := expected.get((key[1], number)):
@@ -284,19 +289,22 @@ def _dots(row: Row, canvas: Canvas, scale: Scale, *, tone: str = "") -> Iterator
             drawn = "".join(found)
             look = name if name == "expected" else f"dots {name}".strip()
             yield f'<path class="{look}" d="{drawn}"/>'
-            if name in ("branch", "beside"):
+            if name in ("branch", "rerun", "beside"):
                 yield f'<path class="dots hole" d="{drawn}"/>'
 
 
 def _shapes(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
     """Yield a mark for each compilation, with the shape and the colour of the choice it drew."""
-    for key, number, x, value in _places(row, canvas):
-        shape = canvas.shapes.get((key[1], number))
+    for _key, spot, number, x, value in _places(row, canvas):
+        variant = spot.variants[number] if spot.variants else None
+        shape = canvas.shapes.get(variant or "")
         look = 'mark" href="#m-dot' if shape is None else f'v{shape}" href="#m-{shape}'
+        if spot.rerun:
+            look = 'rerun" href="#m-dot'
         yield f'<use class="{look}" x="{x / 10:.2f}%" y="{scale.y(value):.1f}"/>'
 
 
-def _places(row: Row, canvas: Canvas) -> Iterator[tuple[Key, int, float, float]]:
+def _places(row: Row, canvas: Canvas) -> Iterator[tuple[Key, Spot, int, float, float]]:
     """Yield of each mark its point, the number of its compilation, x, and its value."""
     each = canvas.look.marks == "each"
     for key, spot in row.spots.items():
@@ -305,8 +313,8 @@ def _places(row: Row, canvas: Canvas) -> Iterator[tuple[Key, int, float, float]]
         values = spot.compilations if each else [(0, spot.value)]
         apart = canvas.step * 0.66 / len(values)
         x = canvas.by_key[key] - apart * (len(values) - 1) / 2
-        for number, value in values:  # unnumbered: the process's
-            yield key, number if number >= 0 else -1 - number, x, value
+        for number, value in values:
+            yield key, spot, number, x, value
             x += apart
 
 

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Literal
 
-import orjson
 from django.contrib.auth.models import User
 
-from hud.models import (
-    Experiment,
-    Metric,
-    Regression,
-    Run,
-    Series,
-    compilation_key,
-)
-from hud.pages.experiment.history import History, Range, branches, changes, surroundings
-from hud.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
+from hud.models import VERDICTS, Experiment, Metric, Point, Regression, Run, Series
+from hud.pages.experiment.history import WINDOW, Range, Surroundings, changes, surroundings, window_params
 from hud.pages.suite.columns import key_of, place_of
 from hud.points.targets import AppliedTarget, Targets
-from hud.pages.values import MetricValue
 from hud.runs.branches import branch_or_default, other_branch
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.metrics import role_of
-from runner.schema.statistics import median
 
 MOST_ROWS = 6
 MOST_OVERLAYS = 4
@@ -42,27 +32,24 @@ _ACTIVE = ("suspect", "open", "confirmed", "acknowledged")
 
 @dataclass(slots=True)
 class Spot:
-    """The values of a metric in one run: one for each compilation, by its number."""
+    """A point as it is drawn: its value, and those of its compilations by their place in the run."""
 
     run: int
     compilations: list[tuple[int, float]]
+    variants: list[str | None] | None  # of all compilations; None where none is known
     value: float | None
-    verdict: str = ""
-    code: str = ""
-    failed: bool = False
-
-    def join_processes(self) -> None:
-        """Make each compilation the median of its processes, and the value theirs."""
-        found: dict[int, list[float]] = {}
-        for number, value in self.compilations:
-            found.setdefault(number, []).append(value)
-        self.compilations = [(number, median(each)) for number, each in found.items()]
-        self.value = median([value for _number, value in self.compilations]) if found else None
+    verdict: str
+    code: str
+    failed: bool
+    rerun: bool
+    level: float | None  # that it was judged against
+    noise: float | None
+    change: float | None
 
 
 @dataclass(slots=True)
 class Slot:
-    """A place on the axis: the point of one run."""
+    """A place on the axis: the points of one run."""
 
     run: int
     time: datetime
@@ -70,6 +57,7 @@ class Slot:
     branch: str
     host: str
     environment: int
+    rerun: bool = False
     changed: list[str] = field(default_factory=list)  # facts that differ from the slot before
     step: bool = False  # more than torch differs from the slot before
 
@@ -77,28 +65,38 @@ class Slot:
     def key(self) -> Key:
         return self.time, self.run
 
+    @property
+    def counts(self) -> bool:
+        """Return whether it is of the default branch and no rerun."""
+        return not (self.rerun or other_branch(self.branch))
+
 
 @dataclass
 class Row:
-    """A chart: a metric with what it is judged against."""
+    """A chart: a metric, and its newest point with what that is judged against."""
 
     metric: Metric
+    point: Point | None = None
     spots: dict[Key, Spot] = field(default_factory=dict)
     beside: Row | None = None  # drawn hollow in the same chart
     overlays: dict[int, dict[Key, Spot]] = field(default_factory=dict)  # by experiment
-    level: float | None = None  # accepted
     level_start: datetime | None = None
-    noise: float | None = None  # relative
-    verdict: str = ""
-    change: float | None = None
     target: AppliedTarget | None = None
     ceiling: float | None = None  # what the host's measured ceiling would give
-    best: float | None = None  # of the runs of the default branch that are drawn
+    best: float | None = None  # of the drawn runs of the default branch, without reruns
     regression: Regression | None = None  # active
 
     @property
     def newest(self) -> float | None:
-        return next((spot.value for spot in reversed(self.spots.values()) if spot.value is not None), None)
+        return self.point.value if self.point else None
+
+    @property
+    def level(self) -> float | None:
+        return self.point.level if self.point else None
+
+    @property
+    def noise(self) -> float | None:
+        return self.point.noise if self.point else None
 
     @property
     def guides(self) -> list[tuple[Literal["target", "ceiling", "best"], float]]:
@@ -119,6 +117,7 @@ class Multiples:
     rows: list[Row] = field(default_factory=list)  # the chosen metric's first
     strips: list[Row] = field(default_factory=list)
     regressions: list[Regression] = field(default_factory=list)  # of the experiment, newest first
+    environments: dict[int, Surroundings] = field(default_factory=dict)  # of the slots and the newest point
 
     @property
     def active(self) -> Regression | None:
@@ -159,35 +158,36 @@ def choose(own: Sequence[Series], chosen: Series) -> tuple[list[Series], list[Se
 
 
 def read(
-    history: History,
+    experiment: Experiment,
     chosen: Series,
     series: Mapping[int, Sequence[Series]],
     *,
     overlaid: Sequence[Experiment],
     asked: Range,
-    first: datetime | None,
     targets: Targets,
+    latest: Mapping[int, Point],
 ) -> Multiples:
-    """Return the charts of an experiment from the time `first` on, in 4 statements. `series` has those of
-    each experiment; A/B runs are left out."""
-    charts, strips = choose(series[history.experiment.pk], chosen)
+    """Return the charts of an experiment from the first point of the chosen series on, in 4 statements.
+    `series` has those of each experiment, `latest` the newest point of each series."""
+    charts, strips = choose(series[experiment.pk], chosen)
     names = {one.metric.name for one in charts}
-    over = {
-        one.pk: one
-        for experiment in overlaid
-        for one in series.get(experiment.pk, [])
-        if one.metric.name in names
+    over = {one.pk: one for other in overlaid for one in series.get(other.pk, []) if one.metric.name in names}
+    rows = {
+        one.pk: Row(one.metric, latest.get(one.pk), target=targets.own(experiment, one.metric))
+        for one in charts
     }
-    rows = {one.pk: Row(one.metric, target=targets.own(history.experiment, one.metric)) for one in charts}
-    cells = {one.pk: Row(one.metric) for one in strips}
-    spots, slots = _read([*rows, *cells, *over], asked, first, drawn=rows.keys() | cells.keys())
-    _add_changes(slots)
+    cells = {one.pk: Row(one.metric, latest.get(one.pk)) for one in strips}
+    spots, slots = _read([*rows, *cells, *over], asked, chosen.pk, drawn=rows.keys() | cells.keys())
+    newest = latest[chosen.pk]
+    environments = surroundings({newest.environment_id, *(slot.environment for slot in slots)})
+    _add_changes(slots, environments)
     for pk, row in (*rows.items(), *cells.items()):
         row.spots = spots.get(pk, {})
     by_name = {row.metric.name: row for row in rows.values()}
     for pk, one in over.items():
         by_name[one.metric.name].overlays[one.experiment_id] = spots.get(pk, {})
-    found = Multiples(slots, strips=[row for row in cells.values() if row.spots])
+    strips_shown = [row for row in cells.values() if row.spots]
+    found = Multiples(slots, strips=strips_shown, environments=environments)
     for row in rows.values():
         owner = by_name.get(_BESIDE.get(row.metric.name, ""))
         if owner is None or row.metric == chosen.metric:
@@ -195,12 +195,11 @@ def read(
         elif row.spots:
             owner.beside = row
     found.rows = [row for row in found.rows if row.spots]
-    branched = {slot.key for slot in slots if other_branch(slot.branch)}
+    counting = {slot.key for slot in slots if slot.counts}
     for row in found.rows:
-        row.best = _best(row, branched)
-    newest = history.newest
-    _add_levels(rows, newest.environment.class_key if newest else "")
-    found.regressions = _regressions(series[history.experiment.pk])
+        row.best = _best(row, counting)
+    _add_level_starts(rows, environments[newest.environment_id].class_key)
+    found.regressions = _regressions(series[experiment.pk])
     for regression in found.regressions:
         if regression.state in _ACTIVE and regression.series_id in rows:
             rows[regression.series_id].regression = regression
@@ -222,31 +221,31 @@ def _regressions(own: Sequence[Series]) -> list[Regression]:
     return found
 
 
-def add_ceilings(rows: Iterable[Row], latest: Iterable[MetricValue]) -> None:
+def add_ceilings(rows: Iterable[Row], latest: Iterable[Point]) -> None:
     """Add what the ceiling of the host would give, of the experiment's latest values: a share of it is stored
     beside bandwidth and device time, and was taken in the same processes."""
-    by_name = {value.metric.name: value for value in latest}
+    by_name = {point.metric.name: point for point in latest}
     share = by_name.get("share_of_ceiling")
-    if share is None or not share.median:
+    if share is None or not share.value:
         return
     for row in rows:
-        value = by_name.get(row.metric.name)
-        if value is None or value.median is None or value.run_id != share.run_id:
+        point = by_name.get(row.metric.name)
+        if point is None or point.value is None or point.run_id != share.run_id:
             continue
-        if value is share:
+        if point is share:
             row.ceiling = 1.0
         elif row.metric.name == "device_bandwidth_gbps":
-            row.ceiling = value.median / share.median
+            row.ceiling = point.value / share.value
         elif row.metric.name == "device_latency_ms":
-            row.ceiling = value.median * share.median
+            row.ceiling = point.value * share.value
 
 
-def _best(row: Row, branched: Container[Key]) -> float | None:
+def _best(row: Row, counting: Container[Key]) -> float | None:
     """Return the best result of a run, where enough runs and a direction tell what is good."""
     values = [
         spot.value
         for key, spot in row.spots.items()
-        if spot.value is not None and not spot.failed and key not in branched
+        if spot.value is not None and not spot.failed and key in counting
     ]
     if len(values) < _LEAST_RUNS or row.metric.direction not in ("up", "down"):
         return None
@@ -254,69 +253,44 @@ def _best(row: Row, branched: Container[Key]) -> float | None:
 
 
 def _read(
-    series: list[int], asked: Range, first: datetime | None, *, drawn: Container[int]
+    series: list[int], asked: Range, chosen: int, *, drawn: Container[int]
 ) -> tuple[dict[int, dict[Key, Spot]], list[Slot]]:
-    """Return the points of each series, and the runs of those in `drawn`, both oldest first: 1 statement."""
+    """Return the points of each series, and the runs of those in `drawn`, both oldest first, from the first
+    point of the chosen series on: 1 statement."""
     rows = fetch_tuples(
-        """
-        WITH verdicts AS MATERIALIZED (
-            SELECT run_id, series_id, environment_id, order_time, verdict FROM hud_verdict
-            WHERE series_id = ANY(%(series)s::int[])
-                AND order_time >= coalesce(%(first)s::timestamptz, order_time)
+        f"""
+        WITH n AS MATERIALIZED (
+            SELECT n.series_id, n.order_time, n.run_id, n.environment_id, n.rerun, n.branch, n.value,
+                n.values, n.variants, n.status, n.code, n.verdict, n.level, n.noise, n.change
+            FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({WINDOW}) n
         )
-        SELECT extract(epoch FROM m.order_time)::float8, m.run_id, m.series_id, m.environment_id, m.repeat,
-            m.compilation, m.value, m.status, m.code, v.verdict, r.commit, r.branch, r.host_name
-        FROM (
-            SELECT newest.* FROM unnest(%(series)s::int[]) s(id)
-            JOIN LATERAL (
-                SELECT order_time, run_id, series_id, environment_id, repeat, compilation, value, status, code
-                FROM hud_measurement
-                WHERE series_id = s.id AND order_time >= coalesce(%(first)s::timestamptz, order_time)
-                    AND (%(until)s::timestamptz IS NULL OR order_time <= %(until)s)
-                ORDER BY order_time DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
-            ) newest ON true OFFSET 0
-        ) m
-        JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = ''
-            AND (%(branches)s::text[] IS NULL OR r.branch = ANY(%(branches)s))
-        LEFT JOIN verdicts v ON (v.run_id, v.series_id, v.environment_id, v.order_time)
-            = (m.run_id, m.series_id, m.environment_id, m.order_time)
-        ORDER BY m.order_time, m.run_id, m.series_id, m.environment_id, m.repeat
-        """,
-        {
-            "series": series,
-            "first": first,
-            "until": asked.until,
-            "points": asked.points,
-            "branches": branches(asked.branch),
-        },
+        SELECT extract(epoch FROM n.order_time)::float8, n.run_id, n.series_id, n.environment_id, n.rerun,
+            n.branch, r.commit, r.host_name, n.values, n.variants, n.value, n.verdict, n.code, n.status <> 0,
+            n.level, n.noise, n.change
+        FROM n JOIN hud_run r ON r.id = n.run_id
+        WHERE n.order_time >= (SELECT min(order_time) FROM n WHERE series_id = %(chosen)s)
+        ORDER BY n.order_time, n.run_id, n.series_id, n.environment_id
+        """,  # noqa: S608 — a constant  # nosec B608
+        {**window_params(series, replace(asked, before=None)), "chosen": chosen},
     )
     times = {epoch: datetime.fromtimestamp(epoch, UTC) for epoch in {row[0] for row in rows}}
     spots: dict[int, dict[Key, Spot]] = {own: {} for own in series}
     slots: dict[Key, Slot] = {}
-    several: dict[int, Spot] = {}  # points of more than one process
-    for epoch, run, own, environment, repeat, compilation, value, status, code, verdict, *of_run in rows:
+    for epoch, run, own, environment, rerun, branch, commit, host, values, variants, *point in rows:
+        value, verdict, code, failed, *judged = point
         key = times[epoch], run
         if own in drawn and key not in slots:
-            commit, branch, host = of_run
-            slots[key] = Slot(run, key[0], commit, branch, host, environment)
-        measured = [] if value is None else [(compilation_key(compilation, repeat), value)]
-        spot = spots[own].get(key)
-        if spot is None:
-            spots[own][key] = Spot(run, measured, value, verdict or "", code or "", bool(status))
-        else:
-            several[id(spot)] = spot
-            spot.compilations += measured
-            spot.verdict, spot.code = verdict or "", code or ""
-            spot.failed |= bool(status)
-    for spot in several.values():
-        spot.join_processes()
+            slots[key] = Slot(run, key[0], commit, branch, host, environment, rerun)
+        measured = enumerate(values or [value]) if value is not None else ()
+        compilations = [(place, each) for place, each in measured if each is not None]
+        word = "" if verdict is None else VERDICTS[verdict]
+        spots[own][key] = Spot(run, compilations, variants, value, word, code or "", failed, rerun, *judged)
     return spots, list(slots.values())
 
 
-def _add_changes(slots: Sequence[Slot]) -> None:
-    """Add what each run's environment changed: 1 statement."""
-    environments = surroundings({slot.environment for slot in slots})
-    for before, slot in pairwise([slot for slot in slots if not other_branch(slot.branch)]):
+def _add_changes(slots: Sequence[Slot], environments: Mapping[int, Surroundings]) -> None:
+    """Add what each run's environment changed."""
+    for before, slot in pairwise([slot for slot in slots if slot.counts]):
         if before.environment != slot.environment:
             old, new = environments[before.environment], environments[slot.environment]
             slot.changed = sorted(changes(old, new), key=lambda text: text.startswith("torch"))
@@ -326,48 +300,19 @@ def _add_changes(slots: Sequence[Slot]) -> None:
             )
 
 
-def _add_levels(rows: Mapping[int, Row], class_key: str) -> None:
-    """Add what the newest point of each series is judged against: 1 statement."""
-    for state in levels_of(rows, class_key):
-        row = rows[state.series_id]
-        row.level, row.level_start = state.accepted
-        row.noise, row.verdict, row.change = state.noise, state.verdict, state.change
-
-
-@dataclass(slots=True)
-class SeriesLevel:
-    """The accepted level of a series in one class of environments, as the judge stored it."""
-
-    series_id: int
-    class_key: str
-    kept: str | None  # values of the accepted level, as JSON
-    start: str | None
-    baseline: float | None
-    noise: float | None
-    verdict: str
-    change: float | None
-
-    @property
-    def accepted(self) -> tuple[float | None, datetime | None]:
-        """Return the accepted level and when it began."""
-        found = orjson.loads(self.kept) if self.kept else []
-        start = datetime.fromisoformat(self.start) if self.start else None
-        return median(found) if found else self.baseline, start
-
-
-def levels_of(series: Iterable[int], class_key: str | None = None) -> list[SeriesLevel]:
-    """Return the levels of these series in one class or all. What the judge keeps beside them, its marks, is
-    many times that: 1 statement."""
-    return fetch(
-        SeriesLevel,
+def _add_level_starts(rows: Mapping[int, Row], class_key: str) -> None:
+    """Add since when each series has its level in a class of environments: 1 statement."""
+    starts = fetch_tuples(
         """
-        SELECT series_id, class_key, (level->'values')::text kept, level->>'start' AS start, baseline, noise,
-            verdict, change
-        FROM hud_seriesstate
-        WHERE series_id = ANY(%(series)s::int[]) AND class_key = coalesce(%(class_key)s, class_key)
+        SELECT series_id, level->>'start' FROM hud_seriesstate
+        WHERE series_id = ANY(%(series)s::int[]) AND class_key = %(class_key)s AND level->>'start' <> ''
         """,
-        {"series": int_array(series), "class_key": class_key},
+        {"series": int_array(rows), "class_key": class_key},
     )
+    for pk, start in starts:
+        point = rows[pk].point
+        if point and point.level is not None and point.level_stream_id is None:
+            rows[pk].level_start = datetime.fromisoformat(start)
 
 
 def slot_of_time(slots: Sequence[Slot], time: datetime) -> int:

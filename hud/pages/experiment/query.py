@@ -9,28 +9,20 @@ from datetime import datetime
 from django.utils import timezone
 
 from hud.hosts.registration import is_visible
-from hud.models import (
-    ACTIVE,
-    Annotation,
-    Experiment,
-    Metric,
-    Run,
-    Series,
-)
-from hud.pages import values
+from hud.models import ACTIVE, Annotation, Experiment, Metric, Point, Run, Series, Stream, Upload
 from hud.pages.experiment import compilations, identity, multiples, notes
 from hud.pages.experiment.compilations import Compilations
-from hud.pages.experiment.history import History, Point, Range, Surroundings, extent, fill
+from hud.pages.experiment.history import History, HistoryPoint, Range, Surroundings, fill
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for, present_accelerators
 from hud.pages.hosts.queue import usual_by_place
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
+from hud.points import read as points
 from hud.points.targets import Targets
-from hud.pages.values import MetricValue
 from hud.runs import matching
 from hud.runs.requests import InvalidRunRequest, spec_of
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.metrics import device_time_of
 from runner.schema.suite import TaskSpec
 
@@ -41,29 +33,40 @@ _MOST_RELATED = 500
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a point came from: the samples of all its processes, the file, and who asked for its run."""
+
+    samples: list[float] = field(default_factory=list)
+    upload: Upload | None = None
+    requested_by: str = ""
+
+
+@dataclass(frozen=True)
 class BackendLine:
     """The newest values of this case with one backend, by columns."""
 
     experiment: Experiment
-    cells: list[MetricValue | None]
+    cells: list[Point | None]
 
 
 @dataclass
 class ExperimentPage:
     experiment: Experiment
+    stream: Stream
     pickers: list[Picker] = field(default_factory=list)
-    metrics: list[MetricValue] = field(default_factory=list)  # the latest value of each metric
-    history: History | None = None  # its newest points; None: nothing was measured yet
-    points: list[Point] = field(default_factory=list)  # of the table, newest first
+    metrics: list[Point] = field(default_factory=list)  # the latest value of each metric
+    history: History | None = None  # None: nothing was measured yet
+    points: list[HistoryPoint] = field(default_factory=list)  # of the table, newest first
+    total: int = 0  # points of the range
     older: tuple[datetime, int] | None = None  # time and run before which the next part of the table begins
     charts: Multiples = field(default_factory=Multiples)
     notes: list[Annotation] = field(default_factory=list)
     backends: list[BackendLine] = field(default_factory=list)  # this one first; none without others
     columns: list[Column] = field(default_factory=list)  # of the backends
     overlaid: list[Experiment] = field(default_factory=list)  # backends drawn beside this one
-    devices: list[MetricValue] = field(default_factory=list)  # newest value of the metric on other devices
+    devices: list[Point] = field(default_factory=list)  # newest value of the metric on other devices
     siblings: list[History] = field(default_factory=list)  # on other devices, for the data views
-    samples: list[float] = field(default_factory=list)  # of the newest point, all its processes
+    origin: Origin = field(default_factory=Origin)  # of the newest point
     places: list[Place] = field(default_factory=list)  # where it can be run again
     spec: TaskSpec | None = None  # of a rerun on its device
     impossible: str = ""  # why there is none
@@ -74,7 +77,7 @@ class ExperimentPage:
     compilations: Compilations = field(default_factory=Compilations)
 
     @property
-    def regret(self) -> MetricValue | None:
+    def regret(self) -> Point | None:
         """Return the time lost by the autotuner's choices; its note has the interval."""
         return next((value for value in self.metrics if value.metric.name == "autotune_regret"), None)
 
@@ -82,12 +85,13 @@ class ExperimentPage:
     def environments(self) -> list[Surroundings]:
         """Return the environments of all points, the newest first."""
         shown = [history for history in (self.history, *self.siblings) if history]
-        found = [point.environment for history in shown for point in reversed(history.points)]
+        found = [point.environment for history in shown for point in history.newest_first]
         return list({environment.pk: environment for environment in found}.values())
 
 
 def read(
     pk: int,
+    stream: Stream,
     asked: Range,
     *,
     metric: str = "",
@@ -97,7 +101,7 @@ def read(
     rows: int = TABLE_ROWS,
     as_data: bool = False,
 ) -> ExperimentPage | None:
-    """Return the page, in 18 statements, one more for uploaded points, one where it can run, up to 3 for
+    """Return the page of an experiment in a stream, in 18 statements, one more where it can run, up to 3 for
     compilations and 2 for regressions; None for no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first. `overlay` are
@@ -105,100 +109,91 @@ def read(
     table of points, which ends before `asked.before`. `as_data` reads what the data views say: all points,
     those of other devices too, and neither charts nor places.
     """
-    same_case = _same_case(pk)
+    same_case = _same_case(pk, stream)
     if not same_case:
         return None
     experiment, related = same_case[0], same_case[1:]
     backends = identity.same_but_backend(experiment, related)
     devices = identity.same_but_device(experiment, related)
-    series = _series_by_experiment([experiment, *backends, *devices])
+    series = _series_by_experiment([experiment, *backends, *devices], stream)
     targets = Targets.read()
-    page = ExperimentPage(experiment, identity.pickers(experiment, related))
+    page = ExperimentPage(experiment, stream, identity.pickers(experiment, related))
     page.notes = list(notes.of_experiment(experiment)[: notes.MOST])
     own = series[pk]
     compared = metric_names(COLUMNS)
     beside = [one for other in backends for one in series[other.pk] if one.metric.name in compared]
     elsewhere = [one for other in devices for one in series[other.pk]]
-    latest = values.latest((one.pk for one in (*own, *beside, *elsewhere)), asked.branch)
-    page.metrics = values.shown(own, {pk: experiment}, latest, targets)
+    latest = points.latest((one.pk for one in (*own, *beside, *elsewhere)), asked.branch)
+    page.metrics = points.shown(own, {pk: experiment}, latest, targets)
     chosen = _choose(own, metric, latest)
     page.overlaid = [one for one in backends if one.pk in overlay][:MOST_OVERLAYS]
     if chosen:
-        page.history = History(experiment, chosen.metric, asked.branch)
+        page.history = History(experiment, chosen.metric)
         wanted = {chosen.pk: page.history}
         for other in devices:
             one = _choose(series[other.pk], chosen.metric.name, latest)
             if one:
                 page.devices.append(latest[one.pk].show(other, one.metric, targets))
                 if as_data:
-                    wanted[one.pk] = History(other, one.metric, asked.branch)
-        if as_data:
-            fill(wanted, asked, targets)
-            page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
-        else:
-            first = _add_points(page, chosen, asked, targets, rows)
+                    wanted[one.pk] = History(other, one.metric)
+        if not as_data:
             page.charts = multiples.read(
-                page.history,
+                experiment,
                 chosen,
                 series,
                 overlaid=page.overlaid,
                 asked=asked,
-                first=first,
                 targets=targets,
+                latest=latest,
             )
+        # of a table one more: its last row is compared with the point before
+        most = asked.points if as_data else min(asked.points, rows + 1)
+        fill(wanted, replace(asked, points=most), targets, latest, page.charts.environments)
+        page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
+        if not as_data:
             multiples.add_ceilings(page.charts.rows, page.metrics)
-        if not page.history.points:
-            page.history = None
+            _add_table(page, asked, rows)
     page.backends, page.columns = _backend_lines(experiment, backends, series, latest, targets)
     if as_data:
-        page.compilations = compilations.read(pk, chosen, compare=False)
+        page.compilations = compilations.read(pk, stream, own, chosen, compare=False)
         return page
-    page.samples = _samples(page.history)
+    page.origin = _origin_of(page.history)
     regression = page.charts.active
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
-    page.compilations = compilations.read(pk, chosen, base=base, head=head)
-    page.active = _active(experiment)
+    page.compilations = compilations.read(pk, stream, own, chosen, base=base, head=head)
+    page.active = _active(experiment, stream)
     _add_places(page)
     return page
 
 
-def _same_case(pk: int) -> list[Experiment]:
-    """Return an experiment, then others of its case: 1 statement. Nothing where it does not exist."""
+def _same_case(pk: int, stream: Stream) -> list[Experiment]:
+    """Return an experiment, then others of its case in a stream: 1 statement. Nothing where it does not
+    exist."""
     same = """WHERE (suite, "case") = (SELECT suite, "case" FROM hud_experiment WHERE id = %(pk)s)
+        AND (id = %(pk)s
+            OR EXISTS (SELECT FROM hud_series WHERE experiment_id = one.id AND stream_id = %(stream)s))
         ORDER BY id <> %(pk)s, id LIMIT %(most)s"""
-    return fetch_models(Experiment, same, {"pk": pk, "most": 1 + _MOST_RELATED})
+    return fetch_models(Experiment, same, {"pk": pk, "stream": stream.pk, "most": 1 + _MOST_RELATED})
 
 
-def _active(experiment: Experiment) -> list[Run]:
-    """Return the newest reruns of it that have not ended: 1 statement."""
+def _active(experiment: Experiment, stream: Stream) -> list[Run]:
+    """Return the newest reruns of it in a stream that have not ended: 1 statement."""
     asked = """WHERE id IN (SELECT run_id FROM hud_runrequest WHERE experiment_id = %(experiment)s)
-        AND state = ANY(%(active)s) ORDER BY created DESC LIMIT 5"""
-    return fetch_models(Run, asked, {"experiment": experiment.pk, "active": list(ACTIVE)})
+        AND stream_id = %(stream)s AND state = ANY(%(active)s) ORDER BY created DESC LIMIT 5"""
+    found = {"experiment": experiment.pk, "stream": stream.pk, "active": list(ACTIVE)}
+    return fetch_models(Run, asked, found)
 
 
-def _add_points(
-    page: ExperimentPage, chosen: Series, asked: Range, targets: Targets, rows: int
-) -> datetime | None:
-    """Add the newest points and those of the table's part; return the time of the first point of the range:
-    4 statements, 4 more for an older part."""
-    history, whole = page.history, replace(asked, before=None)
-    assert history is not None
-    there = extent(chosen.pk, whole, rows + 1)
-    fill({chosen.pk: history}, replace(whole, since=there.since or asked.since), targets)
-    page.more_points = there.processes >= asked.points < MAX_POINTS
-    part, found = history, there
-    if asked.before:
-        part = History(history.experiment, history.metric, asked.branch)
-        found = extent(chosen.pk, asked, rows + 1)
-        fill({chosen.pk: part}, replace(asked, since=found.since or asked.since), targets)
-    history.total = there.points
-    page.points, rest = part.newest_first[:rows], part.newest_first[rows:]
+def _add_table(page: ExperimentPage, asked: Range, rows: int) -> None:
+    """Add the newest points of the range as a table, and whether there are older ones."""
+    assert page.history is not None
+    page.total = len(page.charts.rows[0].spots) if page.charts.rows else 0
+    page.more_points = page.total >= asked.points < MAX_POINTS
+    page.points, rest = page.history.newest_first[:rows], page.history.newest_first[rows:]
     while rest and rest[0].place == page.points[-1].place:  # one run in two environments
         page.points.append(rest.pop(0))
-    has_older = rest or found.processes >= asked.points
-    page.older = page.points[-1].place if page.points and has_older else None
-    return there.first
+    page.older = page.points[-1].place if rest else None
 
 
 def _add_places(page: ExperimentPage) -> None:
@@ -224,14 +219,15 @@ def _add_places(page: ExperimentPage) -> None:
         ]
 
 
-def _series_by_experiment(experiments: Sequence[Experiment]) -> dict[int, list[Series]]:
-    """Return the series of each experiment, its suite's main metrics first: 2 statements."""
+def _series_by_experiment(experiments: Sequence[Experiment], stream: Stream) -> dict[int, list[Series]]:
+    """Return the stream's series of each experiment, its suite's main metrics first: 2 statements."""
     ids = int_array(experiment.pk for experiment in experiments)
-    found = fetch_models(Series, "WHERE experiment_id = ANY(%(ids)s::int[])", {"ids": ids})
+    wanted = "WHERE experiment_id = ANY(%(ids)s::int[]) AND stream_id = %(stream)s"
+    found = fetch_models(Series, wanted, {"ids": ids, "stream": stream.pk})
     attach(found, "metric", by_id(Metric, {one.metric_id for one in found}))
     by_experiment: dict[int, list[Series]] = {experiment.pk: [] for experiment in experiments}
     suite = experiments[0].suite
-    for one in sorted(found, key=lambda one: values.metric_place(suite, one.metric)):
+    for one in sorted(found, key=lambda one: points.metric_place(suite, one.metric)):
         by_experiment[one.experiment_id].append(one)
     return by_experiment
 
@@ -251,11 +247,11 @@ def _backend_lines(
     experiment: Experiment,
     backends: Sequence[Experiment],
     series: dict[int, list[Series]],
-    latest: dict[int, MetricValue],
+    latest: dict[int, Point],
     targets: Targets,
 ) -> tuple[list[BackendLine], list[Column]]:
     """Return a line for each backend of this case that has results, this one's first, and their columns."""
-    readings: dict[int, dict[str, MetricValue]] = {}
+    readings: dict[int, dict[str, Point]] = {}
     metrics: dict[str, Metric] = {}
     for one in (experiment, *backends):
         for line in series[one.pk]:
@@ -272,23 +268,28 @@ def _backend_lines(
     return (lines, columns) if len(lines) > 1 else ([], [])
 
 
-def _samples(history: History | None) -> list[float]:
-    """Return all samples of the newest point, process after process."""
+def _origin_of(history: History | None) -> Origin:
+    """Return where the newest point came from, with the samples of each process in turn: 1 statement."""
     if history is None or history.newest is None:
-        return []
-    newest = history.newest
-    found = fetch_tuples(
+        return Origin()
+    point = history.newest.point
+    rows = fetch_tuples(
         """
-        SELECT samples FROM hud_measurement
-        WHERE run_id = %(run)s AND series_id = %(series)s AND environment_id = %(environment)s
-            AND order_time = %(time)s
-        ORDER BY repeat, side
+        SELECT m.samples, u.id, u.filename, u.format, q.requested_by FROM hud_measurement m
+        LEFT JOIN hud_upload u ON u.id = m.upload_id LEFT JOIN hud_runrequest q ON q.run_id = m.run_id
+        WHERE m.run_id = %(run)s AND m.series_id = %(series)s AND m.environment_id = %(environment)s
+            AND m.order_time = %(time)s
+        ORDER BY m.repeat
         """,
         {
-            "run": newest.run_id,
-            "series": newest.series_id,
-            "environment": newest.environment_id,
-            "time": newest.order_time,
+            "run": point.run_id,
+            "series": point.series_id,
+            "environment": point.environment_id,
+            "time": point.order_time,
         },
     )
-    return [sample for (samples,) in found for sample in samples or []]
+    if not rows:  # the raw values were dropped
+        return Origin()
+    _samples, pk, filename, file_format, requested_by = rows[-1]
+    upload = Upload(pk, filename=filename, format=file_format) if pk else None
+    return Origin([sample for row in rows for sample in row[0] or []], upload, requested_by or "")

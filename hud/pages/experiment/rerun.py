@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hud.models import Experiment
+from hud.models import Experiment, Stream
 from hud.pages.hosts.query import Place
 from hud.pages.rerun_form import RerunForm
 from hud.runs.matching import ResourceRequest
@@ -33,10 +33,10 @@ def form_of(
     )
 
 
-def options_of(form: RerunForm, asked: Experiment, who: str) -> RunOptions:
+def options_of(form: RerunForm, asked: Experiment, who: str, stream: Stream) -> RunOptions:
     """Return where and how often; without any place, `request_rerun` raises what is missing."""
     if not form.places:
-        return RunOptions(ResourceRequest(asked.device, arch=asked.arch), who)
+        return RunOptions(ResourceRequest(asked.device, arch=asked.arch), who, stream=stream)
     place, said = form.place_chosen(), form.cleaned_data
     resources = ResourceRequest(
         place.device,
@@ -48,6 +48,7 @@ def options_of(form: RerunForm, asked: Experiment, who: str) -> RunOptions:
     return RunOptions(
         resources,
         who,
+        stream=stream,
         repeats=said["repeats"],
         compilations=said.get("compilations"),
         caches=said["caches"] or "fresh",

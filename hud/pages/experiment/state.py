@@ -13,7 +13,7 @@ from hud.judging.regressions.states import Event, RegressionState, possible
 from hud.models import Annotation, Regression
 from hud.pages.experiment.drawing import SHAPES, Canvas, Legend
 from hud.pages.experiment.drawing import Event as Line
-from hud.pages.experiment.history import Point
+from hud.pages.experiment.history import HistoryPoint
 from hud.pages.experiment.multiples import Key, Multiples, Row, Slot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.runs.branches import other_branch
@@ -29,7 +29,7 @@ _LEAST_DAYS = 4  # between nights, below which none is called missing
 class Verdict:
     """What is said of the experiment now: of its regression, or of its newest point."""
 
-    newest: Point
+    newest: HistoryPoint
     row: Row | None  # of the shown metric
     regression: Regression | None
     others: int  # further metrics that regressed
@@ -50,21 +50,22 @@ def verdict_of(page: ExperimentPage, legend: Sequence[Legend]) -> Verdict | None
     return Verdict(page.history.newest, row, regression, others, actions, choices)
 
 
-def shapes_of(page: ExperimentPage) -> tuple[dict[tuple[int, int], int], list[Legend]]:
-    """Return the shape of each compilation of a few kernels, by run and number, the most frequent first."""
+def shapes_of(page: ExperimentPage) -> tuple[dict[str, int], list[Legend]]:
+    """Return the shape of each variant of a few kernels, the most frequent first. Reruns do not count."""
     found = page.compilations
     if not found.few_kernels:
         return {}, []
-    counts = Counter(mark.variant for mark in found.marks)
+    marks = [mark for mark in found.marks if not mark.rerun]
+    counts = Counter(mark.variant for mark in marks)
     places = {variant: min(place, SHAPES - 1) for place, (variant, _n) in enumerate(counts.most_common())}
     legend = []
     for place in range(min(len(counts), SHAPES)):
-        own = [mark for mark in found.marks if places[mark.variant] == place]
+        own = [mark for mark in marks if places[mark.variant] == place]
         several = len({mark.variant for mark in own}) > 1
         text = "other choices" if several else own[0].config or own[0].variant[:7]
         values = [mark.value for mark in own if mark.value is not None]
         legend.append(Legend(place, text, len(own), median(values) if values else None))
-    return {(mark.run, mark.number): places[mark.variant] for mark in found.marks}, legend
+    return places, legend
 
 
 def expected_of(page: ExperimentPage) -> dict[tuple[int, int], float]:
@@ -94,7 +95,7 @@ def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> 
     start = charts.rows[0].level_start if charts.rows else None
     if start and start > slots[0].time:
         put("level", max(slot_of_time(slots, start), 0), f"{start:%-d %b}, new level")
-    steps = [place for place, slot in enumerate(slots) if slot.step and not other_branch(slot.branch)]
+    steps = [place for place, slot in enumerate(slots) if slot.step]
     for place in steps[-_MOST_STEPS:]:
         put("step", place, slots[place].changed[0] if slots[place].changed else "environment")
     for place, days in _gaps(slots)[-_MOST_STEPS:]:
@@ -136,16 +137,18 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
     words: dict[str, int] = {}  # verdicts and codes, by their place
     return {
         "experiment": page.experiment.pk,
+        "stream": page.stream.name,
         "points": [
             [
                 slot.run,
                 round(x / 10, 3),
                 slot.time,
                 slot.commit,
-                slot.branch if slot.key in canvas.branched else "",
+                other_branch(slot.branch),
                 slot.host,
                 slot.changed[:6],
                 slot.run in known,
+                slot.rerun,
             ]
             for slot, x in zip(charts.slots, canvas.xs, strict=True)
         ],
@@ -155,8 +158,6 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
                 "unit": row.metric.unit if row.metric.unit in ("B", "ratio") else unit(row.metric),
                 "digits": row.metric.precision,
                 "better": better(row.metric),
-                "level": row.level,
-                "noise": row.noise,
                 "values": _values_of(row, places, words),
             }
             for row in charts.rows
@@ -166,15 +167,16 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
 
 
 def _values_of(row: Row, places: Mapping[Key, int], words: dict[str, int]) -> list[list[Any]]:
-    """Return of each point place, value, compilations and word; of several compilations both extremes too.
-    They have 7 digits of the largest."""
+    """Return of each point place, value, compilations, word, level, noise and change; of several compilations
+    both extremes too. They have 7 digits of the largest."""
     largest = max((abs(spot.value) for spot in row.spots.values() if spot.value), default=1.0)
     digits = 6 - math.floor(math.log10(largest))
     found = []
     for key, spot in row.spots.items():
-        value = None if spot.value is None else round(spot.value, digits)
+        value, level = (None if each is None else round(each, digits) for each in (spot.value, spot.level))
+        noise, change = (None if each is None else round(each, 5) for each in (spot.noise, spot.change))
         word = words.setdefault(spot.verdict or spot.code, len(words))
-        numbers = [places[key], value, len(spot.compilations), word]
+        numbers = [places[key], value, len(spot.compilations), word, level, noise, change]
         if len(spot.compilations) > 1:
             ends = [value for _number, value in spot.compilations]
             numbers += round(min(ends), digits), round(max(ends), digits)

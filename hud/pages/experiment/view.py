@@ -14,15 +14,16 @@ from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login, form_as_it_was
 from hud.models import Annotation, Experiment
-from hud.pages import data
+from hud.pages import data, streams
 from hud.pages.experiment import drawing, notes, query, rerun, state
 from hud.pages.experiment.drawing import Canvas
-from hud.pages.experiment.history import Point
+from hud.pages.experiment.history import HistoryPoint
 from hud.pages.experiment.query import ExperimentPage
 from hud.pages.forms import ExperimentChoice
 from hud.pages.hosts.query import places_for, present_accelerators
 from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import identity
+from hud.points.read import to_row
 from hud.points.targets import arch_name
 from hud.runs.requests import InvalidRunRequest, request_rerun
 from runner.schema.suite import value_rule
@@ -43,7 +44,10 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     form = ExperimentChoice(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
-    page = query.read(pk, form.range(), rows=form.rows(), as_data=bool(data_format), **form.query_options())
+    stream = streams.of_experiment(request, pk)
+    page = query.read(
+        pk, stream, form.range(), rows=form.rows(), as_data=bool(data_format), **form.query_options()
+    )
     if page is None:
         return data.missing(data_format, f"no experiment has the id {pk}")
     if data_format:
@@ -62,7 +66,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
     histories = [history for history in (page.history, *page.siblings) if history]
     rows = [
-        {**identity(history.experiment), **point.to_row()}
+        {**identity(history.experiment), "stream": page.stream.name, **point.to_row()}
         for history in histories
         for point in history.points
     ]
@@ -71,9 +75,10 @@ def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
         f"experiment-{page.experiment.pk}",
         rows,
         experiment=identity(page.experiment),
-        metrics=[value.to_row() for value in page.metrics],
+        stream=page.stream.name,
+        metrics=[to_row(point) for point in page.metrics],
         backends=[
-            {**identity(line.experiment), **cell.to_row()}
+            {**identity(line.experiment), **to_row(cell)}
             for line in page.backends
             for cell in line.cells
             if cell
@@ -99,8 +104,8 @@ def _render(
         page.charts.slots, choice.look(), shapes=shapes, legend=legend, expected=state.expected_of(page)
     )
     canvas.events = state.lines_of(page.charts, page.notes, canvas)
-    values = [value for point in page.points for _number, value in point.compilations]
-    newest_alone = history is not None and history.newest is not None and history.newest.processes == 1
+    values = [value for one in page.points for value in one.point.compilation_values if value is not None]
+    newest_alone = bool(history and history.newest and history.newest.point.processes == 1)
     rule = value_rule(page.experiment.suite, history.metric.name) if history else "median"
     context = {
         "page": page,
@@ -125,53 +130,60 @@ def _render(
         "older": f"{page.older[0].timestamp() * 1e6:.0f}_{page.older[1]}" if page.older else "",
         "before": kept.get("before"),
         "target": _target_of(page.points),
-        "with_sources": any(point.uploaded or point.file for point in page.points),
+        "with_sources": any(one.run.upload_id for one in page.points),
         "range": (min(values), max(values)) if values else (0.0, 1.0),
-        "samples": drawing.samples(page.samples, history.metric, rule if newest_alone else "median")
-        if history and len(page.samples) > 1
+        "samples": drawing.samples(page.origin.samples, history.metric, rule if newest_alone else "median")
+        if history and len(page.origin.samples) > 1
         else "",
         "rule": rule,
         **more,
     }
+    streams.name_in_links(request)
     return render(request, "experiment/experiment.html", context, status=status)
 
 
-def _target_of(points: Sequence[Point]) -> str | None:
+def _target_of(points: Sequence[HistoryPoint]) -> str | None:
     """Return the only target of these points, '' where they have several, None where none has any."""
-    found = {target.brief if target.own else "" for point in points for target in point.targets}
-    several = len(found) > 1 or any(len(point.targets) > 1 for point in points)
+    targets = [one.point.targets for one in points]
+    found = {target.brief if target.own else "" for each in targets for target in each}
+    several = len(found) > 1 or any(len(each) > 1 for each in targets)
     return None if not found else "" if several else found.pop()
 
 
+def _address(request: HttpRequest, pk: int) -> str:
+    """Return the address of the page from which a form came."""
+    return f"{reverse('experiment', args=[pk])}?{request.GET.urlencode()}"
+
+
 @require_POST
-@after_login(lambda request, pk: f"{reverse('experiment', args=[pk])}?{form_as_it_was(request)}#rerun")
+@after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#rerun")
 def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a rerun. A visitor logs in first and finds the form as it was."""
-    asked = get_object_or_404(Experiment, pk=pk)
+    asked, stream = get_object_or_404(Experiment, pk=pk), streams.of_experiment(request, pk)
     form = rerun.form_of(asked, places_for(asked, present_accelerators()), data=request.POST)
     problem = ""
     if form.is_valid() or not form.places:
         try:
-            options = rerun.options_of(form, asked, request.user.get_username())
+            options = rerun.options_of(form, asked, request.user.get_username(), stream)
             run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
             return redirect("run", pk=run.pk)
         except InvalidRunRequest as error:
             problem = "" if form.refuse(error) else str(error)
     choice = ExperimentChoice(request.POST)
-    page = query.read(pk, choice.range(), rows=choice.rows(), **choice.query_options())
+    page = query.read(pk, stream, choice.range(), rows=choice.rows(), **choice.query_options())
     assert page is not None
     return _render(request, page, form, choice=choice, status=422, problem=problem)
 
 
 @require_POST
-@after_login(lambda request, pk: f"{reverse('experiment', args=[pk])}?{form_as_it_was(request)}#notes")
+@after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#notes")
 def add_note(request: HttpRequest, pk: int) -> HttpResponse:
     """Store a note of this experiment, of its suite, or of everything."""
     asked, form = get_object_or_404(Experiment, pk=pk), NoteForm(request.POST)
     if not form.is_valid():
         texts = [f"{name}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
         messages.error(request, f"The note is not stored. {' '.join(texts)}")
-        return redirect(f"{reverse('experiment', args=[pk])}#notes")
+        return redirect(f"{_address(request, pk)}#notes")
     said = form.cleaned_data
     try:
         notes.add(
@@ -187,12 +199,12 @@ def add_note(request: HttpRequest, pk: int) -> HttpResponse:
         )
     except notes.BadNote as error:
         messages.error(request, f"The note is not stored. {error.field}: {error}.")
-    return redirect(f"{reverse('experiment', args=[pk])}#notes")
+    return redirect(f"{_address(request, pk)}#notes")
 
 
 @require_POST
-@after_login(lambda _request, pk, **_note: f"{reverse('experiment', args=[pk])}#notes")
+@after_login(lambda request, pk, **_note: f"{_address(request, pk)}#notes")
 def delete_note(request: HttpRequest, pk: int, note: int) -> HttpResponse:
     """Delete a note, from the page of an experiment that shows it."""
     notes.delete(get_object_or_404(Annotation, pk=note), who=request.user.get_username())
-    return redirect(f"{reverse('experiment', args=[pk])}#notes")
+    return redirect(f"{_address(request, pk)}#notes")

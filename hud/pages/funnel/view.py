@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 
 from hud.judging.regressions import funnel as weeks
 from hud.judging.regressions.funnel import Week
-from hud.pages import data
+from hud.pages import data, streams
 
 _HEIGHT = 100  # units of the chart
 _LEAST_COLUMNS = 8  # weeks in it
@@ -42,7 +42,7 @@ class Column:
 
 @require_safe
 def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    found = weeks.read(timezone.now())
+    found = weeks.read(streams.of_request(request), timezone.now())
     if data_format:
         return data.answer(data_format, "funnel", [_row(week) for week in found])
     first = next((place for place, week in enumerate(reversed(found)) if _is_filled(week)), len(found) - 1)

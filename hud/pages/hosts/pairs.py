@@ -102,6 +102,6 @@ def _torches(found: Collection[Regression]) -> dict[tuple[int, int | None], Torc
     """Return the torch of both runs of each regression, by series and run."""
     runs = {run for one in found for run in (one.last_good_run_id, one.first_run_id) if run}
     rows = Environment.objects.filter(
-        measurement__series__in={one.series_id for one in found}, measurement__run__in=runs
-    ).values_list("measurement__series", "measurement__run", "torch", "torch_git")
+        point__series__in={one.series_id for one in found}, point__run__in=runs
+    ).values_list("point__series", "point__run", "torch", "torch_git")
     return {(series, run): (torch, git) for series, run, torch, git in rows}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hud.sql import fetch_tuples
+from hud.models import Stream
 from hud.points.targets import CEILING_READINGS
+from hud.sql import fetch_tuples
 from runner.schema.statistics import median
 from runner.suites import CEILINGS
 
@@ -32,23 +33,23 @@ class Ceilings:
         return self.matmul_tflops.get(dtype) or self.matmul_tflops.get(_SAME_PEAK.get(dtype, ""))
 
 
-def ceilings_by_arch() -> dict[str, Ceilings]:
-    """Return what each arch reaches."""
+def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
+    """Return what each arch reaches, by the readings of a stream."""
     readings = fetch_tuples(
         """
         SELECT experiment.arch, experiment."case", experiment.dtype, reading.value
         FROM hud_experiment experiment
-        JOIN hud_series series ON series.experiment_id = experiment.id
+        JOIN hud_series series ON series.experiment_id = experiment.id AND series.stream_id = %(stream)s
         JOIN hud_metric metric ON metric.id = series.metric_id
             AND metric.name IN ('device_bandwidth_gbps', 'matmul_tflops')
         JOIN LATERAL (
-            SELECT value FROM hud_measurement
-            WHERE series_id = series.id AND value IS NOT NULL AND status = 0
+            SELECT value FROM hud_point
+            WHERE series_id = series.id AND value IS NOT NULL AND status = 0 AND NOT rerun
             ORDER BY order_time DESC, run_id DESC LIMIT %(readings)s
         ) reading ON true
         WHERE experiment.suite = %(ceilings)s
         """,
-        {"readings": CEILING_READINGS, "ceilings": CEILINGS},
+        {"stream": stream.pk, "readings": CEILING_READINGS, "ceilings": CEILINGS},
     )
     values: dict[str, dict[tuple[str, str], list[float]]] = {}
     for arch, case, dtype, value in readings:

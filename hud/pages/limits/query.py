@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hud.models import Experiment
+from hud.models import Experiment, Stream
 from hud.pages.limits.ceilings import Ceilings, ceilings_by_arch
 from hud.pages.limits.lines import ArchLine, KernelLine, ModelLine, Nameless, RegretLine
-from hud.sql import fetch, fetch_tuples
 from hud.runs.branches import stored_names
-from runner.schema.devices import is_named
+from hud.sql import fetch, fetch_tuples
 
 REGRET = "autotune_regret"
 MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
@@ -86,15 +85,16 @@ class LimitsPage:
         return max((kernel.time_us for kernel in self.kernels), default=0.0)
 
 
-def read(filters: Filters, *, everything: bool = False) -> LimitsPage:
+def read(filters: Filters, stream: Stream, *, everything: bool = False) -> LimitsPage:
     """Return the page, in 7 statements, 2 without kernels; without an arch that with the most experiments."""
     combinations = fetch_tuples(
-        """
+        f"""
         SELECT e.arch, e.mode, e.dtype, e.backend, e.suite, count(*) FROM hud_experiment e
-        WHERE EXISTS (SELECT 1 FROM hud_compilation c WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL)
+        WHERE EXISTS (SELECT FROM hud_compilation c {_OF_STREAM}
+            WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL)
         GROUP BY 1, 2, 3, 4, 5
-        """,
-        {},
+        """,  # noqa: S608 — constants  # nosec B608
+        {"stream": stream.pk, "branches": stored_names()},
     )
     counts: dict[str, int] = {}
     for arch, *_words, count in combinations:
@@ -103,7 +103,7 @@ def read(filters: Filters, *, everything: bool = False) -> LimitsPage:
         arch = max(sorted(counts), key=lambda name: (is_named(name), counts[name]))
         filters = replace(filters, arch=arch)
     page = LimitsPage(filters)
-    measured = ceilings_by_arch()
+    measured = ceilings_by_arch(stream)
     page.arches = [
         ArchLine(arch, count, measured.get(arch, Ceilings()))
         for arch, count in sorted(counts.items(), key=lambda pair: -pair[1])
@@ -116,6 +116,7 @@ def read(filters: Filters, *, everything: bool = False) -> LimitsPage:
     peaks = {dtype: page.ceilings.peak_tflops(dtype) for dtype in page.words["dtype"]}
     params = {
         **{name: getattr(filters, name) for name in ("arch", *CHOICES)},
+        "stream": stream.pk,
         "branches": stored_names(),
         "copy": page.ceilings.copy_gbps,
         "dtypes": list(peaks),
@@ -132,6 +133,9 @@ def read(filters: Filters, *, everything: bool = False) -> LimitsPage:
     return page
 
 
+# The run of compilation c: of the stream's default branch, no rerun and no A/B comparison.
+_OF_STREAM = """JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s AND NOT r.rerun
+    AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)"""
 _OF_FILTERS = """
     e.arch = %(arch)s AND (%(mode)s = '' OR e.mode = %(mode)s) AND (%(dtype)s = '' OR e.dtype = %(dtype)s)
     AND (%(backend)s = '' OR e.backend = %(backend)s) AND (%(suite)s = '' OR e.suite = %(suite)s)
@@ -141,8 +145,7 @@ _KERNELS = f"""
     WITH newest AS (
         SELECT e.id experiment_id, e.dtype, c.*
         FROM hud_experiment e JOIN LATERAL (
-            SELECT c.run_id FROM hud_compilation c
-            JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
+            SELECT c.run_id FROM hud_compilation c {_OF_STREAM}
             WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
             ORDER BY c.order_time DESC, c.run_id DESC LIMIT 1
         ) last ON true JOIN LATERAL (
@@ -212,17 +215,17 @@ def _regrets(params: dict[str, Any], limit: int) -> list[RegretLine]:
         f"""
         SELECT e.id experiment_id, newest.value, newest.note, spread.busy_us
         FROM hud_experiment e
-        JOIN hud_series s ON s.experiment_id = e.id
+        JOIN hud_series s ON s.experiment_id = e.id AND s.stream_id = %(stream)s
             AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
         JOIN LATERAL (
-            SELECT value, note FROM hud_measurement WHERE series_id = s.id AND value IS NOT NULL
+            SELECT value, note FROM hud_point
+            WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
             ORDER BY order_time DESC, run_id DESC LIMIT 1
         ) newest ON true
         LEFT JOIN LATERAL (
             SELECT array_agg(busy_us) busy_us
             FROM (
-                SELECT c.busy_us FROM hud_compilation c
-                JOIN hud_run r ON r.id = c.run_id AND r.base_interpreter = ''
+                SELECT c.busy_us FROM hud_compilation c {_OF_STREAM}
                 WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
                 ORDER BY c.order_time DESC LIMIT %(of_spread)s
             ) latest

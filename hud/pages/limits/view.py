@@ -6,7 +6,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from hud.pages import data
+from hud.models import Stream
+from hud.pages import data, streams
 from hud.pages.forms import LimitsFilters
 from hud.pages.limits import query
 from hud.pages.limits.query import LimitsPage
@@ -18,20 +19,22 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
     form = LimitsFilters(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
-    page = query.read(form.filters(), everything=bool(data_format))
+    stream = streams.of_request(request)
+    page = query.read(form.filters(), stream, everything=bool(data_format))
     if data_format:
-        return _data(page, data_format)
+        return _data(page, stream, data_format)
     choices = [(name, getattr(page.filters, name), page.words.get(name, [])) for name in query.CHOICES]
     context = {"page": page, "choices": choices, "complaints": form.complaints()}
     return render(request, "limits/limits.html", context)
 
 
-def _data(page: LimitsPage, data_format: str) -> HttpResponse:
+def _data(page: LimitsPage, stream: Stream, data_format: str) -> HttpResponse:
     ceilings = page.ceilings
     return data.answer(
         data_format,
         "limits",
-        [kernel.to_row() for kernel in page.kernels],
+        [{**kernel.to_row(), "stream": stream.name} for kernel in page.kernels],
+        stream=stream.name,
         arch=page.filters.arch,
         ceilings={
             "copy_gbps": ceilings.copy_gbps,

@@ -8,24 +8,20 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 
 from hud.judging.regressions.states import RegressionKind
-from hud.models import SeriesState
+from hud.models import Point
 from hud.pages.compilations import known_between
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions.query import Cause, Line
 from hud.sql import fetch_tuples, int_array
-from hud.pages.values import MetricValue
-
-_MOST_IMPROVED = 10  # series
 
 
 @dataclass
 class Look:
-    """A row. A cause has its lines, an improvement its state, a missed target its value."""
+    """A row: a cause with its lines, or a point that improved or misses its target."""
 
     cause: Cause | None = None
-    missed: MetricValue | None = None
-    improved: SeriesState | None = None
-    recent: list[float | None] | None = None  # of a missed target's series
+    point: Point | None = None
+    recent: list[float | None] | None = None  # of the point's series
     others: int = 0  # further metrics of the experiment that miss their targets
     is_new: bool = False  # it moved in the newest night
     rerun: Rerun | None = None
@@ -42,7 +38,7 @@ class Look:
     @property
     def kind(self) -> str:
         if not self.cause:
-            return "improved" if self.improved else "missed"
+            return "improved" if self.is_new else "missed"
         if self.cause.why == "host":
             return "host"
         if is_failure(self.cause.first):
@@ -52,7 +48,7 @@ class Look:
     @property
     def shortfall(self) -> float:
         """Return how far a value is from its target, as a share of the target."""
-        return shortfall(self.missed) if self.missed else 0.0
+        return shortfall(self.point) if self.point else 0.0
 
 
 def is_failure(line: Line) -> bool:
@@ -60,42 +56,44 @@ def is_failure(line: Line) -> bool:
     return line.regression.kind == RegressionKind.FAILURE or line.regression.change is None
 
 
-def shortfall(value: MetricValue) -> float:
-    own = value.own_target
-    if own is None or value.median is None or own.value == 0:
+def shortfall(point: Point) -> float:
+    own = point.own_target
+    if own is None or point.value is None or own.value == 0:
         return 0.0
-    return abs(own.value - value.median) / abs(own.value)
+    return abs(own.value - point.value) / abs(own.value)
 
 
 def rows(
-    causes: Sequence[Cause], missed: Sequence[MetricValue], night: Collection[int], improved: Sequence[int]
+    causes: Sequence[Cause], missed: Sequence[Point], night: Collection[int], improved: Sequence[Point]
 ) -> list[Look]:
-    """Return the rows, in 2 statements. `night` are the runs of the newest night, `improved` the states of
-    what improved in it, the largest first."""
+    """Return the rows, in 1 statement. `night` are the runs of the night, `improved` its points that did, the
+    largest first."""
     found = [
         Look(cause=cause, is_new=cause.first.regression.first_run_id in night) for cause in _by_case(causes)
     ]
     found.sort(key=lambda row: row.kind == "host")
-    found += _improved(improved[:_MOST_IMPROVED])
+    better: dict[int, Look] = {}
+    for point in improved:
+        better.setdefault(point.experiment.pk, Look(point=point, is_new=True))
     regressed = {line.experiment.pk for cause in causes for line in cause.lines}
-    by_experiment: dict[int, Look] = {}
-    for value in sorted(missed, key=shortfall, reverse=True):
-        pk = value.experiment.pk
-        if pk in by_experiment:
-            by_experiment[pk].others += 1
+    below: dict[int, Look] = {}
+    for point in sorted(missed, key=shortfall, reverse=True):
+        pk = point.experiment.pk
+        if pk in below:
+            below[pk].others += 1
         elif pk not in regressed:
-            by_experiment[pk] = Look(missed=value, is_new=False)
-    series = int_array(row.missed.series_id for row in by_experiment.values() if row.missed)
+            below[pk] = Look(point=point)
+    found += [*better.values(), *below.values()]
     recent = dict(
         fetch_tuples(
             "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%(series)s::int[])"
             " ORDER BY order_time",
-            {"series": series},
+            {"series": int_array(row.point.series_id for row in found if row.point)},
         )
     )
-    for row in by_experiment.values():
-        row.recent = recent.get(row.missed.series_id) if row.missed else None
-    return [*found, *by_experiment.values()]
+    for row in found:
+        row.recent = recent.get(row.point.series_id) if row.point else None
+    return found
 
 
 def complete(shown: Sequence[Look]) -> None:
@@ -112,20 +110,9 @@ def complete(shown: Sequence[Look]) -> None:
         if row.line and row.line.regression.pk in pairs:
             row.rerun = pairs[row.line.regression.pk]
         else:
-            series = row.line or (row.improved.series if row.improved else row.missed)
+            series = row.line or row.point
             assert series
             row.rerun = builds.once(series.experiment, series.metric.name)
-
-
-def _improved(improved: Sequence[int]) -> list[Look]:
-    """Return a row for each experiment, by the first of its states."""
-    related = ("series__experiment", "series__metric")
-    found = SeriesState.objects.defer("level").select_related(*related).in_bulk(improved)
-    states = [found[pk] for pk in improved if pk in found]
-    by_experiment: dict[int, Look] = {}
-    for state in states:
-        by_experiment.setdefault(state.series.experiment_id, Look(improved=state, is_new=True))
-    return list(by_experiment.values())
 
 
 def _by_case(causes: Sequence[Cause]) -> list[Cause]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,10 +10,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from hud.judging.overdue import Latest, overdue_suites
-from hud.models import Experiment, Metric
-from hud.pages import values
+from hud.models import VERDICT_CODES, Experiment, Metric, Point, Series, Stream
 from hud.pages.compilers import query as compilers
-from hud.points.nights import Night
 from hud.pages.compilers.query import Comparison, Filters
 from hud.pages.health import processes_standing_still
 from hud.pages.hosts import query as hosts
@@ -22,19 +21,22 @@ from hud.pages.overview.look import Look
 from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
 from hud.pages.regressions import tabs
+from hud.pages.regressions.query import Cause
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
-from hud.sql import by_id, fetch_tuples
 from hud.pages.suite.query import identity
+from hud.points import nights
+from hud.points import read as points
+from hud.points.nights import Night, Progress
 from hud.points.targets import Targets
-from hud.pages.values import MetricValue
 from hud.runs.branches import branch_or_default, other_branch
+from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 from hud.templatetags.hud_tags import REASONS
 
 ROWS = 20  # of what needs a look; the page says how many there are
 BACKENDS = 5  # rows of the table; the compilers' page has all
 LAST_RUNS = 24
-_RECENT_RUNS = 10  # whose records' own targets count as current
+_MOST_IMPROVED = 10  # series that are shown
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class Overview:
     looks: list[Look]
     counts: dict[str, int]  # experiments that regressed, fail, improved, and miss a target
     suspects: int  # regressions that a second result has to confirm
-    regressed: list[MetricValue]
-    missed: list[MetricValue]  # the largest shortfall first
+    regressed: list[Point]
+    missed: list[Point]  # the largest shortfall first
     met: int  # series that reach their target
     judged: Judged
     runs: list[RunLine]
@@ -64,12 +66,24 @@ class Overview:
     tiles: list[Tile]
     overdue: list[Latest]  # suites without results for too long
     standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
+    progress: list[Progress] = field(default_factory=list)  # of the night that grows
     trends: dict[str, Any] | None = None
     trend_suite: str = ""
 
     @property
     def night(self) -> Night | None:
         return self.comparison.head
+
+    @property
+    def so_far(self) -> dict[str, Any] | None:
+        """Return how many tasks of the night that grows have ended, None where none grows."""
+        if not self.comparison.growing:
+            return None
+        return {
+            "night": self.comparison.growing.side,
+            "ended": sum(suite.ended for suite in self.progress),
+            "planned": sum(suite.planned for suite in self.progress),
+        }
 
     @property
     def unjudged(self) -> str:
@@ -105,9 +119,9 @@ class Overview:
     def to_rows(self) -> list[dict[str, Any]]:
         lists = {"regressed": self.regressed, "misses target": self.missed}
         return [
-            {"list": name, **identity(reading.experiment), **reading.to_row()}
-            for name, readings in lists.items()
-            for reading in readings
+            {"list": name, **identity(point.experiment), **points.to_row(point)}
+            for name, listed in lists.items()
+            for point in listed
         ]
 
 
@@ -118,48 +132,57 @@ def _look_of(line: RunLine, moved: set[int]) -> str:
 
 
 def read(
-    filters: Filters, which: str = "", user: User | None = None, *, with_regressed: bool = False
+    filters: Filters,
+    stream: Stream,
+    which: str = "",
+    user: User | None = None,
+    *,
+    with_regressed: bool = False,
 ) -> Overview:
-    """Return the page, in 23 statements at most and 1 more for a night that this process has not read.
-    `with_regressed`: with the newest values of what regressed, of which the page has the regressions."""
-    comparison = compilers.read(filters)
-    night = comparison.head
+    """Return the page, in 25 statements at most, 1 more for nights that this process has not read and 1 where
+    a night grows. `with_regressed`: with the newest points of what regressed, of which the page has the
+    regressions."""
+    comparison = compilers.read(filters, stream)
+    arch = comparison.filters.arch
+    night_runs = comparison.head.runs if comparison.head else ()
     targets = Targets.read()
-    found = {series: about for series, *about in _candidates(targets) if with_regressed or not about[0]}
-    experiments = by_id(Experiment, [experiment for _regressed, experiment, _metric in found.values()])
-    metrics = by_id(Metric, [metric for _regressed, _experiment, metric in found.values()])
-    readings = [
-        value.show(experiments[experiment], metrics[metric], targets)
-        for value in values.latest(found).values()
-        for _regressed, experiment, metric in [found[value.series_id]]
-    ]
-    if filters.arch:
-        readings = [one for one in readings if one.experiment.arch == filters.arch]
-    missed = sorted((one for one in readings if one.met == "missed"), key=look.shortfall, reverse=True)
-    causes = [cause for cause in regressions.waiting() if filters.arch in ("", cause.first.experiment.arch)]
-    night_runs = set(night.runs) if night else set()
-    judged, moved = _verdicts(night_runs, comparison.filters.arch)
-    rows = look.rows(causes, missed, night_runs, moved)
-    overdue = [one for one in overdue_suites(timezone.now()) if filters.arch in ("", one.arch)]
-    counts = {
-        **look.counts(causes),
-        "improved": judged.improved,
-        "judged": judged.compared,
-        "undecided": judged.undecided,
-        "missed": len({one.experiment.pk for one in missed}),
+    judged, best, aimed = _judged(night_runs, arch)
+    candidates = {
+        pk: is_open for pk, is_open in _candidates(targets, stream, aimed) if with_regressed or not is_open
     }
+    newest = points.latest(candidates)
+    improved = points.of_runs([pk for pk, _run in best], [run for _pk, run in best]) if best else {}
+    series = _series([*newest, *improved])
+    experiments = by_id(Experiment, [one.experiment_id for one in series])
+    shown = [
+        point
+        for point in points.shown(series, experiments, newest, targets)
+        if point.experiment.arch == arch or not arch
+    ]
+    missed = sorted((point for point in shown if point.met == "missed"), key=look.shortfall, reverse=True)
+    causes = [cause for cause in regressions.waiting(stream) if arch in ("", cause.first.experiment.arch)]
+    in_order = {pk: place for place, (pk, _run) in enumerate(best)}
+    better = sorted(
+        points.shown(series, experiments, improved, targets), key=lambda point: in_order[point.series_id]
+    )
+    rows = look.rows(causes, missed, night_runs, better)
+    overdue = [one for one in overdue_suites(timezone.now(), stream) if arch in ("", one.arch)]
     page = Overview(
         comparison=comparison,
         looks=look.chosen(rows, which, user),
-        counts={**counts, **{name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")}},
-        suspects=tabs.counts(None)["suspects"],
+        counts={
+            **_counts(causes, judged, missed),
+            **{name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")},
+        },
+        suspects=tabs.counts(stream, None)["suspects"],
         regressed=sorted(
-            (one for one in readings if found[one.series_id][0]), key=lambda one: -abs(one.change or 0)
+            (point for point in shown if candidates[point.series_id]),
+            key=lambda point: -abs(point.change or 0),
         ),
         missed=missed,
-        met=sum(one.met == "met" for one in readings),
+        met=sum(point.met == "met" for point in shown),
         judged=judged,
-        runs=runs.latest(LAST_RUNS),
+        runs=runs.latest(stream, LAST_RUNS),
         moved_runs={
             line.regression.first_run_id
             for cause in causes
@@ -167,10 +190,12 @@ def read(
             if line.regression.first_run_id
         },
         hosts=hosts.in_one_line(),
-        tiles=tiles.read(comparison.suites, comparison.filters.arch, readings, overdue),
+        tiles=tiles.read(comparison, shown, overdue),
         overdue=overdue,
         standing_still=processes_standing_still(),
     )
+    if comparison.growing:
+        page.progress = nights.progress(comparison.growing)
     regressions.add_recent([row.line for row in page.looks[:ROWS] if row.line])
     if comparison.table and comparison.table.suites:
         names = comparison.table.suites
@@ -182,69 +207,81 @@ def read(
     return page
 
 
-def _verdicts(night: set[int], arch: str) -> tuple[Judged, list[int]]:
-    """Count what became of the night on this arch; with the states of what improved on any, the largest
-    against its noise first."""
-    ((*counts, states),) = fetch_tuples(
+def _counts(causes: Sequence[Cause], judged: Judged, missed: Sequence[Point]) -> dict[str, int]:
+    """Return the counts of the sentence: of experiments and, of what was judged, of series."""
+    return {
+        **look.counts(causes),
+        "improved": judged.improved,
+        "judged": judged.compared,
+        "undecided": judged.undecided,
+        "missed": len({point.experiment.pk for point in missed}),
+    }
+
+
+def _series(ids: Collection[int]) -> list[Series]:
+    """Return series with their metric: 1 statement."""
+    condition = "JOIN hud_metric metric ON metric.id = one.metric_id WHERE one.id = ANY(%(ids)s::int[])"
+    return fetch_models(Series, condition, {"ids": int_array(set(ids))}, metric=Metric)
+
+
+def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, int]], list[int]]:
+    """Count what became of a night's points on an arch, with series and run of those that improved,
+    the largest change against its noise first, and the series whose records say a target: 1 statement."""
+    ((*counts, series, of_run, aimed),) = fetch_tuples(
         """
-        SELECT count(*) FILTER (WHERE e.arch = %(arch)s),
-            count(*) FILTER (WHERE e.arch = %(arch)s AND st.verdict <> 'new'),
-            count(*) FILTER (WHERE e.arch = %(arch)s AND st.verdict = 'inconclusive'),
-            coalesce(mode() WITHIN GROUP (ORDER BY st.reason)
-                FILTER (WHERE e.arch = %(arch)s AND st.verdict = 'inconclusive'), ''),
-            count(DISTINCT e.id) FILTER (WHERE e.arch = %(arch)s AND st.verdict = 'improved'),
-            array_agg(st.id ORDER BY abs(st.factor) DESC) FILTER (WHERE st.verdict = 'improved')
+        SELECT count(*) FILTER (WHERE headline), count(*) FILTER (WHERE headline AND verdict <> %(new)s),
+            count(*) FILTER (WHERE headline AND verdict = %(inconclusive)s),
+            coalesce(mode() WITHIN GROUP (ORDER BY verdict_reason)
+                FILTER (WHERE headline AND verdict = %(inconclusive)s), ''),
+            count(DISTINCT experiment_id) FILTER (WHERE headline AND verdict = %(improved)s),
+            array_agg(series_id ORDER BY abs(factor) DESC NULLS LAST)
+                FILTER (WHERE headline AND verdict = %(improved)s),
+            array_agg(run_id ORDER BY abs(factor) DESC NULLS LAST)
+                FILTER (WHERE headline AND verdict = %(improved)s),
+            array_agg(series_id) FILTER (WHERE aimed)
         FROM (
-            SELECT id, series_id, factor, verdict, reason
-            FROM hud_seriesstate WHERE run_id = ANY(%(runs)s) AND headline
-        ) st
-        JOIN hud_series s ON s.id = st.series_id
-        JOIN hud_experiment e ON e.id = s.experiment_id
+            SELECT DISTINCT ON (p.series_id) p.series_id, p.run_id, p.verdict, p.verdict_reason, p.factor,
+                s.experiment_id, p.target IS NOT NULL AND coalesce(p.target_arch, e.arch) = e.arch AS aimed,
+                EXISTS (SELECT FROM hud_seriesstate t WHERE t.series_id = s.id AND t.headline) AS headline
+            FROM hud_point p JOIN hud_series s ON s.id = p.series_id
+            JOIN hud_experiment e ON e.id = s.experiment_id AND %(arch)s IN ('', e.arch)
+            WHERE p.run_id = ANY(%(runs)s) ORDER BY p.series_id, p.order_time DESC, p.run_id DESC
+        ) newest
         """,
-        {"runs": list(night), "arch": arch},
+        {
+            "runs": list(night),
+            "arch": arch,
+            **{name: VERDICT_CODES[name] for name in ("new", "inconclusive", "improved")},
+        },
     )
-    return Judged(*counts), states or []
+    best = list(zip(series or (), of_run or (), strict=True))
+    return Judged(*counts), best[:_MOST_IMPROVED], aimed or []
 
 
-def _candidates(targets: Targets) -> list[tuple[Any, ...]]:
-    """Return the series with an open regression or maybe a target, with whether they regressed, and their
-    experiment and metric.
-
-    A record's own target counts while one of the latest runs has it: reading all measurements would grow
-    with the history.
-    """
-    return fetch_tuples(
+def _candidates(targets: Targets, stream: Stream, aimed: Collection[int]) -> list[tuple[int, bool]]:
+    """Return the series of a stream with an open regression or maybe a target, and whether they regressed.
+    `aimed` are those whose records say a target in the night."""
+    rows = fetch_tuples(
         f"""
         WITH regressed AS (
-            SELECT series_id FROM hud_regression WHERE {tabs.IS_WAITING}
-            ORDER BY since DESC LIMIT 500
-        ), recent AS (
-            SELECT id FROM hud_run WHERE state NOT IN ('queued', 'running')
-            ORDER BY created DESC LIMIT %(recent)s
+            SELECT r.series_id FROM hud_regression r
+            JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s
+            WHERE {tabs.IS_WAITING} ORDER BY r.since DESC LIMIT 500
         ), aimed AS (
             SELECT s.id AS series_id FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id
-            WHERE k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s)
-            UNION
-            SELECT m.series_id FROM recent
-            JOIN LATERAL (
-                SELECT series_id, target_arch FROM hud_measurement
-                WHERE run_id = recent.id AND target IS NOT NULL OFFSET 0
-            ) m ON true
-            JOIN hud_series s ON s.id = m.series_id
-            JOIN hud_experiment e ON e.id = s.experiment_id
-            WHERE coalesce(m.target_arch, e.arch) = e.arch
+            WHERE s.stream_id = %(stream)s AND (k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s))
+            UNION SELECT unnest(%(aimed)s::int[])
         )
-        SELECT s.id, found.regressed, s.experiment_id, s.metric_id
-        FROM (
-            SELECT DISTINCT series_id, true regressed FROM regressed
-            UNION ALL
-            SELECT series_id, false FROM aimed WHERE series_id NOT IN (SELECT series_id FROM regressed)
-        ) found JOIN hud_series s ON s.id = found.series_id
+        SELECT series_id, bool_or(is_regressed) FROM (
+            SELECT series_id, true FROM regressed UNION ALL SELECT series_id, false FROM aimed
+        ) candidate(series_id, is_regressed) GROUP BY 1
         """,  # noqa: S608 — a constant  # nosec B608
         {
+            "stream": stream.pk,
             "names": sorted(targets.shipped_metrics()),
             "metrics": sorted(targets.operator_metrics()),
-            "recent": _RECENT_RUNS,
+            "aimed": list(aimed),
             "waiting": list(tabs.WAITING),
         },
     )
+    return [(pk, is_open) for pk, is_open in rows]

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from hud.judging.overdue import Latest
-from hud.models import Metric
-from hud.points.nights import day
-from hud.pages.compilers.table import is_model_suite, suite_place
+from hud.models import Metric, Point
+from hud.pages.compilers.query import Comparison
+from hud.pages.compilers.table import suite_place
 from hud.pages.overview.look import shortfall
+from hud.points.nights import MODEL_SUITES, day
+from hud.points.read import metric_place
 from hud.sql import by_id, fetch_tuples
-from hud.pages.values import MetricValue, metric_place
-from runner.suites import CEILINGS
 
 _LINES = 2
 
@@ -43,15 +43,14 @@ class Tile:
         return day(self.last) if self.last else ""
 
 
-def read(
-    suites: Sequence[str], arch: str, aimed: Sequence[MetricValue], overdue: Sequence[Latest]
-) -> list[Tile]:
+def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[Latest]) -> list[Tile]:
     """Return a tile for each suite that the table does not have, in 2 statements. `aimed` are the newest
-    values with a target."""
-    beside = [name for name in suites if not is_model_suite(name) and name != CEILINGS]
+    points with a target."""
+    beside = [name for name in comparison.suites if name not in MODEL_SUITES]
+    arch = comparison.filters.arch
     tiles = {name: Tile(name) for name in sorted(beside, key=suite_place)}
     late = {one.suite for one in overdue if one.arch == arch}
-    rows = _means(list(tiles), arch)
+    rows = _means(list(tiles), arch, comparison.stream.pk)
     metrics = by_id(Metric, [row[1] for row in rows])
     for suite, _metric, ran, known, last, *_means_of_it in rows:
         tile = tiles[suite]
@@ -69,12 +68,12 @@ def read(
         tile.lines = [
             Line(
                 f"{value.experiment.title} {value.experiment.dtype}",
-                value.median,
+                value.value,
                 value.metric,
                 own_target.value,
             )
             for value in judged
-            if (own_target := value.own_target) and value.median is not None
+            if (own_target := value.own_target) and value.value is not None
         ][:_LINES]
         if not tile.lines:
             means = [(metrics[row[1]], row[5]) for row in rows if row[0] == tile.suite and row[5] is not None]
@@ -83,22 +82,24 @@ def read(
     return [tile for tile in tiles.values() if tile.last]
 
 
-def _worst_first(value: MetricValue) -> float:
+def _worst_first(value: Point) -> float:
     return -shortfall(value) if value.met == "missed" else shortfall(value)
 
 
-def _means(suites: Sequence[str], arch: str) -> list[tuple[Any, ...]]:
+def _means(suites: Sequence[str], arch: str, stream: int) -> list[tuple[Any, ...]]:
     """Return for each suite and metric: experiments that ran last time and ever, the newest time, the
     geometric mean."""
     return fetch_tuples(
         """
-        SELECT e.suite, s.metric_id, count(*) FILTER (WHERE st.value IS NOT NULL), count(*),
-            max(st.order_time),            exp(avg(ln(st.value)) FILTER (WHERE st.value > 0))
+        SELECT e.suite, s.metric_id, count(p.value), count(*), max(p.order_time),
+            exp(avg(ln(p.value)) FILTER (WHERE p.value > 0))
         FROM hud_experiment e
-        JOIN hud_series s ON s.experiment_id = e.id
+        JOIN hud_series s ON s.experiment_id = e.id AND s.stream_id = %(stream)s
         JOIN hud_metric k ON k.id = s.metric_id AND k.kind = 'timing' AND k.direction <> 'none'
         JOIN hud_seriesstate st ON st.series_id = s.id
+        JOIN hud_point p ON (p.series_id, p.order_time, p.run_id, p.environment_id)
+            = (st.series_id, st.order_time, st.run_id, st.environment_id)
         WHERE e.suite = ANY(%(suites)s) AND e.arch = %(arch)s GROUP BY 1, 2
         """,
-        {"suites": list(suites), "arch": arch},
+        {"suites": list(suites), "arch": arch, "stream": stream},
     )

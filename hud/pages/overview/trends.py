@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hud.points.nights import COMPILE, MEMORY, SPEEDUP, Night, Results, Values
 from hud.pages.compilers.table import TITLES, Entry, Table, colour, passing
+from hud.points.nights import COMPILE, MEMORY, SPEEDUP, Night, Results, Values
 
 _FEWEST = 3  # nights in a chart
 
@@ -16,7 +16,7 @@ def read(table: Table, results: Mapping[Night, Results], suite: str) -> dict[str
     entries = [entry for (name, _backend), entry in table.entries.items() if name == suite]
     if len(table.nights) < _FEWEST or not entries:
         return None
-    base = next((place for place, night in enumerate(table.nights) if night == table.base), 0)
+    base = table.nights.index(table.base) if table.base in table.nights else 0
     passed = {
         entry.backend: [_passed(results[night].of((suite, entry.backend))) for night in table.nights]
         for entry in entries

@@ -9,7 +9,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
 
-from hud.pages import data
+from hud.pages import data, streams
 from hud.pages.compilers.query import WINDOWS, Comparison
 from hud.pages.compilers.view import CompilerFilters
 from hud.pages.overview import look, query
@@ -18,25 +18,23 @@ from hud.problems import Problem
 
 @require_safe
 def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
+    stream = streams.of_request(request)
     form = CompilerFilters(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
     which = request.GET.get("look", "")
     user = request.user if isinstance(request.user, User) else None
-    page = query.read(form.filters(), which, user, with_regressed=bool(data_format))
+    page = query.read(form.filters(), stream, which, user, with_regressed=bool(data_format))
     comparison = page.comparison
     if data_format and comparison.complaints:
         return Problem(400, "; ".join(comparison.complaints)).response()
     if data_format:
-        sides = {
-            name: side.side if side else None
-            for name, side in (("base", comparison.base), ("head", comparison.head))
-        }
         return data.answer(
             data_format,
             "overview",
             page.to_rows(),
-            **sides,
+            **comparison.to_json(),
+            so_far=page.so_far,
             counts=page.counts,
             unjudged=page.unjudged,
             table=comparison.to_rows(),
@@ -58,7 +56,9 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "look": which if which in {"new", "mine"} else "",
         "complaints": form.complaints() + comparison.complaints,
     }
-    return render(request, "overview/overview.html", context)
+    response = render(request, "overview/overview.html", context)
+    streams.keep_choice(request, response)
+    return response
 
 
 def _table_html(comparison: Comparison) -> SafeString:
@@ -71,6 +71,7 @@ def _table_html(comparison: Comparison) -> SafeString:
             "filters": comparison.filters,
             "shown": f":{query.BACKENDS}",
             "query": comparison.query,
+            "in_stream": f"stream={comparison.stream.name}",
         }
         table.html[comparison.query] = render_to_string("overview/table.html", context)
     return mark_safe(table.html[comparison.query])  # noqa: S308 - a template's  # nosec B308, B703

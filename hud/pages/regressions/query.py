@@ -21,6 +21,7 @@ from hud.models import (
     RegressionEvent,
     Run,
     Series,
+    Stream,
 )
 from hud.pages.compilations import known_between
 from hud.pages.experiment.history import fact_name
@@ -28,15 +29,16 @@ from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
 from hud.pages.regressions.tabs import IS_WAITING, WAITING, counts, in_tab
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.devices import is_named
 
 MOST_ROWS = 500
 NOBODY = "nobody"
 _NIGHTS = timedelta(days=28)
 _WITH_SERIES = "JOIN hud_series series ON series.id = one.series_id"
+_OF_STREAM = f"{_WITH_SERIES} AND series.stream_id = %(stream)s"
 _SAME_FACTS = {"date"}  # of an environment, that change every night
 
 
@@ -68,6 +70,7 @@ class Line:
         return {
             "id": one.pk,
             "state": one.state,
+            "stream": one.series.stream.name,
             **identity(self.experiment),
             "experiment": self.experiment.pk,
             "metric": self.metric.name,
@@ -200,9 +203,14 @@ class RegressionsPage:
         ]
 
 
-def read(filters: Filters, user: User | None) -> RegressionsPage:
-    """Return the page, in 10 statements, 23 with a detail."""
-    found = _rows(filters, user)
+def stream_of(pk: int) -> Stream | None:
+    """Return the stream of a regression, None if there is none."""
+    return Stream.objects.filter(series__regressions=pk).first()
+
+
+def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage:
+    """Return the page of a stream, in 11 statements, 24 with a detail."""
+    found = _rows(filters, user, stream)
     lines = _lines(found[:MOST_ROWS])
     chosen = next((line for line in lines if line.regression.pk == filters.open), None)
     if filters.open and chosen is None:
@@ -210,42 +218,48 @@ def read(filters: Filters, user: User | None) -> RegressionsPage:
     choices = fetch_tuples(
         """
         SELECT DISTINCT e.arch, e.suite, u.username
-        FROM hud_regression r JOIN hud_series s ON s.id = r.series_id
+        FROM hud_regression r JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s
         JOIN hud_experiment e ON e.id = s.experiment_id
         LEFT JOIN auth_user u ON u.id = r.owner_id WHERE r.state = ANY(%(active)s)
         """,
-        {"active": list(ACTIVE)},
+        {"active": list(ACTIVE), "stream": stream.pk},
     )
     causes = grouped(lines)
     return RegressionsPage(
         causes=causes,
-        counts=counts(user),
+        counts=counts(stream, user),
         detail=_detail(chosen, causes) if chosen else None,
         archs=sorted({arch for arch, _suite, _owner in choices if is_named(arch) or arch == filters.arch}),
         suites=sorted({suite for _arch, suite, _owner in choices}),
         owners=sorted({owner for _arch, _suite, owner in choices if owner}),
-        opened=_opened(),
+        opened=_opened(stream),
         truncated=len(found) > MOST_ROWS,
     )
 
 
-def _opened() -> Opened:
+def _opened(stream: Stream) -> Opened:
     (found,) = fetch_tuples(
         """
         SELECT count(DISTINCT r.id), count(DISTINCT r.id) FILTER (WHERE e.event = %(confirmed)s),
             count(DISTINCT r.id) FILTER (WHERE e.event = %(dismissed)s)
-        FROM hud_regression r LEFT JOIN hud_regressionevent e ON e.regression_id = r.id
+        FROM hud_regression r JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s
+        LEFT JOIN hud_regressionevent e ON e.regression_id = r.id
         WHERE r.opened > now() - %(nights)s
         """,
-        {"confirmed": Event.CONFIRMED_BY_PAIRS, "dismissed": Event.NOT_REPRODUCED, "nights": _NIGHTS},
+        {
+            "confirmed": Event.CONFIRMED_BY_PAIRS,
+            "dismissed": Event.NOT_REPRODUCED,
+            "nights": _NIGHTS,
+            "stream": stream.pk,
+        },
     )
     return Opened(*found)
 
 
-def waiting() -> list[Cause]:
-    """Return the causes of what waits for somebody, without recent values: 5 statements."""
-    condition = f"{_WITH_SERIES} WHERE {IS_WAITING} ORDER BY since DESC, one.id LIMIT %(most)s"
-    params = {"waiting": list(WAITING), "most": MOST_ROWS}
+def waiting(stream: Stream) -> list[Cause]:
+    """Return the causes of what waits for somebody in a stream, without recent values: 6 statements."""
+    condition = f"{_OF_STREAM} WHERE {IS_WAITING} ORDER BY since DESC, one.id LIMIT %(most)s"
+    params = {"waiting": list(WAITING), "most": MOST_ROWS, "stream": stream.pk}
     found = fetch_models(Regression, condition, params, series=Series)
     return grouped([Line(one, one.series.experiment, one.series.metric) for one in _complete(found)])
 
@@ -256,13 +270,15 @@ def line_of(pk: int) -> Line | None:
     return next(iter(_lines(_complete(found))), None)
 
 
-def listed(filters: Filters) -> list[Line]:
-    """Return the regressions of the API's list, newest first."""
-    return _lines(_rows(filters, None)[:MOST_ROWS])
+def listed(filters: Filters, stream: Stream | None) -> list[Line]:
+    """Return the regressions of the API's list, newest first, of one stream or of all."""
+    return _lines(_rows(filters, None, stream)[:MOST_ROWS])
 
 
-def _rows(filters: Filters, user: User | None) -> list[Regression]:
+def _rows(filters: Filters, user: User | None, stream: Stream | None) -> list[Regression]:
     wanted = Q(state=filters.state) if filters.state else in_tab(filters.tab, user)
+    if stream:
+        wanted &= Q(series__stream=stream)
     if filters.arch:
         wanted &= Q(series__experiment__arch=filters.arch)
     if filters.suite:
@@ -276,11 +292,12 @@ def _rows(filters: Filters, user: User | None) -> list[Regression]:
 
 
 def _complete(rows: list[Regression]) -> list[Regression]:
-    """Add what rows with their series show: 3 statements, 4 with owners. Hundreds share a few runs and
+    """Add what rows with their series show: 4 statements, 5 with owners. Hundreds share a few runs and
     metrics, which are read once and not joined to every row."""
     series = [one.series for one in rows]
     attach(series, "experiment", by_id(Experiment, [one.experiment_id for one in series]))
     attach(series, "metric", by_id(Metric, [one.metric_id for one in series]))
+    attach(series, "stream", by_id(Stream, [one.stream_id for one in series]))
     attach(rows, "owner", by_id(User, [one.owner_id for one in rows]))
     names = ("first_run", "last_good_run", "latest_run")
     runs = by_id(Run, [getattr(one, f"{name}_id") for one in rows for name in names])
@@ -361,8 +378,8 @@ def _event(event: RegressionEvent) -> dict[str, Any]:
 def _differences(one: Regression) -> list[tuple[str, str, str]]:
     """Return the facts of the environment that differ from the last good run to the first that moved."""
     runs = [one.first_run_id, one.last_good_run_id]
-    used = Environment.objects.filter(measurement__series=one.series_id, measurement__run__in=runs)
-    facts: dict[int | None, dict[str, Any]] = dict(used.values_list("measurement__run", "facts"))
+    used = Environment.objects.filter(point__series=one.series_id, point__run__in=runs)
+    facts: dict[int | None, dict[str, Any]] = dict(used.values_list("point__run", "facts"))
     before, after = facts.get(one.last_good_run_id), facts.get(one.first_run_id)
     if not before or not after:
         return []

@@ -9,6 +9,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from hud.judging.regressions.states import ACTIVE, RegressionState
+from hud.models import Stream
 from hud.sql import fetch_tuples
 
 WAITING = (RegressionState.OPEN, RegressionState.CONFIRMED, RegressionState.ACKNOWLEDGED)
@@ -38,14 +39,14 @@ def in_tab(tab: str, user: User | None) -> Q:
     return wanted & Q(owner=user) if tab == "mine" else wanted
 
 
-def counts(user: User | None) -> dict[str, int]:
-    """Return how many regressions each tab has: 1 statement."""
+def counts(stream: Stream, user: User | None) -> dict[str, int]:
+    """Return how many regressions of a stream each tab has: 1 statement."""
     rows = fetch_tuples(
         """
-        SELECT state, coalesce(muted_until > now(), false), owner_id, count(*) FROM hud_regression
-        GROUP BY 1, 2, 3
+        SELECT r.state, coalesce(r.muted_until > now(), false), r.owner_id, count(*) FROM hud_regression r
+        JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s GROUP BY 1, 2, 3
         """,
-        {},
+        {"stream": stream.pk},
     )
     return {
         tab: sum(

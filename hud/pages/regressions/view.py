@@ -20,7 +20,7 @@ from hud.judging.bisect.search import BisectState
 from hud.judging.regressions import decide
 from hud.judging.regressions.states import Event
 from hud.models import Bisect, Regression
-from hud.pages import data
+from hud.pages import data, streams
 from hud.pages.forms import RegressionAction, RegressionFilters
 from hud.pages.regressions import query
 
@@ -34,7 +34,9 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         return refusal
     filters = form.filters()
     user = request.user if isinstance(request.user, User) else None
-    page = query.read(filters, user)
+    own = query.stream_of(filters.open) if filters.open else None
+    stream = streams.enter(request, own) if own else streams.of_request(request)
+    page = query.read(stream, filters, user)
     if data_format:
         detail = {"detail": page.detail.to_json()} if page.detail else {}
         return data.answer(data_format, "regressions", page.to_rows(), counts=page.counts, **detail)

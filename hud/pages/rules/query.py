@@ -11,7 +11,7 @@ from django.db.models import Count
 from hud.judging.rules.preview import NIGHTS, Flag, Preview, newest_series
 from hud.judging.rules.thresholds import least_change
 from hud.judging.rules.write import Rule, rules_of
-from hud.models import Experiment, Measurement, Metric, Target, Threshold
+from hud.models import Experiment, Metric, Point, Target, Threshold
 from hud.points.targets import AppliedTarget, Targets
 from runner.schema.devices import is_named
 from runner.schema.metrics import METRICS, is_known
@@ -102,12 +102,9 @@ def preview_target(rule: Target, *, replaces: int | None) -> Preview:
     series = {one.pk: one for one in newest}
     today = Targets.read()
     rows = [row for row in today.rows if row.pk != replaces]
-    then = Targets([*rows, rule], today.copy_gbps)
-    points = Measurement.objects.filter(
-        series__in=series,
-        order_time__gte=until - timedelta(days=NIGHTS),
-        value__isnull=False,
-        run__base_interpreter="",
+    then = Targets([*rows, rule])
+    points = Point.objects.filter(
+        series__in=series, order_time__gte=until - timedelta(days=NIGHTS), value__isnull=False, rerun=False
     ).order_by("order_time", "run_id")
     known: dict[tuple[Any, ...], tuple[AppliedTarget | None, ...]] = {}
     for point in points.iterator():

@@ -9,9 +9,9 @@ from typing import Any
 
 from hud.judging.pairs import PairVerdict, judge_pairs
 from hud.models import STATUS_NAMES, Experiment, Metric, Run, Series
-from hud.sql import fetch
 from hud.pages.suite.query import identity
-from hud.pages.values import metric_place
+from hud.points.read import metric_place
+from hud.sql import fetch
 
 
 @dataclass(slots=True)

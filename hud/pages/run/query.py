@@ -11,17 +11,17 @@ from typing import Any
 from django.utils import timezone
 
 from hud.ingest.deletion import uploads_of
-from hud.models import ACTIVE, Artifact, Measurement, Run, Task, Upload
+from hud.models import ACTIVE, Artifact, Point, PointFields, Run, SidePoint, State, Task, Upload
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import kernels, pairs, results
 from hud.pages.run.kernels import KernelLine
 from hud.pages.run.pairs import PairLine
 from hud.pages.run.results import ResultFilters, Results
 from hud.pages.runs.query import host_of, seconds_of, title_of
-from hud.sql import fetch_models, fetch_tuples, int_array
 from hud.pages.suite.query import identity
-from hud.pages.values import MetricValue
+from hud.points.read import to_row
 from hud.runs.branches import branch_or_default
+from hud.sql import fetch_models, int_array
 from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
@@ -190,15 +190,16 @@ class RunPage:
 
     def to_rows(self) -> list[dict[str, Any]]:
         rows = []
-        for one in self.results.values:
-            pair = {"pair": one.repeat, "side": "new" if one.side else "base"} if one.is_ab else {}
-            rows.append({**identity(one.experiment), **one.to_row(), **pair})
+        for point in self.results.rows:
+            side = {"side": "new" if point.side else "base"} if isinstance(point, SidePoint) else {}
+            stream = {"stream": self.run.stream.name}
+            rows.append({**identity(point.experiment), **to_row(point), **stream, **side})
         return rows
 
 
 def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
-    related = ("upload", "request__host", "request__experiment")
+    related = ("stream", "upload", "request__host", "request__experiment")
     run = Run.objects.select_related(*related).filter(pk=pk).first()
     if run is None:
         return None
@@ -218,33 +219,24 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
 
 
 def _previous(run: Run) -> int | None:
-    """Return the last run of the same title, source and branch that measured this one's first series too."""
-    found = fetch_tuples(
-        """
-        SELECT r.id FROM hud_run r JOIN hud_measurement m ON m.run_id = r.id
-        WHERE m.series_id = (
-                SELECT series_id FROM hud_measurement WHERE run_id = %(run)s AND value IS NOT NULL
-                ORDER BY run_id, series_id LIMIT 1)
-            AND r.order_time < %(time)s AND r.state = 'succeeded'
-            AND (r.title, r.source, r.branch, r.base_interpreter)
-                = (%(title)s, %(source)s, %(branch)s, %(base_interpreter)s)
-        ORDER BY r.order_time DESC, r.id DESC LIMIT 1
-        """,
-        {
-            "run": run.pk,
-            "time": run.order_time,
-            "title": run.title,
-            "source": run.source,
-            "branch": run.branch,
-            "base_interpreter": run.base_interpreter,
-        },
+    """Return the last run of the same title, source and branch that measured this one's first series too, and
+    was no rerun; None for an A/B run, which has points in no series."""
+    first = Point.objects.filter(run=run, value__isnull=False).order_by("series").values("series")[:1]
+    earlier = Point.objects.filter(
+        series=first,
+        order_time__lt=run.order_time,
+        rerun=False,
+        branch=run.branch,
+        run__state=State.SUCCEEDED,
+        run__title=run.title,
+        run__source=run.source,
     )
-    return found[0][0] if found else None
+    return earlier.order_by("-order_time", "-run").values_list("run", flat=True).first()
 
 
-def _is_of_compiler(value: MetricValue) -> bool:
-    suite, metric, backend = value.experiment.suite, value.metric.name, value.experiment.backend
-    failed = value.median is None and value.status in EXPLAINABLE and suite in SUITES
+def _is_of_compiler(point: PointFields) -> bool:
+    suite, metric, backend = point.experiment.suite, point.metric.name, point.experiment.backend
+    failed = point.value is None and point.status in EXPLAINABLE and suite in SUITES
     return failed and bool(SUITES[suite].explaining_knobs(metric, backend))
 
 
@@ -252,9 +244,7 @@ def _fill_explanations(page: RunPage) -> None:
     """Add which failures a new run can explain, and what such runs found: one statement if there are any."""
     failed = [one for one in page.results.rows if _is_of_compiler(one)]
     if failed and page.retries:
-        later = Measurement.objects.filter(
-            run__in=page.retries, series_id__in={one.series_id for one in failed}
-        )
+        later = Point.objects.filter(run__in=page.retries, series__in={one.series_id for one in failed})
         found = later.filter(note__startswith=BISECTED).order_by("run_id")
         for series_id, run_id, note in found.values_list("series_id", "run_id", "note"):
             page.explanations[series_id] = explained_in(note or ""), run_id

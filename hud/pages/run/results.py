@@ -13,14 +13,19 @@ from typing import Any
 from hud.models import (
     NEVER_RAN,
     STATUS_CODES,
+    VERDICTS,
     Environment,
     Experiment,
     Metric,
+    Point,
+    PointFields,
     Run,
+    SidePoint,
+    Stream,
 )
-from hud.sql import by_id, fetch, fetch_tuples
+from hud.points.read import main_metrics
 from hud.points.targets import Targets
-from hud.pages.values import VALUE_COLUMNS, VERDICT_JOIN, MetricValue, main_metrics, over_processes
+from hud.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
 from runner.suites import SUITES
 
 # What a point shows, in the order of the page
@@ -61,14 +66,6 @@ class Moved:
     head: str  # commit of the first run that moved
 
 
-@dataclass(slots=True)
-class ResultValue(MetricValue):
-    """A value with what it was judged against, and the regression that it belongs to."""
-
-    baseline: float | None = None
-    regression: Moved | None = None
-
-
 @dataclass(frozen=True)
 class Count:
     """How often a run shows something."""
@@ -79,7 +76,7 @@ class Count:
 
 @dataclass
 class Results:
-    """A page of a run's points. `values` are the measurements of these points, `rows` one value for each."""
+    """A page of a run's points; in an A/B run those of both sides."""
 
     filters: ResultFilters
     size: int  # points on a page
@@ -87,8 +84,8 @@ class Results:
     counts: dict[str, Count] = field(default_factory=dict)  # of all points, by kind
     experiments: int = 0  # of the whole run
     worst: dict[str, Any] = field(default_factory=dict)  # the most certain change for the worse, or doubt
-    values: list[ResultValue] = field(default_factory=list)
-    rows: list[ResultValue] = field(default_factory=list)
+    rows: list[PointFields] = field(default_factory=list)
+    regressions: dict[int, Moved] = field(default_factory=dict)  # by series
     environments: list[Environment] = field(default_factory=list)
 
     @property
@@ -113,7 +110,7 @@ class Results:
 
     @property
     def judged(self) -> bool:
-        return all(value.verdict for value in self.rows)
+        return all(point.verdict for point in self.rows)
 
     @property
     def varying(self) -> list[str]:
@@ -129,26 +126,29 @@ class Results:
     @cached_property
     def notes(self) -> dict[str, tuple[int, int]]:
         """Return the warnings that several of the shown rows share: the number of each, and how many rows."""
-        counted = Counter(value.warning for value in self.rows if value.warning)
+        counted = Counter(point.warning for point in self.rows if point.warning)
         shared = [(text, count) for text, count in counted.most_common() if count >= _SHARED]
         return {text: (number, count) for number, (text, count) in enumerate(shared, 1)}
 
     @property
     def has_noise(self) -> bool:
-        return any(value.factor is not None for value in self.rows)
+        return any(point.factor is not None for point in self.rows if isinstance(point, Point))
 
     @property
     def has_targets(self) -> bool:
-        return any(value.targets for value in self.rows)
+        return any(point.targets for point in self.rows)
 
 
 @dataclass(slots=True)
-class _Point:
+class _Place:
+    """Which point stands in a row of the page, and what the whole run has."""
+
     series_id: int | None  # None: the page has none
     experiment_id: int
     metric_id: int
     environment_id: int
     order_time: datetime
+    side: int
     total: int
     counts: dict[str, list[int]]
     experiments: int
@@ -159,10 +159,12 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     """Return a page of the results, in a fixed number of statements."""
     targets = Targets.read()
     words = [word.strip('"') for word in filters.q.split()[:8]]
-    points = fetch(
-        _Point,
+    columns = _OF_SIDES if run.is_ab else _OF_SERIES
+    missed = list(zip(*_missed(run, columns, targets), strict=True)) or [()] * 4
+    places = fetch(
+        _Place,
         _PAGE.format(
-            points=_POINTS.format(words=_WORDS if words else "''"),
+            points=_POINTS.format(words=_WORDS if words else "''", columns=columns),
             order=_order(filters.sort),
             shown="(%(kinds)s::text[])[kind] = %(show)s" if filters.show else "true",
             named=_NAMED if words else "true",
@@ -170,7 +172,9 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
         {
             "run": run.pk,
             "never": [STATUS_CODES[name] for name in NEVER_RAN],
-            "missed": _missed(run, targets),
+            "failing": [code for name, code in STATUS_CODES.items() if name != "ok"],
+            "verdicts": list(VERDICTS),
+            **{f"missed_{name}": list(each) for name, each in zip(_KEY, missed, strict=True)},
             "kinds": list(KINDS),
             "places": _places(),
             "show": filters.show,
@@ -180,7 +184,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
             "offset": (filters.page - 1) * size,
         },
     )
-    about = points[0]
+    about = places[0]
     results = Results(
         filters,
         size,
@@ -190,27 +194,29 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
         worst=about.worst or {},
     )
     if about.series_id is not None:
-        _fill(run, results, points, targets)
+        _fill(run, results, places, targets)
     return results
 
 
-def _fill(run: Run, results: Results, points: Sequence[_Point], targets: Targets) -> None:
-    ids = list({point.series_id for point in points if point.series_id is not None})
-    found = fetch(
-        ResultValue,
-        f"""
-        SELECT {VALUE_COLUMNS}, coalesce(v.baseline, st.baseline) baseline
-        FROM hud_measurement m JOIN hud_series s ON s.id = m.series_id
-        {VERDICT_JOIN}
-        LEFT JOIN hud_seriesstate st ON st.series_id = s.id AND st.run_id = m.run_id
-            AND st.environment_id = m.environment_id AND st.order_time = m.order_time
-        WHERE m.run_id = %(run)s AND m.series_id = ANY(%(series)s)
-        ORDER BY m.repeat, m.side
-        """,  # noqa: S608 — constants  # nosec B608
-        {"run": run.pk, "series": ids},
-    )
-    experiments = by_id(Experiment, [point.experiment_id for point in points])
-    metrics = by_id(Metric, [point.metric_id for point in points])
+def _fill(run: Run, results: Results, places: Sequence[_Place], targets: Targets) -> None:
+    params = {"run": run.pk, "series": int_array({place.series_id for place in places if place.series_id})}
+    wanted = "WHERE run_id = %(run)s AND series_id = ANY(%(series)s::int[])"
+    experiments = by_id(Experiment, [place.experiment_id for place in places])
+    metrics = by_id(Metric, [place.metric_id for place in places])
+    points: dict[tuple[int | None, int, datetime, int], PointFields] = {}
+    if run.is_ab:
+        for side in fetch_models(SidePoint, wanted, params):
+            points[side.series_id, side.environment_id, side.order_time, side.side] = side
+    else:
+        judged = fetch_models(Point, wanted, params)
+        attach(judged, "level_stream", by_id(Stream, [point.level_stream_id for point in judged]))
+        points.update(((one.series_id, one.environment_id, one.order_time, 0), one) for one in judged)
+    results.rows = [
+        points[place.series_id, place.environment_id, place.order_time, place.side].show(
+            experiments[place.experiment_id], metrics[place.metric_id], targets
+        )
+        for place in places
+    ]
     moved = fetch(
         Moved,
         """
@@ -219,53 +225,39 @@ def _fill(run: Run, results: Results, points: Sequence[_Point], targets: Targets
         FROM hud_regression one
         LEFT JOIN hud_run first ON first.id = one.first_run_id
         LEFT JOIN hud_run good ON good.id = one.last_good_run_id AND first.id IS NOT NULL
-        WHERE (one.first_run_id = %(run)s OR one.latest_run_id = %(run)s) AND one.series_id = ANY(%(series)s)
+        WHERE (one.first_run_id = %(run)s OR one.latest_run_id = %(run)s)
+            AND one.series_id = ANY(%(series)s::int[])
         ORDER BY one.id
         """,
-        {"run": run.pk, "series": ids},
+        params,
     )
-    regressions = {one.series_id: one for one in moved}
-    by_point: dict[tuple[int, int, datetime], list[ResultValue]] = {}
-    for one in found:
-        by_point.setdefault((one.series_id, one.environment_id, one.order_time), []).append(one)
-    for point in points:
-        assert point.series_id is not None
-        group = by_point[point.series_id, point.environment_id, point.order_time]
-        rows = group if run.is_ab else [over_processes(group)]
-        shown = experiments[point.experiment_id], metrics[point.metric_id], targets
-        for value in group if run.is_ab or len(group) == 1 else (*group, *rows):
-            value.show(*shown).regression = regressions.get(point.series_id)
-        results.values += group
-        results.rows += rows
-    kept = by_id(Environment, [point.environment_id for point in points])
-    results.environments = [kept[pk] for pk in sorted(kept)]
+    results.regressions = {one.series_id: one for one in moved}
+    environments = by_id(Environment, [place.environment_id for place in places])
+    results.environments = [environments[pk] for pk in sorted(environments)]
 
 
-def _missed(run: Run, targets: Targets) -> list[int]:
-    """Return the series that miss a target of their own device in this run: 1 statement."""
+def _missed(run: Run, columns: str, targets: Targets) -> list[tuple[Any, ...]]:
+    """Return the keys of the points that miss a target of their own device: 1 statement."""
     rows = fetch_tuples(
-        """
-        SELECT s.id, sum(m.value) / count(*), max(m.target), max(m.target_arch), s.experiment_id, s.metric_id
-        FROM (
-            SELECT series_id, value, target, target_arch FROM hud_measurement
-            WHERE run_id = %(run)s AND value IS NOT NULL AND (target IS NOT NULL OR series_id IN (
-                SELECT one.id FROM hud_series one JOIN hud_metric k ON k.id = one.metric_id
-                WHERE k.name = ANY(%(names)s) OR k.id = ANY(%(ids)s::int[]))) OFFSET 0
-        ) m JOIN hud_series s ON s.id = m.series_id
-        GROUP BY s.id
-        """,
+        f"""
+        SELECT p.series_id, p.environment_id, p.order_time, p.side, p.value, p.target, p.target_arch,
+            s.experiment_id, s.metric_id
+        FROM ({columns}) p JOIN hud_series s ON s.id = p.series_id JOIN hud_metric k ON k.id = s.metric_id
+        WHERE p.value IS NOT NULL
+            AND (p.target IS NOT NULL OR k.name = ANY(%(names)s) OR k.id = ANY(%(ids)s::int[]))
+        """,  # noqa: S608 — a constant of this module  # nosec B608
         {"run": run.pk, "names": list(targets.shipped_metrics()), "ids": list(targets.operator_metrics())},
     )
     if not rows:
         return []
-    experiments = by_id(Experiment, [row[4] for row in rows])
-    metrics = by_id(Metric, [row[5] for row in rows])
+    experiments = by_id(Experiment, [row[-2] for row in rows])
+    metrics = by_id(Metric, [row[-1] for row in rows])
     missed = []
-    for series_id, value, target, arch, experiment_id, metric_id in rows:
+    for *key, value, target, arch, experiment_id, metric_id in rows:
         metric = metrics[metric_id]
         own = targets.own(experiments[experiment_id], metric, target, arch)
         if own and own.met_by(value, metric.direction) == "missed":
-            missed.append(series_id)
+            missed.append(tuple(key))
     return missed
 
 
@@ -291,35 +283,42 @@ def _places() -> str:
 _WORDS = r"""concat_ws(' ', e.suite, e."case", replace(e.knobs::text, '\\', '\'), e.mode, e.dtype, e.backend,
     e.arch, mt.name, mt.title)"""  # of a point, in which those of the filter are looked for
 _NAMED = "words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[])"
+_KEY = ("series_id", "environment_id", "order_time", "side")
+_SHARED_COLUMNS = "series_id, environment_id, order_time, value, status, target, target_arch"
+_OF_SERIES = f"""SELECT {_SHARED_COLUMNS}, 0 AS side, verdict, change, factor
+    FROM hud_point WHERE run_id = %(run)s"""  # noqa: S608 — constants, as below  # nosec B608
+_OF_SIDES = f"""SELECT {_SHARED_COLUMNS}, side, NULL::int2 AS verdict, NULL::real AS change,
+    NULL::real AS factor FROM hud_sidepoint WHERE run_id = %(run)s"""  # noqa: S608  # nosec B608
 # Every point of a run with what it shows: the place in KINDS, as numbers sort and group faster than words
 _POINTS = """
-    SELECT point.series_id, point.environment_id, point.order_time, point.value, s.experiment_id, s.metric_id,
-        e."case" COLLATE "C" "case", mt.name COLLATE "C" metric, v.change, abs(v.factor) factor,
+    SELECT p.series_id, p.environment_id, p.order_time, p.side, p.value, s.experiment_id, s.metric_id,
+        e."case" COLLATE "C" "case", mt.name COLLATE "C" metric, p.change, abs(p.factor) factor,
         {words} words,
         coalesce((coalesce(%(places)s::jsonb->e.suite, %(places)s::jsonb->'')->>mt.name)::int, 99) place,
-        array_position(%(kinds)s::text[], CASE WHEN v.verdict = 'regressed' THEN 'regressed'
-            WHEN point.value IS NULL AND point.never THEN 'not_run'
-            WHEN v.verdict = 'failed' OR point.value IS NULL AND point.bad THEN 'failed'
-            WHEN point.series_id = ANY(%(missed)s::int[]) THEN 'missed'
-            WHEN v.verdict IN ('inconclusive', 'improved') THEN v.verdict
+        array_position(%(kinds)s::text[], CASE WHEN p.word = 'regressed' THEN 'regressed'
+            WHEN p.value IS NULL AND p.status = ANY(%(never)s) THEN 'not_run'
+            WHEN p.word = 'failed' OR p.value IS NULL AND p.status = ANY(%(failing)s) THEN 'failed'
+            WHEN missed.series_id IS NOT NULL THEN 'missed'
+            WHEN p.word IN ('inconclusive', 'improved') THEN p.word
             ELSE 'rest' END::text) kind
-    FROM (
-        SELECT series_id, environment_id, order_time, max(value) "value", max(status) > 0 bad,
-            bool_and(status = ANY(%(never)s)) never
-        FROM hud_measurement WHERE run_id = %(run)s GROUP BY 1, 2, 3
-    ) point
-    JOIN hud_series s ON s.id = point.series_id
+    FROM (SELECT *, (%(verdicts)s::text[])[verdict + 1] word FROM ({columns}) stored) p
+    JOIN hud_series s ON s.id = p.series_id
     JOIN hud_experiment e ON e.id = s.experiment_id
     JOIN hud_metric mt ON mt.id = s.metric_id
-    LEFT JOIN hud_verdict v ON v.run_id = %(run)s AND v.series_id = point.series_id
-        AND v.environment_id = point.environment_id AND v.order_time = point.order_time
+    LEFT JOIN unnest(%(missed_series_id)s::int[], %(missed_environment_id)s::int[],
+        %(missed_order_time)s::timestamptz[], %(missed_side)s::int[])
+        AS missed(series_id, environment_id, order_time, side) ON missed.series_id = p.series_id
+        AND missed.environment_id = p.environment_id AND missed.order_time = p.order_time
+        AND missed.side = p.side
 """
 _PAGE = """
     WITH known AS MATERIALIZED ({points}), matching AS (
         SELECT * FROM known WHERE {shown} AND {named}
     ), page AS (
         SELECT *, row_number() OVER () AS at
-        FROM (SELECT * FROM matching ORDER BY {order} LIMIT %(limit)s OFFSET %(offset)s) sorted
+        FROM (
+            SELECT * FROM matching ORDER BY {order}, order_time, side LIMIT %(limit)s OFFSET %(offset)s
+        ) sorted
     ), found AS MATERIALIZED (
         SELECT kind, experiment_id, count(*) points FROM known GROUP BY kind, experiment_id
     ), kinds AS (
@@ -327,6 +326,7 @@ _PAGE = """
         FROM found GROUP BY found.kind
     )
     SELECT page.series_id, page.experiment_id, page.metric_id, page.environment_id, page.order_time,
+        page.side,
         (SELECT count(*) FROM matching) total,
         (SELECT coalesce(json_object_agg(kind, json_build_array(points, experiments)), '{{}}') FROM kinds)
             counts,

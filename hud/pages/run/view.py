@@ -12,8 +12,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login
 from hud.ingest.deletion import may_delete
-from hud.models import Artifact, Measurement, Run, Series, State, Task, Upload
-from hud.pages import data
+from hud.models import Artifact, Point, Run, Series, State, Task, Upload
+from hud.pages import data, streams
 from hud.pages.forms import ExplainForm, LogPosition, RunFilters
 from hud.pages.run import log as log_part
 from hud.pages.run import query
@@ -21,6 +21,7 @@ from hud.pages.run.forms import ResultForm
 from hud.pages.run.log import LogView
 from hud.pages.run.query import RunPage
 from hud.pages.runs import query as list_query
+from hud.points.streams import with_results
 from hud.runs import logs, run_states
 from hud.runs.artifacts import artifact_response
 from hud.runs.requests import InvalidRunRequest, request_explanation
@@ -39,6 +40,8 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format and (refusal := data.refusal(form)):
         return refusal
     filters = form.filters()
+    if filters.stream:
+        streams.of_request(request)
     page = list_query.read(filters)
     if data_format:
         rows = [line.to_row() for line in page.lines]
@@ -51,6 +54,7 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "kinds": list_query.KINDS,
         "suites": sorted({*SUITES, filters.suite} - {""}),
         "branches": sorted({line.branch for line in page.lines}),
+        "streams": with_results(),
     }
     return render(request, "runs/runs.html", context)
 
@@ -64,6 +68,7 @@ def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     page = query.read(pk, form.filters(), size)
     if page is None:
         return data.missing(data_format, f"no run has the id {pk}")
+    streams.enter(request, page.run.stream)
     if data_format:
         return _data(request, page, data_format)
     place = LogPosition(request.GET).kept()
@@ -95,6 +100,7 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
     page = query.read(pk, ResultForm(request.GET).filters(), SHOWN_POINTS)
     if page is None:
         return data.missing("", f"no run has the id {pk}")
+    streams.enter(request, page.run.stream)
     response = render(request, "run/live.html", _context(request, page))
     response["Cache-Control"] = "no-store"
     if not page.changes:
@@ -172,7 +178,7 @@ def explain(request: HttpRequest, pk: int) -> HttpResponse:
     form = ExplainForm(request.POST)
     if not form.is_valid():
         return HttpResponse(status=400)
-    of_run = Measurement.objects.filter(run=failed).values("series_id")
+    of_run = Point.objects.filter(run=failed).values("series_id")
     series = get_object_or_404(
         Series.objects.select_related("experiment", "metric").filter(pk__in=of_run),
         pk=form.cleaned_data["series"],

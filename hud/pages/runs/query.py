@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from hud.models import ACTIVE, Measurement, Run, Series, Task, Verdict
-from hud.sql import fetch_tuples, int_array
+from hud.models import ACTIVE, VERDICT_CODES, Point, Run, Series, SidePoint, Stream, Task
+from hud.runs import streams
 from hud.runs.branches import branch_or_default, other_branch, stored_names
+from hud.sql import fetch_tuples, int_array
 
 PAGE_ROWS = 50
 # Kinds of runs with their names on the page. A night is a schedule's run or an upload with a commit of the
@@ -28,7 +30,7 @@ _COLUMNS = (  # without those that may be large: receipts of uploads, facts of h
     "state", "reason", "title", "host_name", "source", "external_id", "branch", "commit",
     "created", "started", "finished", "order_time", "order_time_source", "upload__filename",
     "request__arch", "request__requested_by", "request__retry_of", "request__host__name",
-    "request__trigger", "request__interactive", "upload__created",
+    "request__trigger", "request__interactive", "upload__created", "stream__name",
 )  # fmt: skip
 
 
@@ -43,6 +45,7 @@ class Filters:
     commit: str = ""  # the beginning of one, or a range old..new with both ends
     host: str = ""
     q: str = ""
+    stream: str = ""  # its name
     before: int | None = None  # only runs with a smaller id: the next page
 
 
@@ -111,6 +114,7 @@ class RunLine:
             "upload": run.upload_id,
             "seconds": self.seconds,
             "regressed": self.regressed,
+            "stream": run.stream.name,
         }
 
 
@@ -153,24 +157,27 @@ def read(filters: Filters) -> RunsPage:
     page = matching.filter(pk__lt=filters.before) if filters.before else matching
     found = list(page[: PAGE_ROWS + 1])
     lines = _with_tasks(found[:PAGE_ROWS])
-    verdicts = Verdict.objects.filter(run__in=found[:PAGE_ROWS], verdict="regressed").values("run")
-    regressed = dict(verdicts.annotate(n=Count("series", distinct=True)).values_list("run", "n"))
+    points = Point.objects.filter(run__in=found[:PAGE_ROWS], verdict_code=VERDICT_CODES["regressed"])
+    counted = points.values("run").annotate(n=Count("series", distinct=True))
+    regressed = dict(counted.values_list("run", "n"))
     for line in lines:
         line.regressed = regressed.get(line.run.pk, 0)
     return RunsPage(lines, matching.count(), lines[-1].run.pk if len(found) > PAGE_ROWS else None, unknown)
 
 
-def latest(limit: int) -> list[RunLine]:
-    """Return the newest runs, in 2 statements."""
-    return _with_tasks(list(_matching(Filters())[0][:limit]))
+def latest(stream: Stream, limit: int) -> list[RunLine]:
+    """Return the newest runs of a stream, in 2 statements."""
+    return _with_tasks(list(_matching(Filters(stream=stream.name))[0][:limit]))
 
 
 def _matching(filters: Filters) -> tuple[QuerySet[Run], list[str]]:
     """Return the runs that match, newest first, and the commits of the filter that no run has."""
-    runs = Run.objects.select_related("request__host", "upload").only(*_COLUMNS).order_by("-pk")
+    runs = Run.objects.select_related("request__host", "upload", "stream").only(*_COLUMNS).order_by("-pk")
     unknown: list[str] = []
     if filters.state:
         runs = runs.filter(state=filters.state)
+    if filters.stream:
+        runs = runs.filter(stream__in=streams.named(filters.stream))
     if filters.kind:
         runs = runs.filter(_of_kind(filters.kind))
     if filters.branch:
@@ -204,10 +211,14 @@ def _of_kind(kind: str) -> Q:
     }[kind]
 
 
-def _series(order: str) -> Subquery:
+def _series(order: str) -> Coalesce:
     """Return a run's first or last series, which tell its suite. A run of three suites is found by two of
     them: looking through all of its rows would read the whole store for a suite that is rare."""
-    return Subquery(Measurement.objects.filter(run=OuterRef("pk")).order_by(order).values("series_id")[:1])
+    first = (
+        Subquery(model._default_manager.filter(run=OuterRef("pk")).order_by(order).values("series_id")[:1])
+        for model in (Point, SidePoint)
+    )
+    return Coalesce(*first)
 
 
 def _of_commits(text: str) -> tuple[Q, list[str]]:

@@ -7,13 +7,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, TextField, Value, When, Window
+from django.db.models import (
+    Case,
+    Count,
+    Exists,
+    F,
+    IntegerField,
+    Max,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    TextField,
+    Value,
+    When,
+    Window,
+)
 from django.db.models.functions import Cast, Length
 from django.urls import reverse
-from django.utils.http import urlencode
 
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Experiment, Host, Regression, Run
+from hud.models import Experiment, Host, Point, Regression, Run, Series, Stream
+from hud.pages.streams import link
 from runner.suites import SUITES
 
 MOST = 12  # results of a kind
@@ -46,17 +62,18 @@ class Results:
     total: int
 
 
-def search(text: str) -> list[Results]:
-    """Return what matches all words, the closest first: 6 statements, none for an empty text."""
+def search(stream: Stream, text: str) -> list[Results]:
+    """Return what matches all words: of the page's stream first, then the closest, then the newest, and last
+    what was never measured. 6 statements, none for an empty text."""
     words = _BETWEEN_WORDS.sub(" ", text).split()[:_MOST_WORDS]
     if not words:
         return []
     kinds = [
-        _cases(words),
+        _cases(words, stream),
         _suites(words),
-        _experiments(words),
-        _regressions(words),
-        _runs(words),
+        _experiments(words, stream),
+        _regressions(words, stream),
+        _runs(words, stream),
         _hosts(words),
     ]
     number = _number(words)
@@ -97,19 +114,49 @@ def _closeness(word: str, name: str = "case") -> Case:
     )
 
 
-def _cases(words: list[str]) -> Results:
+def _measured(words: list[str], stream: Stream) -> QuerySet[Any]:
+    """Return the experiments that match, with `rank`, 0 for those with results in the stream and 2 for those
+    without any, and `newest`, the time of their newest point."""
+    newest_of_series = Point.objects.filter(series=OuterRef("pk"), rerun=False).order_by("-order_time")
+    series = Series.objects.filter(experiment=OuterRef("pk"))
+    newest = (
+        series.annotate(newest=Subquery(newest_of_series.values("order_time")[:1]))
+        .filter(newest__isnull=False)
+        .order_by("-newest")
+    )
+    own = newest.filter(stream=stream)
+    named = _named(Experiment.objects.all(), words)
+    measured: QuerySet[Any] = named.annotate(
+        newest=Subquery(newest.values("newest")[:1]),
+        rank=Case(
+            When(Exists(own), then=Value(0)),
+            When(newest__isnull=False, then=Value(1)),
+            default=Value(2),
+            output_field=IntegerField(),
+        ),
+        close=_closeness(words[0]),
+    )
+    return measured
+
+
+def _cases(words: list[str], stream: Stream) -> Results:
     rows = list(
-        _named(Experiment.objects.all(), words)
+        _measured(words, stream)
         .values("suite", "case")
-        .annotate(experiments=Count("pk"), total=Window(Count("*")), close=_closeness(words[0]))
-        .order_by("close", Length("case"), "case", "suite")[:MOST]
+        .annotate(
+            experiments=Count("pk"),
+            total=Window(Count("*")),
+            best=Min("rank"),
+            last=Max("newest"),
+        )
+        .order_by("best", "close", F("last").desc(nulls_last=True), Length("case"), "case", "suite")[:MOST]
     )
     found = [
         Result(
             "case",
             row["case"],
             f"{row['suite']}, {row['experiments']} experiment{'s' if row['experiments'] > 1 else ''}",
-            f"{reverse('suite', args=[row['suite']])}?{urlencode({'q': row['case']})}",
+            link(reverse("suite", args=[row["suite"]]), q=row["case"]),
         )
         for row in rows
         if _can_be_address(row["suite"])
@@ -129,22 +176,25 @@ def _suites(words: list[str]) -> Results:
     )
     titles = {name: SUITES[name].title for name in names if name in SUITES}
     found = [
-        Result("suite", name, titles.get(name, ""), reverse("suite", args=[name])) for name in names[:MOST]
+        Result("suite", name, titles.get(name, ""), link(reverse("suite", args=[name])))
+        for name in names[:MOST]
     ]
     return Results("suite", found, len(names))
 
 
-def _experiments(words: list[str]) -> Results:
-    close = _named(Experiment.objects.all(), words).annotate(
-        total=Window(Count("pk")), close=_closeness(words[0])
+def _experiments(words: list[str], stream: Stream) -> Results:
+    newest_first = F("newest").desc(nulls_last=True)
+    names = (Length("case"), "case", Length("options"), "backend", "pk")
+    rows = list(
+        _measured(words, stream)
+        .annotate(total=Window(Count("pk")))
+        .order_by("rank", "close", newest_first, *names)[:MOST]
     )
-    rows = list(close.order_by("close", Length("case"), "case", Length("options"), "backend", "pk")[:MOST])
-    found = [Result("experiment", one.title, _about(one), _experiment(one)) for one in rows]
-    return Results("experiment", found, rows[0].total if rows else 0)
-
-
-def _experiment(one: Experiment) -> str:
-    return reverse("experiment", args=[one.pk])
+    found = []
+    for one in rows:
+        address = reverse("experiment", args=[one.pk])  # without a stream it shows one that has results
+        found.append(Result("experiment", one.title, _about(one), address if one.rank else link(address)))
+    return Results("experiment", found, _total(rows))
 
 
 def _about(one: Experiment) -> str:
@@ -152,26 +202,29 @@ def _about(one: Experiment) -> str:
     return " · ".join(filter(None, (*words, "dynamic shapes" if one.dynamic else "")))
 
 
-def _regressions(words: list[str]) -> Results:
+def _regressions(words: list[str], stream: Stream) -> Results:
     active = _named(Regression.objects.filter(state__in=ACTIVE), words, "series__experiment__")
     wanted = Q(pk__in=active.values("pk"))
     number = _number(words)
     if number is not None and words[0].lower() != "run":
         wanted |= Q(pk=number)
-    rows = _counted(Regression.objects.filter(wanted).select_related("series__experiment", "series__metric"))
+    named = Regression.objects.filter(wanted).select_related(
+        "series__experiment", "series__metric", "series__stream"
+    )
+    rows = _counted(named, _elsewhere("series__stream", stream))
     found = [
         Result(
             "regression",
             f"{one.pk} {one.series.experiment.title}",
             f"{one.state}, {one.series.metric.title}, {one.series.experiment.backend}",
-            f"{reverse('regressions')}?open={one.pk}",
+            link(reverse("regressions"), stream=one.series.stream, open=one.pk),
         )
         for one in rows
     ]
     return Results("regression", found, _total(rows))
 
 
-def _runs(words: list[str]) -> Results:
+def _runs(words: list[str], stream: Stream) -> Results:
     wanted = Q()
     for word in words:
         one = Q(title__icontains=word) | Q(host_name__icontains=word) | Q(branch__icontains=word)
@@ -182,7 +235,7 @@ def _runs(words: list[str]) -> Results:
     if number is not None and words[0].lower() != "regression":
         wanted |= Q(pk=number)
     names = ("title", "host_name", "branch", "commit", "order_time")
-    rows = _counted(Run.objects.filter(wanted).only(*names))
+    rows = _counted(Run.objects.filter(wanted).only(*names), _elsewhere("stream", stream), "-order_time")
     found = [
         Result(
             "run",
@@ -210,8 +263,13 @@ def _hosts(words: list[str]) -> Results:
     return Results("host", found, _total(rows))
 
 
-def _counted(found: QuerySet[Any]) -> list[Any]:
-    return list(found.annotate(total=Window(Count(F("pk")))).order_by("-pk")[:MOST])
+def _elsewhere(path: str, stream: Stream) -> Case:
+    """Return a sort key: what is of the page's stream first."""
+    return Case(When(**{path: stream}, then=Value(0)), default=Value(1), output_field=IntegerField())
+
+
+def _counted(found: QuerySet[Any], *order: Any) -> list[Any]:
+    return list(found.annotate(total=Window(Count(F("pk")))).order_by(*order, "-pk")[:MOST])
 
 
 def _total(rows: list[Any]) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from hud.models import Metric
-from hud.pages import values
-from hud.pages.values import MetricValue
+from hud.models import Metric, Point
+from hud.points.read import main_metrics, metric_place
 
 MOST = 9
 
@@ -22,12 +21,12 @@ class Column:
     metrics: Mapping[str, str]
     title_more: str = ""  # in the tooltip
 
-    def cell(self, readings: Mapping[str, MetricValue]) -> MetricValue | None:
+    def cell(self, readings: Mapping[str, Point]) -> Point | None:
         """Return the best metric that has a number, else the best that has a status."""
         there = [readings[name] for name in self.metrics if name in readings]
-        return next((one for one in there if one.median is not None), there[0] if there else None)
+        return next((one for one in there if one.value is not None), there[0] if there else None)
 
-    def mark(self, value: MetricValue | None) -> str:
+    def mark(self, value: Point | None) -> str:
         return self.metrics.get(value.metric.name, "") if value else ""
 
 
@@ -92,16 +91,16 @@ def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[Column], int
     """Return the columns for these metrics of a suite, and how many metrics get none."""
     names = {metric.name for metric in metrics}
     by_meaning = [column for column in COLUMNS if names & column.metrics.keys()]
-    main = values.main_metrics(suite)
+    main = main_metrics(suite)
     more = [
         Column(metric.name, metric.title, {metric.name: ""})
-        for metric in sorted(metrics, key=lambda one: values.metric_place(suite, one))
+        for metric in sorted(metrics, key=lambda one: metric_place(suite, one))
         if metric.name not in _PLACES and metric.name in main
     ]
     if not by_meaning:  # a suite of others: its first metrics
         more = [
             Column(metric.name, metric.title, {metric.name: ""})
-            for metric in sorted(metrics, key=lambda one: values.metric_place(suite, one))
+            for metric in sorted(metrics, key=lambda one: metric_place(suite, one))
         ]
     found = _main_first(suite, [*by_meaning, *more])[:MOST]
     shown = {name for column in found for name in column.metrics}
@@ -110,7 +109,7 @@ def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[Column], int
 
 def _main_first(suite: str, columns: Sequence[Column]) -> list[Column]:
     """Put the column of the suite's first metric first."""
-    first = next(iter(values.main_metrics(suite)), "")
+    first = next(iter(main_metrics(suite)), "")
     return sorted(columns, key=lambda column: first not in column.metrics)
 
 

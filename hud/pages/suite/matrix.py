@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud.models import FIRST_RUN_ONLY
-from hud.sql import fetch
+from hud.models import FIRST_RUN_ONLY, Stream
 from hud.pages.suite.query import place
+from hud.points.read import NEWEST_POINT
+from hud.runs.branches import stored_names
+from hud.sql import fetch
 from runner.schema.suite import Matrix
 from runner.suites import SUITES
 
@@ -79,27 +81,31 @@ class _Newest:
     note: str | None
 
 
-def read(suite: str) -> MatrixPart | None:
-    """Return the newest check and the newest time of every experiment, in one statement; None where the
-    suite has no matrix."""
+def read(stream: Stream, suite: str) -> MatrixPart | None:
+    """Return the newest check and the newest time of every experiment in a stream, in one statement; None
+    where the suite has no matrix."""
     matrix = SUITES[suite].matrix if suite in SUITES else None
     if matrix is None:
         return None
     newest = fetch(
         _Newest,
-        """
+        f"""
         SELECT e.id experiment, e."case", e.mode, e.dtype, e.backend, e.arch, e.device, e.knobs::text,
                m.name metric, found.value, found.code, found.note
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id
         JOIN hud_metric m ON m.id = s.metric_id
-        CROSS JOIN LATERAL (
-            SELECT value, code, note FROM hud_measurement
-            WHERE series_id = s.id ORDER BY order_time DESC, run_id DESC LIMIT 1) found
-        WHERE e.suite = %(suite)s AND m.name IN (%(time)s, %(code)s)
+        CROSS JOIN LATERAL ({NEWEST_POINT}) found
+        WHERE e.suite = %(suite)s AND s.stream_id = %(stream)s AND m.name IN (%(time)s, %(code)s)
         ORDER BY e."case", e.mode, e.dtype, e.arch, e.device, e.id
-        """,
-        {"suite": suite, "time": matrix.time_metric, "code": matrix.code_metric},
+        """,  # noqa: S608 — a constant  # nosec B608
+        {
+            "suite": suite,
+            "stream": stream.pk,
+            "time": matrix.time_metric,
+            "code": matrix.code_metric,
+            "branches": stored_names(),
+        },
     )
     codes = Counter(one.code for one in newest if one.metric == matrix.code_metric and one.code)
     lines = [CodeLine(code, *said, codes.pop(code, 0)) for code, said in matrix.codes.items()]

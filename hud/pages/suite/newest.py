@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hud.judging.aggregates import PassRate, pass_rate
-from hud.models import NEVER_RAN, STATUS_NAMES, Experiment, Metric
-from hud.pages import values
-from hud.sql import by_id, fetch_columns, fetch_tuples, int_array
+from hud.models import NEVER_RAN, STATUS_NAMES, VERDICTS, Experiment, Metric, Point, Stream
 from hud.pages.suite.columns import Column
+from hud.points import read as points
 from hud.points.targets import Targets
-from hud.pages.values import MetricValue
 from hud.runs.branches import stored_names
+from hud.sql import by_id, fetch_columns, fetch_tuples, int_array
 from runner.schema.statistics import geometric_mean
 
 Ints = NDArray[np.int64]
@@ -26,7 +25,6 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _MEANS = ("speedup", "compile", "warm", "compression")  # columns with a geometric mean
-_VERDICTS = ("", "improved", "unchanged", "regressed", "inconclusive", "failed", "new")
 # by status code; the last, -1, is that of no result
 _FAILED = np.array([name not in {"ok", *NEVER_RAN} for name in STATUS_NAMES.values()] + [False])
 
@@ -54,7 +52,7 @@ class Totals:
 @dataclass(frozen=True)
 class Newest:
     """Tables with a row for each of `ids` and a column for each of `metrics`. Results are those of the
-    default branch; `series` is also there where another branch alone has one."""
+    default branch that are no reruns; `series` is also there where others alone have one."""
 
     ids: Ints
     metrics: list[Metric]
@@ -62,7 +60,7 @@ class Newest:
     run: Ints  # 0 without a result
     value: Floats  # NaN without one
     status: Ints  # -1 without a result
-    verdict: Ints
+    verdict: Ints  # -1 without one
 
     @property
     def failed(self) -> Bools:
@@ -77,7 +75,7 @@ class Newest:
 
     def by_verdict(self) -> dict[str, Bools]:
         """Return which experiments have each verdict."""
-        return {word: (self.verdict == code).any(axis=1) for code, word in enumerate(_VERDICTS) if word}
+        return {word: (self.verdict == code).any(axis=1) for code, word in enumerate(VERDICTS)}
 
     def by_status(self) -> dict[str, Bools]:
         failed = self.failed
@@ -112,6 +110,9 @@ class Newest:
         keys = self.of_column(column)
         return self.where(np.argsort(-keys if falling else keys, kind="stable"))
 
+    def measured_first(self) -> Newest:
+        return self.where(np.argsort(np.isnan(self.value).all(axis=1), kind="stable"))
+
     def of_column(self, column: Column) -> Floats:
         """Return the value of the best metric that has one, NaN without."""
         found = np.full(self.ids.size, np.nan)
@@ -132,17 +133,16 @@ class Newest:
                     shown[(shown[:, at] < 0) & there[:, place], at] = place
         return shown
 
-    def values(self, shown: Ints) -> dict[int, MetricValue]:
-        """Return the values of the metrics in these places by series: 1 statement, 1 more where another
-        branch alone has one."""
+    def points(self, shown: Ints) -> dict[int, Point]:
+        """Return the points of the metrics in these places by series: 1 statement, 1 more where reruns or
+        other branches alone have one."""
         rows, columns = np.nonzero(shown >= 0)
         at = rows, shown[rows, columns]
-        series, run, judged = self.series[at], self.run[at], self.verdict[at]
+        series, run = self.series[at], self.run[at]
         own = run > 0
-        has_earlier = (judged > 0) & (judged != _VERDICTS.index("new"))
-        found = values.of_runs(series[own].tolist(), run[own].tolist(), has_earlier[own].tolist())
+        found = points.of_runs(series[own].tolist(), run[own].tolist())
         if not own.all():
-            found |= values.latest(series[~own].tolist())
+            found |= points.latest(series[~own].tolist())
         return found
 
     def totals(self, columns: Sequence[Column]) -> Totals:
@@ -169,9 +169,9 @@ class Newest:
             """
             SELECT s.id, newest.target, newest.target_arch FROM hud_series s
             JOIN LATERAL (
-                SELECT m.target, m.target_arch FROM hud_measurement m
-                JOIN hud_run r ON r.id = m.run_id AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)
-                WHERE m.series_id = s.id ORDER BY m.order_time DESC, m.run_id DESC LIMIT 1
+                SELECT target, target_arch FROM hud_point
+                WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
+                ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT 1
             ) newest ON true
             WHERE s.id = ANY(%(series)s::int[]) AND (newest.target IS NOT NULL OR
                 s.metric_id = ANY(%(aimed)s))
@@ -195,38 +195,37 @@ class Newest:
         return reached
 
 
-def read(ids: Sequence[int], metrics: Mapping[int, Metric], shown: Collection[int]) -> Newest:
-    """Return the newest result of each series of these experiments and metrics: 1 statement, one look-up in
-    an index for each. Other runs are left out by their list, which is short, and not by a join."""
+def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], shown: Collection[int]) -> Newest:
+    """Return the newest point of each series of these experiments and metrics in a stream: 1 statement, one
+    look-up in an index for each."""
     experiment, metric, series, run, value, status, verdict = fetch_columns(
         """
         SELECT array_send(array_agg(s.experiment_id)), array_send(array_agg(s.metric_id)),
             array_send(array_agg(s.id)), array_send(array_agg(coalesce(newest.run_id, 0))),
-            array_send(array_agg(coalesce(state.value, newest.value, 'NaN'))),
+            array_send(array_agg(coalesce(newest.value, 'NaN'))),
             array_send(array_agg(coalesce(newest.status, -1::smallint))),
-            array_send(array_agg(coalesce(array_position(%(verdicts)s::text[], state.verdict::text), 1) - 1))
+            array_send(array_agg(coalesce(newest.verdict, -1::smallint)))
         FROM hud_series s
         LEFT JOIN LATERAL (
-            SELECT run_id, value, status FROM hud_measurement
-            WHERE series_id = s.id AND run_id NOT IN (
-                SELECT id FROM hud_run WHERE base_interpreter <> '' OR branch <> ALL(%(branches)s))
-            ORDER BY order_time DESC, run_id DESC LIMIT 1
+            SELECT run_id, value, status, verdict FROM hud_point
+            WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
+            ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT 1
         ) newest ON true
-        LEFT JOIN hud_seriesstate state ON state.series_id = s.id AND state.run_id = newest.run_id
         WHERE s.experiment_id = ANY(%(experiments)s::int[]) AND s.metric_id = ANY(%(metrics)s)
+            AND s.stream_id = %(stream)s
         """,
         {
             "experiments": int_array(ids),
             "metrics": list(shown),
             "branches": stored_names(),
-            "verdicts": list(_VERDICTS),
+            "stream": stream.pk,
         },
     )
     kept = [metrics[pk] for pk in shown]
     rows, columns = np.array(ids, np.int64), np.array([one.pk for one in kept], np.int64)
     at = _place_of(rows, experiment), _place_of(columns, metric)
     size = rows.size, columns.size
-    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, 0)]
+    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1)]
     for table, found in zip(tables, (series, run, value, status, verdict), strict=True):
         table[at] = found
     return Newest(rows, kept, *tables)

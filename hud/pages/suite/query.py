@@ -6,21 +6,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import orjson
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Count, Exists, F, Func, OuterRef, Q, TextField, Value
 from django.db.models.functions import Cast, Length, Replace
 
-from hud.models import Experiment, Measurement, Metric
+from hud.models import Experiment, Metric, Point, Series, Stream
 from hud.pages.hosts.query import visible_accelerators
-from hud.sql import by_id, fetch_columns, fetch_models, fetch_tuples, int_array
 from hud.pages.suite import counts, newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals, Wanted
+from hud.points.read import to_row
 from hud.points.targets import Targets
-from hud.pages.values import MetricValue
 from hud.runs import matching
+from hud.runs.branches import stored_names
+from hud.sql import by_id, fetch_columns, fetch_models, fetch_tuples, int_array
 from runner.schema.devices import is_named
 from runner.suites import SUITES
 
@@ -56,21 +56,21 @@ class Filters:
 class Row:
     experiment: Experiment
     words: list[str]  # one for each choice that varies
-    cells: list[MetricValue | None]  # one for each column
+    cells: list[Point | None]  # one for each column
     marks: list[str]  # likewise: what tells a cell from the column's usual metric
-    leading: MetricValue | None  # the first cell with a number
-    trend: list[float] = field(default_factory=list)  # medians of the leading metric, oldest first
+    leading: Point | None  # the first cell with a number
+    trend: list[float] = field(default_factory=list)  # values of the leading metric, oldest first
 
     @property
     def below_eager(self) -> float | None:
         """Return the speedup if it is below 0.95."""
         found = (cell for cell in self.cells if cell and cell.metric.name in SPEEDUPS)
-        value = next((cell.median for cell in found if cell.median is not None), None)
+        value = next((cell.value for cell in found if cell.value is not None), None)
         return value if value is not None and value < _BELOW else None
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        whose = identity(self.experiment)
-        return [{**whose, **cell.to_row()} for cell in self.cells if cell]
+    def to_rows(self, stream: str) -> list[dict[str, Any]]:
+        whose = {**identity(self.experiment), "stream": stream}
+        return [{**whose, **to_row(cell)} for cell in self.cells if cell]
 
 
 @dataclass
@@ -146,32 +146,35 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
     return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
 
 
-def read(name: str, filters: Filters, *, everything: bool = False) -> SuitePage | None:
-    """Return the page, or all rows at once, in 8 statements, 2 more with a filter on targets; None for a
-    suite without data that the runner does not have."""
+def read(stream: Stream, name: str, filters: Filters, *, everything: bool = False) -> SuitePage | None:
+    """Return a suite's page in a stream, or all rows at once, in 8 statements, 2 more with a filter on
+    targets; None for a suite without data that the runner does not have."""
     combinations = [
         dict(zip((*CHOICES, "device", "experiments"), row, strict=True))
         for row in fetch_tuples(
             """
-            SELECT mode, dtype, backend, arch, device, count(*) FROM hud_experiment WHERE suite = %(suite)s
+            SELECT mode, dtype, backend, arch, device, count(*) FROM hud_experiment e
+            WHERE suite = %(suite)s
+                AND EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
             GROUP BY 1, 2, 3, 4, 5
             """,
-            {"suite": name},
+            {"suite": name, "stream": stream.pk},
         )
     ]
-    if not combinations and name not in SUITES:
+    if not combinations and name not in SUITES and not Experiment.objects.filter(suite=name).exists():
         return None
     page = SuitePage(name, SUITES[name].title if name in SUITES else "")
     page.words = {choice: sorted({one[choice] for one in combinations}) for choice in CHOICES}
     page.places = {place(one["arch"], one["device"]) for one in combinations}
     measured = """WHERE id IN (
         SELECT s.metric_id FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
-        WHERE e.suite = %(suite)s)"""
-    metrics = {metric.pk: metric for metric in fetch_models(Metric, measured, {"suite": name})}
+        WHERE e.suite = %(suite)s AND s.stream_id = %(stream)s)"""
+    found_metrics = fetch_models(Metric, measured, {"suite": name, "stream": stream.pk})
+    metrics = {metric.pk: metric for metric in found_metrics}
     page.columns, page.hidden_metrics = columns_of(name, list(metrics.values()))
     shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
     targets = Targets.read()
-    found = newest.read(_matching(name, filters), metrics, shown)
+    found = newest.read(stream, _matching(stream, name, filters), metrics, shown).measured_first()
     if filters.target:
         found = found.matching(Wanted(target=filters.target), targets)
     wanted = Wanted(filters.verdict, filters.status)
@@ -217,19 +220,18 @@ _SEARCHED = ConcatWS(
 )
 
 
-def _matching(name: str, filters: Filters) -> list[int]:
-    """Return the experiments that match the filters on their identity, in the usual order."""
+def _matching(stream: Stream, name: str, filters: Filters) -> list[int]:
+    """Return the stream's experiments that match the filters on their identity, in the usual order."""
     wanted = {choice: getattr(filters, choice) for choice in CHOICES if getattr(filters, choice)}
     condition = _at(wanted.pop("arch")) if "arch" in wanted else Q()
     for word in filters.q.split()[:8]:
         excluded = word.startswith("-") and len(word) > 1
         condition &= ~Q(searched__icontains=word[1:]) if excluded else Q(searched__icontains=word)
-    measured = Measurement.objects.filter(series__experiment=OuterRef("pk"), value__isnull=False)
-    by_value = [Exists(measured).desc()] if name in SUITES and SUITES[name].matrix else []
+    in_stream = Exists(Series.objects.filter(experiment=OuterRef("pk"), stream=stream))
     found = (
         Experiment.objects.alias(knobs_text=_KNOBS, **({"searched": _SEARCHED} if filters.q else {}))
-        .filter(condition, suite=name, **wanted)
-        .order_by(*by_value, *_ORDER)
+        .filter(condition, in_stream, suite=name, **wanted)
+        .order_by(*_ORDER)
     )
     return list(found.values_list("pk", flat=True)[:_MOST_EXPERIMENTS])
 
@@ -238,7 +240,7 @@ def _rows(page: SuitePage, found: Newest, targets: Targets) -> list[Row]:
     """Return the rows of these experiments: 3 statements."""
     experiments = by_id(Experiment, found.ids.tolist())
     places = found.shown(page.columns)
-    latest = found.values(places)
+    latest = found.points(places)
     rows = []
     for pk, series, shown in zip(found.ids.tolist(), found.series.tolist(), places.tolist(), strict=True):
         one = experiments.get(pk)
@@ -252,7 +254,7 @@ def _rows(page: SuitePage, found: Newest, targets: Targets) -> list[Row]:
         ]
         known = {**vars(one), "arch": place(one.arch, one.device)}
         marks = [column.mark(cell) for column, cell in zip(page.columns, cells, strict=True)]
-        leading = next((cell for cell in cells if cell and cell.median is not None), None)
+        leading = next((cell for cell in cells if cell and cell.value is not None), None)
         rows.append(Row(one, [known[choice] for choice in page.varying], cells, marks, leading))
     return rows
 
@@ -269,29 +271,26 @@ def _at(asked: str) -> Q:
 
 
 def trends(rows: Sequence[Row]) -> None:
-    """Add the newest medians of each row's first metric: 1 statement."""
-    leading = [row.leading.series_id if row.leading else 0 for row in rows]
-    place, time, run, value = fetch_columns(
+    """Add the newest values of each row's first metric, without reruns and other branches: 1 statement."""
+    place, value = fetch_columns(
         """
-        SELECT array_send(array_agg(s.place)), array_send(array_agg(m.order_time)),
-            array_send(array_agg(m.run_id)), array_send(array_agg(m.value))
+        SELECT array_send(array_agg(place ORDER BY place, order_time, run_id, environment_id)),
+            array_send(array_agg(value ORDER BY place, order_time, run_id, environment_id))
         FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place)
         CROSS JOIN LATERAL (
-            SELECT order_time, run_id, value FROM hud_measurement
-            WHERE series_id = s.id AND value IS NOT NULL
-            ORDER BY order_time DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
-        ) m
+            SELECT order_time, run_id, environment_id, value FROM hud_point
+            WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
+            ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT %(points)s
+        ) p
         """,
-        {"series": int_array(leading), "points": SPARKLINE_POINTS},
+        {
+            "series": int_array(row.leading.series_id if row.leading else 0 for row in rows),
+            "branches": stored_names(),
+            "points": SPARKLINE_POINTS,
+        },
     )
-    order = np.lexsort((value, run, time, place))
-    place, time, run, value = (column[order] for column in (place, time, run, value))
-    apart = (np.diff(place) != 0) | (np.diff(time) != 0) | (np.diff(run) != 0)
-    ends = np.append(np.flatnonzero(apart) + 1, place.size) if place.size else place
-    starts = np.append(0, ends[:-1]) if place.size else place
-    medians = (value[(starts + ends - 1) // 2] + value[(starts + ends) // 2]) / 2
-    for at, middle in zip(place[starts].tolist(), medians.tolist(), strict=True):
-        rows[at - 1].trend.append(middle)
+    for at, each in zip(place.tolist(), value.tolist(), strict=True):
+        rows[at - 1].trend.append(each)
 
 
 @dataclass(slots=True)
@@ -305,10 +304,11 @@ class SuiteLine:
     not_offered: str  # why no attached host offers it
 
 
-def read_all() -> list[SuiteLine]:
-    """Return every suite with data, then the runner's others, in 2 statements."""
+def read_all(stream: Stream) -> list[SuiteLine]:
+    """Return every suite with data in a stream, then the runner's others, in 2 statements."""
     counted = (
-        Experiment.objects.values("suite")
+        Experiment.objects.filter(Exists(Series.objects.filter(experiment=OuterRef("pk"), stream=stream)))
+        .values("suite")
         .annotate(
             experiments=Count("pk"),
             cases=Count("case", distinct=True),

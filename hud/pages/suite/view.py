@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login
 from hud.models import Experiment
-from hud.pages import data
+from hud.pages import data, streams
 from hud.pages.forms import MAX_ID, SuiteFilters
 from hud.pages.suite import matrix, query
 from hud.runs.matching import ResourceRequest
@@ -45,9 +45,10 @@ class SuiteRerun(forms.Form):
 
 @require_safe
 def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    lines = query.read_all()
+    lines = query.read_all(streams.of_request(request))
     if data_format:
         return data.answer(data_format, "suites", [asdict(line) for line in lines])
+    streams.name_in_links(request)
     return render(request, "suite/suites.html", {"lines": lines})
 
 
@@ -57,16 +58,18 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     if data_format and (refusal := data.refusal(form)):
         return refusal
     filters = form.filters()
-    page = query.read(name, filters, everything=data_format == "csv")
+    stream = streams.of_request(request)
+    page = query.read(stream, name, filters, everything=data_format == "csv")
     if page is None:
         return data.missing(data_format, f"no suite is called {name!r}")
     if data_format:
-        rows = [line for row in page.rows for line in row.to_rows()]
+        rows = [line for row in page.rows for line in row.to_rows(stream.name)]
         return data.answer(
             data_format,
             f"suite-{name}",
             rows,
             suite=name,
+            stream=stream.name,
             total=page.total,
             page=filters.page,
             totals=page.totals and asdict(page.totals),
@@ -84,14 +87,16 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     context = {
         "page": page,
         "filters": filters,
+        "filtered": filters != query.Filters(),
         "complaints": form.complaints(),
         "choices": choices,
         "varying": page.varying,
         "constant": page.constant,
         "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
-        "matrix": matrix.read(name),
+        "matrix": matrix.read(stream, name),
         "sorts": [(column, _next_sort(filters.sort, column.key)) for column in page.columns],
     }
+    streams.name_in_links(request)
     return render(request, "suite/suite.html", context)
 
 
@@ -118,9 +123,10 @@ def rerun(request: HttpRequest, name: str) -> HttpResponse:
     for one in chosen:
         device, _colon, arch = form.cleaned_data["where"].partition(":")
         groups.setdefault((device, arch) if device else (one.device, one.arch), []).append(one)
-    runs = []
+    runs, stream = [], streams.of_request(request)
     for (device, arch), experiments in groups.items():
-        options = RunOptions(ResourceRequest(device, arch=arch), request.user.get_username())
+        resources = ResourceRequest(device, arch=arch)
+        options = RunOptions(resources, request.user.get_username(), stream=stream)
         try:
             runs.append(request_reruns(experiments, options))
         except InvalidRunRequest as error:

@@ -13,7 +13,7 @@ from hud.ingest.export import export
 from hud.ingest.renaming import rename
 from hud.judging.judge import process_pending
 from hud.models import Experiment, Measurement, Point, Run, Upload
-from hud.pages import values
+from hud.points import read
 from runner.formats import reasons
 from runner.formats.parameters import Parameters
 from tests.support.experiment_pages import read_page
@@ -50,17 +50,16 @@ def test_each_time_is_a_point_of_the_one_run_judged_and_shown_in_order(client: C
     assert (len(receipt.run_ids), points(), points("gemv")) == (1, EXPECTED, EXPECTED[3:9])
     process_pending()
     process_pending()
-    found = Point.objects.order_by("order_time").values_list("verdict", "level_points")
-    assert list(found) == [("regressed", 20), ("regressed", 20)]
+    judged = [(point.verdict, point.level_points) for point in Point.objects.order_by("order_time")]
+    assert judged[-2:] == [("regressed", 20), ("regressed", 20)]
     experiment = Experiment.objects.get(case="layer_norm")
     page = read_page(experiment.pk, rows=50)
     assert page.history
-    assert [(point.median, point.processes) for point in page.history.points] == [
-        (value, 1) for value in VALUES
-    ]
-    assert [point.verdict for point in page.history.points[-3:]] == ["unchanged", "regressed", "regressed"]
-    newest = values.latest([series.pk for series in experiment.series.all()])
-    assert [(value.median, value.judged) for value in newest.values()] == [(2000, "regressed")]
+    shown = [one.point for one in page.history.points]
+    assert [(point.value, point.processes) for point in shown] == [(value, 1) for value in VALUES]
+    assert [point.verdict for point in shown[-3:]] == ["unchanged", "regressed", "regressed"]
+    newest = read.latest([series.pk for series in experiment.series.all()])
+    assert [(point.value, point.verdict) for point in newest.values()] == [(2000, "regressed")]
     series = client.get(f"/api/v1/series/{experiment.pk}/{METRIC}").json()["points"]
     assert [point["value"] for point in series] == VALUES
     assert client.get(f"/runs/{receipt.run_ids[0]}/").status_code == 200

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from hud.judging.regressions.confirm import confirm
-from hud.models import Accelerator, Environment, Experiment, Host, Regression, Run, Series, State
+from hud.models import Accelerator, Environment, Experiment, Host, Regression, Run, Series, State, Stream
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_rerun
 from hud.settings import env_number
@@ -44,16 +44,20 @@ def experiment() -> Experiment:
 
 
 def regression(
-    experiment: Experiment, state: str = "suspect", torches: Any = (OLD, NEW), **over: Any
+    experiment: Experiment,
+    state: str = "suspect",
+    torches: Any = (OLD, NEW),
+    stream: Stream | None = None,
+    **over: Any,
 ) -> Regression:
     """A regression whose two runs used these versions of torch on h200-a."""
     metric = create_metric()
-    good, bad = (create_run(host_name="h200-a") for _ in range(2))
+    good, bad = (create_run(host_name="h200-a", **({"stream": stream} if stream else {})) for _ in range(2))
     for run, (torch, git), value in zip((good, bad), torches, (2500, 2000), strict=True):
         environment = create_environment(torch=torch, torch_git=git)
         create_measurement(experiment, metric=metric.name, value=value, run=run, environment=environment)
     return Regression.objects.create(
-        series=Series.objects.get(experiment=experiment, metric=metric),
+        series=Series.objects.get(experiment=experiment, metric=metric, stream=bad.stream),
         class_key=create_environment().class_key,
         state=state,
         first_run=bad,
@@ -75,7 +79,19 @@ def test_a_suspect_is_repeated_where_it_was_measured(host: Host, experiment: Exp
     request = one.repeat_run.request
     assert (request.host, request.interactive, request.requested_by) == (host, False, "judge")
     assert not one.repeat_run.base_interpreter
+    assert (one.repeat_run.rerun, one.repeat_run.stream) == (True, one.series.stream)
     assert confirm() == 0
+
+
+def test_each_stream_has_its_own_repeat(host: Host, experiment: Experiment) -> None:
+    regression(experiment)
+    other = regression(experiment, stream=Stream.objects.create(name="laptop"))
+    assert confirm() == 2
+    streams = Run.objects.filter(request__requested_by="judge").values_list("stream__name", flat=True)
+    assert sorted(streams) == ["import", "laptop"]
+    other.refresh_from_db()
+    assert other.repeat_run
+    assert other.repeat_run.stream.name == "laptop"
 
 
 def test_a_host_that_is_not_there_repeats_nothing(experiment: Experiment) -> None:

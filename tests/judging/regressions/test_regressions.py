@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,9 +14,21 @@ from hud.judging.judge import process_pending
 from hud.judging.regressions import decide
 from hud.judging.regressions.look_back import find, look_back
 from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
-from hud.models import Audit, Measurement, Regression, RegressionEvent, Series, SeriesState, Point
+from hud.models import (
+    VERDICTS,
+    Audit,
+    Environment,
+    Measurement,
+    Point,
+    Regression,
+    RegressionEvent,
+    Series,
+    SeriesState,
+)
 from runner.formats.parameters import Parameters
 from tests.judging.change_points.truth import listed_nights
+from tests.support.factories import create_measurement, create_run
+from tests.support.judgements import telling_points
 from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -157,7 +169,7 @@ def test_an_accepted_level_is_the_new_baseline() -> None:
         pass
     nights(*([2000.0] * 4), first=26)
     assert states() == ["accepted"]
-    assert SeriesState.objects.get().verdict == "unchanged"
+    assert Point.objects.latest("order_time").verdict == "unchanged"
     nights(1500, 1500, first=30)
     assert states() == ["accepted", "open"]
     assert Audit.objects.filter(action="regression.accept").exists()
@@ -207,42 +219,43 @@ def test_what_has_never_worked_is_no_regression() -> None:
 def test_a_late_point_says_which_verdict_it_superseded() -> None:
     history(*quiet(20))
     nights(2000, first=21)
-    assert Point.objects.get().verdict == "regressed"
+    assert telling_points().get().verdict == "regressed"
     for day in range(5):  # late: the level was there before
         record = v3_record(case="layer_norm", values=[2000], timestamp=1_699_000_000 + day * 3600)
         ingest(as_list(record), Parameters(driver="580.1"))
     while process_pending():
         pass
-    changed = Point.objects.exclude(superseded="")
+    changed = Point.objects.exclude(superseded=None)
     assert Series.objects.filter(touched_at__isnull=False).count() == 0
     assert SeriesState.objects.get().points == 20
-    assert {row.superseded for row in changed} <= {"regressed"}
+    assert {VERDICTS[point.superseded] for point in changed} == {"new", "unchanged"}
 
 
 def test_judging_in_order_and_all_at_once_end_in_the_same_state() -> None:
     values = [*quiet(15), 2200, 2200, 2500, 2500, 2500, 2900, 2900, 2900, 2900, 2500]
     nights(*values)
     stepwise = SeriesState.objects.get()
-    said = list(Point.objects.order_by("order_time").values_list("order_time", "verdict", "factor"))
+    names = ("order_time", "verdict_code", "factor")
+    said = list(Point.objects.order_by("order_time").values_list(*names))
     SeriesState.objects.all().delete()
-    Point.objects.all().delete()
+    Point.objects.update(verdict_code=None, factor=None)
     Series.objects.update(touched_at=Measurement.objects.earliest("order_time").order_time)
     while process_pending():
         pass
     again = SeriesState.objects.get()
     assert again.level == stepwise.level
     assert again.recent == stepwise.recent
-    assert list(Point.objects.order_by("order_time").values_list("order_time", "verdict", "factor")) == said
+    assert list(Point.objects.order_by("order_time").values_list(*names)) == said
 
 
 def judged() -> tuple[list[Any], ...]:
     """Return what judging has stored, without the marks and the silent rows that say what they superseded."""
-    names = ("class_key", "order_time", "value", "verdict", "reason", "factor", "recent", "level")
+    names = ("class_key", "order_time", "run", "points", "headline", "recent", "level")
     stored = list(SeriesState.objects.order_by("class_key").values(*names))
     for state in stored:
         del state["level"]["marks"]
-    spoken = Point.objects.exclude(verdict="unchanged").order_by("order_time", "run")
-    verdicts = spoken.values("run", "order_time", "verdict", "reason", "change", "factor", "level_points")
+    told = ("run", "order_time", "verdict_code", "verdict_reason", "change", "factor", "level_points")
+    verdicts = telling_points().values(*told)
     fields = ("class_key", "state", "kind", "since", "points", "change", "first_run", "last_good_run")
     return stored, list(verdicts), list(Regression.objects.order_by("pk").values(*fields))
 
@@ -276,6 +289,7 @@ def test_points_in_any_order_are_judged_as_if_from_the_beginning(
             times = list(Measurement.objects.order_by("order_time").values_list("order_time", flat=True))
             gone = chance.sample(times[20:], 4)
             Measurement.objects.filter(order_time__in=gone).delete()
+            Point.objects.filter(order_time__in=gone).delete()
             Series.objects.update(touched_at=min(gone))
         while process_pending():
             pass
@@ -292,7 +306,7 @@ def test_a_series_without_a_state_as_after_an_upgrade_is_judged_by_its_history()
     history(*quiet(20))
     SeriesState.objects.all().delete()
     nights(2000, first=20)
-    assert Point.objects.get().level_points == 20
+    assert telling_points().get().level_points == 20
     assert states() == ["open"]
 
 
@@ -306,6 +320,46 @@ def test_the_cost_does_not_grow_with_series_or_history(django_assert_max_num_que
         assert process_pending() == 4
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "verdict", "state"),
+    [
+        ({}, 2445, "regressed", "open"),
+        ({}, 2505, "unchanged", "dismissed"),
+        ({"host_name": "h200-b"}, 2445, "inconclusive", "suspect"),
+        ({"interpreter": "nightly"}, 2505, "unchanged", "suspect"),
+        ({"gpu_uuid": "GPU-b"}, 2445, "inconclusive", "suspect"),
+    ],
+)
+def test_a_repeat_in_the_same_place_is_a_second_opinion_and_no_part_of_the_level(
+    place: dict[str, str], value: float, verdict: str, state: str
+) -> None:
+    history(*quiet(20), **card("GPU-a"))
+    nights(2445, first=20, **card("GPU-a"))
+    assert states() == ["suspect"]
+    suspect = Point.objects.latest("order_time")
+    environment, place = suspect.environment, {"host_name": "h200-a", **place}
+    if uuid := place.pop("gpu_uuid", ""):
+        facts = {**environment.facts, "gpu_uuid": uuid}
+        environment = Environment.objects.create(
+            fingerprint=uuid, class_key=environment.class_key, facts=facts
+        )
+    experiment, later = suspect.series.experiment, suspect.order_time + timedelta(hours=1)
+    run = create_run(experiment=experiment, order_time=later, **place)
+    metric = suspect.series.metric.name
+    create_measurement(experiment, metric=metric, value=value, run=run, environment=environment, judged=False)
+    before = SeriesState.objects.get()
+    for touched_at in (later, datetime(1970, 1, 1, tzinfo=UTC)):
+        Series.objects.update(touched_at=touched_at)
+        while process_pending():
+            pass
+        assert states() == [state]
+        assert Point.objects.get(run=run).verdict == verdict
+        after = SeriesState.objects.get()
+        assert (after.run_id, after.points, after.recent) == (suspect.run_id, before.points, before.recent)
+    nights(*quiet(2), first=22, **card("GPU-a"))
+    assert SeriesState.objects.get().points == before.points + (0 if state == "open" else 2)
+
+
 @pytest.mark.parametrize("state", list(RegressionState))
 def test_every_state_has_a_way_on_or_is_the_end(state: RegressionState) -> None:
     ways = [event for event in Event if next_state(state, event)]
@@ -316,7 +370,7 @@ def test_every_state_has_a_way_on_or_is_the_end(state: RegressionState) -> None:
 def test_another_card_is_named_and_no_regression() -> None:
     history(*quiet(8), **card("GPU-a"))
     nights(2000, first=8, **card("GPU-b"))
-    assert Point.objects.get().reason == "other_card"
+    assert telling_points().get().verdict_reason == "other_card"
     assert not Regression.objects.exists()
     nights(2000, first=9, **card("GPU-c"))
     assert states() == ["open"]  # two new cards that agree
@@ -324,7 +378,7 @@ def test_another_card_is_named_and_no_regression() -> None:
 
 def test_a_series_of_one_run_has_no_regression() -> None:
     nights(2500, 2000)
-    assert Point.objects.get().reason == "few_runs"
+    assert telling_points().get().verdict_reason == "few_runs"
     assert not Regression.objects.exists()
 
 
