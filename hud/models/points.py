@@ -66,6 +66,8 @@ class PointFields(models.Model):
     experiment: Experiment
     metric: Metric
     targets: list[AppliedTarget]
+    expectation: str = ""  # like the next one as `hud.points.expectations.add` says it
+    known_failure: str = ""  # why a failure is no news
 
     @property
     def status(self) -> str:

@@ -74,6 +74,8 @@ class PointOut(Schema):
     target_met: bool | None
     verdict: str | None
     level: float | None
+    expectation: str | None  # as_expected, unexpected_failure or unexpected_pass
+    known_failure: str | None  # why its failure is no news
     change: float | None
     noise: float | None
     rerun: bool
