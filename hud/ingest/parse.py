@@ -224,9 +224,9 @@ class RecordParser:
         measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
         if item.is_expected or not has_outcome:
             margin = extra.get("noise_margin")
-            is_margin = isinstance(margin, int | float) and 0 <= margin <= 1
+            margin = float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0
             _check_names(measurement)
-            self.expected.append((measurement, float(margin) if is_margin else 0.0))
+            self.expected.append((measurement, margin))
             return
         self._warn(measurement.warning)
         measurement.environment = self._of_suite(environment, measurement.suite)

@@ -82,7 +82,7 @@ def outcome(expectation: Expectation, point: PointFields, direction: str) -> str
 class Expectations:
     """What lists and people say of these experiments of a stream: 2 statements."""
 
-    def __init__(self, stream_id: int, experiments: Iterable[Experiment]) -> None:
+    def __init__(self, stream_id: int | None, experiments: Iterable[Experiment]) -> None:
         by_id = {experiment.pk: experiment for experiment in experiments}
         self._marked = dict(
             KnownFailure.objects.filter(stream=stream_id, experiment__in=by_id).values_list(
@@ -116,7 +116,7 @@ class Expectations:
         return f"expected: {expectation.code or STATUS_NAMES[expectation.status]}"
 
 
-def add(stream_id: int, points: Iterable[PointFields]) -> None:
+def add(stream_id: int | None, points: Iterable[PointFields]) -> None:
     """Say of points with experiment and metric what is expected of them, and which failures are known: 2
     statements."""
     shown = list(points)
@@ -127,7 +127,7 @@ def add(stream_id: int, points: Iterable[PointFields]) -> None:
             point.known_failure = expectations.known_failure(point.experiment, point.order_time)
 
 
-def listed_in(stream_id: int, runs: Iterable[int]) -> list[Point]:
+def listed_in(stream_id: int | None, runs: Iterable[int]) -> list[Point]:
     """Return the points of these runs whose cases are in lists, with what those say: 6 statements, 1 where
     the stream has no lists."""
     if not Expectation.objects.filter(stream=stream_id).exists():
@@ -163,7 +163,7 @@ class Failure(NamedTuple):
     is_known: bool
 
 
-def failures(stream_id: int, runs: Iterable[int]) -> list[Failure]:
+def failures(stream_id: int | None, runs: Iterable[int]) -> list[Failure]:
     """Return the failures of these runs, and which are known: at most 6 statements; none, by 2 statements,
     where nothing is known in the stream."""
     if not any(
@@ -180,4 +180,4 @@ def failures(stream_id: int, runs: Iterable[int]) -> list[Failure]:
     )
     experiments = by_id(Experiment, [pk for *_key, pk in rows])
     known = Expectations(stream_id, experiments.values()).known_failure
-    return [Failure(*key, is_known=bool(known(experiments[pk], key[2]))) for *key, pk in rows]
+    return [Failure(*key, bool(known(experiments[pk], key[2]))) for *key, pk in rows]

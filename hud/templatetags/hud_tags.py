@@ -169,7 +169,11 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
     if value.value is None:
         title = ": ".join(filter(None, (_WORDS.get(value.status, value.status), value.reason)))
         text = value.code or value.status
-        return badge_html(value.status, _WORDS.get(text, text), title) + " " + expectation_html(value)
+        return (
+            badge_html(value.status, _WORDS.get(text, text), title)
+            + SafeString(" ")
+            + expectation_html(value)
+        )
     shown = f'<span class="value">{number(value.value, value.metric)}</span>'
     if with_unit:
         shown += _unit_html(unit(value.metric))

@@ -196,8 +196,11 @@ def test_expectations_of_an_upload_go_with_it() -> None:
     assert receipt.stored
     found = Upload.objects.get()
     assert delete_upload(upload=found, who="t").expectations == receipt.stored
-    assert not (Expectation.objects.exists() or Upload.objects.exists())
-    assert ingest(body, Parameters(format="pr_time", filename="expected_results.csv")).stored == receipt.stored
+    assert not Expectation.objects.exists()
+    assert not Upload.objects.exists()
+    assert (
+        ingest(body, Parameters(format="pr_time", filename="expected_results.csv")).stored == receipt.stored
+    )
 
 
 def test_a_hosts_run_goes_with_tasks_logs_and_artifacts(

@@ -63,7 +63,7 @@ def end(regression: Regression, reason: str, *, who: str = "", run_id: int | Non
 def reasons(failing: Iterable[tuple[Series, datetime]]) -> dict[int, str]:
     """Return why failures at these times are no news, by the id of their series; '' for those that are: 2
     statements for each stream."""
-    by_stream: dict[int, list[tuple[Series, datetime]]] = {}
+    by_stream: dict[int | None, list[tuple[Series, datetime]]] = {}
     for series, time in failing:
         by_stream.setdefault(series.stream_id, []).append((series, time))
     why: dict[int, str] = {}
