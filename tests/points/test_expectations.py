@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hud.models import STATUS_CODES, Expectation, Experiment, Point
 from hud.points.expectations import AS_EXPECTED, UNEXPECTED_FAILURE, UNEXPECTED_PASS, holding, outcome
+from runner.formats.metric_values import status_of_code
 from runner.formats.torchdynamo.compiler_names import Compiler
 from runner.schema.records import STATUSES, SUCCESS
 
@@ -82,15 +83,11 @@ def test_inductor_is_met_with_and_without_cuda_graphs(
 @given(
     st.lists(st.tuples(st.integers(-5, 5), st.booleans()), max_size=6),
     st.integers(-5, 5),
-    st.randoms(use_true_random=False),
 )
-def test_the_newest_list_that_is_not_later_holds(
-    lists: list[tuple[int, bool]], day: int, chance: Any
-) -> None:
+def test_the_newest_list_that_is_not_later_holds(lists: list[tuple[int, bool]], day: int) -> None:
     made = [
         expectation(listed=NIGHT + timedelta(days=listed), is_undated=undated) for listed, undated in lists
     ]
-    chance.shuffle(made)
     held = holding(made, experiment(), NIGHT + timedelta(days=day))
     earlier = [listed for listed, _undated in lists if listed <= day]
     undated = [listed for listed, is_undated in lists if is_undated]
@@ -111,8 +108,6 @@ def test_the_newest_list_that_is_not_later_holds(
     ],
 )
 def test_words_are_compared_as_the_harness_compares_them(listed: str, measured: str, said: str) -> None:
-    from runner.formats.metric_values import status_of_code
-
     made = expectation(code=listed, status=STATUS_CODES[status_of_code(listed, "accuracy")])
     assert outcome(made, point(status_of_code(measured, "accuracy"), code=measured), "none") == said
 
