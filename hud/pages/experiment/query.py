@@ -91,12 +91,6 @@ class ExperimentPage:
     known_failure: KnownFailure | None = None  # as a person marked it
 
     @property
-    def expected_failure(self) -> str:
-        """Return why a failure of the experiment is expected, where it fails and no person has marked it."""
-        reasons = (point.known_failure for point in self.metrics)
-        return "" if self.known_failure else next(filter(None, reasons), "")
-
-    @property
     def fails(self) -> bool:
         return any(point.status not in SUCCESS and not point.never_ran for point in self.metrics)
 

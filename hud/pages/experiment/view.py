@@ -212,7 +212,7 @@ def delete_note(request: HttpRequest, pk: int, note: int) -> HttpResponse:
 
 
 @require_POST
-@after_login(lambda request, pk: _address(request, pk))
+@after_login(_address)
 def mark_failure(request: HttpRequest, pk: int) -> HttpResponse:
     """Mark the failures of an experiment in the page's stream as known."""
     stream, who = streams.of_experiment(request, pk), request.user.get_username()
@@ -225,7 +225,7 @@ def mark_failure(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@after_login(lambda request, pk: _address(request, pk))
+@after_login(_address)
 def forget_failure(request: HttpRequest, pk: int) -> HttpResponse:
     """Make the failures of an experiment in the page's stream news again."""
     stream = streams.of_experiment(request, pk)
