@@ -138,7 +138,8 @@ class CaseList:
 
 
 def read(page: Comparison, block: Block) -> CaseList | None:
-    """Return the cases of an entry, in 3 statements, 6 more where the stream has lists; None for one that the table does not have."""
+    """Return the cases of an entry, in 3 statements, 6 more where the stream has lists; None for one
+    that the table does not have."""
     table, results, filters = page.table, page.results, page.filters
     entry = table.entries.get(block) if table else None
     if table is None or entry is None:
