@@ -22,6 +22,7 @@ KINDS = (
     "run",
     "regression",
     "annotation",
+    "known_failure",
     "host",
     "schedule",
     "stream",

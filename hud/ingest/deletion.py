@@ -22,7 +22,6 @@ from django.utils import timezone
 from hud.accounts import audit
 from hud.accounts.roles import Scopes
 from hud.ingest.receive import request_keys
-from hud.ingest.store import target_note
 from hud.models import (
     ACTIVE,
     Artifact,
@@ -33,7 +32,6 @@ from hud.models import (
     Measurement,
     Run,
     Series,
-    Target,
     Task,
     Upload,
 )
@@ -61,7 +59,7 @@ class Deletion:
     tasks: int = 0
     artifacts: int = 0
     file_bytes: int = 0  # of logs and artifacts
-    targets: int = 0
+    expectations: int = 0
     series_judged_again: int = 0
 
     def to_json(self) -> dict[str, int]:
@@ -84,8 +82,8 @@ def delete_run(*, run: Run, who: str, dry_run: bool = False) -> Deletion:
 
 
 def delete_upload(*, upload: Upload, who: str, dry_run: bool = False) -> Deletion:
-    """Delete an upload: its measurements, its targets, and its runs without measurements of other uploads.
-    The same content can be uploaded again. Raise CannotDelete, Busy."""
+    """Delete an upload: its measurements, its expectations, and its runs without measurements of other
+    uploads. The same content can be uploaded again. Raise CannotDelete, Busy."""
     done = Deletion()
     with changing_references():
         _check(Upload, upload.pk)
@@ -256,8 +254,7 @@ def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload 
             [list(content_keys)],
         )
         emptied = [upload_id for (upload_id,) in cursor.fetchall()]
-        for upload_id in emptied:
-            done.targets += _delete(Target, note__startswith=target_note(upload_id))
+        done.expectations = _delete(Expectation, upload__in=emptied)
         keys = [key for upload_id in emptied for key in request_keys(content_keys[upload_id])]
         IdempotencyKey.objects.filter(content_key__in=keys).delete()
         Import.objects.filter(content_key__in=keys, state=Import.State.DONE).delete()

@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -45,7 +45,6 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import branch_name, invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key, device_kind, is_named
-from runner.schema.metrics import metric_info
 from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
@@ -77,31 +76,6 @@ _COMPARED: dict[str, Callable[[str], str]] = {  # parameters that the content ma
 _GOES_ON = {"arch": "-", "backend": "_", "commit": ""}  # after a parameter that says less than the content
 
 
-@dataclass(frozen=True)
-class ExpectedValue:
-    """A target without a measurement. `margin` is the relative noise by which a value may miss it."""
-
-    metric: str
-    case: str
-    dtype: str
-    arch: str
-    value: float
-    margin: float
-    direction: str
-
-    @classmethod
-    def of(cls, item: ParsedMeasurement, margin: float) -> ExpectedValue:
-        assert item.target is not None
-        direction = item.direction or metric_info(item.metric).direction
-        return cls(item.metric, item.case, item.dtype, item.arch, item.target, margin, direction)
-
-    @property
-    def limit(self) -> float:
-        """Return the worst value that still reaches the target."""
-        slack = abs(self.value) * self.margin
-        return self.value - slack if self.direction == "up" else self.value + slack
-
-
 class RecordParser:
     """Parse the records of one upload into measurements, and collect faults and skipped records."""
 
@@ -123,7 +97,7 @@ class RecordParser:
         self.warnings: list[str] = []
         self.duplicates = 0
         self.meanings = Meanings()
-        self._targets: list[tuple[ParsedMeasurement, float]] = []  # without a value, each with its margin
+        self.expected: list[tuple[ParsedMeasurement, float]] = []  # each with its margin
         self._checked = 0  # of these
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
@@ -133,20 +107,16 @@ class RecordParser:
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
-    @property
-    def expected(self) -> list[ExpectedValue]:
-        return [ExpectedValue.of(*target) for target in self._targets]
-
     def flush(self) -> list[ParsedMeasurement]:
         """Return the measurements since the last flush, in the units of their metrics. Those whose unit or
         direction contradicts the metric's become faults."""
         taken, self.measurements, self.kernels = self.measurements, [], 0
-        targets = self._targets[self._checked :]
-        wrong = self.meanings.convert([*taken, *(item for item, _margin in targets)])
+        expected = self.expected[self._checked :]
+        wrong = self.meanings.convert([*taken, *(item for item, _margin in expected)])
         self.faults += [Fault(item.pointer + error.pointer, error.detail, item.line) for item, error in wrong]
         ids = {id(item) for item, _error in wrong}
-        self._targets[self._checked :] = [target for target in targets if id(target[0]) not in ids]
-        self._checked = len(self._targets)
+        self.expected[self._checked :] = [one for one in expected if id(one[0]) not in ids]
+        self._checked = len(self.expected)
         return [item for item in taken if id(item) not in ids] if ids else taken
 
     def skip_faults(self) -> None:
@@ -251,11 +221,14 @@ class RecordParser:
             describe_of(record.benchmark.name)(measurement, record, given)
             measurement.arch = arch_key(measurement.device_name)
         rename_by(self._aliases, measurement)
-        if not has_outcome:
-            self._expect(measurement, extra)
+        measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
+        if item.is_expected or not has_outcome:
+            margin = extra.get("noise_margin")
+            margin = float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0
+            _check_names(measurement)
+            self.expected.append((measurement, margin))
             return
         self._warn(measurement.warning)
-        measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
         measurement.environment = self._of_suite(environment, measurement.suite)
         self._complete(measurement, extra)
         _check_names(measurement)
@@ -340,16 +313,6 @@ class RecordParser:
             return self.parameters
         missing = {name: value for name, value in item.hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
-
-    def _expect(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
-        """Keep the target of a record without a value."""
-        names = measurement.metric, measurement.case
-        if max(map(len, names)) > 200 or len(measurement.dtype) > 40 or len(measurement.arch) > 100:
-            raise WrongRecord("", "a name is too long")
-        measurement.metric, measurement.case = map(nfc, names)
-        margin = extra.get("noise_margin")
-        margin = float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0
-        self._targets.append((measurement, margin))
 
     def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an

@@ -17,9 +17,10 @@ from django.db import connection, transaction
 
 from hud.accounts import audit
 from hud.accounts.keys import name_of
+from hud.ingest.expectations import store_expectations, unsaid_warning
 from hud.ingest.parse import MAX_SKIPPED, RecordParser
 from hud.ingest.resolve import Runs
-from hud.ingest.store import Stored, store, store_targets
+from hud.ingest.store import Stored, store
 from hud.models import Aliases, ApiKey, IdempotencyKey, Run, Stream, Upload
 from hud.runs.references import keep_references
 from hud.runs.streams import check_open, for_upload
@@ -46,7 +47,8 @@ _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "
 @dataclass
 class Receipt:
     """The result of an upload. `skipped` has the first entries that became no measurement, each with its
-    place, the reason and its kind; `skipped_total` and, for each kind, `skipped_kinds` count all."""
+    place, the reason and its kind; `skipped_total` and, for each kind, `skipped_kinds` count all.
+    `expectations` has what lists of expected results are for, with a count and what they do not say."""
 
     id: int | None = None
     run_ids: list[int] = field(default_factory=list)
@@ -55,6 +57,7 @@ class Receipt:
     skipped: list[dict[str, Any]] = field(default_factory=list)
     skipped_total: int = 0
     skipped_kinds: dict[str, int] = field(default_factory=dict)
+    expectations: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)  # as `Meanings.to_json` says them
     links: dict[str, str] = field(default_factory=dict)
@@ -91,6 +94,7 @@ class Receipt:
         self.skipped = [*self.skipped, *other.skipped][:MAX_SKIPPED]
         self.skipped_total += other.skipped_total
         self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(other.skipped_kinds))
+        self.expectations += other.expectations
         self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
         names = {metric["name"] for metric in self.metrics}
         self.metrics += [metric for metric in other.metrics if metric["name"] not in names]
@@ -347,9 +351,9 @@ def _store(
         superseded += stored.superseded
         done += len(measurements)
         on_progress(done)
-    changed, known = store_targets(parser.expected, upload_id)
-    receipt.stored += changed
-    receipt.duplicates += known + parser.duplicates
+    receipt.expectations = store_expectations(parser.expected, upload_id, content.stream.pk)
+    receipt.stored += len(parser.expected)
+    receipt.duplicates += parser.duplicates
     receipt.run_ids = runs.ids
     receipt.skip(parser.skipped, parser.skipped_kinds)
     receipt.warnings += [*parser.warnings, *parser.contradictions.values()]
@@ -367,7 +371,7 @@ def _store(
         )
     if parser.unsaid:
         receipt.warnings.append(parser.unsaid_warning())
-    receipt.warnings += parser.meanings.warnings()
+    receipt.warnings += parser.meanings.warnings() + unsaid_warning(receipt.expectations)
     receipt.metrics = parser.meanings.to_json()
     runs_link = {"runs": f"/runs/{receipt.run_ids[0]}/"} if receipt.run_ids else {}
     receipt.links = {**runs_link, "stream": f"/?stream={content.stream.name}"}

@@ -16,7 +16,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from hud.accounts import audit
 from hud.ingest.deletion import delete_rows, judge_again, touch
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Alias, Experiment, Host, Regression, Run, Series, Target, Threshold
+from hud.models import Alias, Expectation, Experiment, Host, Regression, Run, Series, Target, Threshold
 from hud.points import write as points
 from hud.runs.references import changing_references
 from runner.formats.scalars import nfc
@@ -128,6 +128,8 @@ def _rename_experiments(done: Renaming, kind: str, old: str, new: str, suite: st
     if not Experiment.objects.filter(**{kind: old}).exists():
         done.targets = _rename_rules(Target, kind, old, new)
         _rename_rules(Threshold, kind, old, new)
+        if kind in {"suite", "case"}:
+            Expectation.objects.filter(**{kind: old}).update(**{kind: new})
 
 
 def _merge(done: Renaming, twins: dict[int, int]) -> None:
@@ -141,6 +143,15 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
             WHERE c.experiment_id = pair.old AND NOT EXISTS (
                 SELECT FROM hud_compilation k WHERE k.experiment_id = pair.new AND k.run_id = c.run_id
                     AND k.environment_id = c.environment_id AND k.repeat = c.repeat AND k.side = c.side)
+            """,
+            pairs,
+        )
+        cursor.execute(
+            """
+            UPDATE hud_knownfailure f SET experiment_id = pair.new
+            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+            WHERE f.experiment_id = pair.old AND NOT EXISTS (
+                SELECT FROM hud_knownfailure k WHERE k.experiment_id = pair.new AND k.stream_id = f.stream_id)
             """,
             pairs,
         )

@@ -14,16 +14,14 @@ from typing import Any
 from django.db import connection
 
 from hud.ingest.compilations import NewCompilation, store_compilations
-from hud.ingest.parse import ExpectedValue
-from hud.ingest.resolve import RowKey, RunPlace, metric_ids, row_keys
-from hud.models import STATUS_CODES, Target
+from hud.ingest.resolve import RowKey, RunPlace, row_keys
+from hud.models import STATUS_CODES
 from hud.points import write as points
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
 
-_TARGET_NOTE = "expected result, upload"
 _MAX_REPEAT = 2**15 - 1  # that its column holds
 _PLACE = "m.run_id, m.series_id, m.environment_id, m.repeat, m.side, m.order_time"
 _SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
@@ -329,31 +327,3 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
 def _has_incoming(cursor: Any) -> bool:
     cursor.execute("SELECT to_regclass('pg_temp.incoming') IS NOT NULL")
     return bool(cursor.fetchone()[0])
-
-
-def target_note(upload_id: int) -> str:
-    """Return how the note of a target begins that this upload set."""
-    return f"{_TARGET_NOTE} {upload_id}:"
-
-
-def store_targets(expected: Sequence[ExpectedValue], upload_id: int) -> tuple[int, int]:
-    """Store expected values as rows of the target table; return how many are new or changed, and how many
-    were there already. Targets that uploads set are replaced, never one that an operator set."""
-    metrics = metric_ids(sorted({item.metric for item in expected}))
-    changed = 0
-    for item in expected:
-        note = f"{target_note(upload_id)} {item.value:g} with a margin of {item.margin:.1%}"
-        target, new = Target.objects.get_or_create(
-            metric_id=metrics[item.metric],
-            case=item.case,
-            dtype=item.dtype,
-            arch=item.arch,
-            size="",
-            defaults={"value": item.limit, "note": note},
-        )
-        if not new and target.value != item.limit and target.note.startswith(_TARGET_NOTE):
-            Target.objects.filter(pk=target.pk).update(value=item.limit, note=note)
-        elif not new:
-            continue
-        changed += 1
-    return changed, len(expected) - changed

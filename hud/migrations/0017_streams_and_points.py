@@ -209,6 +209,7 @@ class Migration(migrations.Migration):
                 ("dynamic", models.BooleanField(default=False)),
                 ("metric", models.CharField(max_length=200)),
                 ("value", models.FloatField(null=True)),
+                ("margin", models.FloatField(default=0, db_default=0.0)),
                 ("status", models.SmallIntegerField(default=0)),
                 ("code", models.CharField(blank=True, max_length=200)),
                 ("commit", models.CharField(blank=True, max_length=64)),

@@ -75,8 +75,10 @@ _EXPECTATIONS = """
     WHERE u.format = 'expected_accuracy';
     INSERT INTO hud_expectation (stream_id, upload_id, suite, "case", mode, dtype, backend, device, dynamic,
         metric, value, status, code, commit, listed)
-    SELECT r.stream_id, coalesce(m.upload_id, r.upload_id), e.suite, e."case", e.mode, e.dtype, e.backend,
-        e.device, e.dynamic, k.name, m.value, m.status, coalesce(m.code, ''), r.commit, r.order_time
+    SELECT r.stream_id, coalesce(m.upload_id, r.upload_id), e.suite, e."case", e.mode,
+        e.dtype || coalesce('_' || (e.knobs->>'amp_dtype'), ''),
+        replace(e.backend, 'inductor_cudagraphs', 'inductor'), e.device, e.dynamic, k.name, m.value, m.status,
+        coalesce(m.code, ''), r.commit, r.order_time
     FROM listed JOIN hud_run r ON r.id = listed.run_id
     JOIN hud_measurement m ON m.run_id = r.id JOIN hud_series s ON s.id = m.series_id
     JOIN hud_experiment e ON e.id = s.experiment_id JOIN hud_metric k ON k.id = s.metric_id;

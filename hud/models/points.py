@@ -66,6 +66,8 @@ class PointFields(models.Model):
     experiment: Experiment
     metric: Metric
     targets: list[AppliedTarget]
+    expectation: str = ""  # like the next one as `hud.points.expectations.add` says it
+    known_failure: str = ""  # why a failure is no news
 
     @property
     def status(self) -> str:
@@ -180,6 +182,7 @@ class Expectation(models.Model):
     dynamic = models.BooleanField(default=False)
     metric = models.CharField(max_length=200)
     value = models.FloatField(null=True)
+    margin = models.FloatField(default=0, db_default=0.0)  # relative, by which the value may be missed
     status = models.SmallIntegerField(default=0)  # STATUS_CODES
     code = models.CharField(max_length=200, blank=True)  # the outside system's own word
     commit = models.CharField(max_length=64, blank=True)  # of the list

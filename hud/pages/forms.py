@@ -69,6 +69,7 @@ class SuiteFilters(FilterForm):
     verdict = _choice("improved", "unchanged", "regressed", "inconclusive", "failed", "new")
     status = _choice("ok", "failed", "not_run")
     target = _choice("met", "missed")
+    expectation = _choice("unexpected")
     sort = _word(60)
     page = forms.IntegerField(required=False, min_value=1, max_value=MAX_PAGE)
 

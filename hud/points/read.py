@@ -135,4 +135,6 @@ def to_row(point: PointFields) -> dict[str, Any]:
         "run": point.run_id,
         "processes": point.processes,
         "rerun": judged.rerun,
+        "expectation": point.expectation or None,
+        "known_failure": point.known_failure or None,
     }

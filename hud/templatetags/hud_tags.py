@@ -58,6 +58,11 @@ REASONS = {  # of verdicts, as the judge has them
     "not_judged": "a rule excludes it from judging",
     "no_direction": "neither larger nor smaller is better",
 }
+_EXPECTATIONS = {
+    "unexpected_failure": ("failed", "unexpected failure"),
+    "unexpected_pass": ("improved", "unexpected pass"),
+}
+_NOTHING = SafeString("")
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 
@@ -91,6 +96,17 @@ def verdict_badge(value: Point) -> SafeString:
     return badge_html(value.verdict, text, "; ".join(filter(None, (why, factor))))
 
 
+@register.filter("expectation")
+def expectation_html(value: PointFields) -> SafeString:
+    """Return a badge for what lists and people say of a point, '' where they say nothing."""
+    if value.expectation in _EXPECTATIONS:
+        key, text = _EXPECTATIONS[value.expectation]
+        return badge_html(key, text)
+    text = "known failure" if value.known_failure else value.expectation.replace("_", " ")
+    tag = '<span class="tag" title="{}">{}</span>'
+    return format_html(tag, value.known_failure, text) if text else _NOTHING
+
+
 @register.simple_tag
 def value_html(value: PointFields) -> SafeString:
     """Show the number with its unit and the spread of its samples, or why there is none.
@@ -101,13 +117,14 @@ def value_html(value: PointFields) -> SafeString:
         code = value.code if value.code != value.status else ""
         shown = format_html(" <code>{}</code>", code) if code else ""
         reason = format_html(' <span class="reason">{}</span>', value.reason) if value.reason else ""
-        return format_html("{}{}{}", badge_html(value.status), shown, reason)
+        return format_html("{}{}{} {}", badge_html(value.status), shown, reason, expectation_html(value))
     subject = f"{value.processes} processes" if value.processes > 1 else f"{value.samples} samples"
     title = f"median and robust spread of {subject}; not a confidence interval"
     spread = f' <span class="spread" title="{title}">± {percent(value.spread)}</span>' if value.spread else ""
     status = f" {_status_badge(value)}" if value.status_code else ""
     shown = escape(quantity(value.value, value.metric))
-    return mark_safe(f'<span class="value">{shown}</span>{spread}{_marks(value)}{status}')  # noqa: S308 — numbers and badges  # nosec B308, B703
+    marks = f"{spread}{_marks(value)}{status} {expectation_html(value)}"
+    return mark_safe(f'<span class="value">{shown}</span>{marks}')  # noqa: S308 — numbers and badges  # nosec B308, B703
 
 
 def _status_badge(value: PointFields) -> SafeString:
@@ -152,7 +169,11 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
     if value.value is None:
         title = ": ".join(filter(None, (_WORDS.get(value.status, value.status), value.reason)))
         text = value.code or value.status
-        return badge_html(value.status, _WORDS.get(text, text), title)
+        return (
+            badge_html(value.status, _WORDS.get(text, text), title)
+            + SafeString(" ")
+            + expectation_html(value)
+        )
     shown = f'<span class="value">{number(value.value, value.metric)}</span>'
     if with_unit:
         shown += _unit_html(unit(value.metric))
@@ -164,6 +185,7 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
         shown += f" {verdict_badge(value)}"
     for target in value.targets:
         shown += f" {_target_icon(target, value)}"
+    shown += f" {expectation_html(value)}"
     return SafeString(shown)  # a number, and badges that are escaped
 
 

@@ -36,11 +36,13 @@ register = template.Library()
 _BADGES = {"regressed": "regressed", "failed": "failed", "missed": "missed"}  # shown beside the state
 _LABELS = {  # kind → icon, word of a filter, words of a sentence
     "regressed": ("▼", "regressed", "regressed"),
+    "unexpected": ("!", "unexpected", "came unexpectedly"),
     "failed": ("✗", "failed", "failed"),
     "missed": ("◎", "missed target", "missed a target"),
     "inconclusive": ("?", "inconclusive", "inconclusive"),
     "improved": ("▲", "improved", "improved"),
     "not_run": ("○", "not run", "not run"),
+    "known": ("✗", "known failure", ""),
     "rest": ("=", "nothing found", ""),
 }
 _WIDTH, _ROW, _LEFT = 560, 22, 62  # of the picture of pairs, px
@@ -76,7 +78,7 @@ def run_sentence(page: RunPage) -> SafeString | str:
     found = [
         f"{count.experiments} {_LABELS[kind][2]}"
         for kind, count in results.counts.items()
-        if kind != "rest" and count.experiments
+        if _LABELS[kind][2] and count.experiments
     ]
     so_far = " so far" if page.active else ""
     if not found:

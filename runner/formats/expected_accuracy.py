@@ -1,7 +1,8 @@
 """Expected outcome and graph breaks of each model in PyTorch's CI: `ci_expected_accuracy/*.csv`.
 
 Source: `benchmarks/dynamo/check_accuracy.py` and `check_graph_breaks.py`. The oldest files have the graph
-breaks alone. They become a run of their own source, to be compared with real ones.
+breaks alone. Their records are expectations: `inductor` stands for inductor with or without CUDA graphs, and
+the folder says the kind of device where it is called rocm, xpu or after a version of CUDA.
 
 Intel's list for XPU (torch-xpu-ops, `.github/ci_expected_accuracy/`) has a column for each dtype, and
 comments between the rows.
@@ -15,11 +16,13 @@ from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped
+from runner.formats.format import Format, Item, LocatedRecord, Skipped
+from runner.formats.measurement import ParsedMeasurement
+from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import Row, pointer, table
-from runner.formats.torchdynamo.arguments import describe
-from runner.formats.torchdynamo.compiler_names import file_hints
+from runner.formats.torchdynamo import arguments
+from runner.formats.torchdynamo.compiler_names import file_hints, named
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "TorchInductor, expected by CI"
@@ -30,7 +33,7 @@ _DTYPE = re.compile(
 )
 _AMP = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}
 _COMMENT = re.compile(rb"^#[^\r\n]*", re.MULTILINE)
-_WARNING = "these are the results that CI expects; they were not measured"
+_DEVICE_FOLDER = re.compile(r"(?:^|/)(?:(rocm|xpu)|cu(?:da)?[\d.]+)[^/]*/[^/]*$", re.IGNORECASE)
 
 
 def _is_header(columns: list[str]) -> bool:
@@ -57,8 +60,7 @@ def facts_of_column(column: str) -> Mapping[str, str]:
 
 def read(body: bytes, filename: str) -> Iterator[Item]:
     columns, lines = table_of(body)
-    yield FileWarning(_WARNING)
-    hints = file_hints(filename)
+    hints = _said_by_name(filename)
     if by_dtype := is_by_dtype(columns):
         hints = {**hints, "device": "xpu"}
     for row in lines:
@@ -84,7 +86,20 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
                 metric = Metric(column, [value])
             benchmark = Benchmark(_BENCHMARK, mode, dtype, {"accuracy": True, **info})
             model = Model(cells["name"], "OSS model", origins=[suite] if suite else None)
-            yield LocatedRecord(Record(benchmark, model, metric), pointer(column), row.line, hints)
+            record = Record(benchmark, model, metric)
+            yield LocatedRecord(record, pointer(column), row.line, hints, is_expected=True)
+
+
+def _said_by_name(filename: str) -> Mapping[str, str]:
+    folder = _DEVICE_FOLDER.search(filename.replace("\\", "/"))
+    return {**file_hints(filename), "device": folder[1] or "cuda"} if folder else file_hints(filename)
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    compiler = named(measurement.backend)
+    arguments.describe(measurement, record, given)
+    if compiler and compiler.cudagraphs is None:
+        measurement.backend = compiler.name("")
 
 
 def _said_by_column(column: str) -> tuple[str | None, str, dict[str, Any]]:
@@ -100,5 +115,5 @@ FORMAT = Format(
     matches=lambda preview: _is_header(preview.header),
     read=read,
     describe={_BENCHMARK: describe},
-    said_by_name=file_hints,
+    said_by_name=_said_by_name,
 )

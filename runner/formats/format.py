@@ -26,13 +26,16 @@ _MAX_HEADER_BYTES = 1 << 18
 @dataclass(slots=True)
 class LocatedRecord:
     """A record and its place. `hints` are upload parameters that the file's name suggests, used last. `row`
-    is the whole row of a table to which rows are appended: another row of the same experiment is a repeat."""
+    is the whole row of a table to which rows are appended: another row of the same experiment is a repeat.
+    `is_expected`: it says what is expected, and nothing measured; so does each record that has a target and
+    no value."""
 
     record: Record
     pointer: str
     line: int | None = None
     hints: Mapping[str, str] | None = None
     row: tuple[str, ...] | None = None
+    is_expected: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Source: `benchmarks/operator_benchmark/benchmark_core.py`, _output_csv and _output_json. Times are µs, peak
 memory is KB of 1024 bytes, here called KiB. A CSV says neither backend nor dtype; CI's names of files do, as
-`expected_ci_operator_benchmark_eager_float32_cpu.csv`, whose values its check compares with.
+`expected_ci_operator_benchmark_eager_float32_cpu.csv`, whose values are expectations.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped
+from runner.formats.format import Format, Item, LocatedRecord, Skipped
 from runner.formats.measurement import ParsedMeasurement, info_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number, shortened, text
@@ -21,7 +21,6 @@ from runner.formats.table import pointer, table
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "PyTorch operator benchmark"
-_EXPECTED = "PyTorch operator benchmark, expected by CI"
 _NEEDED = {"Benchmarking Framework", "Case Name", "Execution Time"}
 _METRICS = {  # by column
     "Execution Time": "latency_us",
@@ -34,7 +33,7 @@ _DEVICE = re.compile(rf"_({'|'.join(_DEVICES)})(?=_|$)")
 _DTYPE = re.compile(r"_dtype(?:torch\.)?(\w+?)(?=_|$)")
 _FILE_DTYPE = re.compile(r"_(float32|float16|bfloat16|int8|int32)(?=_|\.|$)")
 _BACKENDS = {"eager": "eager", "compile": "inductor", "jit": "jit"}
-_WARNING = "these are the results that CI compares with; they were not measured now"
+_CHECK_S_MARGIN = 0.5  # of check_perf_csv.py
 _BACKEND_UNSAID = (
     "nothing says whether operator_benchmark ran eager or compiled: give it with the upload,"
     " ?backend=eager or ?backend=inductor"
@@ -60,8 +59,6 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     )
     hints = _said_by_name(filename)
     expected = "expected" in PurePosixPath(filename.replace("\\", "/")).name.lower()
-    if expected:
-        yield FileWarning(_WARNING)
     for row in lines:
         if isinstance(row, Fault):
             yield row
@@ -81,9 +78,11 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             elif value is None:
                 yield row.not_a_number(column, cell)
             else:
-                benchmark = Benchmark(_EXPECTED if expected else _BENCHMARK, mode)
                 model = Model(shortened(cells["Case Name"]), "micro-benchmark", origins=["pytorch"])
-                record = Record(benchmark, model, Metric(metric, [value]))
+                record = Record(Benchmark(_BENCHMARK, mode), model, Metric(metric, [value]))
+                if expected:
+                    margin = {"noise_margin": _CHECK_S_MARGIN}
+                    record.metric = Metric(metric, None, value, margin)
                 yield LocatedRecord(record, pointer(column), row.line, hints)
 
 
@@ -111,6 +110,6 @@ FORMAT = Format(
     "operator_benchmark",
     matches=lambda preview: _NEEDED.issubset(preview.header),
     read=read,
-    describe=dict.fromkeys((_BENCHMARK, _EXPECTED, "PyTorch operator microbenchmark"), describe),
+    describe=dict.fromkeys((_BENCHMARK, "PyTorch operator microbenchmark"), describe),
     said_by_name=_said_by_name,
 )

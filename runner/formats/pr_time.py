@@ -1,5 +1,5 @@
 """pr_time_benchmarks: `name,metric,value` without a header, and its expected results,
-`name,metric,expected,noise margin`, whose values are targets.
+`name,metric,expected,noise margin`, whose values are expectations.
 
 Source: `benchmarks/dynamo/pr_time_benchmarks`, append_results and check_results.py. Between the expected
 results stand blank lines, against merge conflicts.

@@ -106,6 +106,14 @@ def device_kind(name: str) -> str:
     return found or ("cuda" if arch_key(name) in _BY_KEY else name)
 
 
+def device_family(device: str, arch: str) -> str:
+    """Return cuda, rocm, cpu, xpu, …: torch calls AMD's GPUs cuda as well. '' where neither tells it."""
+    kind = device_kind(arch)
+    if device == "cuda" and kind == "rocm":
+        return kind
+    return device or (kind if kind in DEVICE_KINDS else "")
+
+
 @lru_cache(maxsize=1024)
 def is_device_name(name: str) -> bool:
     """Return whether this is the name of a device rather than its kind."""

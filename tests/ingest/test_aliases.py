@@ -13,7 +13,7 @@ from hud.hosts import registration
 from hud.ingest import deliveries, ingest
 from hud.ingest.export import export
 from hud.ingest.renaming import rename
-from hud.models import Accelerator, Alias, Aliases, Experiment, Host, Measurement, Run, Target
+from hud.models import Accelerator, Alias, Aliases, Expectation, Experiment, Host, Measurement, Run
 from runner.formats.parameters import Parameters
 from runner.schema.plan import PROTOCOL
 from runner.schema.suite import TaskSpec
@@ -138,9 +138,10 @@ def test_an_import_and_an_expected_value_land_under_the_new_names(tmp_path: Any)
     path.write_bytes(exported)
     call_command("ingest", str(path))
     assert stored() == {("micro", "a", "h200")}
-    line = b"add_loop_eager,compile_time_instruction_count,100,0.1\n"
-    ingest(line, Parameters(arch="h2000"))
-    assert Target.objects.get().arch == "h200"
+    upload(1, case="b")
+    rename(kind="case", old="b", new="c", who="t")
+    ingest(b"b,compile_time_instruction_count,100,0.1\n", Parameters())
+    assert Expectation.objects.get().case == "c"
 
 
 def test_aliases_are_read_once_for_an_upload() -> None:

@@ -21,6 +21,7 @@ from hud.models import (
     Artifact,
     Audit,
     Compilation,
+    Expectation,
     Experiment,
     IdempotencyKey,
     Import,
@@ -28,7 +29,6 @@ from hud.models import (
     Point,
     Run,
     Series,
-    Target,
     Task,
     UnjudgedRun,
     Upload,
@@ -52,7 +52,7 @@ COUNTED: dict[str, Any] = {
     "experiments": Experiment,
     "tasks": Task,
     "artifacts": Artifact,
-    "targets": Target,
+    "expectations": Expectation,
 }
 
 
@@ -190,13 +190,17 @@ def test_a_run_in_two_uploads_stays_with_the_other_one() -> None:
     assert not any(rows().values())
 
 
-def test_targets_of_an_upload_go_with_it() -> None:
+def test_expectations_of_an_upload_go_with_it() -> None:
     body = b"add_loop_eager,compile_time_instruction_count,3000000000,0.1\n"
     receipt = ingest(body, Parameters(format="pr_time", filename="expected_results.csv"))
     assert receipt.stored
     found = Upload.objects.get()
-    assert delete_upload(upload=found, who="t").targets == receipt.stored
-    assert not Target.objects.exists()
+    assert delete_upload(upload=found, who="t").expectations == receipt.stored
+    assert not Expectation.objects.exists()
+    assert not Upload.objects.exists()
+    assert (
+        ingest(body, Parameters(format="pr_time", filename="expected_results.csv")).stored == receipt.stored
+    )
 
 
 def test_a_hosts_run_goes_with_tasks_logs_and_artifacts(

@@ -21,7 +21,6 @@ from hud.models import (
     Measurement,
     Run,
     Series,
-    Target,
     Upload,
 )
 from runner.formats import reasons
@@ -172,19 +171,6 @@ def test_target_zero_is_no_target_and_large_integers_keep_their_double() -> None
     ingest(as_list(record), Parameters())
     measurement = Measurement.objects.get()
     assert (measurement.target, measurement.value) == (None, float(2**53 + 2))
-
-
-def test_expected_results_become_targets_that_an_operator_s_row_outlives() -> None:
-    body = b"add_loop,compile_time_instruction_count,3000000,0.015\nsum,instruction_count,10,0.1\n"
-    receipt = ingest(body, Parameters(filename="expected_results.csv"))
-    assert (receipt.stored, receipt.duplicates, receipt.skipped) == (2, 0, [])
-    target = Target.objects.get(case="add_loop")
-    assert (target.metric.name, target.value) == ("compile_time_instruction_count", 3_045_000.0)
-    assert "margin of 1.5%" in target.note
-    Target.objects.filter(pk=target.pk).update(value=1.0, note="agreed")
-    again = ingest(body + b"new,instruction_count,5,0.1\n", Parameters(filename="expected_results.csv"))
-    assert (again.stored, again.duplicates) == (1, 2)
-    assert Target.objects.get(pk=target.pk).value == 1.0
 
 
 def test_a_metric_nobody_knows_has_no_direction() -> None:

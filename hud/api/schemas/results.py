@@ -25,6 +25,7 @@ class ReceiptOut(Schema):
     skipped: list[SkippedOut]
     skipped_total: int
     skipped_kinds: dict[str, int] = {}
+    expectations: list[dict[str, Any]] = []
     warnings: list[str]
     metrics: list[dict[str, Any]] = []
     links: dict[str, str]
@@ -73,6 +74,8 @@ class PointOut(Schema):
     target_met: bool | None
     verdict: str | None
     level: float | None
+    expectation: str | None  # as_expected, unexpected_failure or unexpected_pass
+    known_failure: str | None  # why its failure is no news
     change: float | None
     noise: float | None
     rerun: bool

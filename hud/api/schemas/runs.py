@@ -82,7 +82,7 @@ class DeletionOut(Schema):
     tasks: int
     artifacts: int
     file_bytes: int
-    targets: int
+    expectations: int
     series_judged_again: int
 
 

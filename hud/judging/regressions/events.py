@@ -23,6 +23,12 @@ def apply(
     record(regression, before, regression.state, event=event, who=who, note=note, run_id=run_id)
 
 
+def close(regression: Regression, *, run_id: int | None = None, who: str = "", note: str = "") -> None:
+    """Close an active regression that is none any more."""
+    event = Event.DISAGREED if regression.state == State.SUSPECT else Event.RECOVERED
+    apply(regression, event, who=who, note=note, run_id=run_id)
+
+
 def set_state(regression: Regression, event: Event) -> None:
     after = next_state(State(regression.state), event)
     assert after, f"{event} means nothing in the state {regression.state}"

@@ -9,8 +9,8 @@ from datetime import datetime
 from django.utils import timezone
 
 from hud.judging.levels import Level, Move, SeriesPoint
-from hud.judging.regressions import canaries
-from hud.judging.regressions.events import apply, record, set_state
+from hud.judging.regressions import canaries, known_failures
+from hud.judging.regressions.events import apply, close, record, set_state
 from hud.judging.regressions.explain import name_causes
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, TOLD, Event, RegressionKind
 from hud.judging.verdict import Verdict
@@ -56,14 +56,17 @@ def update(judged: Sequence[Judged]) -> None:
         key = regression.series_id, regression.class_key
         if key not in latest or latest[key].state not in ACTIVE:
             latest[key] = regression
+    known_reasons = known_failures.reasons(
+        (one.series, one.newest.time) for one in judged if one.level.move and _fails(one, one.level.move)
+    )
     for one in judged:
         known = latest.get((one.series.pk, one.class_key))
         move = one.level.move
         if not one.is_headline:
             if known and known.state in ACTIVE:  # device time has come to an experiment of call time
-                _close(known, one.newest.run_id)
+                close(known, run_id=one.newest.run_id)
         elif move and move.worse and not move.back:
-            followed += _follow(one, move, known)
+            followed += _follow(one, move, known, known_reasons.get(one.series.pk, ""))
         elif known and known.state in ACTIVE and known.kind in AT_ONCE:
             _come_back(one, move, known)
     canary_runs = {one.newest.run_id for one in judged if canaries.is_canary(one.series)}
@@ -72,9 +75,13 @@ def update(judged: Sequence[Judged]) -> None:
         name_causes(followed)
 
 
-def _follow(one: Judged, move: Move, known: Regression | None) -> list[Regression]:
+def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> list[Regression]:
     """Open a regression for the move, or bring the one that is there up to date; return it, or nothing for a
-    move that opens none."""
+    move that opens none. A failure with a `reason` is known."""
+    if reason:
+        if known and known.state in ACTIVE and known_failures.is_failure(known):
+            known_failures.end(known, reason, run_id=one.newest.run_id)
+        return []
     kind = _kind(one, move, known)
     regression = known if known and _is_same(known, kind) else Regression()
     regression.kind = kind
@@ -105,6 +112,10 @@ def _follow(one: Judged, move: Move, known: Regression | None) -> list[Regressio
     if regression.state == State.SUSPECT and move.is_sure:
         apply(regression, Event.AGREED, run_id=one.newest.run_id)
     return [regression]
+
+
+def _fails(one: Judged, move: Move) -> bool:
+    return move.worse and (move.failed or one.series.metric.kind == "status")
 
 
 def _size(regression: Regression) -> str:
@@ -144,9 +155,4 @@ def _kind(one: Judged, move: Move, known: Regression | None) -> RegressionKind:
 def _come_back(one: Judged, move: Move | None, regression: Regression) -> None:
     """Close an active regression whose series is at its level again."""
     if regression.state == State.SUSPECT or move is None:
-        _close(regression, one.newest.run_id)
-
-
-def _close(regression: Regression, run_id: int) -> None:
-    event = Event.DISAGREED if regression.state == State.SUSPECT else Event.RECOVERED
-    apply(regression, event, run_id=run_id)
+        close(regression, run_id=one.newest.run_id)

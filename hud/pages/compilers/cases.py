@@ -11,10 +11,11 @@ from django.utils.safestring import SafeString, mark_safe
 
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.causes import CERTAIN
-from hud.models import Experiment
+from hud.models import Experiment, Point
 from hud.pages.compilers.query import Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import interval
+from hud.points import expectations
 from hud.points.nights import COMPILE, SPEEDUP, Block, Night, day
 from hud.runs.branches import branch_or_default
 from hud.sql import by_id, fetch_tuples, int_array
@@ -46,6 +47,7 @@ class Case:
     compile_base: float | None
     compile_head: float | None
     noise: float | None = None  # of the judge, relative
+    accuracy: Point | None = None  # in the candidate, where a list says what to expect
     marks: list[Mark] = field(default_factory=list)
     moved: bool = False  # beyond the noise, beside all other cases of the list
 
@@ -113,6 +115,7 @@ class Case:
             "base_compile_s": self.compile_base,
             "head_compile_s": self.compile_head,
             "nights": self.marks,
+            "expectation": (self.accuracy and self.accuracy.expectation) or None,
         }
 
 
@@ -135,7 +138,8 @@ class CaseList:
 
 
 def read(page: Comparison, block: Block) -> CaseList | None:
-    """Return the cases of an entry, in 2 statements; None for one that the table does not have."""
+    """Return the cases of an entry, in 3 statements, 6 more where the stream has lists; None for one
+    that the table does not have."""
     table, results, filters = page.table, page.results, page.filters
     entry = table.entries.get(block) if table else None
     if table is None or entry is None:
@@ -169,6 +173,11 @@ def read(page: Comparison, block: Block) -> CaseList | None:
     )
     levels = {experiment: (level, noise) for experiment, level, noise in rows}
     follows = branch_or_default(filters.branch) == branch_or_default("")
+    accuracy = {
+        point.experiment.pk: point
+        for point in expectations.listed_in(page.stream.pk, table.head.runs)
+        if point.metric.name == "accuracy"
+    }
     cases = []
     for pk, experiment in experiments.items():
         ok = passed.get(str(pk))
@@ -181,6 +190,7 @@ def read(page: Comparison, block: Block) -> CaseList | None:
             before.get(compiled.metric, {}).get(pk),
             after.get(compiled.metric, {}).get(pk),
             noise,
+            accuracy.get(pk),
         )
         by_night = [results[night].of(block) for night in nights]
         case.marks = _marks(

@@ -9,7 +9,18 @@ from datetime import datetime
 from django.utils import timezone
 
 from hud.hosts.registration import is_visible
-from hud.models import ACTIVE, Annotation, Experiment, Metric, Point, Run, Series, Stream, Upload
+from hud.models import (
+    ACTIVE,
+    Annotation,
+    Experiment,
+    KnownFailure,
+    Metric,
+    Point,
+    Run,
+    Series,
+    Stream,
+    Upload,
+)
 from hud.pages.experiment import compilations, identity, multiples, notes
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.history import History, HistoryPoint, Range, Surroundings, fill
@@ -18,12 +29,14 @@ from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for, present_accelerators
 from hud.pages.hosts.queue import usual_by_place
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
+from hud.points import expectations
 from hud.points import read as points
 from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.requests import InvalidRunRequest, spec_of
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.metrics import device_time_of
+from runner.schema.records import SUCCESS
 from runner.schema.suite import TaskSpec
 
 DEFAULT_POINTS = 200
@@ -75,6 +88,11 @@ class ExperimentPage:
     active: list[Run] = field(default_factory=list)  # reruns of it that have not ended
     more_points: bool = False  # older ones were left out
     compilations: Compilations = field(default_factory=Compilations)
+    known_failure: KnownFailure | None = None  # as a person marked it
+
+    @property
+    def fails(self) -> bool:
+        return any(point.status not in SUCCESS and not point.never_ran for point in self.metrics)
 
     @property
     def regret(self) -> Point | None:
@@ -101,7 +119,7 @@ def read(
     rows: int = TABLE_ROWS,
     as_data: bool = False,
 ) -> ExperimentPage | None:
-    """Return the page of an experiment in a stream, in 18 statements, one more where it can run, up to 3 for
+    """Return the page of an experiment in a stream, in 21 statements, one more where it can run, up to 3 for
     compilations and 2 for regressions; None for no such experiment.
 
     `metric` is one of the experiment's; an empty or unknown name means the suite's first. `overlay` are
@@ -153,6 +171,9 @@ def read(
         if not as_data:
             multiples.add_ceilings(page.charts.rows, page.metrics)
             _add_table(page, asked, rows)
+    histories = [history for history in (page.history, *page.siblings) if history]
+    shown = [each.point for history in histories for each in (*history.points, history.newest) if each]
+    expectations.add(stream.pk, [*page.metrics, *shown])
     page.backends, page.columns = _backend_lines(experiment, backends, series, latest, targets)
     if as_data:
         page.compilations = compilations.read(pk, stream, own, chosen, compare=False)
@@ -163,6 +184,7 @@ def read(
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, stream, own, chosen, base=base, head=head)
     page.active = _active(experiment, stream)
+    page.known_failure = stream.known_failures.filter(experiment=experiment).first()
     _add_places(page)
     return page
 

@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from hud.models import Point, Run, Series
+from hud.points import expectations
 from hud.points.targets import Targets
 from hud.runs.branches import branch_or_default, stored_names
 from hud.sql import fetch_models, fetch_tuples
@@ -53,11 +54,15 @@ def series_stamp(experiment_id: int, metric_name: str, stream_id: int, filters: 
         return None
     (state,) = fetch_tuples(
         """
-        SELECT count(*), sum(hashtext(concat(xmin, ctid))),  -- another version of a row has others
-            (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t)
-        FROM hud_point WHERE series_id = %(series)s
+        SELECT count(p.run_id), sum(hashtext(concat(p.xmin, p.ctid))),  -- another version of a row has others
+            (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t),
+            (SELECT sum(hashtext(x.id::text)) FROM hud_expectation x WHERE x.suite = e.suite
+                AND x."case" = e."case"),
+            (SELECT sum(hashtext(f::text)) FROM hud_knownfailure f WHERE f.experiment_id = e.id)
+        FROM hud_experiment e LEFT JOIN hud_point p ON p.series_id = %(series)s
+        WHERE e.id = %(experiment)s GROUP BY e.id
         """,
-        {"series": series.pk},
+        {"series": series.pk, "experiment": experiment_id},
     )
     text = f"{series.pk} {filters} {settings.HUD_DEFAULT_BRANCH} {series.stream} {state}"
     return Stamp(series, filters, hashlib.sha256(text.encode()).hexdigest()[:20])
@@ -94,10 +99,13 @@ def series_points(stamp: Stamp) -> dict[str, Any]:
     )
     targets = Targets.read()
     page = newest_first[:MAX_POINTS][::-1]
+    for point in page:
+        point.show(series.experiment, series.metric, targets)
+    expectations.add(series.stream_id, page)
     return {
         "unit": series.metric.unit,
         "direction": series.metric.direction,
-        "points": [_row(point, series, targets) for point in page],
+        "points": [_row(point, series) for point in page],
         "next": _cursor(page[0]) if len(newest_first) > MAX_POINTS else None,
     }
 
@@ -118,8 +126,7 @@ def _place_of(cursor: str) -> tuple[datetime, int, int]:
     return place
 
 
-def _row(point: Point, series: Series, targets: Targets) -> dict[str, Any]:
-    point.show(series.experiment, series.metric, targets)
+def _row(point: Point, series: Series) -> dict[str, Any]:
     own = point.own_target
     return {
         "stream": series.stream.name,
@@ -137,6 +144,8 @@ def _row(point: Point, series: Series, targets: Targets) -> dict[str, Any]:
         "target_met": {"met": True, "missed": False}.get(point.met),
         "verdict": point.verdict or None,
         "level": point.level,
+        "expectation": point.expectation or None,
+        "known_failure": point.known_failure or None,
         "change": point.change,
         "noise": point.noise,
         "rerun": point.rerun,

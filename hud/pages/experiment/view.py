@@ -13,7 +13,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login, form_as_it_was
-from hud.models import Annotation, Experiment
+from hud.judging.regressions import known_failures
+from hud.models import Annotation, Experiment, KnownFailure
 from hud.pages import data, streams
 from hud.pages.experiment import drawing, notes, query, rerun, state
 from hud.pages.experiment.drawing import Canvas
@@ -208,3 +209,26 @@ def delete_note(request: HttpRequest, pk: int, note: int) -> HttpResponse:
     """Delete a note, from the page of an experiment that shows it."""
     notes.delete(get_object_or_404(Annotation, pk=note), who=request.user.get_username())
     return redirect(f"{_address(request, pk)}#notes")
+
+
+@require_POST
+@after_login(_address)
+def mark_failure(request: HttpRequest, pk: int) -> HttpResponse:
+    """Mark the failures of an experiment in the page's stream as known."""
+    stream, who = streams.of_experiment(request, pk), request.user.get_username()
+    asked, reason = get_object_or_404(Experiment, pk=pk), request.POST.get("reason", "")
+    try:
+        known_failures.mark(stream=stream, experiment=asked, reason=reason, who=who)
+    except known_failures.BadReason as error:
+        messages.error(request, f"The failure is not marked. reason: {error}.")
+    return redirect(_address(request, pk))
+
+
+@require_POST
+@after_login(_address)
+def forget_failure(request: HttpRequest, pk: int) -> HttpResponse:
+    """Make the failures of an experiment in the page's stream news again."""
+    stream = streams.of_experiment(request, pk)
+    failure = get_object_or_404(KnownFailure, experiment=pk, stream=stream)
+    known_failures.forget(failure, who=request.user.get_username())
+    return redirect(_address(request, pk))

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from hud.judging.overdue import Latest, overdue_suites
-from hud.models import VERDICT_CODES, Experiment, Metric, Point, Series, Stream
+from hud.models import VERDICT_CODES, Experiment, Metric, Point, Series, State, Stream
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.query import Comparison, Filters
 from hud.pages.health import processes_standing_still
@@ -25,7 +25,7 @@ from hud.pages.regressions.query import Cause
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
 from hud.pages.suite.query import identity
-from hud.points import nights
+from hud.points import expectations, nights
 from hud.points import read as points
 from hud.points.nights import Night, Progress
 from hud.points.targets import Targets
@@ -62,6 +62,7 @@ class Overview:
     judged: Judged
     runs: list[RunLine]
     moved_runs: set[int]  # in which something regressed
+    known_runs: set[int]  # that failed, in nothing that is news
     hosts: HostsInLine
     tiles: list[Tile]
     overdue: list[Latest]  # suites without results for too long
@@ -114,7 +115,7 @@ class Overview:
     @property
     def strip(self) -> list[tuple[RunLine, str]]:
         """Return the last runs, oldest first, with what to show of each."""
-        return [(line, _look_of(line, self.moved_runs)) for line in reversed(self.runs)]
+        return [(line, _look_of(line, self.moved_runs, self.known_runs)) for line in reversed(self.runs)]
 
     def to_rows(self) -> list[dict[str, Any]]:
         lists = {"regressed": self.regressed, "misses target": self.missed}
@@ -125,10 +126,11 @@ class Overview:
         ]
 
 
-def _look_of(line: RunLine, moved: set[int]) -> str:
+def _look_of(line: RunLine, moved: set[int], known: set[int]) -> str:
     if line.run.pk in moved:
         return "regressed"
-    return "active" if line.active else "ok" if line.run.state == "succeeded" else "failed"
+    is_quiet = line.run.state == "succeeded" or line.run.pk in known
+    return "active" if line.active else "ok" if is_quiet else "failed"
 
 
 def read(
@@ -139,9 +141,9 @@ def read(
     *,
     with_regressed: bool = False,
 ) -> Overview:
-    """Return the page, in 25 statements at most, 1 more for nights that this process has not read and 1 where
-    a night grows. `with_regressed`: with the newest points of what regressed, of which the page has the
-    regressions."""
+    """Return the page, in 25 statements at most, 6 more where a run failed, 1 more for nights that this
+    process has not read and 1 where a night grows. `with_regressed`: with the newest points of what
+    regressed, of which the page has the regressions."""
     comparison = compilers.read(filters, stream)
     arch = comparison.filters.arch
     night_runs = comparison.head.runs if comparison.head else ()
@@ -167,6 +169,9 @@ def read(
     )
     rows = look.rows(causes, missed, night_runs, better)
     overdue = [one for one in overdue_suites(timezone.now(), stream) if arch in ("", one.arch)]
+    last_runs = runs.latest(stream, LAST_RUNS)
+    failed = [line.run.pk for line in last_runs if line.run.state == State.FAILED]
+    failures = expectations.failures(stream.pk, failed) if failed else []
     page = Overview(
         comparison=comparison,
         looks=look.chosen(rows, which, user),
@@ -182,13 +187,15 @@ def read(
         missed=missed,
         met=sum(point.met == "met" for point in shown),
         judged=judged,
-        runs=runs.latest(stream, LAST_RUNS),
+        runs=last_runs,
         moved_runs={
             line.regression.first_run_id
             for cause in causes
             for line in cause.lines
             if line.regression.first_run_id
         },
+        known_runs={failure.run_id for failure in failures}
+        - {failure.run_id for failure in failures if not failure.is_known},
         hosts=hosts.in_one_line(),
         tiles=tiles.read(comparison, shown, overdue),
         overdue=overdue,

@@ -23,13 +23,16 @@ from hud.models import (
     SidePoint,
     Stream,
 )
+from hud.points import expectations
 from hud.points.read import main_metrics
 from hud.points.targets import Targets
 from hud.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
 from runner.suites import SUITES
 
 # What a point shows, in the order of the page
-KINDS = ("regressed", "failed", "missed", "inconclusive", "improved", "not_run", "rest")
+KINDS = (
+    "regressed", "unexpected", "failed", "missed", "inconclusive", "improved", "not_run", "known", "rest",
+)  # fmt: skip
 _CHOICES = ("suite", "mode", "dtype", "backend", "arch")
 _NAME = '"case", experiment_id'
 _SORTS = {
@@ -161,6 +164,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     words = [word.strip('"') for word in filters.q.split()[:8]]
     columns = _OF_SIDES if run.is_ab else _OF_SERIES
     missed = list(zip(*_missed(run, columns, targets), strict=True)) or [()] * 4
+    listed = list(zip(*_listed(run), strict=True)) or [()] * 4
     places = fetch(
         _Place,
         _PAGE.format(
@@ -175,6 +179,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
             "failing": [code for name, code in STATUS_CODES.items() if name != "ok"],
             "verdicts": list(VERDICTS),
             **{f"missed_{name}": list(each) for name, each in zip(_KEY, missed, strict=True)},
+            **{f"listed_{name}": list(each) for name, each in zip(_LISTED, listed, strict=True)},
             "kinds": list(KINDS),
             "places": _places(),
             "show": filters.show,
@@ -217,6 +222,7 @@ def _fill(run: Run, results: Results, places: Sequence[_Place], targets: Targets
         )
         for place in places
     ]
+    expectations.add(run.stream_id, results.rows)
     moved = fetch(
         Moved,
         """
@@ -234,6 +240,20 @@ def _fill(run: Run, results: Results, places: Sequence[_Place], targets: Targets
     results.regressions = {one.series_id: one for one in moved}
     environments = by_id(Environment, [place.environment_id for place in places])
     results.environments = [environments[pk] for pk in sorted(environments)]
+
+
+def _listed(run: Run) -> list[tuple[Any, ...]]:
+    """Return the keys of the points that a list does not expect, and of the failures that are known, each
+    with its kind: at most 12 statements."""
+    if run.is_ab:
+        return []
+    kinds = {
+        failure[:3]: "known" for failure in expectations.failures(run.stream_id, [run.pk]) if failure.is_known
+    }
+    for point in expectations.listed_in(run.stream_id, [run.pk]):
+        if point.expectation in expectations.UNEXPECTED:
+            kinds[point.series_id, point.environment_id, point.order_time] = "unexpected"
+    return [(*key, kind) for key, kind in kinds.items()]
 
 
 def _missed(run: Run, columns: str, targets: Targets) -> list[tuple[Any, ...]]:
@@ -284,6 +304,7 @@ _WORDS = r"""concat_ws(' ', e.suite, e."case", replace(e.knobs::text, '\\', '\')
     e.arch, mt.name, mt.title)"""  # of a point, in which those of the filter are looked for
 _NAMED = "words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[])"
 _KEY = ("series_id", "environment_id", "order_time", "side")
+_LISTED = (*_KEY[:3], "word")
 _SHARED_COLUMNS = "series_id, environment_id, order_time, value, status, target, target_arch"
 _OF_SERIES = f"""SELECT {_SHARED_COLUMNS}, 0 AS side, verdict, change, factor
     FROM hud_point WHERE run_id = %(run)s"""  # noqa: S608 — constants, as below  # nosec B608
@@ -295,7 +316,9 @@ _POINTS = """
         e."case" COLLATE "C" "case", mt.name COLLATE "C" metric, p.change, abs(p.factor) factor,
         {words} words,
         coalesce((coalesce(%(places)s::jsonb->e.suite, %(places)s::jsonb->'')->>mt.name)::int, 99) place,
-        array_position(%(kinds)s::text[], CASE WHEN p.word = 'regressed' THEN 'regressed'
+        array_position(%(kinds)s::text[], CASE WHEN listed.word = 'known' THEN listed.word
+            WHEN p.word = 'regressed' THEN 'regressed'
+            WHEN listed.word IS NOT NULL THEN listed.word
             WHEN p.value IS NULL AND p.status = ANY(%(never)s) THEN 'not_run'
             WHEN p.word = 'failed' OR p.value IS NULL AND p.status = ANY(%(failing)s) THEN 'failed'
             WHEN missed.series_id IS NOT NULL THEN 'missed'
@@ -310,6 +333,10 @@ _POINTS = """
         AS missed(series_id, environment_id, order_time, side) ON missed.series_id = p.series_id
         AND missed.environment_id = p.environment_id AND missed.order_time = p.order_time
         AND missed.side = p.side
+    LEFT JOIN unnest(%(listed_series_id)s::int[], %(listed_environment_id)s::int[],
+        %(listed_order_time)s::timestamptz[], %(listed_word)s::text[])
+        AS listed(series_id, environment_id, order_time, word) ON listed.series_id = p.series_id
+        AND listed.environment_id = p.environment_id AND listed.order_time = p.order_time
 """
 _PAGE = """
     WITH known AS MATERIALIZED ({points}), matching AS (

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hud.judging.aggregates import PassRate, pass_rate
 from hud.models import NEVER_RAN, STATUS_NAMES, VERDICTS, Experiment, Metric, Point, Stream
 from hud.pages.suite.columns import Column
+from hud.points import expectations
 from hud.points import read as points
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
@@ -104,6 +105,17 @@ class Newest:
         if wanted.target:
             kept &= np.isin(self.ids, self._by_target(wanted.target, targets))
         return self.where(kept)
+
+    def unexpected(self, stream: Stream) -> Newest:
+        """Return the experiments with a result that a list does not expect: 6 statements."""
+        newest = set(zip(self.series[self.run > 0].tolist(), self.run[self.run > 0].tolist(), strict=True))
+        listed = expectations.listed_in(stream.pk, {run for _series, run in newest})
+        unexpected = [
+            point.experiment.pk
+            for point in listed
+            if point.expectation in expectations.UNEXPECTED and (point.series_id, point.run_id) in newest
+        ]
+        return self.where(np.isin(self.ids, unexpected))
 
     def sorted_by(self, column: Column, *, falling: bool) -> Newest:
         """Return the experiments by the values of a column, those without one last."""

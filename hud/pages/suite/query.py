@@ -16,6 +16,7 @@ from hud.pages.hosts.query import visible_accelerators
 from hud.pages.suite import counts, newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals, Wanted
+from hud.points import expectations
 from hud.points.read import to_row
 from hud.points.targets import Targets
 from hud.runs import matching
@@ -48,6 +49,7 @@ class Filters:
     verdict: str = ""
     status: str = ""
     target: str = ""
+    expectation: str = ""  # unexpected
     sort: str = ""  # key of a column, with - the largest first
     page: int = 1
 
@@ -94,7 +96,7 @@ class SuitePage:
         targets, and of case and environment only without a filter on words or results."""
         wanted = Wanted(filters.verdict, filters.status)
         found = counts.of_results(self.found, wanted) if self.found else {}
-        if not (filters.q or wanted or filters.target):
+        if not (filters.q or wanted or filters.target or filters.expectation):
             known = [{**one, "arch": place(one["arch"], one["device"])} for one in self.combinations]
             chosen = {name: getattr(filters, name) for name in CHOICES}
             found |= counts.of_words(known, chosen)
@@ -147,8 +149,8 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
 
 
 def read(stream: Stream, name: str, filters: Filters, *, everything: bool = False) -> SuitePage | None:
-    """Return a suite's page in a stream, or all rows at once, in 8 statements, 2 more with a filter on
-    targets; None for a suite without data that the runner does not have."""
+    """Return a suite's page in a stream, or all rows at once, in 10 statements, 2 more with a filter on
+    targets, 6 with one on expectations; None for a suite without data that the runner does not have."""
     combinations = [
         dict(zip((*CHOICES, "device", "experiments"), row, strict=True))
         for row in fetch_tuples(
@@ -177,6 +179,8 @@ def read(stream: Stream, name: str, filters: Filters, *, everything: bool = Fals
     found = newest.read(stream, _matching(stream, name, filters), metrics, shown).measured_first()
     if filters.target:
         found = found.matching(Wanted(target=filters.target), targets)
+    if filters.expectation:
+        found = found.unexpected(stream)
     wanted = Wanted(filters.verdict, filters.status)
     page.found, page.combinations = found, combinations
     if wanted:
@@ -190,6 +194,7 @@ def read(stream: Stream, name: str, filters: Filters, *, everything: bool = Fals
     start = 0 if everything else (filters.page - 1) * PAGE_ROWS
     rows = slice(start, None if everything else start + PAGE_ROWS)
     page.rows = _rows(page, found.where(rows), targets)
+    expectations.add(stream.pk, [cell for row in page.rows for cell in row.cells if cell])
     return page
 
 

@@ -78,6 +78,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     query.add_places(page)
     counts = page.counts(filters)
     results = {"verdict": _VERDICTS, "status": _STATUSES, "target": ("met", "missed")}
+    results["expectation"] = ("unexpected",)
     choices = []  # name, value and offers of each filter; an unknown value stays visible
     for choice, offered in {**page.choices, **results}.items():
         value: str = getattr(filters, choice)

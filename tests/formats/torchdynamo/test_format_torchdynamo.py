@@ -388,9 +388,9 @@ def test_a_compiler_s_name_that_is_given_means_the_same(
 @pytest.mark.parametrize(
     ("name", "said"),  # suite, mode, dtype, backend, device, dynamic
     [
-        ("inductor_timm_training", ("timm", "training", "", "inductor", "", False)),
-        ("inductor_torchbench_dynamic_training", ("torchbench", "training", "", "inductor", "", True)),
-        ("dynamic_aot_eager_timm_training", ("timm", "training", "", "aot_eager", "", True)),
+        ("inductor_timm_training", ("timm", "training", "", "inductor", "rocm", False)),
+        ("inductor_torchbench_dynamic_training", ("torchbench", "training", "", "inductor", "rocm", True)),
+        ("dynamic_aot_eager_timm_training", ("timm", "training", "", "aot_eager", "rocm", True)),
         (
             "cpu_inductor_timm_amp_freezing_inference",
             ("timm", "inference", "amp", "inductor_freezing", "cpu", False),
@@ -401,21 +401,48 @@ def test_a_compiler_s_name_that_is_given_means_the_same(
         ),
     ],
 )
-def test_what_ci_expects_is_a_run_of_its_own_source(name: str, said: tuple[Any, ...]) -> None:
+def test_what_ci_expects_is_no_measurement(name: str, said: tuple[Any, ...]) -> None:
     body = (
         "name,accuracy,graph_breaks\n\n\n\nresnet50,pass,0\n\n\n\nhf_Reformer,fail_accuracy,26\nmoco,pass\n"
     )
-    observer = observe(body, f"rocm/{name}.csv")
-    found = by_metric(observer, "hf_Reformer")
+    observer = observe(body, f"{name}.csv" if "cpu" in name else f"rocm/{name}.csv")
+    found = {item.metric: item for item, _margin in observer.expected if item.case == "hf_Reformer"}
     assert (found["accuracy"].status, found["accuracy_graph_breaks"].samples) == ("wrong", [26.0])
     suite, *axes, dynamic = said
     assert found["accuracy"].identity == (suite, "hf_Reformer", "{}", *axes, "", dynamic)
-    assert {item.run.source for item in observer.measurements} == {"TorchInductor, expected by CI"}
     assert skips(observer) == [(10, reasons.EMPTY_CELL)]
-    assert observer.warnings == ["these are the results that CI expects; they were not measured"]
+    assert observer.measurements == []
+    assert observer.warnings == []
+    assert observer.unsaid == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "device"),
+    [
+        ("ci_expected_accuracy/rocm/inductor_torchbench_training.csv", "rocm"),
+        ("ci_expected_accuracy/cuda13.0/inductor_torchbench_training.csv", "cuda"),
+        ("ci_expected_accuracy\\cu124\\inductor_torchbench_training.csv", "cuda"),
+        ("xpu/inductor_torchbench_training.csv", "xpu"),
+        ("ci_expected_accuracy/inductor_torchbench_training.csv", ""),
+        ("cuda-machine/notes/inductor_torchbench_training.csv", ""),
+        ("ci_expected_accuracy/cpu_inductor_torchbench_training.csv", "cpu"),
+    ],
+)
+def test_the_folder_says_the_device_of_what_ci_expects(path: str, device: str) -> None:
+    ((item, _margin),) = observe("name,accuracy\nresnet50,pass\n", path).expected
+    assert item.device == device
+
+
+def test_what_ci_expects_of_inductor_holds_with_and_without_cuda_graphs() -> None:
+    body = "name,accuracy\nresnet50,pass\n"
+    ((item, _margin),) = observe(body, "inductor_timm_training.csv", device="cuda").expected
+    assert item.backend == "inductor"
+    ((item, _margin),) = observe(body, "x.csv", device="cuda", backend="inductor_cudagraphs").expected
+    assert item.backend == "inductor_cudagraphs"
 
 
 def test_the_oldest_lists_of_what_ci_expects_have_graph_breaks_alone() -> None:
     observer = observe("name,graph_breaks\nhf_Reformer,26\nx,many\n", "inference_torchbench.csv")
-    assert by_metric(observer, "hf_Reformer")["accuracy_graph_breaks"].samples == [26.0]
+    ((item, _margin),) = observer.expected
+    assert (item.metric, item.samples) == ("accuracy_graph_breaks", [26.0])
     assert [(fault.pointer, fault.line) for fault in observer.faults] == [("/graph_breaks", 3)]

@@ -1,0 +1,78 @@
+"""Failures that are no news, because a list expects them or a person has marked them: they open no
+regression, and one that is open ends without a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import transaction
+
+from hud.accounts import audit
+from hud.judging.regressions.events import close
+from hud.judging.regressions.states import ACTIVE, RegressionKind
+from hud.models import Experiment, KnownFailure, Notice, Regression, Series, Stream
+from hud.points.expectations import Expectations
+from runner.formats.scalars import INVISIBLE
+
+MOST_REASON = 1000  # characters
+
+
+class BadReason(ValueError):
+    """A known failure has a reason in words."""
+
+
+def mark(*, stream: Stream, experiment: Experiment, reason: str, who: str) -> KnownFailure:
+    """Mark the failures of an experiment in a stream as known, with an audit line. Raise BadReason."""
+    reason = " ".join(reason.split())
+    if not 1 <= len(reason) <= MOST_REASON or INVISIBLE.search(reason):
+        raise BadReason(f"1 to {MOST_REASON} characters that can be seen")
+    with transaction.atomic():
+        list(Series.objects.select_for_update().filter(experiment=experiment, stream=stream).order_by("pk"))
+        failure, _new = KnownFailure.objects.update_or_create(
+            stream=stream, experiment=experiment, defaults={"reason": reason, "author": who[:150]}
+        )
+        _note(failure, who, "mark")
+        active = Regression.objects.filter(
+            series__experiment=experiment, series__stream=stream, state__in=ACTIVE
+        ).select_related("series__metric")
+        for regression in active.select_for_update(of=("self",)).order_by("pk"):
+            if is_failure(regression):
+                end(regression, reason, who=who)
+    return failure
+
+
+def forget(failure: KnownFailure, *, who: str) -> None:
+    """Take a mark away, with an audit line. A failure that goes on is news again with the next night."""
+    with transaction.atomic():
+        _note(failure, who, "forget")
+        failure.delete()
+
+
+def is_failure(regression: Regression) -> bool:
+    """Return whether there is no value any more, or no right one."""
+    return regression.kind == RegressionKind.FAILURE or regression.series.metric.kind == "status"
+
+
+def end(regression: Regression, reason: str, *, who: str = "", run_id: int | None = None) -> None:
+    """Close the regression of a known failure; nobody is told, also not of its beginning."""
+    close(regression, run_id=run_id, who=who, note=f"known failure: {reason}")
+    Notice.objects.filter(regression=regression).delete()
+
+
+def reasons(failing: Iterable[tuple[Series, datetime]]) -> dict[int, str]:
+    """Return why failures at these times are no news, by the id of their series; '' for those that are: 2
+    statements for each stream."""
+    by_stream: dict[int | None, list[tuple[Series, datetime]]] = {}
+    for series, time in failing:
+        by_stream.setdefault(series.stream_id, []).append((series, time))
+    why: dict[int, str] = {}
+    for stream_id, own in by_stream.items():
+        expected = Expectations(stream_id, [series.experiment for series, _time in own])
+        why |= {series.pk: expected.known_failure(series.experiment, time) for series, time in own}
+    return why
+
+
+def _note(failure: KnownFailure, who: str, event: str) -> None:
+    subject = f"known failure of {failure.experiment} in {failure.stream}"
+    audit.note(who=who, action=f"known_failure.{event}", subject=subject, detail={"reason": failure.reason})

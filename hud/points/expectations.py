@@ -1,0 +1,183 @@
+"""What lists of expected results, and people, say of points: as expected or not, a known failure or news."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import BooleanField, ExpressionWrapper, Q
+
+from hud.models import (
+    NEVER_RAN,
+    STATUS_NAMES,
+    Expectation,
+    Experiment,
+    KnownFailure,
+    Metric,
+    Point,
+    PointFields,
+    Series,
+)
+from hud.sql import by_id, fetch_models, fetch_tuples, int_array
+from runner.schema.devices import device_family
+from runner.schema.records import SUCCESS
+
+AS_EXPECTED, UNEXPECTED_FAILURE, UNEXPECTED_PASS = "as_expected", "unexpected_failure", "unexpected_pass"
+UNEXPECTED = (UNEXPECTED_FAILURE, UNEXPECTED_PASS)
+_ACCURACY = "accuracy"
+_SAME = ("suite", "case", "mode", "dynamic")
+_FAILING = [code for code, name in STATUS_NAMES.items() if name not in SUCCESS | NEVER_RAN]
+
+
+def dtype_of(dtype: str, knobs: Mapping[str, Any]) -> str:
+    """Return a dtype with the type of mixed precision where that is not the device's: amp_bfloat16."""
+    return f"{dtype}_{knobs['amp_dtype']}" if "amp_dtype" in knobs else dtype
+
+
+def is_about(expectation: Expectation, experiment: Experiment) -> bool:
+    """Return whether a list speaks of this experiment. `inductor` is inductor with or without CUDA graphs."""
+    backend = experiment.backend
+    general = backend.replace("inductor_no_cudagraphs", "inductor").replace("inductor_cudagraphs", "inductor")
+    return (
+        expectation.backend in (backend, general)
+        and expectation.dtype == dtype_of(experiment.dtype, experiment.knobs)
+        and expectation.device == device_family(experiment.device, experiment.arch)
+        and all(getattr(expectation, name) == getattr(experiment, name) for name in _SAME)
+    )
+
+
+def holding(
+    expectations: Sequence[Expectation], experiment: Experiment, time: datetime
+) -> Expectation | None:
+    """Return the newest expectation of an experiment that is not later than a tested commit. An undated list,
+    which has the time of its upload, may be older than it looks: it holds where no other does."""
+    about = [
+        one
+        for one in expectations
+        if (one.listed <= time or one.is_undated) and is_about(one, experiment)  # type: ignore[attr-defined]
+    ]
+    return max(about, key=lambda one: (one.listed <= time, one.listed, one.pk or 0), default=None)
+
+
+def outcome(expectation: Expectation, point: PointFields, direction: str) -> str:
+    """Return as_expected, unexpected_failure or unexpected_pass; '' where neither can be said."""
+    if point.never_ran:
+        return ""
+    if expectation.value is not None:
+        if point.value is None:
+            return ""
+        more = point.value - expectation.value
+        if abs(more) <= expectation.margin * abs(expectation.value):
+            return AS_EXPECTED
+        return UNEXPECTED_PASS if direction == ("up" if more > 0 else "down") else UNEXPECTED_FAILURE
+    expected = STATUS_NAMES[expectation.status]
+    if point.status in SUCCESS:
+        return AS_EXPECTED if expected in SUCCESS else UNEXPECTED_PASS
+    words = (point.code, expectation.code) if point.code and expectation.code else (point.status, expected)
+    return AS_EXPECTED if words[0] == words[1] else UNEXPECTED_FAILURE
+
+
+class Expectations:
+    """What lists and people say of these experiments of a stream: 2 statements."""
+
+    def __init__(self, stream_id: int | None, experiments: Iterable[Experiment]) -> None:
+        by_id = {experiment.pk: experiment for experiment in experiments}
+        self._marked = dict(
+            KnownFailure.objects.filter(stream=stream_id, experiment__in=by_id).values_list(
+                "experiment", "reason"
+            )
+        )
+        undated = ~Q(upload__parameters__has_any_keys=["commit_date", "run_time"])
+        self._listed: dict[tuple[str, str, str], list[Expectation]] = defaultdict(list)
+        for one in Expectation.objects.filter(
+            stream=stream_id,
+            suite__in={experiment.suite for experiment in by_id.values()},
+            case__in={experiment.case for experiment in by_id.values()},
+        ).annotate(is_undated=ExpressionWrapper(undated, BooleanField())):
+            self._listed[one.suite, one.case, one.metric].append(one)
+
+    def of(self, point: PointFields) -> str:
+        """Return what a list says of a point."""
+        experiment, metric = point.experiment, point.metric
+        listed = self._listed.get((experiment.suite, experiment.case, metric.name), ())
+        expectation = holding(listed, experiment, point.order_time)
+        return outcome(expectation, point, metric.direction) if expectation else ""
+
+    def known_failure(self, experiment: Experiment, time: datetime) -> str:
+        """Return why a failure of an experiment is no news: what a person or the list says; '' for news."""
+        if reason := self._marked.get(experiment.pk):
+            return reason
+        listed = self._listed.get((experiment.suite, experiment.case, _ACCURACY), ())
+        expectation = holding(listed, experiment, time)
+        if expectation is None or STATUS_NAMES[expectation.status] in SUCCESS:
+            return ""
+        return f"expected: {expectation.code or STATUS_NAMES[expectation.status]}"
+
+
+def add(stream_id: int | None, points: Iterable[PointFields]) -> None:
+    """Say of points with experiment and metric what is expected of them, and which failures are known: 2
+    statements."""
+    shown = list(points)
+    expectations = Expectations(stream_id, [point.experiment for point in shown])
+    for point in shown:
+        point.expectation = expectations.of(point)
+        if point.status_code in _FAILING:
+            point.known_failure = expectations.known_failure(point.experiment, point.order_time)
+
+
+def listed_in(stream_id: int | None, runs: Iterable[int]) -> list[Point]:
+    """Return the points of these runs whose cases are in lists, with what those say: 6 statements, 1 where
+    the stream has no lists."""
+    if not Expectation.objects.filter(stream=stream_id).exists():
+        return []
+    points = fetch_models(
+        Point,
+        """
+        JOIN hud_series series ON series.id = one.series_id
+        JOIN hud_experiment e ON e.id = series.experiment_id JOIN hud_metric k ON k.id = series.metric_id
+        WHERE one.run_id = ANY(%(runs)s::int[]) AND EXISTS (
+            SELECT FROM hud_expectation x WHERE x.stream_id = %(stream)s AND x.suite = e.suite
+                AND x."case" = e."case" AND x.metric = k.name)
+        """,
+        {"runs": int_array(runs), "stream": stream_id},
+        series=Series,
+    )
+    experiments = by_id(Experiment, [point.series.experiment_id for point in points])
+    metrics = by_id(Metric, [point.series.metric_id for point in points])
+    for point in points:
+        point.experiment = experiments[point.series.experiment_id]
+        point.metric = metrics[point.series.metric_id]
+    add(stream_id, points)
+    return points
+
+
+class Failure(NamedTuple):
+    """A point without a value, or without a right one."""
+
+    series_id: int
+    environment_id: int
+    order_time: datetime
+    run_id: int
+    is_known: bool
+
+
+def failures(stream_id: int | None, runs: Iterable[int]) -> list[Failure]:
+    """Return the failures of these runs, and which are known: at most 6 statements; none, by 2 statements,
+    where nothing is known in the stream."""
+    if not any(
+        rows.filter(stream=stream_id).exists() for rows in (KnownFailure.objects, Expectation.objects)
+    ):
+        return []
+    rows = fetch_tuples(
+        """
+        SELECT p.series_id, p.environment_id, p.order_time, p.run_id, s.experiment_id
+        FROM hud_point p JOIN hud_series s ON s.id = p.series_id
+        WHERE p.run_id = ANY(%(runs)s::int[]) AND p.status = ANY(%(failing)s)
+        """,
+        {"runs": int_array(runs), "failing": _FAILING},
+    )
+    experiments = by_id(Experiment, [pk for *_key, pk in rows])
+    known = Expectations(stream_id, experiments.values()).known_failure
+    return [Failure(*key, bool(known(experiments[pk], key[2]))) for *key, pk in rows]
