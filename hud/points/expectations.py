@@ -180,4 +180,7 @@ def failures(stream_id: int | None, runs: Iterable[int]) -> list[Failure]:
     )
     experiments = by_id(Experiment, [pk for *_key, pk in rows])
     known = Expectations(stream_id, experiments.values()).known_failure
-    return [Failure(*key, bool(known(experiments[pk], key[2]))) for *key, pk in rows]
+    return [
+        Failure(series, environment, time, run, bool(known(experiments[pk], time)))
+        for series, environment, time, run, pk in rows
+    ]
