@@ -33,7 +33,8 @@ _PIECE = 5000  # pairs of run and series that are made together
 _RUNS_AT_ONCE = 20
 
 # Measurements m of the wanted runs and series, of which the only process of a point is the point, as
-# `point_of` has it; those of several are returned. OFFSET 0: one look-up by the key for each.
+# `point_of` has it; those of several are returned. OFFSET 0: one look-up by the key for each, in this order,
+# also where the planner knows nothing yet of tables that were just filled.
 _PROCESSES = f"""
     WITH process AS (
         SELECT m.series_id, m.order_time, m.run_id, m.environment_id, point.side, point.is_ab, r.branch,
@@ -47,12 +48,16 @@ _PROCESSES = f"""
             SELECT * FROM hud_measurement
             WHERE run_id = wanted.run_id AND series_id = wanted.series_id OFFSET 0
         ) m
-        JOIN hud_run r ON r.id = m.run_id
-        CROSS JOIN LATERAL (SELECT r.base_interpreter <> '' AS is_ab,
-            CASE WHEN r.base_interpreter <> '' THEN m.side ELSE 0 END AS side) point
-        JOIN hud_series s ON s.id = m.series_id
-        LEFT JOIN hud_compilation c ON c.run_id = m.run_id AND c.experiment_id = s.experiment_id
-            AND c.environment_id = m.environment_id AND c.repeat = m.repeat AND c.side = m.side
+        CROSS JOIN LATERAL (
+            SELECT base_interpreter <> '' AS is_ab, branch, rerun FROM hud_run WHERE id = m.run_id OFFSET 0
+        ) r
+        CROSS JOIN LATERAL (SELECT r.is_ab, CASE WHEN r.is_ab THEN m.side ELSE 0 END AS side) point
+        CROSS JOIN LATERAL (SELECT experiment_id FROM hud_series WHERE id = m.series_id OFFSET 0) s
+        LEFT JOIN LATERAL (
+            SELECT kernels, variant FROM hud_compilation WHERE run_id = m.run_id
+                AND experiment_id = s.experiment_id AND environment_id = m.environment_id
+                AND repeat = m.repeat AND side = m.side OFFSET 0
+        ) c ON true
     ), single AS (
         INSERT INTO new_point ({", ".join(f'"{name}"' for name in _COLUMNS)})
         SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, value, NULL,
