@@ -10,8 +10,9 @@ from typing import Any
 from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
-from django.db import connections
+from django.db import connection, connections
 from django.db.backends.signals import connection_created
+from django.db.models.signals import post_migrate
 
 from hud.hosts import queues
 from hud.server.embedded import PRIVATE_FILES
@@ -33,7 +34,17 @@ class HudConfig(AppConfig):
         checks.register(check_database_version, checks.Tags.database)
         checks.register(check_deployment, deploy=True)
         connection_created.connect(read_faster)
+        post_migrate.connect(make_streams, sender=self)
         queues.make_jobs_inert()
+
+
+def make_streams(**_options: Any) -> None:
+    """Make the streams that every installation has, where a migration or `flush` left none of them."""
+    from hud.models import OPERATORS_OWN, Stream  # noqa: PLC0415  # needs the models
+
+    if Stream._meta.db_table in connection.introspection.table_names():
+        missing = set(OPERATORS_OWN) - set(Stream.objects.values_list("name", flat=True))
+        Stream.objects.bulk_create([Stream(name=name) for name in OPERATORS_OWN if name in missing])
 
 
 def check_data_folder(**_options: Any) -> list[checks.CheckMessage]:

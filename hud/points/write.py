@@ -93,7 +93,7 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
     """
     wanted = set(places)
     changed = 0
-    with connection.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:
         if compiled := sorted(set(of_compilations)):
             cursor.execute(
                 """

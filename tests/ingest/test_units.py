@@ -16,7 +16,7 @@ from hypothesis.extra.django import TestCase
 from hud.ingest.receive import Receipt, ingest
 from hud.judging.judge import process_pending
 from hud.judging.rules import write
-from hud.models import Measurement, Metric, SeriesState, Target
+from hud.models import Expectation, Measurement, Metric, Point
 from runner.formats.errors import BadUpload
 from runner.formats.parameters import Parameters
 from tests.support.records import as_lines, v3_record
@@ -127,7 +127,7 @@ def test_a_metric_without_unit_gets_the_first_that_is_said_and_its_history_is_ju
     assert not any("odd" in text for text in upload(record("odd", 0.2, "s", "down", **later)).warnings)
     assert meaning("odd") == ("s", "down")
     process_pending()
-    assert SeriesState.objects.get().verdict == "improved"
+    assert Point.objects.latest("order_time").verdict == "improved"
     assert refused(record("odd", 1, "", "up")) == [(DIRECTION, 1)]
 
 
@@ -162,9 +162,9 @@ def test_expected_values_are_converted() -> None:
     own = v3_record("goodput", [])
     own["metric"] |= {"target_value": 10, "extra_info": {"direction": "up", "noise_margin": 0.1}}
     upload(said, own)
-    assert dict(Target.objects.values_list("metric__name", "value")) == {
-        "latency_ms": pytest.approx(1.65),
-        "goodput": 9.0,
+    assert dict(Expectation.objects.values_list("metric", "value")) == {
+        "latency_ms": pytest.approx(1.5),
+        "goodput": 10.0,
     }
     said["metric"]["extra_info"]["unit"] = "GB"
     assert refused(said) == [(UNIT, 1)]

@@ -92,10 +92,6 @@ def test_of_several_files_of_a_run_the_one_it_came_in_is_named(client: Client) -
     text = text_of(client, experiment)
     assert '<span class="file">gpt_fast.json</span>' in text
     assert "hf_infer_perf.json" not in text
-    assert '<span class="file">hf_infer_perf.json</span>' in text_of(client, other)
-    page = client.get(f"/runs/{run.pk}/").content.decode()
-    assert "gpt_fast.json" in page
-    assert "hf_infer_perf.json" in page
 
 
 def test_points_stand_in_the_order_of_the_series_and_say_what_changed() -> None:
@@ -313,6 +309,7 @@ def test_another_stream_changes_nothing_and_has_a_page_of_its_own(client: Client
 
     def answers() -> list[str]:
         texts = [client.get(address).content.decode() for address in addresses]
+        texts = [re.sub(r'<nav class="streams".*?</nav>', "", text, flags=re.DOTALL) for text in texts]
         return [re.sub(r'name="csrfmiddlewaretoken" value="[^"]*"', "", text) for text in texts]
 
     before = answers()

@@ -21,7 +21,7 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 19
+STATEMENTS = 23
 OF_COMPILATIONS = 3  # further ones
 
 

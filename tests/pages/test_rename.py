@@ -7,7 +7,7 @@ from http import HTTPStatus
 import pytest
 from django.test import Client
 
-from hud.models import Alias, Audit, Experiment
+from hud.models import Alias, Audit, Experiment, Run
 from hud.pages.compilers import query as compilers
 from hud.pages.experiment import identity
 from hud.pages.limits import query as limits
@@ -31,14 +31,15 @@ def test_no_picker_offers_what_names_no_device() -> None:
         for case in ("a", "b", "c")[: 1 if arch == "h200" else 3]:
             measured = create_experiment(arch=arch, case=case, suite="huggingface", knobs={})
             create_regression(create_measurement(experiment=measured, run=create_run()))
-    page = compilers.read(compilers.Filters())
+    stream = Run.objects.latest("pk").stream
+    page = compilers.read(compilers.Filters(), stream)
     assert page.filters.arch == "h200"
     offered = {
         "compilers": page.choices["arch"],
-        "regressions": regressions.read(regressions.Filters(), None).archs,
+        "regressions": regressions.read(stream, regressions.Filters(), None).archs,
         "rules": rules.read().offers["archs"],
     }
-    (listed,) = filter(None, [suite.read("huggingface", suite.Filters())])
+    (listed,) = filter(None, [suite.read(stream, "huggingface", suite.Filters())])
     offered["suite"] = listed.choices["arch"]
     assert offered == {page: ["h200"] for page in offered}
     own, *others = Experiment.objects.order_by("pk").filter(case="a")
@@ -47,11 +48,12 @@ def test_no_picker_offers_what_names_no_device() -> None:
 
 
 def test_what_is_asked_for_is_shown_and_without_any_named_arch_something_is() -> None:
-    create_experiment(arch=UNNAMED, suite="huggingface", knobs={})
-    page = compilers.read(compilers.Filters())
+    unnamed = create_experiment(arch=UNNAMED, suite="huggingface", knobs={})
+    stream = create_measurement(unnamed).run.stream
+    page = compilers.read(compilers.Filters(), stream)
     assert page.filters.arch == UNNAMED
     assert {name: offered for name, _label, _value, offered in page.pickers}["arch"] == [UNNAMED]
-    assert limits.read(limits.Filters(arch=UNNAMED)).filters.arch == UNNAMED
+    assert limits.read(limits.Filters(arch=UNNAMED), stream).filters.arch == UNNAMED
 
 
 def test_an_operator_names_a_text_and_the_next_result_lands_there(client: Client) -> None:

@@ -82,9 +82,7 @@ def test_every_reader_of_a_run_shows_one_number(client: Client, seed: int) -> No
     compilers = client.get("/compilers.json", {"stream": "nightly"}).json()
     of_compilers = {row["case"]: row["head_value"] for row in compilers["cases"]}
     sides = {"base": f"run:{last.pk}", "head": f"run:{newest.pk}", "stream": "nightly", "show": "all"}
-    of_compare = {
-        row["case"]: row["head"] for row in client.get("/compare.json", sides).json()["items"]
-    }
+    of_compare = {row["case"]: row["head"] for row in client.get("/compare.json", sides).json()["items"]}
     wide = client.get("/suites/huggingface.csv", {"stream": "nightly"}).content.decode()
     of_csv = {row["case"]: row["value"] for row in csv.DictReader(io.StringIO(wide))}
     for case, value in expected.items():

@@ -14,7 +14,7 @@ import pytest
 
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
-from hud.models import STATUS_NAMES, Measurement, Point, Run
+from hud.models import STATUS_NAMES, Measurement, Run
 from runner.cli.output import Output, records_of
 from runner.formats.parameters import Parameters
 from runner.launch import results
@@ -25,6 +25,7 @@ from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
 from runner.system import environment, machine
 from tests.support.finished import expected
+from tests.support.judgements import telling_points
 from tests.support.observed import observe
 from tests.support.records import task_record
 
@@ -172,5 +173,5 @@ def test_a_crash_is_a_point_with_a_verdict_and_a_cancel_is_none(
     assert STATUS_NAMES[last.status] == ("not_run" if status == "cancelled" else status)
     states = list(Run.objects.order_by("order_time").values_list("state", flat=True))
     assert states == [*["succeeded"] * 3, "failed" if status == "crashed" else status]
-    judged = Point.objects.filter(series__metric__name="speedup")
-    assert list(judged.values_list("verdict", flat=True)) == verdicts
+    judged = telling_points().filter(series__metric__name="speedup")
+    assert [point.verdict for point in judged] == verdicts
