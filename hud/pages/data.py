@@ -19,9 +19,9 @@ from runner.formats.errors import Fault
 
 Rows = Sequence[Mapping[str, Any]]
 _EXPERIMENT = "experiment suite case knobs mode dtype backend device arch dynamic"
-_RESULT = f"""{_EXPERIMENT} metric unit direction value spread n status code reason verdict change noise
-    verdict_reason target target_name target_met record_target record_target_arch warning time run process
-    processes"""
+_POINT = """metric unit direction value spread n compilations status code reason quality verdict change noise
+    level verdict_reason target target_name target_met record_target record_target_arch warning time run
+    processes rerun expectation known_failure"""
 _HEADERS = {  # of a CSV without rows, by the name of the page
     "audit": "id at who action subject address detail",
     "code": """cause kernel kind origins base_us head_us change_us share beyond_noise portion group slot
@@ -32,21 +32,21 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "compare-sides": "side run stream title source filename branch commit host time",
     "compilers": """suite backend base head passed expected newly_failed not_run column metric unit base_value
         head_value change low high p night_noise verdict matched only_base only_head""",
-    "experiment": f"""{_RESULT} placed_by host source commit branch environment environment_class torch
-        torch_git""",
+    "experiment": f"""{_EXPERIMENT} stream {_POINT} placed_by host source commit branch environment
+        environment_class torch torch_git""",
     "hosts": """host state labels note last_beat refused_results refused_reason accelerator device arch
         accelerator_state why_dirty running waiting suites lacking""",
     "keys": "name prefix owner scopes host stream created last_used expires revoked",
     "limits": f"""{_EXPERIMENT} kernel kind slot calls time_us ceiling_us lost_us share_of_ceiling bound
         run stream""",
     "notifications": "id host name format events active created last_at last_ok last_result waiting",
-    "overview": f"list {_RESULT}",
+    "overview": f"list {_EXPERIMENT} {_POINT}",
     "regressions": f"""id state stream {_EXPERIMENT} metric unit direction before after change factor points
         kind cause canaries since opened first_run last_good_run base_commit head_commit owner note link
         muted_until state_since group group_cause group_size""",
     "rules": """kind id metric suite case backend arch dtype size value share relative minimum judged unit
         direction note""",
-    "run": _RESULT,
+    "run": f"{_EXPERIMENT} {_POINT} stream",
     "run-pairs": f"""{_EXPERIMENT} metric unit direction base new change low high p pairs verdict better
         base_status new_status base_values new_values""",
     "runs": """run state reason title host arch source commit branch filename external_id done total created
@@ -54,7 +54,7 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "search": "kind title about url",
     "streams": """name title owner reference front archived aliases created newest experiments series runs
         newest_night newest_night_time newest_night_complete""",
-    "suite": _RESULT,
+    "suite": f"{_EXPERIMENT} stream {_POINT}",
 }
 
 
