@@ -130,6 +130,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:delete_annotation": {"DELETE": "run"},
     "api:get_regressions": {"GET": "read"},
     "api:post_regression": {"POST": "accept", "GET": "read"},
+    "api:get_causes": {"GET": "read"},
+    "api:get_cause": {"GET": "read", "POST": "accept"},
     "api:post_bisect": {"POST": "run"},
     "api:get_bisect": {"GET": "read"},
     "api:get_rules": {"GET": "read", "PUT": "rules"},
