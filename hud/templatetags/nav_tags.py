@@ -20,8 +20,8 @@ _MOST_STREAMS = 8
 
 @register.simple_tag(takes_context=True)
 def navigation(context: Any, here: str | None) -> SafeString:
-    """Return the links to the pages in this one's stream, else in the front one, with how many causes wait for
-    somebody: of what the page is about where it counts them, else of the stream, 1 statement."""
+    """Return the links to the pages in this one's stream, else in the front one, with how many causes wait
+    for somebody: of what the page is about where it counts them, else of the stream, 1 statement."""
     counts = context.get("counts_of_page") or count(Scope(context.get("stream") or front()))
     in_stream = context.get("in_stream", "")
     return _links(here, counts.causes, in_stream, context.get("query_of_counts", in_stream))
@@ -29,13 +29,7 @@ def navigation(context: Any, here: str | None) -> SafeString:
 
 @lru_cache(maxsize=256)
 def _links(here: str | None, causes: int, in_stream: str, of_causes: str) -> SafeString:
-    query = f"?{in_stream}" if in_stream else ""
-    about = {
-        "here": here,
-        "causes": causes,
-        "query": query,
-        "of_causes": f"?{of_causes}" if of_causes else "",
-    }
+    about = {"here": here, "causes": causes, "in_stream": in_stream, "of_causes": of_causes}
     return render_to_string("parts/nav.html", about)
 
 

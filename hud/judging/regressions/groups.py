@@ -117,9 +117,10 @@ def _make_causes_of(stream: Stream, night: Night) -> int:
             experiment = own[0].series.experiment
             named = ", ".join((experiment.title, experiment.suite, experiment.backend))
             title = (words(group, own) or named)[:_LONGEST_TITLE]
-            kept, *others = sorted({one.cause_row_id for one in own if one.cause_row_id}) or [None]
-            if kept is None:
-                kept = Cause.objects.create(stream=stream, night=began, title=title).pk
+            known = {one.cause_row_id for one in own if one.cause_row_id}
+            if not known:
+                known.add(Cause.objects.create(stream=stream, night=began, title=title).pk)
+            kept, *others = sorted(known)
             Cause.objects.filter(pk=kept).update(title=title)
             _merge(others, kept)
             for one in by_id.values():

@@ -75,7 +75,7 @@ class Filters:
             for name, text in (("base", self.base), ("head", self.head))
             if text and stream
         }
-        return Scope(stream, **subject, **times)
+        return Scope(stream, **subject, base=times.get("base"), head=times.get("head"))
 
 
 @dataclass(frozen=True)
