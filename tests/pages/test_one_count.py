@@ -1,4 +1,4 @@
-"""Badge, sentence, lists, Regressions and Compare of the same nights and subject say one number, all month."""
+"""Badge, sentence, lists, Regressions and Compare of the same nights and subject say one number."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tests.support.factories import (
 
 pytestmark = pytest.mark.django_db
 BEGIN = timezone.now().replace(hour=2, minute=0, second=0, microsecond=0) - timedelta(days=31)
+STEP = 3  # days, as each state costs some twenty pages
 DECISIONS = ("accept", "acknowledge", "dismiss", "mute", "confirm", "mine")
 
 
@@ -78,24 +79,25 @@ class Month:
         commit = f"{self.random.randrange(day // 2 + 1):040x}"  # often one that was measured before
         own = self.random.sample(self.subjects, self.random.choice([1, 2, 3]))
         for number, experiments in enumerate(own):
-            time = at if day % 3 else at + timedelta(hours=number)
+            time = at if day % 6 else at + timedelta(hours=number)
             run = self.run(time, commit if day % 4 else "", State.RUNNING)
             half = len(experiments) // 2
             self.measure(run, experiments[:half], moved=0.0)
-            self.check()
+            if number == 0 and day % 3 == 0:
+                self.check()
             Run.objects.filter(pk=run.pk).update(state=self.random.choice(["succeeded", "failed"]))
             run.refresh_from_db()
             self.measure(run, experiments[half:], moved=0.3)
             if self.random.random() < 0.5:
                 make_causes()
-        if day % 5 == 2:
+        if day % 9 == 6:
             self.measure(
                 self.run(at + timedelta(hours=5), commit, "succeeded", retry_of=run), own[0], moved=0.5
             )
             self.run(at + timedelta(hours=6), commit, "succeeded", base_interpreter="old", interpreter="new")
             foreign = self.run(at, commit, "succeeded", stream=self.laptop)
             self.measure(foreign, own[0], moved=0.5)
-        self.check()
+            self.check()
         make_causes()
         self.decide()
         self.check()
@@ -103,7 +105,7 @@ class Month:
     def check(self) -> None:
         """Compare the numbers of the default nights, and of others that an address names."""
         self.check_one({})
-        days = sorted({self.random.randrange(31) for _side in range(2)})
+        days = sorted({self.random.randrange(0, 31, STEP) for _side in range(2)})
         named = {str((BEGIN + timedelta(days=day)).date()) for day in days}
         arch = self.random.choice(["h200", "b200"])
         self.check_one(dict(zip(("base", "head"), sorted(named), strict=False)) | {"arch": arch})
@@ -147,6 +149,6 @@ def numbers(text: str) -> list[int]:
 def test_one_number_in_every_state_of_a_month(seed: int) -> None:
     cache.clear()
     month = Month(seed)
-    for day in range(30):
+    for day in range(0, 30, STEP):
         month.night(day)
     assert Regression.objects.exclude(cause_row=None).exists()
