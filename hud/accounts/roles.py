@@ -136,6 +136,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "api:delete_known_failure": {"DELETE": "accept"},
     "api:get_regressions": {"GET": "read"},
     "api:post_regression": {"POST": "accept", "GET": "read"},
+    "api:get_causes": {"GET": "read"},
+    "api:get_cause": {"GET": "read", "POST": "accept"},
     "api:post_bisect": {"POST": "run"},
     "api:get_bisect": {"GET": "read"},
     "api:get_rules": {"GET": "read", "PUT": "rules"},

@@ -42,8 +42,8 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "notifications": "id host name format events active created last_at last_ok last_result waiting",
     "overview": f"list {_EXPERIMENT} {_POINT}",
     "regressions": f"""id state stream {_EXPERIMENT} metric unit direction before after change factor points
-        kind cause canaries since opened first_run last_good_run base_commit head_commit owner note link
-        muted_until state_since group group_cause group_size""",
+        kind cause canaries since opened cause_id first_run last_good_run base_commit head_commit owner note
+        link muted_until state_since group group_cause group_size""",
     "rules": """kind id metric suite case backend arch dtype size value share relative minimum judged unit
         direction note""",
     "run": f"{_EXPERIMENT} {_POINT} stream",

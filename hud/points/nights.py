@@ -198,8 +198,9 @@ def named(nights: Sequence[Night]) -> list[Night]:
 
 
 def of_day(stream: Stream, day: str) -> list[Night]:
-    """Return the stream's nights of a date such as 2026-11-20, oldest first: 1 statement."""
-    return [night for night in read(stream) if str(night.time.date()) == day]
+    """Return the stream's nights of a date such as 2026-11-20, or the one that began at 2026-11-20T07:15,
+    oldest first: 1 statement."""
+    return [night for night in read(stream) if day in (str(night.time.date()), _minute(night))]
 
 
 def _minute(night: Night) -> str:

@@ -29,6 +29,7 @@ _NAMES = {
 }
 _ANY = re.compile(r".+")
 _DATED = {"date", "night"}
+_MINUTE = re.compile(r"T\d\d:\d\d$")  # of a night that began on the same day as another
 _MAX_ID = 2**31 - 1
 _FORM = (
     "a side is run:ID, commit:HASH with 4 characters or more, latest:BRANCH, host:NAME, date:YYYY-MM-DD or"
@@ -67,7 +68,9 @@ def parse(text: str) -> Side:
     if match is None:
         raise BadSide(f"{text[:80]!r} is no side; {_FORM}", 400)
     kind, name = match["kind"] or "night", match["name"]
-    if not _NAMES.get(kind, _ANY).fullmatch(name) or (kind in _DATED and not _is_day(name)):
+    if not _NAMES.get(kind, _ANY).fullmatch(name) or (
+        kind in _DATED and not _is_day(_MINUTE.sub("", name) if kind == "night" else name)
+    ):
         raise BadSide(f"{text[:80]!r} is no side; {_FORM}", 400)
     experiment, compilation = (
         int(match[part]) if match[part] else None for part in ("experiment", "compilation")

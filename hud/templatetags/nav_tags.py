@@ -10,10 +10,9 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from hud.judging.regressions.counts import Scope, count
 from hud.models import NIGHTLY
-from hud.pages.regressions.tabs import IS_WAITING, WAITING
 from hud.points.streams import Activity, front, with_results
-from hud.sql import fetch_tuples
 
 register = template.Library()
 _MOST_STREAMS = 8
@@ -21,21 +20,17 @@ _MOST_STREAMS = 8
 
 @register.simple_tag(takes_context=True)
 def navigation(context: Any, here: str | None) -> SafeString:
-    """Return the links to the pages in this one's stream, else in the front one, with how many of its
-    regressions wait for somebody: 1 statement."""
-    stream = context.get("stream") or front()
-    statement = f"""
-        SELECT count(*) FROM hud_regression r JOIN hud_series s ON s.id = r.series_id
-        WHERE s.stream_id = %(stream)s AND {IS_WAITING}
-        """  # noqa: S608 — a constant  # nosec B608
-    ((count,),) = fetch_tuples(statement, {"stream": stream.pk, "waiting": list(WAITING)})
-    return _links(here, count, context.get("in_stream", ""))
+    """Return the links to the pages in this one's stream, else in the front one, with how many causes wait
+    for somebody: of what the page is about where it counts them, else of the stream, 1 statement."""
+    counts = context.get("counts_of_page") or count(Scope(context.get("stream") or front()))
+    in_stream = context.get("in_stream", "")
+    return _links(here, counts.causes, in_stream, context.get("query_of_counts", in_stream))
 
 
 @lru_cache(maxsize=256)
-def _links(here: str | None, waiting: int, in_stream: str) -> SafeString:
-    query = f"?{in_stream}" if in_stream else ""
-    return render_to_string("parts/nav.html", {"here": here, "open": waiting, "query": query})
+def _links(here: str | None, causes: int, in_stream: str, of_causes: str) -> SafeString:
+    about = {"here": here, "causes": causes, "in_stream": in_stream, "of_causes": of_causes}
+    return render_to_string("parts/nav.html", about)
 
 
 @register.inclusion_tag("parts/streams.html", takes_context=True)

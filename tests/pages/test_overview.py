@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from hud.judging.regressions.groups import make_causes
 from hud.models import SeriesState, Target
 from tests.support.factories import (
     create_accelerator,
@@ -119,15 +120,17 @@ def test_backends_on_which_a_case_fails_are_one_row_and_counted_each(client: Cli
         failed = create_measurement(experiment, value=None, status="oom", metric="device_speedup", run=run)
         create_regression(failed, kind="failure", change=None, before=1.8)
     answer = client.get("/overview.json").json()
-    assert answer["counts"]["failed"] == 2
-    assert answer["counts"]["all"] == 1
-    assert answer["counts"]["new"] == 1
+    assert answer["counts"] == {"causes": 2, "series": 2}, "until its night is complete and judged"
+    make_causes()
+    answer = client.get("/overview.json").json()
+    assert answer["counts"] == {"causes": 1, "series": 2}
+    assert (answer["results"]["all"], answer["results"]["new"]) == (1, 1)
 
 
 def test_the_sides_and_the_arch_come_from_the_url(client: Client) -> None:
     create_regression(create_measurement(create_experiment(arch="b200"), value=1.0), change=-0.1)
-    assert client.get("/overview.json?arch=b200").json()["counts"]["regressed"] == 1
-    assert client.get("/overview.json?arch=h200").json()["counts"]["regressed"] == 0
+    assert client.get("/overview.json?arch=b200").json()["counts"]["causes"] == 1
+    assert client.get("/overview.json?arch=h200").json()["counts"]["causes"] == 0
     assert client.get("/overview.json?window=5").status_code == 400
     assert client.get("/?window=5").status_code == 200
 
@@ -156,7 +159,7 @@ def test_it_says_whether_a_regression_could_be_found(client: Client) -> None:
 
     def said() -> tuple[int, int, bool]:
         answer = client.get("/overview.json").json()
-        return answer["counts"]["judged"], answer["counts"]["undecided"], bool(answer["unjudged"])
+        return answer["results"]["judged"], answer["results"]["undecided"], bool(answer["unjudged"])
 
     assert said() == (0, 0, True), "the first night"
     create_verdict(points[0], "inconclusive", verdict_reason="few_compilations")
@@ -176,7 +179,7 @@ def test_what_improved_in_the_night_stands_there_with_the_numbers_of_its_point(c
     create_verdict(one, "improved", change=0.25, factor=12, noise=0.02, level=1920)
     about = {"class_key": "x", "environment": one.environment, "level": {}, "order_time": run.order_time}
     SeriesState.objects.create(series=one.series, run=run, recent=[1920, 2400], headline=True, **about)
-    assert client.get("/overview.json").json()["counts"]["improved"] == 1
+    assert client.get("/overview.json").json()["results"]["improved"] == 1
     text = page_of(client, "/")
     for number in ("1920.0 →", "2400.0", "+25.0 %", "12 × noise"):
         assert number in text

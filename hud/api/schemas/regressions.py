@@ -25,7 +25,8 @@ class RegressionOut(IdentityOut):
     factor: float | None = Field(description="the change in units of the series' noise")
     points: int = Field(description="runs since it moved")
     kind: str = Field(description="step, failure, small step, drift")
-    cause: str
+    cause: str = Field(description="in words, where something tells it")
+    cause_id: int | None = Field(description="null until its night is complete")
     canaries: str = Field(description="what the host measured without a compiler: moved, quiet, or empty")
     since: datetime = Field(description="order time of the first run that moved")
     first_run: int | None
@@ -101,6 +102,21 @@ class RegressionEventIn(Schema):
     until: datetime | None = Field(
         None, description="end of `mute`, in the future and within a year; without it, muting ends now"
     )
+
+
+class CauseOut(Schema):
+    id: int
+    stream: str
+    night: datetime
+    title: str
+    created: datetime
+    series: int
+    states: dict[str, int] = Field(description="how many of its regressions are in each state")
+    regressions: list[int]
+
+
+class CausesOut(Schema):
+    items: list[CauseOut]
 
 
 class AuditRowOut(Schema):

@@ -3,7 +3,8 @@
 Metrics of one experiment are one row. What moved on a host whose canaries moved is one group, and the last.
 Where no canaries were measured, experiments that moved in the same run by about the same factor are one group
 if they are most of what that run measured: the host is the likely cause. Experiments of one
-suite and backend that moved between the same two runs are one group too: the backend is the likely cause.
+suite and backend that moved between the same two runs are one group too: the backend is the likely cause. So
+are the backends on which one case began to fail in the same run.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from statistics import median
 from typing import Literal
 
 _FEWEST = 3  # experiments in a group
+_FEWEST_BACKENDS = 2  # on which one case fails
 _MOST_OF_RUN = 0.5  # share of the experiments of a run that points at its host
 _ALIKE = 0.02  # log changes this close to their median are alike, or within a quarter of it
 CERTAIN = 10.0  # a change of this many times the noise could not be more certain
 
-Why = Literal["experiment", "host", "backend"]
+Why = Literal["experiment", "host", "backend", "case"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Moved:
     key: int
     experiment: int
     family: Hashable  # suite and backend
+    case: Hashable  # suite, case and its parameters
     run: int | None  # the first that moved
     last_good_run: int | None
     change: float | None
@@ -65,11 +68,15 @@ def group(moves: Sequence[Moved], experiments_of_run: Mapping[int, int]) -> list
     leading = [rows[0] for rows in by_experiment.values()]
     groups: list[tuple[float, Group]] = []
     taken: set[int] = set()
-    why: Why
-    for why, same in (("host", _same_run(leading, experiments_of_run)), ("backend", _same_step(leading))):
+    candidates: list[tuple[Why, int, list[list[Moved]]]] = [
+        ("host", _FEWEST, _same_run(leading, experiments_of_run)),
+        ("backend", _FEWEST, _same_step(leading)),
+        ("case", _FEWEST_BACKENDS, _same_failure(leading)),
+    ]
+    for why, fewest, same in candidates:
         for members in same:
             free = [one for one in members if one.experiment not in taken]
-            if len(free) >= _FEWEST:
+            if len(free) >= fewest:
                 taken |= {one.experiment for one in free}
                 keys = [row.key for one in free for row in by_experiment[one.experiment]]
                 groups.append((max(map(score, free)), Group(why, tuple(keys))))
@@ -102,6 +109,14 @@ def _same_step(leading: Sequence[Moved]) -> list[list[Moved]]:
         if one.run is not None:
             by_step.setdefault((one.family, one.run, one.last_good_run, one.failed), []).append(one)
     return list(by_step.values())
+
+
+def _same_failure(leading: Sequence[Moved]) -> list[list[Moved]]:
+    by_case: dict[Hashable, list[Moved]] = {}
+    for one in leading:
+        if one.failed and one.run is not None:
+            by_case.setdefault((one.case, one.run), []).append(one)
+    return list(by_case.values())
 
 
 def _log_change(moved: Moved) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
@@ -46,6 +46,20 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
             judge_again([regression])
         audit.note(who=who, action=f"regression.{event}", subject=_subject(regression), detail={"note": note})
     return regression
+
+
+def decide_each(
+    regressions: Iterable[Regression], decision: Callable[[Regression], object]
+) -> tuple[int, list[CannotDo | BadEnd]]:
+    """Apply a decision to each regression that it fits; return how many, and why it fits no others."""
+    done, refused = 0, list[CannotDo | BadEnd]()
+    for one in regressions:
+        try:
+            decision(one)
+            done += 1
+        except (CannotDo, BadEnd) as error:  # noqa: PERF203 — the others are decided on
+            refused.append(error)
+    return done, refused
 
 
 def mute(*, regression: Regression, who: str, until: datetime | None, note: str = "") -> Regression:

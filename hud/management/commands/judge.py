@@ -15,6 +15,7 @@ from django.utils import timezone
 from hud.hosts import heartbeats
 from hud.judging import compilations, judge
 from hud.judging.backlog import note_round
+from hud.judging.regressions.groups import make_causes
 from hud.judging.regressions.look_back import look_back
 
 ROUND_S = 1.0
@@ -38,7 +39,7 @@ class Command(BaseCommand):
                 began = timezone.now()
                 done = compilations.process_pending() + judge.process_pending(on_progress=self.beat)
                 note_round(done, began)
-                done = done or look_back()
+                done = done or look_back() or make_causes()
                 self.beat()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from hud.judging.regressions.counts import Counts as Waiting
+from hud.judging.regressions.counts import Scope, count
 from hud.judging.rules.thresholds import Thresholds
 from hud.models import Metric, Stream
 from hud.pages.compare import cohort as cohort_of
@@ -88,6 +90,7 @@ class ComparePage:
     facts: list[Fact]  # of the environments
     metrics: list[Metric]  # that may be chosen
     suites: list[str]
+    waiting: Waiting  # regressions between the baseline and the first candidate
     _comparison: _Comparison
 
     @property
@@ -133,7 +136,7 @@ class ComparePage:
             "stream": self.stream.name,
             "base": self.sides[0].to_json(),
             "head": self.heads[0].to_json(),
-            "counts": self.counts[0].to_json(),
+            "counts": {**self.counts[0].to_json(), **self.waiting.to_json()},
             "totals": heads[0]["totals"],
             "aggregates": heads[0]["aggregates"],
             "heads": heads,
@@ -142,10 +145,11 @@ class ComparePage:
 
 
 def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> ComparePage:
-    """Return the comparison: 8 statements and two for each side, three for a night; `rows` reads the rest.
+    """Return the comparison: 9 statements and two for each side, three for a night; `rows` reads the rest.
     Raise BadSide."""
     texts = [base, *heads]
     sides = [resolve(text, stream, filters.subject, is_base=place == 0) for place, text in enumerate(texts)]
+    times = [side.newest.order_time for side in sides[:2]]
     names = [*COMPARED, COMPRESSION, filters.metric]
     stored = fetch_models(Metric, "WHERE name = ANY(%(names)s)", {"names": names})
     metrics = {metric.pk: metric for metric in stored}
@@ -185,6 +189,7 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
             key=lambda one: metric_place("", one),
         ),
         cohort.suites,
+        count(Scope(stream, **filters.subject, base=times[0], head=times[1])),
         comparison,
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from hud.models import TERMINAL, Run, Stream
 from hud.points import nights, sides
+from hud.points.nights import Subject
 from hud.points.sides import BadSide, runs_of
 from hud.runs.branches import branch_or_default
 from hud.sql import fetch_tuples
@@ -89,7 +90,7 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
     runs = runs_of(named, stream)
     if kind == "night":
         runs = Run.objects.filter(pk__in=_night(name, stream, subject)).order_by("-order_time", "-pk")
-    elif kind != "run":
+    elif kind not in {"run", "commit"}:
         runs = runs.filter(state__in=TERMINAL)
     related = ("stream", "request") if kind == "run" else ("stream",)
     rows = list(runs.select_related(*related).defer("provenance")[:_MOST_RUNS])
@@ -116,6 +117,9 @@ def _of_one_commit(name: str, rows: Sequence[Run]) -> list[Run]:
 def _night(day: str, stream: Stream, subject: Mapping[str, str]) -> tuple[int, ...]:
     """Return the runs of the night of a day; of several the newest one that measured the subject."""
     of_day = nights.of_day(stream, day)
+    if len(of_day) > 1 and all(subject.values()):  # as the overview chooses
+        own = Subject(**subject)
+        of_day = list(nights.measured(of_day, own, stream, enough=bool)) or of_day
     if len(of_day) > 1:
         measured = _measured([run for night in of_day for run in night.runs], subject)
         of_day = [night for night in of_day if not measured.isdisjoint(night.runs)] or of_day

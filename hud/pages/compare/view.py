@@ -54,6 +54,8 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
             )
         ],
         "markdown": text.markdown(page, rows),
+        "counts_of_page": page.waiting,
+        "query_of_counts": urlencode([*sides[:3], *page.filters.subject.items()]),
         "everything": everything,
         "verdicts": [(word, sum(one.verdicts[word] for one in page.counts)) for word in query.VERDICTS],
         "complaints": form.complaints(),

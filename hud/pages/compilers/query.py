@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from django.utils import timezone
 
+from hud.judging.regressions.counts import Counts, Scope, count
 from hud.models import Stream
 from hud.pages.compilers import formulas
 from hud.pages.compilers import table as of_table
@@ -19,7 +20,7 @@ from hud.pages.compilers.table import TREND_NIGHTS, Table
 from hud.points import nights as of_nights
 from hud.points import streams
 from hud.points.nights import Night, Results, Subject
-from hud.runs.branches import branch_or_default
+from hud.runs.branches import branch_or_default, other_branch
 from hud.sql import fetch_tuples
 from runner.schema.devices import is_named
 
@@ -61,6 +62,7 @@ class Comparison:
     head: Night | None = None
     table: Table | None = None
     results: dict[Night, Results] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)  # of what waits: of the subject, between the sides
     later: Night | None = None  # the newest night with results, if that is not the candidate
     growing: Night | None = None  # the candidate or a later night, whose tasks have not all ended
     instead: list[Subject] = field(default_factory=list)  # that have results, where this page shows none
@@ -70,6 +72,12 @@ class Comparison:
     def sides(self) -> list[Night]:
         """Return the nights that the pickers offer, newest first."""
         return self.nights[::-1]
+
+    @property
+    def scope(self) -> Scope:
+        subject = {name: getattr(self.filters, name) for name in CHOICES}
+        base, head = (side.time if side else None for side in (self.base, self.head))
+        return Scope(self.stream, **subject, base=base, head=head)
 
     @property
     def branch(self) -> str:
@@ -95,11 +103,18 @@ class Comparison:
         return urlencode({"stream": self.stream.name, **given}) + "&"
 
     @property
-    def compare_query(self) -> str:
-        """Return the query string of a comparison of the two sides, of the same subject."""
+    def of_sides(self) -> str:
+        """Return the query string of other pages about the two sides and the subject. A night is named by its
+        day, as its commit may have others; days are those of the default branch."""
+        is_other = other_branch(self.branch)
         sides = {"base": self.base, "head": self.head}
+        named = {
+            name: side.as_side if is_other or ":" in side.side else f"night:{side.side}"
+            for name, side in sides.items()
+            if side
+        }
         subject = {name: getattr(self.filters, name) for name in CHOICES}
-        return urlencode({name: side.as_side for name, side in sides.items() if side} | subject)
+        return urlencode({"stream": self.stream.name, **named, **subject})
 
     def to_rows(self) -> list[dict[str, Any]]:
         return self.table.to_rows() if self.table else []
@@ -112,11 +127,12 @@ class Comparison:
             **{
                 name: side.side if side else None for name, side in (("base", self.base), ("head", self.head))
             },
+            "counts": self.counts.to_json(),
         }
 
 
 def read(filters: Filters, stream: Stream) -> Comparison:
-    """Return the comparison, in 4 statements, and 1 for each side that is given, 1 for new nights."""
+    """Return the comparison, in 5 statements, and 1 for each side that is given, 1 for new nights."""
     measured = streams.measured_by(stream)
     branches = [
         branch_or_default(name)
@@ -142,6 +158,7 @@ def read(filters: Filters, stream: Stream) -> Comparison:
         _compare(page, subject, nights)
     if not page.table or not page.table.entries:
         page.instead = [one for one in subjects if one != subject][:_MOST_OFFERED]
+    page.counts = count(page.scope)
     return page
 
 

@@ -61,6 +61,8 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "cell_chosen": chosen.entry.key if chosen else "",
         "free": True,
         "pickers": page.pickers,
+        "counts_of_page": page.counts,
+        "query_of_counts": page.of_sides,
         "query": page.query,
         "windows": query.WINDOWS,
         "chosen": chosen,

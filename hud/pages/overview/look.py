@@ -11,7 +11,7 @@ from hud.judging.regressions.states import RegressionKind
 from hud.models import Point
 from hud.pages.compilations import known_between
 from hud.pages.hosts.pairs import Builds, Rerun
-from hud.pages.regressions.query import Cause, Line
+from hud.pages.regressions.query import CauseLines, Line
 from hud.sql import fetch_tuples, int_array
 
 
@@ -19,7 +19,7 @@ from hud.sql import fetch_tuples, int_array
 class Look:
     """A row: a cause with its lines, or a point that improved or misses its target."""
 
-    cause: Cause | None = None
+    cause: CauseLines | None = None
     point: Point | None = None
     recent: list[float | None] | None = None  # of the point's series
     others: int = 0  # further metrics of the experiment that miss their targets
@@ -64,13 +64,11 @@ def shortfall(point: Point) -> float:
 
 
 def rows(
-    causes: Sequence[Cause], missed: Sequence[Point], night: Collection[int], improved: Sequence[Point]
+    causes: Sequence[CauseLines], missed: Sequence[Point], night: Collection[int], improved: Sequence[Point]
 ) -> list[Look]:
     """Return the rows, in 1 statement. `night` are the runs of the night, `improved` its points that did, the
     largest first."""
-    found = [
-        Look(cause=cause, is_new=cause.first.regression.first_run_id in night) for cause in _by_case(causes)
-    ]
+    found = [Look(cause=cause, is_new=cause.first.regression.first_run_id in night) for cause in causes]
     found.sort(key=lambda row: row.kind == "host")
     better: dict[int, Look] = {}
     for point in improved:
@@ -115,23 +113,6 @@ def complete(shown: Sequence[Look]) -> None:
             row.rerun = builds.once(series.experiment, series.metric.name)
 
 
-def _by_case(causes: Sequence[Cause]) -> list[Cause]:
-    """Fold the backends on which a case began to fail in the same run."""
-    folded: dict[object, list[Cause]] = {}
-    for place, cause in enumerate(causes):
-        one = cause.first
-        alone = cause.why != "experiment" or not is_failure(one) or one.regression.first_run_id is None
-        key = place if alone else (one.experiment.suite, one.experiment.title, one.regression.first_run_id)
-        folded.setdefault(key, []).append(cause)
-    return [same[0] if len(same) == 1 else _all_backends(same) for same in folded.values()]
-
-
-def _all_backends(causes: Sequence[Cause]) -> Cause:
-    lines = [line for cause in causes for line in cause.lines]
-    lines.sort(key=lambda line: line.metric.kind == "status")  # a status has no line to show
-    return Cause("backend", lines, f"On {', '.join(cause.first.experiment.backend for cause in causes)}")
-
-
 def chosen(found: Sequence[Look], which: str, user: User | None) -> list[Look]:
     """Return the new rows or a person's own; all of them for any other word."""
     if which == "new":
@@ -139,12 +120,3 @@ def chosen(found: Sequence[Look], which: str, user: User | None) -> list[Look]:
     if which == "mine":
         return [row for row in found if row.line and user and row.line.regression.owner_id == user.pk]
     return list(found)
-
-
-def counts(causes: Sequence[Cause]) -> dict[str, int]:
-    """Return how many experiments regressed and how many fail; a host's problem is none of theirs."""
-    failed = {line.experiment.pk for cause in causes for line in cause.lines if is_failure(line)}
-    regressed = {
-        line.experiment.pk for cause in causes if cause.why != "host" for line in cause.lines
-    } - failed
-    return {"regressed": len(regressed), "failed": len(failed)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,6 @@ from hud.pages.overview.look import Look
 from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
 from hud.pages.regressions import tabs
-from hud.pages.regressions.query import Cause
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
 from hud.pages.suite.query import identity
@@ -54,7 +53,7 @@ class Judged:
 class Overview:
     comparison: Comparison
     looks: list[Look]
-    counts: dict[str, int]  # experiments that regressed, fail, improved, and miss a target
+    listed: dict[str, int]  # rows of what needs a look: all, new, mine
     suspects: int  # regressions that a second result has to confirm
     regressed: list[Point]
     missed: list[Point]  # the largest shortfall first
@@ -70,6 +69,18 @@ class Overview:
     progress: list[Progress] = field(default_factory=list)  # of the night that grows
     trends: dict[str, Any] | None = None
     trend_suite: str = ""
+
+    @property
+    def results(self) -> dict[str, int]:
+        """Return what became of the night's series, how many experiments improved or miss a target, and how
+        many rows are listed."""
+        return {
+            "judged": self.judged.compared,
+            "undecided": self.judged.undecided,
+            "improved": self.judged.improved,
+            "missed": len({point.experiment.pk for point in self.missed}),
+            **self.listed,
+        }
 
     @property
     def night(self) -> Night | None:
@@ -149,9 +160,9 @@ def read(
     night_runs = comparison.head.runs if comparison.head else ()
     targets = Targets.read()
     judged, best, aimed = _judged(night_runs, arch)
-    candidates = {
-        pk: is_open for pk, is_open in _candidates(targets, stream, aimed) if with_regressed or not is_open
-    }
+    causes = regressions.waiting(comparison.scope)
+    regressed = {line.regression.series_id for cause in causes for line in cause.lines}
+    candidates = {*_candidates(targets, stream, aimed)} - regressed | (regressed if with_regressed else set())
     newest = points.latest(candidates)
     improved = points.of_runs([pk for pk, _run in best], [run for _pk, run in best]) if best else {}
     series = _series([*newest, *improved])
@@ -162,7 +173,6 @@ def read(
         if point.experiment.arch == arch or not arch
     ]
     missed = sorted((point for point in shown if point.met == "missed"), key=look.shortfall, reverse=True)
-    causes = [cause for cause in regressions.waiting(stream) if arch in ("", cause.first.experiment.arch)]
     in_order = {pk: place for place, (pk, _run) in enumerate(best)}
     better = sorted(
         points.shown(series, experiments, improved, targets), key=lambda point: in_order[point.series_id]
@@ -175,13 +185,10 @@ def read(
     page = Overview(
         comparison=comparison,
         looks=look.chosen(rows, which, user),
-        counts={
-            **_counts(causes, judged, missed),
-            **{name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")},
-        },
-        suspects=tabs.counts(stream, None)["suspects"],
+        listed={name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")},
+        suspects=tabs.count_suspects(comparison.scope),
         regressed=sorted(
-            (point for point in shown if candidates[point.series_id]),
+            (point for point in shown if point.series_id in regressed),
             key=lambda point: -abs(point.change or 0),
         ),
         missed=missed,
@@ -212,17 +219,6 @@ def read(
             kept[page.trend_suite] = trends.read(comparison.table, comparison.results, page.trend_suite)
         page.trends = kept[page.trend_suite]
     return page
-
-
-def _counts(causes: Sequence[Cause], judged: Judged, missed: Sequence[Point]) -> dict[str, int]:
-    """Return the counts of the sentence: of experiments and, of what was judged, of series."""
-    return {
-        **look.counts(causes),
-        "improved": judged.improved,
-        "judged": judged.compared,
-        "undecided": judged.undecided,
-        "missed": len({point.experiment.pk for point in missed}),
-    }
 
 
 def _series(ids: Collection[int]) -> list[Series]:
@@ -265,30 +261,18 @@ def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, 
     return Judged(*counts), best[:_MOST_IMPROVED], aimed or []
 
 
-def _candidates(targets: Targets, stream: Stream, aimed: Collection[int]) -> list[tuple[int, bool]]:
-    """Return the series of a stream with an open regression or maybe a target, and whether they regressed.
-    `aimed` are those whose records say a target in the night."""
+def _candidates(targets: Targets, stream: Stream, aimed: Collection[int]) -> Collection[int]:
+    """Return the series of a stream that may have a target. `aimed` are those whose records say one in the
+    night."""
     rows = fetch_tuples(
-        f"""
-        WITH regressed AS (
-            SELECT r.series_id FROM hud_regression r
-            JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s
-            WHERE {tabs.IS_WAITING} ORDER BY r.since DESC LIMIT 500
-        ), aimed AS (
-            SELECT s.id AS series_id FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id
-            WHERE s.stream_id = %(stream)s AND (k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s))
-            UNION SELECT unnest(%(aimed)s::int[])
-        )
-        SELECT series_id, bool_or(is_regressed) FROM (
-            SELECT series_id, true FROM regressed UNION ALL SELECT series_id, false FROM aimed
-        ) candidate(series_id, is_regressed) GROUP BY 1
-        """,  # noqa: S608 — a constant  # nosec B608
+        """
+        SELECT s.id FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id
+        WHERE s.stream_id = %(stream)s AND (k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s))
+        """,
         {
             "stream": stream.pk,
             "names": sorted(targets.shipped_metrics()),
             "metrics": sorted(targets.operator_metrics()),
-            "aimed": list(aimed),
-            "waiting": list(tabs.WAITING),
         },
     )
-    return [(pk, is_open) for pk, is_open in rows]
+    return {*aimed, *(pk for (pk,) in rows)}

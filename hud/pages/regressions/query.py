@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from hud.judging.regressions.causes import Group
-from hud.judging.regressions.groups import groups
-from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionState, possible
+from hud.judging.regressions import groups
+from hud.judging.regressions.causes import Moved, group, score
+from hud.judging.regressions.counts import Counts, Scope, cause_key, count
+from hud.judging.regressions.states import ACTIVE, Event, RegressionState, possible
 from hud.models import (
+    Cause,
     Environment,
     Experiment,
     Metric,
@@ -23,12 +27,13 @@ from hud.models import (
     Series,
     Stream,
 )
+from hud.pages.compare.sides import resolve
 from hud.pages.compilations import known_between
 from hud.pages.experiment.history import fact_name
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
-from hud.pages.regressions.tabs import IS_WAITING, WAITING, counts, in_tab
+from hud.pages.regressions.tabs import count_suspects, in_tab
 from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
@@ -38,7 +43,6 @@ MOST_ROWS = 500
 NOBODY = "nobody"
 _NIGHTS = timedelta(days=28)
 _WITH_SERIES = "JOIN hud_series series ON series.id = one.series_id"
-_OF_STREAM = f"{_WITH_SERIES} AND series.stream_id = %(stream)s"
 _SAME_FACTS = {"date"}  # of an environment, that change every night
 
 
@@ -49,10 +53,29 @@ class Filters:
     tab: str = "inbox"
     state: str = ""  # exactly this one, in place of a tab
     arch: str = ""
+    mode: str = ""
+    dtype: str = ""
+    base: str = ""  # sides: what first moved after the one and not after the other
+    head: str = ""
     suite: str = ""
     branch: str = ""
     owner: str = ""  # a name, or `NOBODY`
     open: int | None = None  # the one whose history is shown
+
+    def query(self, stream: Stream) -> str:
+        """Return the query string of what is counted."""
+        names = ("arch", "mode", "dtype", "base", "head")
+        return urlencode({"stream": stream.name} | {n: v for n in names if (v := getattr(self, n))})
+
+    def scope(self, stream: Stream | None) -> Scope:
+        """Return what these filters count: 1 statement for each side, 2 for a night. Raise BadSide."""
+        subject = {name: getattr(self, name) for name in ("arch", "mode", "dtype")}
+        times = {
+            name: resolve(text, stream, subject, is_base=name == "base").newest.order_time
+            for name, text in (("base", self.base), ("head", self.head))
+            if text and stream
+        }
+        return Scope(stream, **subject, base=times.get("base"), head=times.get("head"))
 
 
 @dataclass(frozen=True)
@@ -78,6 +101,7 @@ class Line:
             "direction": self.metric.direction,
             **{name: getattr(one, name) for name in ("before", "after", "change", "factor", "points")},
             **{name: getattr(one, name) for name in ("kind", "cause", "canaries", "since", "opened")},
+            "cause_id": one.cause_row_id,
             **{name: run.pk if run else None for name, run in runs.items()},
             "base_commit": one.last_good_run.commit if one.last_good_run else "",
             "head_commit": one.first_run.commit if one.first_run else "",
@@ -87,7 +111,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Cause:
+class CauseLines:
     """Lines with one cause; `words` tell it for a group of several experiments."""
 
     why: str
@@ -123,20 +147,13 @@ class Detail:
     environment: list[tuple[str, str, str]]  # fact, before, after
     bisect: BisectPanel
     rerun: Rerun
-    cause: Cause | None = None  # that it belongs to, where that is on the page
+    cause: CauseLines | None = None  # that it belongs to, where that is on the page
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
 
     @property
-    def metrics(self) -> list[Line]:
-        """Return the other metrics of its experiment in its group: one slower kernel moves several."""
-        lines = self.cause.lines if self.cause else []
-        return [line for line in lines if line is not self.line and line.experiment == self.line.experiment]
-
-    @property
     def others(self) -> list[Line]:
-        """Return those of its group of other experiments."""
-        lines = self.cause.lines if self.cause else []
-        return [line for line in lines if line.experiment != self.line.experiment]
+        """Return the others of its cause: a decision is one on all of them."""
+        return [line for line in self.cause.lines if line is not self.line] if self.cause else []
 
     def to_json(self) -> dict[str, Any]:
         """Return the regression with its history."""
@@ -154,8 +171,9 @@ class Opened:
 
 @dataclass(frozen=True)
 class RegressionsPage:
-    causes: list[Cause]
-    counts: dict[str, int]  # by tab
+    causes: list[CauseLines]
+    counts: Counts  # of what waits, in all tabs the same
+    suspects: int
     detail: Detail | None
     archs: list[str]
     suites: list[str]
@@ -164,7 +182,7 @@ class RegressionsPage:
     truncated: bool
 
     @property
-    def sections(self) -> list[tuple[str, list[Cause]]]:
+    def sections(self) -> list[tuple[str, list[CauseLines]]]:
         """Return the causes under their headings: those of the last night first."""
         parts = [
             ("New tonight", [cause for cause in self.causes if cause.is_new]),
@@ -209,8 +227,10 @@ def stream_of(pk: int) -> Stream | None:
 
 
 def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage:
-    """Return the page of a stream, in 11 statements, 24 with a detail."""
-    found = _rows(filters, user, stream)
+    """Return the page of a stream, in 11 statements, 24 with a detail, and those of its sides. Raise
+    BadSide."""
+    scope = filters.scope(stream)
+    found = _rows(filters, user, scope)
     lines = _lines(found[:MOST_ROWS])
     chosen = next((line for line in lines if line.regression.pk == filters.open), None)
     if filters.open and chosen is None:
@@ -227,7 +247,8 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
     causes = grouped(lines)
     return RegressionsPage(
         causes=causes,
-        counts=counts(stream, user),
+        counts=count(scope),
+        suspects=count_suspects(scope),
         detail=_detail(chosen, causes) if chosen else None,
         archs=sorted({arch for arch, _suite, _owner in choices if is_named(arch) or arch == filters.arch}),
         suites=sorted({suite for _arch, suite, _owner in choices}),
@@ -256,12 +277,10 @@ def _opened(stream: Stream) -> Opened:
     return Opened(*found)
 
 
-def waiting(stream: Stream) -> list[Cause]:
-    """Return the causes of what waits for somebody in a stream, without recent values: 6 statements."""
-    condition = f"{_OF_STREAM} WHERE {IS_WAITING} ORDER BY since DESC, one.id LIMIT %(most)s"
-    params = {"waiting": list(WAITING), "most": MOST_ROWS, "stream": stream.pk}
-    found = fetch_models(Regression, condition, params, series=Series)
-    return grouped([Line(one, one.series.experiment, one.series.metric) for one in _complete(found)])
+def waiting(scope: Scope) -> list[CauseLines]:
+    """Return the causes of what waits for somebody, without recent values: 6 statements."""
+    found = _rows(Filters(), None, scope)[:MOST_ROWS]
+    return grouped([Line(one, one.series.experiment, one.series.metric) for one in found])
 
 
 def line_of(pk: int) -> Line | None:
@@ -272,15 +291,12 @@ def line_of(pk: int) -> Line | None:
 
 def listed(filters: Filters, stream: Stream | None) -> list[Line]:
     """Return the regressions of the API's list, newest first, of one stream or of all."""
-    return _lines(_rows(filters, None, stream)[:MOST_ROWS])
+    return _lines(_rows(filters, None, filters.scope(stream))[:MOST_ROWS])
 
 
-def _rows(filters: Filters, user: User | None, stream: Stream | None) -> list[Regression]:
+def _rows(filters: Filters, user: User | None, scope: Scope) -> list[Regression]:
     wanted = Q(state=filters.state) if filters.state else in_tab(filters.tab, user)
-    if stream:
-        wanted &= Q(series__stream=stream)
-    if filters.arch:
-        wanted &= Q(series__experiment__arch=filters.arch)
+    wanted &= scope.condition()
     if filters.suite:
         wanted &= Q(series__experiment__suite=filters.suite)
     if filters.owner:
@@ -324,26 +340,41 @@ def add_recent(lines: Sequence[Line]) -> None:
         line.recent.extend(recent.get((line.regression.series_id, line.regression.class_key), []))
 
 
-def grouped(lines: Sequence[Line]) -> list[Cause]:
-    """Group lines by cause: 1 statement."""
-    by_key = {line.regression.pk: line for line in lines}
-    found = groups([line.regression for line in lines])
-    return [_cause(one, [by_key[key] for key in one.keys]) for one in found]
+def grouped(lines: Sequence[Line]) -> list[CauseLines]:
+    """Return one row for each cause, the most certain and largest first, those of hosts last: 1 statement."""
+    by_id = {line.regression.pk: line for line in lines}
+    by_cause: dict[int, list[Moved]] = {}
+    for line in lines:
+        by_cause.setdefault(cause_key(line.regression), []).append(groups.moved(line.regression))
+    measured = groups.experiments_of_runs([line.regression for line in lines])
+    rows = []
+    for moves in by_cause.values():
+        parts = group(moves, measured)
+        own = [by_id[key] for part in parts for key in part.keys]
+        largest = max(parts, key=lambda part: len(part.keys))
+        words = groups.words(largest, [by_id[key].regression for key in largest.keys])
+        rows.append((max(map(score, moves)), CauseLines(largest.why, own, words)))
+    rows.sort(key=lambda row: (row[1].why == "host", -row[0], row[1].first.regression.pk))
+    return [row for _score, row in rows]
 
 
-def _cause(group: Group, lines: list[Line]) -> Cause:
-    cause = Cause(group.why, lines)
-    first = lines[0]
-    host = first.regression.first_run.host_name if first.regression.first_run else ""
-    if group.why == "host" and first.regression.canaries == Canaries.MOVED:
-        return Cause(group.why, lines, first.regression.cause)
-    if group.why == "host":
-        words = f"Most of what run {first.regression.first_run_id} measured moved alike: look at the host"
-        return Cause(group.why, lines, f"{words} {host}" if host else words)
-    if group.why == "backend":
-        words = f"{cause.experiments} cases of {first.experiment.suite} on {first.experiment.backend}"
-        return Cause(group.why, lines, f"{words} moved between the same two runs")
-    return cause
+def causes(stream: Stream | None, state: str) -> list[dict[str, Any]]:
+    """Return the newest causes with a regression, of one stream or of all, for the API: 2 statements."""
+    wanted = {"regressions__isnull": False, "stream": stream, "regressions__state": state}
+    found = Cause.objects.filter(**{name: value for name, value in wanted.items() if value not in ("", None)})
+    newest = found.select_related("stream").prefetch_related("regressions").order_by("-night", "-pk")
+    return [cause_row(cause) for cause in newest.distinct()[:MOST_ROWS]]
+
+
+def cause_row(cause: Cause) -> dict[str, Any]:
+    members = sorted(cause.regressions.all(), key=lambda one: one.pk)
+    return {
+        **{name: getattr(cause, name) for name in ("id", "night", "title", "created")},
+        "stream": cause.stream.name,
+        "series": len({one.series_id for one in members}),
+        "states": Counter(one.state for one in members),
+        "regressions": [one.pk for one in members],
+    }
 
 
 def detail_of(pk: int) -> Detail | None:
@@ -352,7 +383,7 @@ def detail_of(pk: int) -> Detail | None:
     return _detail(line, []) if line else None
 
 
-def _detail(line: Line, causes: Sequence[Cause]) -> Detail:
+def _detail(line: Line, causes: Sequence[CauseLines]) -> Detail:
     one = line.regression
     events = list(one.events.order_by("pk"))
     cause = next((found for found in causes if any(other is line for other in found.lines)), None)

@@ -1,4 +1,4 @@
-"""The tabs of the regressions: which states each has, as a condition and as counts."""
+"""The tabs of the regressions: which states each has, as a condition."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
 
-from hud.judging.regressions.states import ACTIVE, RegressionState
-from hud.models import Stream
-from hud.sql import fetch_tuples
+from hud.judging.regressions.counts import Scope
+from hud.judging.regressions.states import ACTIVE, TOLD, RegressionState
+from hud.models import Regression
 
-WAITING = (RegressionState.OPEN, RegressionState.CONFIRMED, RegressionState.ACKNOWLEDGED)
-# SQL, of a row of hud_regression: it waits for somebody; `waiting` is `WAITING`
-IS_WAITING = "(state = ANY(%(waiting)s) AND coalesce(muted_until <= now(), true))"
 _TABS: dict[str, tuple[Sequence[RegressionState], bool | None]] = {  # states, and whether they are muted
-    "inbox": (WAITING, False),
-    "mine": (WAITING, False),
+    "inbox": (TOLD, False),
+    "mine": (TOLD, False),
     "suspects": ([RegressionState.SUSPECT], False),
     "resolved": ([RegressionState.RESOLVED], None),
     "accepted": ([RegressionState.ACCEPTED], None),
@@ -39,23 +36,6 @@ def in_tab(tab: str, user: User | None) -> Q:
     return wanted & Q(owner=user) if tab == "mine" else wanted
 
 
-def counts(stream: Stream, user: User | None) -> dict[str, int]:
-    """Return how many regressions of a stream each tab has: 1 statement."""
-    rows = fetch_tuples(
-        """
-        SELECT r.state, coalesce(r.muted_until > now(), false), r.owner_id, count(*) FROM hud_regression r
-        JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s GROUP BY 1, 2, 3
-        """,
-        {"stream": stream.pk},
-    )
-    return {
-        tab: sum(
-            count
-            for state, is_muted, owner, count in rows
-            if state in states
-            and muted in (None, is_muted)
-            and (tab != "mine" or owner == (user and user.pk))
-        )
-        for tab, (states, muted) in _TABS.items()
-        if tab != "mine" or user
-    }
+def count_suspects(scope: Scope) -> int:
+    """Return how many regressions wait for a second result: 1 statement."""
+    return Regression.objects.filter(scope.condition() & in_tab("suspects", None)).count()

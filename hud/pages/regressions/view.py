@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 
 from django.contrib import messages
@@ -18,11 +20,15 @@ from hud.accounts.access import after_login
 from hud.judging.bisect import work
 from hud.judging.bisect.search import BisectState
 from hud.judging.regressions import decide
+from hud.judging.regressions.groups import of_cause
 from hud.judging.regressions.states import Event
 from hud.models import Bisect, Regression
 from hud.pages import data, streams
 from hud.pages.forms import RegressionAction, RegressionFilters
 from hud.pages.regressions import query
+from hud.pages.regressions.tabs import TABS
+from hud.points.sides import BadSide
+from hud.problems import Problem
 
 _MUTE_DAYS = 14
 
@@ -32,24 +38,39 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
     form = RegressionFilters(request.GET)
     if data_format and (refusal := data.refusal(form)):
         return refusal
-    filters = form.filters()
+    filters, complaints = form.filters(), form.complaints()
     user = request.user if isinstance(request.user, User) else None
     own = query.stream_of(filters.open) if filters.open else None
     stream = streams.enter(request, own) if own else streams.of_request(request)
-    page = query.read(stream, filters, user)
+    try:
+        page = query.read(stream, filters, user)
+    except BadSide as error:
+        if data_format:
+            return Problem(error.status, str(error)).response()
+        complaints.append(str(error))
+        filters = replace(filters, base="", head="")
+        page = query.read(stream, filters, user)
     if data_format:
         detail = {"detail": page.detail.to_json()} if page.detail else {}
-        return data.answer(data_format, "regressions", page.to_rows(), counts=page.counts, **detail)
-    context = {"page": page, "filters": filters, "most": query.MOST_ROWS, "complaints": form.complaints()}
+        return data.answer(data_format, "regressions", page.to_rows(), counts=page.counts.to_json(), **detail)
+    context = {
+        "page": page,
+        "filters": filters,
+        "tabs": TABS if user else [tab for tab in TABS if tab != "mine"],
+        "most": query.MOST_ROWS,
+        "complaints": complaints,
+        "counts_of_page": page.counts,
+        "query_of_counts": filters.query(stream),
+    }
     return render(request, "regressions/regressions.html", context)
 
 
 @require_POST
 @after_login(lambda _request, pk: f"{reverse('regressions')}?open={pk}")
 def act(request: HttpRequest, pk: int) -> HttpResponse:
-    """Apply a person's decision to a regression and the chosen rest of its group, and show it again."""
-    get_object_or_404(Regression, pk=pk)
-    return _act(request, [pk], f"{reverse('regressions')}?open={pk}")
+    """Apply a person's decision to a regression and all others of its cause, and show it again."""
+    chosen = of_cause(get_object_or_404(Regression.objects.select_related("series"), pk=pk))
+    return _act(request, chosen.values_list("pk", flat=True), f"{reverse('regressions')}?open={pk}")
 
 
 @require_POST
@@ -59,7 +80,7 @@ def act_on_several(request: HttpRequest) -> HttpResponse:
     return _act(request, [], reverse("regressions"))
 
 
-def _act(request: HttpRequest, chosen: Sequence[int], back: str) -> HttpResponse:
+def _act(request: HttpRequest, chosen: Iterable[int], back: str) -> HttpResponse:
     """Decide on each of the chosen and selected regressions; say which of them the decision does not fit."""
     given = request.POST.get("back", "")
     if url_has_allowed_host_and_scheme(given, None) and given.startswith(f"{reverse('regressions')}?"):
@@ -73,16 +94,13 @@ def _act(request: HttpRequest, chosen: Sequence[int], back: str) -> HttpResponse
     found = list(Regression.objects.filter(pk__in=ids).select_related("series__experiment").order_by("pk"))
     if not found:
         messages.warning(request, "Nothing is selected.")
-    done, refused = 0, dict[str, int]()
-    for regression in found:
-        try:
-            _decide(request, regression, said["event"], said["note"], _end(said["until"], said["days"]))
-            done += 1
-        except (decide.CannotDo, decide.BadEnd) as error:  # noqa: PERF203 — the others are decided on
-            refused[str(error)] = refused.get(str(error), 0) + 1
+    until = _end(said["until"], said["days"])
+    done, refused = decide.decide_each(
+        found, lambda regression: _decide(request, regression, said["event"], said["note"], until)
+    )
     if done and len(found) > 1:
         messages.success(request, f"{said['event'].capitalize()}: {done} of {len(found)}.")
-    for text, count in refused.items():
+    for text, count in Counter(map(str, refused)).items():
         messages.error(request, f"{text[:1].upper()}{text[1:]}." + (f" ({count})" if len(found) > 1 else ""))
     return redirect(back)
 

@@ -1,0 +1,154 @@
+"""Badge, sentence, lists, Regressions and Compare of the same nights and subject say one number."""
+
+from __future__ import annotations
+
+import random
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+from django.utils import timezone
+
+from hud.accounts.roles import Role
+from hud.judging.regressions.groups import make_causes
+from hud.judging.regressions.states import ACTIVE
+from hud.models import Experiment, Regression, Run, State, Stream
+from tests.support.factories import (
+    create_experiment,
+    create_measurement,
+    create_regression,
+    create_run,
+    create_user,
+)
+
+pytestmark = pytest.mark.django_db
+BEGIN = timezone.now().replace(hour=2, minute=0, second=0, microsecond=0) - timedelta(days=31)
+STEP = 3  # days, as each state costs some twenty pages
+DECISIONS = ("accept", "acknowledge", "dismiss", "mute", "confirm", "mine")
+
+
+def cases(arch: str, dtype: str) -> list[Experiment]:
+    return [
+        create_experiment(suite=suite, case=case, knobs={}, backend=backend, arch=arch, dtype=dtype)
+        for suite, case in (("timm", "moco"), ("timm", "beit"), ("torchbench", "yolov3"), ("micro", "gemv"))
+        for backend in ("inductor", "aot_eager")
+    ]
+
+
+class Month:
+    """A stream that grows task by task, and what happens to its regressions."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.stream = Stream.objects.get_or_create(name="nightly")[0]
+        self.laptop = Stream.objects.get_or_create(name="laptop")[0]
+        self.subjects = [cases("h200", "bfloat16"), cases("h200", "float32"), cases("b200", "bfloat16")]
+        self.client = Client()
+        self.client.force_login(create_user(role=Role.OPERATOR))
+
+    def run(self, at: datetime, commit: str, state: str, **fields: Any) -> Run:
+        about = {"stream": self.stream, "branch": "main", "commit": commit, "order_time": at}
+        return create_run(state, **{**about, **fields})
+
+    def measure(self, run: Run, experiments: list[Experiment], *, moved: float) -> None:
+        for experiment in experiments:
+            metrics = ["speedup", "accuracy"] if experiment.suite != "micro" else ["device_bandwidth_gbps"]
+            for metric in metrics:
+                point = create_measurement(experiment, metric=metric, value=1.5, run=run)
+                active = Regression.objects.filter(series=point.series, state__in=ACTIVE).exists()
+                if self.random.random() < moved and not active and not run.rerun:
+                    state = self.random.choice(["suspect", "open", "open", "confirmed"])
+                    failure = {"kind": "failure", "change": None} if metric == "accuracy" else {}
+                    create_regression(point, **{"state": state, "change": -0.1, **failure})
+
+    def decide(self) -> None:
+        """Let a person decide on a row of the list, and let some series come back to their levels."""
+        active = list(Regression.objects.filter(state__in=ACTIVE).order_by("pk"))
+        for one in self.random.sample(active, min(2, len(active))):
+            event = {"event": self.random.choice(DECISIONS), "days": 1}
+            self.client.post(f"/regressions/{one.pk}/act", event)
+        for one in self.random.sample(active, min(2, len(active))):
+            state = {"suspect": "open"}.get(one.state, "resolved")
+            Regression.objects.filter(pk=one.pk, state=one.state).update(state=state)
+
+    def night(self, day: int) -> None:
+        at = BEGIN + timedelta(days=day)
+        commit = f"{self.random.randrange(day // 2 + 1):040x}"  # often one that was measured before
+        own = self.random.sample(self.subjects, self.random.choice([1, 2, 3]))
+        for number, experiments in enumerate(own):
+            time = at if day % 6 else at + timedelta(hours=number)
+            run = self.run(time, commit if day % 4 else "", State.RUNNING)
+            half = len(experiments) // 2
+            self.measure(run, experiments[:half], moved=0.0)
+            if number == 0 and day % 3 == 0:
+                self.check()
+            Run.objects.filter(pk=run.pk).update(state=self.random.choice(["succeeded", "failed"]))
+            run.refresh_from_db()
+            self.measure(run, experiments[half:], moved=0.3)
+            if self.random.random() < 0.5:
+                make_causes()
+        if day % 9 == 6:
+            self.measure(
+                self.run(at + timedelta(hours=5), commit, "succeeded", retry_of=run), own[0], moved=0.5
+            )
+            self.run(at + timedelta(hours=6), commit, "succeeded", base_interpreter="old", interpreter="new")
+            foreign = self.run(at, commit, "succeeded", stream=self.laptop)
+            self.measure(foreign, own[0], moved=0.5)
+            self.check()
+        make_causes()
+        self.decide()
+        self.check()
+
+    def check(self) -> None:
+        """Compare the numbers of the default nights, and of others that an address names."""
+        self.check_one({})
+        days = sorted({self.random.randrange(0, 31, STEP) for _side in range(2)})
+        named = {str((BEGIN + timedelta(days=day)).date()) for day in days}
+        arch = self.random.choice(["h200", "b200"])
+        self.check_one(dict(zip(("base", "head"), sorted(named), strict=False)) | {"arch": arch})
+
+    def check_one(self, asked: dict[str, str]) -> None:
+        asked = {"stream": "nightly", **asked}
+        answer = self.client.get("/overview.json", asked)
+        if answer.status_code == 400:  # a day without a night
+            return
+        shown = answer.json()
+        expected = shown["counts"]
+        page = self.client.get("/", asked)
+        rows = [look for look in page.context["page"].looks if look.cause]
+        assert len(rows) == expected["causes"], "of the overview's list"
+        assert {line.regression.series_id for look in rows for line in look.cause.lines}.__len__() == (
+            expected["series"]
+        )
+        assert numbers(page.text) == [expected["causes"]] * 3, "badge, sentence and head of the list"
+        names = ("stream", "arch", "mode", "dtype", "base", "head")
+        same = {name: shown[name] for name in names if shown[name]}
+        linked = page.context["comparison"].of_sides
+        for query in (same, linked):
+            address = query if isinstance(query, str) else "&".join(f"{k}={v}" for k, v in query.items())
+            data = self.client.get(f"/regressions.json?{address}").json()
+            assert data["counts"] == expected, address
+            assert len({row["group"] for row in data["items"]}) == expected["causes"], address
+            assert numbers(self.client.get(f"/regressions/?{address}").text) == [expected["causes"]] * 2
+            if "base" in same and "head" in same:
+                found = self.client.get(f"/compare.json?{address}").json()["counts"]
+                assert {name: found[name] for name in expected} == expected, address
+                assert numbers(self.client.get(f"/compare/?{address}").text) == [expected["causes"]] * 2
+        compilers = self.client.get("/compilers/", same)
+        assert numbers(compilers.text)[:1] == [expected["causes"]]
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r'data-count="causes"[^>]*>(\d+)<', text)]
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_one_number_in_every_state_of_a_month(seed: int) -> None:
+    cache.clear()
+    month = Month(seed)
+    for day in range(0, 30, STEP):
+        month.night(day)
+    assert Regression.objects.exclude(cause_row=None).exists()
