@@ -181,7 +181,8 @@ class Migration(migrations.Migration):
         migrations.RunSQL(_EXPECTATIONS, migrations.RunSQL.noop),
         migrations.RunSQL(
             _SERIES,
-            migrations.RunSQL.noop,
+            # back again only where no series is in two streams
+            "ALTER TABLE hud_series ADD CONSTRAINT series_identity UNIQUE (experiment_id, metric_id)",
             state_operations=[
                 migrations.RemoveConstraint("series", "series_identity"),
                 migrations.AlterField(

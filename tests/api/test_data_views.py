@@ -13,6 +13,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from hud.accounts.keys import create_key
+from hud.judging.judge import process_pending
 from tests.support.factories import (
     create_measurement,
     create_regression,
@@ -44,13 +45,15 @@ class Page(HTMLParser):
 def test_every_page_with_rows_has_json_and_csv_views(client: Client, most_of_a_kind: int) -> None:
     """Pages of a kind differ in a number, or in what is asked of them."""
     call_command("ingest", str(SAMPLES))
+    while process_pending():
+        pass
     moved = create_measurement()
     create_verdict(moved, "regressed", change=-0.1)
     create_regression(moved, change=-0.1)
     create_run("failed", title="broken")
     create_key(name="k", scopes=["read"], who="t")
     client.force_login(create_user())
-    waiting, seen, kinds = ["/"], set[str](), dict[str, int]()
+    waiting, seen, kinds = ["/", "/?arch=h200&mode=inference&dtype=bfloat16"], set[str](), dict[str, int]()
     with_rows = []
     while waiting:
         address = waiting.pop(0)

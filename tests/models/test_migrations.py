@@ -48,6 +48,12 @@ def migrate(name: str = "") -> None:
     executor.migrate([("hud", name)] if name else executor.loader.graph.leaf_nodes("hud"))
 
 
+def _rows() -> list[list[dict[str, Any]]]:
+    """Return runs and requests, but for the streams, which an earlier schema does not have."""
+    kinds = [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)]
+    return [[{name: row[name] for name in row if name != "stream_id"} for row in rows] for rows in kinds]
+
+
 def test_rows_go_back_to_every_earlier_schema_and_come_back_equal() -> None:
     """One story, because each way takes seconds."""
     plain, in_pairs = create_run(), create_run(base_interpreter="2.9", interpreter="2.13")
@@ -63,7 +69,7 @@ def test_rows_go_back_to_every_earlier_schema_and_come_back_equal() -> None:
     Measurement.objects.filter(run_id=xla, value__isnull=False).update(value=7.0, spread=7.0)
     UnjudgedRun.objects.all().delete()
     measurements = list(measured.values_list(*fields))
-    today = [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)]
+    today = _rows()
     assert [len(rows) for rows in today] == [6, 4], "an upload has no request"
 
     migrate("0003_repeat_and_side")
@@ -86,7 +92,7 @@ def test_rows_go_back_to_every_earlier_schema_and_come_back_equal() -> None:
     migrate()
 
     assert list(measured.values_list(*fields)) == measurements
-    assert [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)] == today
+    assert _rows() == today
     alone = ("trace_per_iter_time", "verification_code")  # without samples there is nothing to take
     assert {**_values_of(xla), **{name: values[name] for name in alone}} == values, (
         "a plain median is taken anew"

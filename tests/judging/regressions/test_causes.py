@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.judging.regressions.groups import make_causes
-from hud.models import Cause, Regression, Run, Stream
+from hud.models import Cause, Measurement, Regression, Run, Stream
 from tests.support.factories import create_experiment, create_measurement, create_regression, create_run
 
 pytestmark = pytest.mark.django_db
@@ -20,7 +20,8 @@ NOW = timezone.now()
 
 def regression(case: str, run: Run, **fields: object) -> Regression:
     experiment = create_experiment(suite="timm", case=case, knobs={})
-    point = create_measurement(experiment, metric="speedup", value=1.0, run=run)
+    earlier = Measurement.objects.filter(run=run, series__experiment=experiment).first()
+    point = earlier or create_measurement(experiment, metric="speedup", value=1.0, run=run)
     return create_regression(point, **{"change": -0.2, **fields})
 
 
@@ -41,7 +42,7 @@ def test_a_cause_is_made_when_its_night_is_complete_and_has_all_that_moved_toget
     rows = [regression(case, run) for case in "abc"]
     regression("d", run, state="suspect")
     assert make_causes() == 0, "the night grows"
-    Run.objects.update(state="succeeded")
+    Run.objects.update(state="succeeded", finished=timezone.now())
     assert make_causes() == 3
     (own,) = members().values()
     assert own == {one.pk for one in rows}
