@@ -52,12 +52,16 @@ class Value(NamedTuple):
     line: int | None
 
 
-def values(body: bytes) -> Iterator[Value | Fault]:
-    """Yield every value of the body, a Fault for what is refused. Raise MalformedUpload, BadUpload."""
+def values(
+    body: bytes, fits: Callable[[Any], bool] = lambda _value: True, what: str = ""
+) -> Iterator[Value | Fault]:
+    """Yield every value of the body, a Fault for what is refused, and one that says `what` fits for a value
+    that does not. Raise MalformedUpload, BadUpload."""
 
     def value(text: bytes, pointer: str, line: int | None) -> Value | Fault:
         found = _ANY.decode(text)
-        return fault_of(text, pointer, line) or Value(found, pointer, line)
+        words = problem(text) or ("" if fits(found) else what)
+        return Fault(pointer, words, line) if words else Value(found, pointer, line)
 
     return read(body, value)
 
@@ -256,11 +260,6 @@ class _Problem(ValueError):
 
 class _Nested(int):
     """The depth of an object, in whose place it stands while the text is read."""
-
-
-def fault_of(text: bytes, pointer: str, line: int | None) -> Fault | None:
-    words = problem(text)
-    return Fault(pointer, words, line) if words else None
 
 
 def problem(text: bytes) -> str:

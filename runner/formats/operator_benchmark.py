@@ -9,25 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 
-from runner.formats import reasons
-from runner.formats.errors import Fault
-from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped
+from runner.formats.format import FileWarning, Format, Item
+from runner.formats.layout import Layout, Quantity
 from runner.formats.measurement import ParsedMeasurement, info_of
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import number, shortened, text
-from runner.formats.table import pointer, table
-from runner.schema.records import Benchmark, Metric, Model, Record
+from runner.formats.scalars import text
+from runner.schema.records import Record
 
-_BENCHMARK = "PyTorch operator benchmark"
 _EXPECTED = "PyTorch operator benchmark, expected by CI"
 _NEEDED = {"Benchmarking Framework", "Case Name", "Execution Time"}
-_METRICS = {  # by column
-    "Execution Time": "latency_us",
-    "Peak Memory (KB)": "peak memory",
-    "Memory Bandwidth (GB/s)": "memory bandwidth",
-}
 _OF_JSON = {"latency": "latency_us", "forward latency": "latency_us", "backward latency": "latency_us"}
 _DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu")
 _DEVICE = re.compile(rf"_({'|'.join(_DEVICES)})(?=_|$)")
@@ -38,6 +31,18 @@ _WARNING = "these are the results that CI compares with; they were not measured 
 _BACKEND_UNSAID = (
     "nothing says whether operator_benchmark ran eager or compiled: give it with the upload,"
     " ?backend=eager or ?backend=inductor"
+)
+_LAYOUT = Layout(
+    "PyTorch operator benchmark",
+    case="Case Name",
+    quantities={
+        "Execution Time": Quantity("latency_us"),
+        "Peak Memory (KB)": Quantity("peak memory"),
+        "Memory Bandwidth (GB/s)": Quantity("memory bandwidth"),
+    },
+    mode=lambda row: {"True": "training", "False": "inference"}.get(row.get("run_backward", "")),
+    model_type=lambda _row: "micro-benchmark",
+    origin="pytorch",
 )
 
 
@@ -55,36 +60,11 @@ def _said_by_name(filename: str) -> Mapping[str, str]:
 
 
 def read(body: bytes, filename: str) -> Iterator[Item]:
-    columns, lines = table(
-        body, _NEEDED.issubset, "CSV of operator_benchmark", "columns Case Name, Execution Time, …"
-    )
-    hints = _said_by_name(filename)
-    expected = "expected" in PurePosixPath(filename.replace("\\", "/")).name.lower()
-    if expected:
+    layout = _LAYOUT
+    if "expected" in PurePosixPath(filename.replace("\\", "/")).name.lower():
+        layout = replace(layout, benchmark=_EXPECTED)
         yield FileWarning(_WARNING)
-    for row in lines:
-        if isinstance(row, Fault):
-            yield row
-            continue
-        cells = dict(zip(columns, row.cells, strict=False))
-        if not cells.get("Case Name"):
-            yield row.fault("the case has no name", "Case Name")
-            continue
-        mode = {"True": "training", "False": "inference"}.get(cells.get("run_backward", ""))
-        for column, metric in _METRICS.items():
-            if column not in columns:
-                continue
-            cell = cells.get(column, "")
-            value = number(cell)
-            if not cell:
-                yield Skipped(pointer(column), reasons.EMPTY_CELL, row.line)
-            elif value is None:
-                yield row.not_a_number(column, cell)
-            else:
-                benchmark = Benchmark(_EXPECTED if expected else _BENCHMARK, mode)
-                model = Model(shortened(cells["Case Name"]), "micro-benchmark", origins=["pytorch"])
-                record = Record(benchmark, model, Metric(metric, [value]))
-                yield LocatedRecord(record, pointer(column), row.line, hints)
+    yield from layout.read_table(body, "CSV of operator_benchmark", _said_by_name(filename), _NEEDED)
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
@@ -111,6 +91,6 @@ FORMAT = Format(
     "operator_benchmark",
     matches=lambda preview: _NEEDED.issubset(preview.header),
     read=read,
-    describe=dict.fromkeys((_BENCHMARK, _EXPECTED, "PyTorch operator microbenchmark"), describe),
+    describe=dict.fromkeys((_LAYOUT.benchmark, _EXPECTED, "PyTorch operator microbenchmark"), describe),
     said_by_name=_said_by_name,
 )

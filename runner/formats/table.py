@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 
@@ -17,6 +18,10 @@ _MAX_BLANK = 200_000  # rows
 class Row:
     line: int
     cells: list[str]
+
+    def by_column(self, columns: list[str]) -> dict[str, str]:
+        """Return the cells under their columns; a short row has empty ones."""
+        return dict(zip_longest(columns, self.cells, fillvalue=""))
 
     def fault(self, detail: str, column: str = "") -> Fault:
         return Fault(pointer(column) if column else "", detail, self.line)

@@ -153,11 +153,11 @@ def _operator_in(filename: str) -> str:
 def _read_json(body: bytes) -> Iterator[Item]:
     from runner.formats import json_text
 
-    for item in json_text.values(body):
+    for item in json_text.values(
+        body, _is_result, "tritonbench's metrics are called tritonbench_OPERATOR[…]"
+    ):
         if isinstance(item, Fault):
             yield item
-        elif not _is_result(item.value):
-            yield Fault(item.pointer, "tritonbench's metrics are called tritonbench_OPERATOR[…]", item.line)
         else:
             inner = "/metrics" if _metrics_of(item.value) is not item.value else ""
             for name, value in _metrics_of(item.value).items():

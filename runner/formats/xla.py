@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped, Writer
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number, shortened, text
@@ -88,10 +88,6 @@ def cell_of(task: TaskSpec) -> Cell:
     return cell(task.backend, task.mode, task.device, *asked)
 
 
-def _matches(preview: Preview) -> bool:
-    return preview.names("experiment", "model_name") and _is_result(preview.first_value)
-
-
 def _is_result(value: Any) -> bool:
     return isinstance(value, dict) and all(
         isinstance(value.get(key), dict) for key in ("model", "experiment", "metrics")
@@ -101,11 +97,11 @@ def _is_result(value: Any) -> bool:
 def read(body: bytes, filename: str) -> Iterator[Item]:
     from runner.formats import json_text
 
-    for item in json_text.values(body):
+    for item in json_text.values(
+        body, _is_result, "a result is an object with model, experiment and metrics"
+    ):
         if isinstance(item, Fault):
             yield item
-        elif not _is_result(item.value):
-            yield Fault(item.pointer, "a result is an object with model, experiment and metrics", item.line)
         elif not text(item.value["model"].get("model_name")):
             yield Fault(f"{item.pointer}/model/model_name", "the model has no name", item.line)
         else:
@@ -377,7 +373,7 @@ def _dump_name(task: TaskSpec) -> str:
 
 FORMAT = Format(
     "xla",
-    matches=_matches,
+    matches=lambda preview: preview.names("experiment", "model_name") and _is_result(preview.first_value),
     read=read,
     describe={_BENCHMARK: describe},
     writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, lambda task: [_dump_name(task)], _files),
