@@ -18,7 +18,7 @@ from runner.formats.errors import Fault
 from runner.formats.format import Describe, Format, Item, LocatedRecord, Skipped
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters, parse_time
-from runner.formats.scalars import finite, number, shortened, text
+from runner.formats.scalars import number_of, shortened, text
 from runner.formats.table import pointer, table
 from runner.schema.records import Benchmark, Metric, Model, Record
 
@@ -170,11 +170,6 @@ def _filled(said: Entry) -> dict[str, Any]:
 
 def _part(entry: Entry, source: Source) -> Any:
     return entry.get(source) if isinstance(source, str) else source(entry)
-
-
-def number_of(value: Any) -> float | None:
-    """Return the number that a cell or a JSON value holds, or None."""
-    return number(value) if isinstance(value, str) else finite(value)
 
 
 def number_in(entry: Entry, column: str, place: str, line: int | None) -> float | Skipped | Fault:

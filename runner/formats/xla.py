@@ -20,7 +20,7 @@ from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import finite, number, shortened, text
+from runner.formats.scalars import finite, number_of, shortened, text
 from runner.formats.statuses import status_of_error
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
@@ -41,14 +41,9 @@ _NAMED = {"xla", "batch_size", "iterations_per_run", "origin", "enable_functiona
 _MAPS = ("dynamo_counters", "xla_unlowered_ops", "inductor_ops")
 # Kinds of our artifacts → names of its dumps.
 _DUMPS = {
-    "hlo": "hlo",
-    "ir": "dump",
-    "dynamo_counters": "dynamo-counters",
-    "profile": "pytorch-profile",
-    "trace": "trace",
-    "xla_metrics": "pytorch-xla-metrics",
-    "output": "output",
-}
+    "hlo": "hlo", "ir": "dump", "dynamo_counters": "dynamo-counters", "profile": "pytorch-profile",
+    "trace": "trace", "xla_metrics": "pytorch-xla-metrics", "output": "output",
+}  # fmt: skip
 _ONE_FOLDER = ("hlo", "ir")  # of all repeats
 # What its names of dumps say of an experiment, in their order.
 _AXES = ("accelerator", "dynamo", "enable_functionalization", "test", "torch_xla2", "xla", "xla_flags")
@@ -110,8 +105,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def _records(item: Value) -> Iterator[Item]:
     value = item.value
-    benchmark, model, moment = benchmark_of(value), model_of(value), value.get("timestamp")
-    timestamp = number(moment) if isinstance(moment, str) else finite(moment)
+    benchmark, model, timestamp = benchmark_of(value), model_of(value), number_of(value.get("timestamp"))
     measured = dict(value["metrics"])
     error = measured.pop("error", None)
     code, ours = text(value.get("verification_code")), _map(value.get("runner"))

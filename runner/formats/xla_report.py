@@ -14,8 +14,7 @@ from typing import Any
 from runner.formats import reasons, xla
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped
-from runner.formats.layout import number_of
-from runner.formats.scalars import shortened, text
+from runner.formats.scalars import number_of, shortened, text
 from runner.formats.statuses import status_of_error
 from runner.formats.table import pointer, table
 from runner.schema.records import Benchmark, Metric, Model, Record
