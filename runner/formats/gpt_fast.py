@@ -23,7 +23,7 @@ from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.table import csv_text, table
 from runner.schema.outcome_records import TaskResult
-from runner.schema.records import Json, Record
+from runner.schema.records import Json, Metric, Record
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec, suite_of
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
@@ -154,27 +154,9 @@ def _row(record: Mapping[str, Json], value: float, is_model: str) -> dict[str, s
 
 
 def _json(row: dict[str, str]) -> dict[str, Json]:
-    is_model = row["is_model"] == "True"
     # its targets of models are numbers, those of micro-benchmarks words
-    target: Json = int(row["target"]) if is_model and row["target"] else row["target"]
-    return {
-        "benchmark": {
-            "name": _LAYOUT.benchmark,
-            "mode": "inference",
-            "dtype": row["dtype"],
-            "extra_info": {"device": row["device"], "arch": row["arch"]},
-        },
-        "model": {
-            "name": row["name"],
-            "type": "OSS model" if is_model else "micro-benchmark",
-            "origins": ["pytorch"],
-        },
-        "metric": {
-            "name": row["metric"],
-            "benchmark_values": [row["actual"]],
-            **({"target_value": target} if target != "" else {}),
-        },
-    }
+    target = int(row["target"]) if row["is_model"] == "True" and row["target"] else row["target"]
+    return _LAYOUT.record(row, Metric(row["metric"], [row["actual"]], target or None)).to_json()
 
 
 FORMAT = Format(

@@ -119,8 +119,7 @@ class Layout:
     ) -> Iterator[Item]:
         """Yield a record, or why there is none, for each quantity of an entry. With a `margin` its values are
         expectations, which a measurement may miss by that much."""
-        case = text(_part(entry, self.case))
-        if not case:
+        if not text(_part(entry, self.case)):
             yield Fault(
                 place + (pointer(self.case) if isinstance(self.case, str) else ""),
                 "the case has no name",
@@ -144,20 +143,22 @@ class Layout:
                 metric = Metric(name, [value], target, extra or None)
                 if margin is not None:
                     metric = Metric(name, None, value, {**extra, "noise_margin": margin})
-                yield LocatedRecord(self._record(entry, case, metric), place + pointer(column), line, hints)
+                yield LocatedRecord(self.record(entry, metric), place + pointer(column), line, hints)
 
-    def _record(self, entry: Entry, case: str, metric: Metric) -> Record:
+    def record(self, entry: Entry, metric: Metric) -> Record:
+        """Return the record of one metric of an entry."""
         commit, mode, dtype, backend, kind = (
             text(_part(entry, source)) or None
             for source in (self.commit, self.mode, self.dtype, self.backend, self.model_type)
         )
-        said = {"device": text(_part(entry, self.device)), "arch": text(_part(entry, self.arch))}
-        said |= {"knobs": _filled({name: _part(entry, part) for name, part in self.parameters.items()})}
+        knobs = _filled({name: _part(entry, part) for name, part in self.parameters.items()})
+        device, arch = text(_part(entry, self.device)), text(_part(entry, self.arch))
+        info = _filled({"device": device, "arch": arch, "knobs": knobs})
         time = _part(entry, self.time)
         at = parse_time(time) if isinstance(time, str) else None
         return Record(
-            Benchmark(self.benchmark, mode, dtype, _filled(said) or None),
-            Model(shortened(case), kind, backend, [self.origin] if self.origin else None),
+            Benchmark(self.benchmark, mode, dtype, info or None),
+            Model(shortened(_part(entry, self.case)), kind, backend, [self.origin] if self.origin else None),
             metric,
             timestamp=at.timestamp() if at else number_of(time),
             head_sha=commit,

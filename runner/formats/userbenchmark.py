@@ -129,15 +129,9 @@ def _of_test_bench(found: re.Match[str]) -> tuple[Benchmark, Model, str]:
 def _arguments(text: str) -> list[str]:
     """Split arguments, as test_bench writes them (a quoted list) or group_bench (with blanks between);
     ``--name=value`` is two."""
-    if text.startswith("["):
-        arguments = [single or double for single, double in _WORD.findall(text)]
-    else:
-        arguments = text.split()
-    return [
-        part
-        for argument in arguments
-        for part in (argument.split("=", 1) if argument.startswith("--") else [argument])
-    ]
+    quoted = [single or double for single, double in _WORD.findall(text)]
+    words = quoted if text.startswith("[") else text.split()
+    return [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
 
 
 def _understood(arguments: list[str]) -> tuple[str, str, list[str]]:

@@ -87,9 +87,10 @@ class _Reader:
             return decode_benchmark(raw), json_text.problem(b"[%s]" % raw)
 
         with_raw = make_dataclass("WithRawBenchmark", [("benchmark", msgspec.Raw)], bases=(Record,))
-        self._decode = msgspec.json.Decoder(with_raw).decode
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw).decode
         self._decode_whole = msgspec.json.Decoder(Record).decode
-        self._decode_metric = msgspec.json.Decoder(msgspec.defstruct("_", [("metric", Any, None)])).decode
+        bare: Any = msgspec.defstruct("Bare", [("metric", Any, None)])
+        self._decode_metric = msgspec.json.Decoder(bare).decode
         decode_benchmark = msgspec.json.Decoder(Benchmark).decode
         self._benchmark = lru_cache(maxsize=256)(benchmark)
         self._problem, self._error = json_text.problem, msgspec.ValidationError
