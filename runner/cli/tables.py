@@ -27,25 +27,11 @@ from runner.schema.suite import TaskSpec, suite_of, value_rule
 
 # Metrics that a person reads first, in this order.
 MAIN = (
-    "speedup",
-    "device_speedup",
-    "device_bandwidth_gbps",
-    "share_of_ceiling",
-    "device_latency_ms",
-    "gpu_busy_ms",
-    "compiled_latency_ms",
-    "abs_latency",
-    "eager_latency_ms",
-    "call_bandwidth_gbps",
-    "matmul_tflops",
-    "token_per_sec",
-    "per_iter_time",
-    "cold_compile_s",
-    "warm_compile_s",
-    "compression_ratio",
-    "compiled_peak_memory_bytes",
-    "peak_rss_bytes",
-)
+    "speedup", "device_speedup", "device_bandwidth_gbps", "share_of_ceiling", "device_latency_ms",
+    "gpu_busy_ms", "compiled_latency_ms", "abs_latency", "eager_latency_ms", "call_bandwidth_gbps",
+    "matmul_tflops", "token_per_sec", "per_iter_time", "cold_compile_s", "warm_compile_s",
+    "compression_ratio", "compiled_peak_memory_bytes", "peak_rss_bytes",
+)  # fmt: skip
 _IDENTITY = ("suite", "case", "mode", "dtype", "backend", "device")
 _CHECK = "verification"  # PyTorch/XLA's, a column of its own
 _RATIOS = ("speedup", "device_speedup", "compression_ratio")  # of several cases: their geometric mean

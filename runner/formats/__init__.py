@@ -18,24 +18,12 @@ from runner.formats.refused import AS_V3, refused
 from runner.schema.suite import BadRequest
 
 _MODULES = (  # in the order in which they are asked; v3 takes whatever is JSON
-    "ours",
-    "torch_trace",
-    "xla",
-    "xla_report",
-    "tritonbench",
-    "helion",
-    "kernelbench",
-    "userbenchmark",
+    "ours", "torch_trace", "xla", "xla_report", "tritonbench", "helion", "kernelbench", "userbenchmark",
     "v3",
-    "cachebench",
-    "torchdynamo",
-    "graph_breaks",
-    "expected_accuracy",
-    "gpt_fast",
-    "operatorbench",
+    "cachebench", "torchdynamo", "graph_breaks", "expected_accuracy", "gpt_fast", "operatorbench",
     "operator_benchmark",
     "pr_time",
-)
+)  # fmt: skip
 FORMATS: dict[str, Format] = {}
 for _module in _MODULES:
     _format: Format = import_module(f"runner.formats.{_module}").FORMAT

@@ -70,7 +70,7 @@ class Preview:
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._start = body[:_PEEK_BYTES]
+        self.start = body[:_PEEK_BYTES]
         self.is_json = is_json(body)
 
     @cached_property
@@ -92,14 +92,9 @@ class Preview:
 
         return first_value(self._body)
 
-    @property
-    def start(self) -> bytes:
-        """Return the first 64 KiB."""
-        return self._start
-
     def names(self, *keys: str) -> bool:
         """Return whether the body begins like JSON and its first 64 KiB name all of these keys."""
-        return self.is_json and all(f'"{key}"'.encode() in self._start for key in keys)
+        return self.is_json and all(f'"{key}"'.encode() in self.start for key in keys)
 
 
 def is_json(body: bytes) -> bool:

@@ -15,20 +15,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from runner.formats import reasons, v3
+from runner.formats import v3
 from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, is_json
+from runner.formats.format import Format, Item, Writer, is_json
+from runner.formats.layout import Layout, Quantity
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import number
-from runner.formats.table import Row, csv_text, table
+from runner.formats.table import csv_text, table
 from runner.schema.outcome_records import TaskResult
-from runner.schema.records import Benchmark, Json, Metric, Model, Record
+from runner.schema.records import Json, Metric, Record
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec, suite_of
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
 
-_BENCHMARK = "PyTorch gpt-fast benchmark"
 _NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage
 _FIRST = {"name", "mode", "target", "actual", "percentage"}
 _OF_METRIC = re.compile(r"(?P<metric>\w+)\[(?P<part>target|actual|pct)\]")
@@ -37,6 +36,17 @@ _MICRO = {"layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu"}
 # gpt-fast's names, and the columns of the CSV that its benchmark.py writes.
 _MICRO_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
 _MODEL_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)")
+_LAYOUT = Layout(
+    "PyTorch gpt-fast benchmark",
+    case="name",
+    quantities={"actual": Quantity(lambda row: str(row["metric"]), target="target")},
+    mode=lambda _row: "inference",
+    dtype="dtype",
+    device="device",
+    arch="arch",
+    model_type=lambda row: "OSS model" if row.get("is_model", "").lower() == "true" else "micro-benchmark",
+    origin="pytorch",
+)
 _COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is_model")
 
 
@@ -49,8 +59,8 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
         if isinstance(row, Fault):
             yield row
             continue
-        for cells in _by_metric(dict(zip(columns, row.cells, strict=False))):
-            yield _record_of(row, cells)
+        for cells in _by_metric(row.by_column(columns)):
+            yield from _LAYOUT.records(cells, "", row.line)
 
 
 def _is_header(columns: list[str]) -> bool:
@@ -72,24 +82,6 @@ def _by_metric(cells: dict[str, str]) -> Iterator[dict[str, str]]:
     for metric in dict.fromkeys(match["metric"] for match in found):
         parts = {match["part"]: cells[match[0]] for match in found if match["metric"] == metric}
         yield {**older, **parts, "metric": _SECOND_METRICS.get(metric, metric)}
-
-
-def _record_of(row: Row, cells: dict[str, str]) -> Item:
-    if not cells.get("name") or not cells.get("metric"):
-        return row.fault("a row has a name and a metric")
-    if not cells.get("actual"):
-        return Skipped("/actual", reasons.EMPTY_CELL, row.line)
-    for column in ("actual", "target"):
-        if cells.get(column) and number(cells[column]) is None:
-            return row.not_a_number(column, cells[column])
-    is_model = cells.get("is_model", "").lower() == "true"
-    info = {name: cells[name] for name in ("device", "arch") if cells.get(name)}
-    record = Record(
-        Benchmark(_BENCHMARK, "inference", cells.get("dtype"), info),
-        Model(cells["name"], "OSS model" if is_model else "micro-benchmark", origins=["pytorch"]),
-        Metric(cells["metric"], [cells["actual"]], cells.get("target") or None),
-    )
-    return LocatedRecord(record, "", row.line)
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
@@ -162,34 +154,16 @@ def _row(record: Mapping[str, Json], value: float, is_model: str) -> dict[str, s
 
 
 def _json(row: dict[str, str]) -> dict[str, Json]:
-    is_model = row["is_model"] == "True"
     # its targets of models are numbers, those of micro-benchmarks words
-    target: Json = int(row["target"]) if is_model and row["target"] else row["target"]
-    return {
-        "benchmark": {
-            "name": _BENCHMARK,
-            "mode": "inference",
-            "dtype": row["dtype"],
-            "extra_info": {"device": row["device"], "arch": row["arch"]},
-        },
-        "model": {
-            "name": row["name"],
-            "type": "OSS model" if is_model else "micro-benchmark",
-            "origins": ["pytorch"],
-        },
-        "metric": {
-            "name": row["metric"],
-            "benchmark_values": [row["actual"]],
-            **({"target_value": target} if target != "" else {}),
-        },
-    }
+    target = int(row["target"]) if row["is_model"] == "True" and row["target"] else row["target"]
+    return _LAYOUT.record(row, Metric(row["metric"], [row["actual"]], target or None)).to_json()
 
 
 FORMAT = Format(
     "gpt_fast",
     matches=lambda preview: _is_header(preview.header),
     read=read,
-    describe={_BENCHMARK: describe},
+    describe={_LAYOUT.benchmark: describe},
     writer=Writer(
         "gpt-fast",
         ("micro", "gpt_fast"),

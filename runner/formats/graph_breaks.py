@@ -37,13 +37,11 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     info = {"accuracy": True} if kind_in_name(filename) == "accuracy" else {}
     for model, listed in found.items():
         distinct = list(dict.fromkeys(listed))
-        said = {"reasons": distinct[:_MAX_REASONS]}
-        if deduped:
-            metrics = [Metric("graph_breaks_listed_deduped", [len(listed)], extra_info=said)]
-        else:
-            metrics = [Metric("graph_breaks_listed", [len(listed)], extra_info=said)]
-            metrics.append(Metric("unique_graph_breaks_listed", [len(distinct)]))
-        for metric in metrics:
+        name = "graph_breaks_listed_deduped" if deduped else "graph_breaks_listed"
+        metrics = [Metric(name, [len(listed)], extra_info={"reasons": distinct[:_MAX_REASONS]})]
+        for metric in (
+            metrics if deduped else [*metrics, Metric("unique_graph_breaks_listed", [len(distinct)])]
+        ):
             record = Record(Benchmark("TorchInductor", extra_info=info), Model(model, "OSS model"), metric)
             yield LocatedRecord(record, "", began[model], hints)
 

@@ -28,7 +28,6 @@ ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 MAX_DEPTH = 16
 _ANY = msgspec.json.Decoder()
 _SKIP = msgspec.json.Decoder(msgspec.Raw)  # checks a text without building its value
-_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -39,8 +38,6 @@ _MAX_UNREADABLE = 1000  # lines before the first one that is JSON
 _NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000|\x00")  # behind an escaped backslash it is no NUL
 # A text that never ends is matched too, so that nothing is searched twice.
 _NAN_OR_TEXT = re.compile(rb'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+(?:"|\\?\Z)|(-?\b(?:NaN|Infinity)\b)')
-_AS_BRACES = bytes.maketrans(b"[]", b"{}")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _INT_LOW, _INT_HIGH = -(2**63), 2**64 - 1
 
 
@@ -52,12 +49,16 @@ class Value(NamedTuple):
     line: int | None
 
 
-def values(body: bytes) -> Iterator[Value | Fault]:
-    """Yield every value of the body, a Fault for what is refused. Raise MalformedUpload, BadUpload."""
+def values(
+    body: bytes, fits: Callable[[Any], bool] = lambda _value: True, what: str = ""
+) -> Iterator[Value | Fault]:
+    """Yield every value of the body, a Fault for what is refused, and one that says `what` fits for a value
+    that does not. Raise MalformedUpload, BadUpload."""
 
     def value(text: bytes, pointer: str, line: int | None) -> Value | Fault:
         found = _ANY.decode(text)
-        return fault_of(text, pointer, line) or Value(found, pointer, line)
+        words = problem(text) or ("" if fits(found) else what)
+        return Fault(pointer, words, line) if words else Value(found, pointer, line)
 
     return read(body, value)
 
@@ -79,14 +80,8 @@ def first_value(body: bytes) -> Any:
 
 def first_keys(body: bytes) -> list[str]:
     """Return the keys of the first value of the body, [] where it is no object."""
-    try:
-        pieces = _pieces(body)
-    except ERRORS:  # lines
-        pieces = ((line, "") for _number, line in _lines(body))
-    try:
-        return list(_KEYS.decode(next(pieces)[0]))
-    except (StopIteration, *ERRORS):
-        return []
+    value = first_value(body)
+    return [*value] if isinstance(value, dict) else []
 
 
 def count(body: bytes, most: int) -> int:
@@ -258,11 +253,6 @@ class _Nested(int):
     """The depth of an object, in whose place it stands while the text is read."""
 
 
-def fault_of(text: bytes, pointer: str, line: int | None) -> Fault | None:
-    words = problem(text)
-    return Fault(pointer, words, line) if words else None
-
-
 def problem(text: bytes) -> str:
     """Return what is refused in this text, which is JSON, or ''."""
     if _is_plain(text):
@@ -289,20 +279,8 @@ def _is_plain(text: bytes) -> bool:
         written = orjson.dumps(value)
     except (TypeError, ValueError, RecursionError):
         return False
-    return text.count(b'"') == written.count(b'"') and (_has_few_levels(text) or _is_shallow(value))
-
-
-def _has_few_levels(text: bytes) -> bool:
-    """Return whether the brackets of a text, those inside of strings too, are few, or closed and nested no
-    deeper than is allowed; each round takes the innermost ones away."""
-    if text.count(b"{") + text.count(b"[") <= MAX_DEPTH:
-        return True
-    brackets = text.translate(_AS_BRACES, _NO_BRACKETS)
-    for _ in range(MAX_DEPTH):
-        brackets = brackets.replace(b"{}", b"")
-        if not brackets:
-            return True
-    return False
+    has_few_brackets = text.count(b"{") + text.count(b"[") <= MAX_DEPTH
+    return text.count(b'"') == written.count(b'"') and (has_few_brackets or _is_shallow(value))
 
 
 def _is_shallow(value: Any) -> bool:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from runner.formats.errors import WrongRecord
-from runner.formats.scalars import INVISIBLE, finite, invisible_in, nfc, number, text
+from runner.formats.scalars import INVISIBLE, invisible_in, nfc, number_of, text
 from runner.formats.statuses import status_of, status_of_word
 from runner.schema.metrics import is_number, metric_info
 from runner.schema.records import Metric
@@ -67,14 +67,12 @@ def _no_number(pointer: str, value: float | str) -> WrongRecord:
     if value in NOT_FINITE:
         detail = f"{words} is no measured value: NaN and Infinity cannot be stored"
         return WrongRecord(pointer, detail, malformed=True)
-    is_large = (number(value) if isinstance(value, str) else finite(value)) is not None
-    return WrongRecord(
-        pointer, f"{words} is beyond {MAX_VALUE:g}" if is_large else f"{words} is not a number"
-    )
+    detail = "is not a number" if number_of(value) is None else f"is beyond {MAX_VALUE:g}"
+    return WrongRecord(pointer, f"{words} {detail}")
 
 
 def _number(value: float | str) -> float | None:
-    found = number(value) if isinstance(value, str) else finite(value)
+    found = number_of(value)
     return found if found is not None and abs(found) <= MAX_VALUE else None
 
 

@@ -10,13 +10,9 @@ from typing import Any
 
 from runner.formats import v3
 from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, Preview, Skipped
+from runner.formats.format import Format, Item, Skipped
 from runner.schema import outcome_records
 from runner.schema.suite import BadRequest
-
-
-def _matches(preview: Preview) -> bool:
-    return preview.names("fingerprint", "task", "outcome") and _is_task(preview.first_value)
 
 
 def _is_task(value: Any) -> bool:
@@ -29,11 +25,9 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     from runner.formats import json_text
 
     record_of = v3.record_reader()
-    for item in json_text.values(body):
+    for item in json_text.values(body, _is_task, "a line of our runner has a fingerprint and records"):
         if isinstance(item, Fault):
             yield item
-        elif not _is_task(item.value):
-            yield Fault(item.pointer, "a line of our runner has a fingerprint and records", item.line)
         else:
             try:
                 records = outcome_records.complete_records(item.value)
@@ -44,4 +38,8 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
                 yield record_of(msgspec.json.encode(record), f"{item.pointer}/records/{index}", item.line)
 
 
-FORMAT = Format("ours", matches=_matches, read=read)
+FORMAT = Format(
+    "ours",
+    matches=lambda preview: preview.names("fingerprint", "task", "outcome") and _is_task(preview.first_value),
+    read=read,
+)

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runner.formats.errors import BadUpload, Fault
-from runner.formats.format import Format, Item, LocatedRecord
+from runner.formats.format import Format, Item
+from runner.formats.layout import Layout, Quantity
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import rows
 from runner.schema.devices import device_kind
-from runner.schema.records import Benchmark, Metric, Model, Record
+from runner.schema.records import Record
 
-_BENCHMARK = "pr_time_benchmarks"
+_VALUE = Quantity(lambda row: str(row["metric"]))
+_LAYOUT = Layout("pr_time_benchmarks", case="name", quantities={"value": _VALUE, "expected": _VALUE})
 
 
 def _fits(cells: list[str]) -> bool:
@@ -33,27 +35,20 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
         raise BadUpload("this is no file of pr_time_benchmarks", [Fault("", detail, place)])
     expected = all(len(row.cells) == 4 for row in lines)
     for row in lines:
+        margin = number(row.cells[3]) if expected else None
         if len(row.cells) not in {3, 4} or not all(row.cells[:2]):
             yield row.fault("a row has a name, a metric and a value")
-            continue
-        model, name, cell = row.cells[:3]
-        value = number(cell)
-        margin = number(row.cells[3]) if expected else None
-        if value is None:
-            yield row.not_a_number("expected" if expected else "value", cell)
         elif expected and margin is None:
             yield row.not_a_number("noise_margin", row.cells[3])
         else:
-            metric = (
-                Metric(name, None, value, {"noise_margin": margin}) if expected else Metric(name, [value])
-            )
-            yield LocatedRecord(Record(Benchmark(_BENCHMARK), Model(model), metric), "", row.line)
+            columns = ["name", "metric", "expected" if expected else "value", "noise_margin"]
+            yield from _LAYOUT.records(row.by_column(columns), "", row.line, margin=margin)
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     """Complete a measurement from its name: the file says nothing else."""
     words = measurement.case.split("_")
-    measurement.suite = _BENCHMARK
+    measurement.suite = _LAYOUT.benchmark
     measurement.backend = next((word for word in words if word in {"eager", "inductor"}), "")
     measurement.device = "cuda" if "gpu" in words else "cpu"
     if measurement.device == "cuda" and device_kind(measurement.device_name) == "cpu":
@@ -65,5 +60,5 @@ FORMAT = Format(
     "pr_time",
     matches=lambda preview: _fits(preview.header),
     read=read,
-    describe={_BENCHMARK: describe},
+    describe={_LAYOUT.benchmark: describe},
 )

@@ -22,22 +22,23 @@ class Refused:
 
     name: str
     matches: Callable[[Preview], bool]
-    instead: str
+    instead: str = AS_V3
 
 
-def _keys(*names: str) -> Callable[[Preview], bool]:
-    """Recognise an object, or the first of a list, by keys that it has all."""
+def _keys(*alternatives: str, text: bytes = b"") -> Callable[[Preview], bool]:
+    """Recognise an object, or the first of a list, by all of its keys, and by a text at the beginning."""
 
     def matches(preview: Preview) -> bool:
         value = preview.first_value if preview.is_json else None
         value = value[0] if isinstance(value, list) and value else value
-        return isinstance(value, dict) and value.keys() >= set(names)
+        has_keys = isinstance(value, dict) and any(value.keys() >= {*keys.split()} for keys in alternatives)
+        return has_keys and text in preview.start
 
     return matches
 
 
-def _columns(*names: str) -> Callable[[Preview], bool]:
-    return lambda preview: set(names).issubset(preview.header)
+def _columns(*alternatives: str) -> Callable[[Preview], bool]:
+    return lambda preview: any({*names.split(",")}.issubset(preview.header) for names in alternatives)
 
 
 def _begins(*magic: bytes) -> Callable[[Preview], bool]:
@@ -49,49 +50,36 @@ def _begins_like(*words: bytes) -> Callable[[Preview], bool]:
 
 
 def _is_google_benchmark(preview: Preview) -> bool:
-    if preview.is_json:
-        return _keys("context", "benchmarks")(preview)
-    return b"name,iterations,real_time,cpu_time,time_unit" in preview.start
+    header = b"name,iterations,real_time,cpu_time,time_unit"
+    return _keys("context benchmarks")(preview) or (not preview.is_json and header in preview.start)
 
 
-def _is_chrome_trace(preview: Preview) -> bool:
-    return _keys("traceEvents")(preview) or _keys("ph", "ts", "name")(preview)
-
-
-def _is_vllm(preview: Preview) -> bool:
-    """Recognise the JSON of `vllm bench serve`, `latency` and `throughput`."""
-    own = (
-        ("request_throughput", "output_throughput"),
-        ("mean_ttft_ms", "mean_tpot_ms"),
-        ("avg_latency", "latencies"),
-        ("requests_per_second", "tokens_per_second", "elapsed_time"),
-    )
-    return any(_keys(*names)(preview) for names in own)
-
-
+_VLLM = (  # `vllm bench serve`, `latency` and `throughput`
+    "request_throughput output_throughput",
+    "mean_ttft_ms mean_tpot_ms",
+    "avg_latency latencies",
+    "requests_per_second tokens_per_second elapsed_time",
+)
 REFUSED = (
     # JSON
-    Refused("a result of pytest-benchmark", _keys("machine_info", "benchmarks"), AS_V3),
-    Refused("a result of google-benchmark", _is_google_benchmark, AS_V3),
-    Refused("a result of nvbench", _keys("devices", "benchmarks"), AS_V3),
-    Refused("a result of nvbench", _columns("Benchmark", "Device", "CPU Time (sec)"), AS_V3),
-    Refused("a result of asv", _keys("results", "params", "commit_hash"), AS_V3),
+    Refused("a result of pytest-benchmark", _keys("machine_info benchmarks")),
+    Refused("a result of google-benchmark", _is_google_benchmark),
+    Refused("a result of nvbench", _keys("devices benchmarks")),
+    Refused("a result of nvbench", _columns("Benchmark,Device,CPU Time (sec)")),
+    Refused("a result of asv", _keys("results params commit_hash")),
     Refused(
         "asv's list of its benchmarks",
         lambda preview: preview.names("param_names", "params", "timeout"),
         "it has no results; " + AS_V3,
     ),
-    Refused("a result of pyperf", _keys("benchmarks", "metadata", "version"), AS_V3),
+    Refused("a result of pyperf", _keys("benchmarks metadata version")),
     Refused(
         "a result of hyperfine",
-        lambda preview: (
-            _keys("results")(preview) and b'"command"' in preview.start and b'"stddev"' in preview.start
-        ),
-        AS_V3,
+        lambda preview: _keys("results", text=b'"command"')(preview) and b'"stddev"' in preview.start,
     ),
     Refused(
         "a trace of a profiler (Kineto, torch.profiler, chrome://tracing)",
-        _is_chrome_trace,
+        _keys("traceEvents", "ph ts name"),
         "a trace has events, no results. This runner keeps kernels: python -m runner run …; for compile times"
         " upload the log of TORCH_TRACE",
     ),
@@ -102,13 +90,13 @@ REFUSED = (
     ),
     Refused(
         "a result of vLLM's or SGLang's own benchmark, which does not name what was measured",
-        _is_vllm,
+        _keys(*_VLLM),
         "run `vllm bench` (of SGLang's server too) with SAVE_TO_PYTORCH_BENCHMARK_FORMAT=1, and upload the"
         " *.pytorch.json that it writes beside this file",
     ),
     Refused(
         "a report of Helion's autotuner",
-        lambda preview: _keys("runs")(preview) and b'"num_configs_tested"' in preview.start,
+        _keys("runs", text=b'"num_configs_tested"'),
         "upload the file of Helion's benchmark: benchmarks/run.py --output results.json",
     ),
     Refused(
@@ -117,15 +105,17 @@ REFUSED = (
         "upload the log that tlparse read, dedicated_log_torch_trace_*.log, or its raw.jsonl",
     ),
     # CSV
-    Refused("Liger-Kernel's benchmark data", _columns("kernel_name", "kernel_provider"), AS_V3),
-    Refused("Liger-Kernel's benchmark data", lambda preview: "Liger" in preview.header[1:], AS_V3),
-    Refused("torchao's micro-benchmark", _columns("quantization", "high_precision_dtype"), AS_V3),
-    Refused("torchao's results of Segment Anything", _columns("batchsize", "compile", "memory"), AS_V3),
-    Refused("torchao's results of Segment Anything", _columns("sam_model_type", "img_s(avg)"), AS_V3),
-    Refused("pytest-benchmark's CSV", _columns("name", "min", "max", "mean", "stddev", "rounds"), AS_V3),
-    Refused("a table of Nsight Systems", _columns("Total Time (ns)", "Instances"), _PROFILE),
-    Refused("a table of Nsight Compute", _columns("Kernel Name", "Metric Name"), _PROFILE),
-    Refused("tritonbench's list of shapes", _columns("M", "K", "N"), "upload the output of run.py"),
+    Refused("Liger-Kernel's benchmark data", _columns("kernel_name,kernel_provider")),
+    Refused("Liger-Kernel's benchmark data", lambda preview: "Liger" in preview.header[1:]),
+    Refused("torchao's micro-benchmark", _columns("quantization,high_precision_dtype")),
+    Refused(
+        "torchao's results of Segment Anything",
+        _columns("batchsize,compile,memory", "sam_model_type,img_s(avg)"),
+    ),
+    Refused("pytest-benchmark's CSV", _columns("name,min,max,mean,stddev,rounds")),
+    Refused("a table of Nsight Systems", _columns("Total Time (ns),Instances"), _PROFILE),
+    Refused("a table of Nsight Compute", _columns("Kernel Name,Metric Name"), _PROFILE),
+    Refused("tritonbench's list of shapes", _columns("M,K,N"), "upload the output of run.py"),
     # not text, or no table
     Refused(
         "a web page",
@@ -144,10 +134,10 @@ REFUSED = (
         _begins(b"\xfd7zXZ\x00", b"BZh", b"7z\xbc\xaf\x27\x1c"),
         "decompress it first; gzip is read as it is",
     ),
-    Refused("a pickle (torch.save, memory snapshot)", _begins(*_PICKLES), AS_V3),
+    Refused("a pickle (torch.save, memory snapshot)", _begins(*_PICKLES)),
     Refused("a Parquet file", _begins(b"PAR1"), "convert it to CSV or JSON lines of v3 records"),
     Refused("a SQLite database (Nsight Systems?)", _begins(b"SQLite format 3\x00"), _PROFILE),
-    Refused("a NumPy array", _begins(b"\x93NUMPY"), AS_V3),
+    Refused("a NumPy array", _begins(b"\x93NUMPY")),
     Refused(
         "an image or a PDF",
         _begins(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF"),

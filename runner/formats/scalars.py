@@ -29,6 +29,11 @@ def finite(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def number_of(value: Any) -> float | None:
+    """Return the number of a JSON value or of a text, or None."""
+    return number(value) if isinstance(value, str) else finite(value)
+
+
 def text(value: Any) -> str:
     """Return a text as it is, '' for anything else."""
     return value if isinstance(value, str) else ""

@@ -11,41 +11,26 @@ import re
 from runner.schema.records import STATUSES
 
 ACCURACY_CODES = {
-    "pass": "ok",
-    "pass_due_to_skip": "ok",
-    "eager_variation": "cannot_tell",
-    "eager_two_runs_differ": "cannot_tell",
-    "fail_accuracy": "wrong",
-    "not_bitwise_equivalent": "wrong",
-    "OOM": "oom",
-    "eager_1st_run_OOM": "oom",
-    "eager_2nd_run_OOM": "oom",
-    "eager_1st_run_fail": "failed",
-    "eager_2nd_run_fail": "failed",
-    "fail_to_run": "failed",
-    "model_fail_to_load": "failed",
-    "eager_fail_to_run": "failed",
-    "warmup_failed": "failed",
+    **dict.fromkeys(("pass", "pass_due_to_skip"), "ok"),
+    **dict.fromkeys(("eager_variation", "eager_two_runs_differ"), "cannot_tell"),
+    **dict.fromkeys(("fail_accuracy", "not_bitwise_equivalent"), "wrong"),
+    **dict.fromkeys(("OOM", "eager_1st_run_OOM", "eager_2nd_run_OOM"), "oom"),
+    "eager_1st_run_fail": "failed", "eager_2nd_run_fail": "failed", "eager_fail_to_run": "failed",
+    "fail_to_run": "failed", "model_fail_to_load": "failed", "warmup_failed": "failed",
     "infra_error": "failed",
     "timeout": "timed_out",
-}
+}  # fmt: skip
 VERIFIER_CODES = {
-    "PASS": "ok",
-    "FAIL": "wrong",
-    "NONDETERMINISTIC_EAGER_RUN": "cannot_tell",
-    "EAGER_FAILED": "failed",
-    "EXCEPTION_RAISED": "failed",
-    "VERIFIER_SKIPPED": "not_run",
-    "VERIFIER_DIDNT_RUN": "not_run",
-}
+    "PASS": "ok", "FAIL": "wrong", "NONDETERMINISTIC_EAGER_RUN": "cannot_tell",
+    "EAGER_FAILED": "failed", "EXCEPTION_RAISED": "failed",
+    "VERIFIER_SKIPPED": "not_run", "VERIFIER_DIDNT_RUN": "not_run",
+}  # fmt: skip
 # PyTorch/XLA writes "SKIP" for a model that an experiment cannot run; torchbench's userbenchmark the others.
 OTHER_CODES = {
-    "SKIP": "unsupported",
-    "not_implemented": "unsupported",
-    "skip": "not_run",
-    "skip_by_dryrun": "not_run",
+    "SKIP": "unsupported", "not_implemented": "unsupported",
+    "skip": "not_run", "skip_by_dryrun": "not_run",
     "failed": "failed",
-}
+}  # fmt: skip
 # What other tools write into `metric.extra_info.status` of a v3 record.
 STATUS_WORDS = {
     **{status: status for status in STATUSES},

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 
@@ -18,6 +19,10 @@ class Row:
     line: int
     cells: list[str]
 
+    def by_column(self, columns: list[str]) -> dict[str, str]:
+        """Return the cells under their columns; a short row has empty ones."""
+        return dict(zip_longest(columns, self.cells, fillvalue=""))
+
     def fault(self, detail: str, column: str = "") -> Fault:
         return Fault(pointer(column) if column else "", detail, self.line)
 
@@ -25,13 +30,14 @@ class Row:
         return self.fault(f"{cell[:60]!r} is not a number", column)
 
 
-def rows(body: bytes) -> Iterator[Row]:
+def rows(body: bytes, delimiter: str = ",") -> Iterator[Row]:
     """Yield every row that is not blank. Raise MalformedUpload, or BadUpload for a NUL character."""
     if b"\0" in body:
         line = body[: body.index(b"\0")].count(b"\n") + 1
         raise BadUpload("a text holds a NUL character", [Fault("", "NUL character", line)])
     blank = 0
-    reader = csv.reader(io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline=""), strict=True)
+    lines = io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline="")
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     line = 1
     while True:
         try:
@@ -52,11 +58,11 @@ def rows(body: bytes) -> Iterator[Row]:
 
 
 def table(
-    body: bytes, fits: Callable[[list[str]], bool], what: str, header: str
+    body: bytes, fits: Callable[[list[str]], bool], what: str, header: str, delimiter: str = ","
 ) -> tuple[list[str], Iterator[Row | Fault]]:
     """Return the columns and the rows below them, with a Fault for a row that has more cells than the header.
     Skip repeated headers, as in concatenated files. Raise BadUpload if the header does not fit."""
-    lines = rows(body)
+    lines = rows(body, delimiter)
     first = next(lines, None)
     if first is None or not fits(first.cells):
         raise BadUpload(f"this is no {what}", [Fault("", header, first.line if first else None)])

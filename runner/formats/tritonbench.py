@@ -15,29 +15,22 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from runner.formats import reasons
-from runner.formats.errors import BadUpload, Fault, MalformedUpload
+from runner.formats.errors import Fault
 from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Preview, Skipped
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number, shortened, text
 from runner.formats.statuses import status_of_error
-from runner.formats.table import pointer
+from runner.formats.table import pointer, table
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 
 _BENCHMARK = "tritonbench"
 _METRICS = {  # by column, as the registry calls them; of others the name is the column's
     "latency": "latency_ms",  # PyTorch HUD's own `latency` is in seconds
-    "speedup": "speedup",
-    "accuracy": "accuracy",
-    "tflops": "tflops",
-    "gbps": "gbps",
-    "walltime": "walltime",
-    "compile_time": "compile_time_ms",
-    "cpu_peak_mem": "cpu_peak_mem",
-    "gpu_peak_mem": "gpu_peak_mem",
-    "mem_footprint_compression_ratio": "compression_ratio",
-    "cuda_time": "cuda_time",
-}
+    "compile_time": "compile_time_ms", "mem_footprint_compression_ratio": "compression_ratio",
+    "speedup": "speedup", "accuracy": "accuracy", "tflops": "tflops", "gbps": "gbps", "walltime": "walltime",
+    "cpu_peak_mem": "cpu_peak_mem", "gpu_peak_mem": "gpu_peak_mem", "cuda_time": "cuda_time",
+}  # fmt: skip
 _TEXTS = {  # columns without numbers
     "best_config", "all_configs", "kernel_source_hash", "kineto_trace", "ncu_rep", "ncu_rep_ir", "nsys_rep",
     "att_trace", "compile_trace", "compile_time_by_stage", "error_msg", "ir_analysis", "proton",
@@ -114,32 +107,24 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def _read_csv(body: bytes, filename: str) -> Iterator[Item]:
     operator = _operator_in(filename)
-    if b"\0" in body:
-        raise BadUpload("a text holds a NUL character", [Fault("", "NUL character")])
-    try:
-        lines = body.decode("utf-8-sig").splitlines()
-        rows = list(csv.reader(lines, delimiter=";", strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise MalformedUpload("the body is not CSV in UTF-8", [Fault("", str(error))]) from error
-    columns = [cell.strip() for cell in rows[0]] if rows else []
-    if not _is_header(columns):
-        raise BadUpload("this is no CSV of tritonbench", [Fault("", "columns x_val;KERNEL-latency;…", 1)])
+    columns, lines = table(body, _is_header, "CSV of tritonbench", "columns x_val;KERNEL-latency;…", ";")
     if not operator:
         yield FileWarning(_UNNAMED)
     names = [_COLUMN.fullmatch(name) for name in columns]
-    for line, cells in enumerate(rows[1:], start=2):
-        if not any(cell.strip() for cell in cells) or cells == rows[0]:
+    for row in lines:
+        if isinstance(row, Fault):
+            yield row
             continue
-        shape = cells[0].strip()
+        shape, line = row.cells[0], row.line
         if shape in _NO_SHAPES:
             yield Skipped("", _NO_SHAPES[shape], line)
             continue
-        if len(cells) != len(columns):
-            yield Fault("", f"the row has {len(cells)} cells, the header {len(columns)}", line)
+        if len(row.cells) != len(columns):
+            yield row.fault(f"the row has {len(row.cells)} cells, the header {len(columns)}")
             continue
-        for name, found, cell in zip(columns[1:], names[1:], cells[1:], strict=True):
+        for name, found, cell in zip(columns[1:], names[1:], row.cells[1:], strict=True):
             kernel, metric = (found["kernel"], found["metric"]) if found else name.rpartition("-")[::2]
-            yield _item(_Value(operator, shape, kernel, metric, cell.strip()), {}, pointer(name), line)
+            yield _item(_Value(operator, shape, kernel, metric, cell), {}, pointer(name), line)
 
 
 def _operator_in(filename: str) -> str:
@@ -153,11 +138,11 @@ def _operator_in(filename: str) -> str:
 def _read_json(body: bytes) -> Iterator[Item]:
     from runner.formats import json_text
 
-    for item in json_text.values(body):
+    for item in json_text.values(
+        body, _is_result, "tritonbench's metrics are called tritonbench_OPERATOR[…]"
+    ):
         if isinstance(item, Fault):
             yield item
-        elif not _is_result(item.value):
-            yield Fault(item.pointer, "tritonbench's metrics are called tritonbench_OPERATOR[…]", item.line)
         else:
             inner = "/metrics" if _metrics_of(item.value) is not item.value else ""
             for name, value in _metrics_of(item.value).items():

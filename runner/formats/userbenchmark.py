@@ -15,7 +15,7 @@ from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped
+from runner.formats.format import Format, Item, LocatedRecord, Skipped
 from runner.formats.measurement import DEVICES, ParsedMeasurement, knobs_of, origin_of
 from runner.formats.metric_values import NOT_FINITE
 from runner.formats.parameters import Parameters
@@ -43,10 +43,6 @@ _WORD = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _UNKNOWN_VERSION = "<unknown>"
 
 
-def _matches(preview: Preview) -> bool:
-    return preview.names("metrics", "name") and _is_result(preview.first_value)
-
-
 def _is_result(value: Any) -> bool:
     return (
         isinstance(value, dict)
@@ -63,13 +59,10 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     with contextlib.suppress(ValueError):  # 14 digits that are no time
         if stamp:
             hints = {"run_time": datetime.strptime(stamp[1] + "+0000", "%Y%m%d%H%M%S%z").isoformat()}
-    for item in json_text.values(body):
+    what = "a userbenchmark is an object with name, environ and metrics"
+    for item in json_text.values(body, _is_result, what):
         if isinstance(item, Fault):
             yield item
-        elif not _is_result(item.value):
-            yield Fault(
-                item.pointer, "a userbenchmark is an object with name, environ and metrics", item.line
-            )
         else:
             for name, value in item.value["metrics"].items():
                 place = f"{item.pointer}/metrics{pointer(name)}"
@@ -136,15 +129,9 @@ def _of_test_bench(found: re.Match[str]) -> tuple[Benchmark, Model, str]:
 def _arguments(text: str) -> list[str]:
     """Split arguments, as test_bench writes them (a quoted list) or group_bench (with blanks between);
     ``--name=value`` is two."""
-    if text.startswith("["):
-        arguments = [single or double for single, double in _WORD.findall(text)]
-    else:
-        arguments = text.split()
-    return [
-        part
-        for argument in arguments
-        for part in (argument.split("=", 1) if argument.startswith("--") else [argument])
-    ]
+    quoted = [single or double for single, double in _WORD.findall(text)]
+    words = quoted if text.startswith("[") else text.split()
+    return [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
 
 
 def _understood(arguments: list[str]) -> tuple[str, str, list[str]]:
@@ -184,4 +171,9 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
         measurement.zero_is("failed")
 
 
-FORMAT = Format("userbenchmark", matches=_matches, read=read, describe={_BENCHMARK: describe})
+FORMAT = Format(
+    "userbenchmark",
+    matches=lambda preview: preview.names("metrics", "name") and _is_result(preview.first_value),
+    read=read,
+    describe={_BENCHMARK: describe},
+)

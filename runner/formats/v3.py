@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import make_dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -50,9 +50,7 @@ _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
 _PEEK_BYTES = 4096
 _NEEDLE = 64  # bytes
-_MOST_KEPT_BYTES = 2**14  # of a benchmark that is kept for the next records
-_HOST = ("runners", "dependencies")  # of a record: where it was made
-_HOST_START = re.compile(rb',\s*"(?:runners|dependencies)"\s*:')
+_MAX_SHARED_BYTES = 2**14  # of a benchmark that is kept for the next records
 _MOST_SHAPES = 1000  # of one record
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
 
@@ -76,141 +74,66 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
     return _Reader().read
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """The text that neighbouring records have in common, kept with what it means so that it is read once."""
-
-    head: bytes  # up to the end of the benchmark
-    tail: bytes  # from the host on
-    start: bytes  # the head with 0 in place of the benchmark
-    benchmark: Benchmark
-    host: dict[str, Any]
-
-
 class _Reader:
     """Read records. Most of their text is the benchmark, which many of a file share: it is read once, and
-    they share the object. Of records with one frame only what lies between head and tail is read."""
+    they share the object."""
 
     def __init__(self) -> None:
         import msgspec
 
         from runner.formats import json_text
 
-        def decoder(kind: Any) -> Callable[[bytes], Any]:
-            return msgspec.json.Decoder(kind).decode
+        def benchmark(raw: bytes) -> tuple[Benchmark, str]:
+            return decode_benchmark(raw), json_text.problem(b"[%s]" % raw)
 
-        def benchmark(text: bytes) -> tuple[Benchmark, str]:
-            return decoder_of_benchmark(text), json_text.problem(b"[%s]" % text)
-
-        raw = [("benchmark", msgspec.Raw)]
-        rest: list[tuple[str, Any] | tuple[str, Any, Any]] = [
-            ("benchmark", int),
-            *((name, Any, msgspec.UNSET) for name in _HOST),
-        ]
-        self._decode = decoder(make_dataclass("WithRawBenchmark", raw, bases=(Record,)))
-        self._decode_rest = decoder(make_dataclass("WithoutBenchmark", rest, bases=(Record,)))
-        self._decode_host = decoder(dict[str, Any])
-        self._decode_whole = decoder(Record)
-        self._decode_metric = decoder(msgspec.defstruct("Bare", [("metric", Any, None)]))
-        decoder_of_benchmark = decoder(Benchmark)
+        with_raw = make_dataclass("WithRawBenchmark", [("benchmark", msgspec.Raw)], bases=(Record,))
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw).decode
+        self._decode_whole = msgspec.json.Decoder(Record).decode
+        bare: Any = msgspec.defstruct("Bare", [("metric", Any, None)])
+        self._decode_metric = msgspec.json.Decoder(bare).decode
+        decode_benchmark = msgspec.json.Decoder(Benchmark).decode
         self._benchmark = lru_cache(maxsize=256)(benchmark)
-        self._problem = json_text.problem
-        self._error, self._any_error, self._unset = (
-            msgspec.ValidationError,
-            msgspec.DecodeError,
-            msgspec.UNSET,
-        )
-        self._last_raw = b""
-        self._frame: _Frame | None = None
-        self._had_frame = False  # the last record
+        self._problem, self._error = json_text.problem, msgspec.ValidationError
 
     def read(self, text: bytes, pointer: str, line: int | None) -> Item:
         if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
             return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
-        frame = self._frame  # which another thread may replace
-        found = self._framed(text, frame) if frame else None
-        if found:
-            self._had_frame = True
-        else:
-            try:
-                found, problem = self._unframed(text)
-            except self._error:
-                return self._wrong(text, pointer, line)
-            if problem:
-                return Fault(pointer, problem, line)
-        metric = found.metric
+        try:
+            record, problem = self._record(text)
+        except self._error:
+            return self._wrong(text, pointer, line)
+        metric = record.metric
+        if problem:
+            return Fault(pointer, problem, line)
         if metric is None:
             return Skipped(pointer, reasons.NO_METRIC, line)
-        if metric.name == "tag" and found.benchmark.name == "TorchInductor":
+        if metric.name == "tag" and record.benchmark.name == "TorchInductor":
             return Skipped(pointer, reasons.TAG, line)
         if not metric.benchmark_values:
             _read_numbers_in_text(metric)
-        return LocatedRecord(found, pointer, line)
+        return LocatedRecord(record, pointer, line)
 
-    def _framed(self, text: bytes, frame: _Frame) -> Record | None:
-        """Return the record if its text has this frame, and nothing is wrong with it."""
-        start, end = len(frame.head), len(text) - len(frame.tail)
-        if start > end or not text.startswith(frame.head) or not text.endswith(frame.tail):
-            return None
-        rest = b"%s%s}" % (frame.start, text[start:end])
-        try:
-            found: Record = self._decode_rest(rest)
-        except self._any_error:
-            return None
-        for name in _HOST:
-            if getattr(found, name) is self._unset:
-                setattr(found, name, frame.host.get(name))
-            elif name in frame.host:
-                return None
-        found.benchmark = frame.benchmark
-        return None if self._problem(rest) else found
-
-    def _unframed(self, text: bytes) -> tuple[Record, str]:
-        """Return the record, and what is refused in its text. Keep the frame where the next one is
-        likely to have it."""
-        found: Record = self._decode(text)
-        raw = bytes(found.benchmark)  # type: ignore[call-overload]
-        is_short = len(raw) <= _MOST_KEPT_BYTES
-        found.benchmark, problem = (self._benchmark if is_short else self._benchmark.__wrapped__)(raw)
-        at = _place_of(raw, text)
-        problem = problem or self._problem(b"%s0%s" % (text[:at], text[at + len(raw) :]))
-        if is_short and not problem and (self._had_frame or raw == self._last_raw):
-            frame = self._frame_of(text, at, at + len(raw), found.benchmark)
-            self._frame = frame if self._framed(text, frame) else None
-        self._last_raw, self._had_frame = raw, False
-        return found, problem
-
-    def _frame_of(self, text: bytes, start: int, end: int, benchmark: Benchmark) -> _Frame:
-        tail, host = b"}", dict[str, Any]()
-        if place := _HOST_START.search(text, end):
-            with suppress(self._any_error):
-                said = self._decode_host(b"{" + text[place.start() + 1 :])
-                if set(_HOST).issuperset(said):
-                    tail, host = text[place.start() :], said
-        return _Frame(text[:end], tail, text[:start] + b"0", benchmark, host)
+    def _record(self, text: bytes) -> tuple[Record, str]:
+        """Return the record, and what is refused in its text."""
+        record: Record = self._decode(text)
+        raw = bytes(record.benchmark)  # type: ignore[call-overload]
+        is_short = len(raw) <= _MAX_SHARED_BYTES
+        record.benchmark, problem = (self._benchmark if is_short else self._benchmark.__wrapped__)(raw)
+        start = text.find(raw[:_NEEDLE])
+        while not text.startswith(raw, start):  # bytes.find is slow to look for long texts
+            start = text.find(raw[:_NEEDLE], start + 1)
+        return record, problem or self._problem(b"%s0%s" % (text[:start], text[start + len(raw) :]))
 
     def _wrong(self, text: bytes, pointer: str, line: int | None) -> Item:
         """Return what is wrong with a text that is no record."""
+        with suppress(self._error):
+            if self._decode_metric(text).metric is None:
+                return Skipped(pointer, reasons.NO_METRIC, line)
         try:
             self._decode_whole(text)
         except self._error as error:
-            if self._has_metric(text):
-                return _fault(str(error), pointer, line)
+            return _fault(str(error), pointer, line)
         return Skipped(pointer, reasons.NO_METRIC, line)
-
-    def _has_metric(self, text: bytes) -> bool:
-        try:
-            return self._decode_metric(text).metric is not None
-        except self._error:
-            return True
-
-
-def _place_of(part: bytes, text: bytes) -> int:
-    """Return where the part begins. bytes.find is slow to look for long texts."""
-    start = text.find(part[:_NEEDLE])
-    while not text.startswith(part, start):
-        start = text.find(part[:_NEEDLE], start + 1)
-    return start
 
 
 def _shapes_of(record: Record) -> list[Any]:

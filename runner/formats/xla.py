@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped, Writer
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import finite, number, shortened, text
+from runner.formats.scalars import finite, number_of, shortened, text
 from runner.formats.statuses import status_of_error
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
@@ -41,14 +41,9 @@ _NAMED = {"xla", "batch_size", "iterations_per_run", "origin", "enable_functiona
 _MAPS = ("dynamo_counters", "xla_unlowered_ops", "inductor_ops")
 # Kinds of our artifacts → names of its dumps.
 _DUMPS = {
-    "hlo": "hlo",
-    "ir": "dump",
-    "dynamo_counters": "dynamo-counters",
-    "profile": "pytorch-profile",
-    "trace": "trace",
-    "xla_metrics": "pytorch-xla-metrics",
-    "output": "output",
-}
+    "hlo": "hlo", "ir": "dump", "dynamo_counters": "dynamo-counters", "profile": "pytorch-profile",
+    "trace": "trace", "xla_metrics": "pytorch-xla-metrics", "output": "output",
+}  # fmt: skip
 _ONE_FOLDER = ("hlo", "ir")  # of all repeats
 # What its names of dumps say of an experiment, in their order.
 _AXES = ("accelerator", "dynamo", "enable_functionalization", "test", "torch_xla2", "xla", "xla_flags")
@@ -88,10 +83,6 @@ def cell_of(task: TaskSpec) -> Cell:
     return cell(task.backend, task.mode, task.device, *asked)
 
 
-def _matches(preview: Preview) -> bool:
-    return preview.names("experiment", "model_name") and _is_result(preview.first_value)
-
-
 def _is_result(value: Any) -> bool:
     return isinstance(value, dict) and all(
         isinstance(value.get(key), dict) for key in ("model", "experiment", "metrics")
@@ -101,11 +92,11 @@ def _is_result(value: Any) -> bool:
 def read(body: bytes, filename: str) -> Iterator[Item]:
     from runner.formats import json_text
 
-    for item in json_text.values(body):
+    for item in json_text.values(
+        body, _is_result, "a result is an object with model, experiment and metrics"
+    ):
         if isinstance(item, Fault):
             yield item
-        elif not _is_result(item.value):
-            yield Fault(item.pointer, "a result is an object with model, experiment and metrics", item.line)
         elif not text(item.value["model"].get("model_name")):
             yield Fault(f"{item.pointer}/model/model_name", "the model has no name", item.line)
         else:
@@ -114,8 +105,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def _records(item: Value) -> Iterator[Item]:
     value = item.value
-    benchmark, model, moment = benchmark_of(value), model_of(value), value.get("timestamp")
-    timestamp = number(moment) if isinstance(moment, str) else finite(moment)
+    benchmark, model, timestamp = benchmark_of(value), model_of(value), number_of(value.get("timestamp"))
     measured = dict(value["metrics"])
     error = measured.pop("error", None)
     code, ours = text(value.get("verification_code")), _map(value.get("runner"))
@@ -377,7 +367,7 @@ def _dump_name(task: TaskSpec) -> str:
 
 FORMAT = Format(
     "xla",
-    matches=_matches,
+    matches=lambda preview: preview.names("experiment", "model_name") and _is_result(preview.first_value),
     read=read,
     describe={_BENCHMARK: describe},
     writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, lambda task: [_dump_name(task)], _files),

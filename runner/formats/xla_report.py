@@ -14,7 +14,7 @@ from typing import Any
 from runner.formats import reasons, xla
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped
-from runner.formats.scalars import finite, number, shortened, text
+from runner.formats.scalars import number_of, shortened, text
 from runner.formats.statuses import status_of_error
 from runner.formats.table import pointer, table
 from runner.schema.records import Benchmark, Metric, Model, Record
@@ -35,22 +35,20 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
         if isinstance(row, Fault):
             yield row
             continue
-        cells = dict(zip(columns, row.cells, strict=False))
+        cells = row.by_column(columns)
         if not cells.get("model_name"):
             yield row.fault("the model has no name", "model_name")
             continue
-        measured = {name: cells.get(name, "") for name in columns if _METRIC.fullmatch(name)}
+        measured = {name: cell for name, cell in cells.items() if _METRIC.fullmatch(name)}
         yield from _records(cells, measured, cells.get("error_message", ""), "", row.line)
 
 
 def _read_lines(body: bytes) -> Iterator[Item]:
     from runner.formats import json_text
 
-    for item in json_text.values(body):
+    for item in json_text.values(body, _is_line, "a line of the report has metrics and dimensions"):
         if isinstance(item, Fault):
             yield item
-        elif not _is_line(item.value):
-            yield Fault(item.pointer, "a line of the report has metrics and dimensions", item.line)
         elif not text(item.value["dimensions"].get("model_name")):
             yield Fault(f"{item.pointer}/dimensions/model_name", "the model has no name", item.line)
         else:
@@ -75,10 +73,10 @@ def _records(
 ) -> Iterator[Item]:
     """Yield a record for each value of a line; without any, why there is none."""
     benchmark, model = _experiment(said)
-    timestamp = _number(said.get("timestamp"))
+    timestamp = number_of(said.get("timestamp"))
     values = 0
     for name, value in measured.items():
-        found, spot = _number(value), f"{place}{pointer(name)}"
+        found, spot = number_of(value), f"{place}{pointer(name)}"
         if found is None and str(value) not in _NONE and value is not None:
             yield Fault(spot, f"{str(value)[:60]!r} is not a number", line)
         elif found is None or found == -1:
@@ -99,10 +97,10 @@ def _experiment(said: Mapping[str, Any]) -> tuple[Benchmark, Model]:
     experiment = {name: value for name, value in experiment.items() if value not in (None, "False")}
     if "run_status" in said and experiment.get("accelerator") == experiment.get("accelerator_model"):
         experiment["accelerator"] = ""  # the lines have the model's name there
-    size = _number(said.get("batch_size"))
+    size = number_of(said.get("batch_size"))
     if size is not None and size > 0:
         experiment["batch_size"] = int(size)
-    iterations = _number(said.get("iterations_per_run"))
+    iterations = number_of(said.get("iterations_per_run"))
     model = {"suite_name": text(said.get("suite_name")), "model_name": text(said.get("model_name"))}
     value: dict[str, Any] = {"experiment": experiment, "model": model}
     if iterations is not None:
@@ -110,10 +108,6 @@ def _experiment(said: Mapping[str, Any]) -> tuple[Benchmark, Model]:
     benchmark = xla.benchmark_of(value)
     benchmark.name = _BENCHMARK
     return benchmark, xla.model_of(value)
-
-
-def _number(value: Any) -> float | None:
-    return number(value) if isinstance(value, str) else finite(value)
 
 
 def _matches(preview: Preview) -> bool:

@@ -162,7 +162,7 @@ def test_a_host_measures_it_and_its_page_shows_the_verdict(
 def test_an_upload_in_the_new_format_is_detected_and_stored(hud: Hud) -> None:
     call_command("bootstrap")
     api = Api(hud.url, "upload", "read")
-    status, text = api.call("/api/v1/results?arch=h200", b"stopwatch\nnap,1.5\nsiesta,long\n")
+    status, text = api.call("/api/v1/results?arch=h200", b"case,length (ms)\nnap,1.5\nsiesta,long\n")
     assert (status, json.loads(text)["errors"][0]["line"]) == (422, 3)
-    status, text = api.call("/api/v1/results?arch=h200", b"stopwatch\nnap,1.5\n")
+    status, text = api.call("/api/v1/results?arch=h200", b"case,length (ms)\nnap,1.5\n")
     assert (status, json.loads(text)["stored"]) == (201, 1)

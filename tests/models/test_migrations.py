@@ -98,6 +98,7 @@ def test_rows_go_back_to_every_earlier_schema_and_come_back_equal() -> None:
         "a plain median is taken anew"
     )
     assert list(UnjudgedRun.objects.values_list("run_id", flat=True)) == [xla]
+    plain.refresh_from_db()
     with pytest.raises(IntegrityError), transaction.atomic():
         create_measurement(run=plain, repeat=2)
 

@@ -85,7 +85,9 @@ class Month:
             self.measure(run, experiments[:half], moved=0.0)
             if number == 0 and day % 3 == 0:
                 self.check()
-            Run.objects.filter(pk=run.pk).update(state=self.random.choice(["succeeded", "failed"]))
+            Run.objects.filter(pk=run.pk).update(
+            state=self.random.choice(["succeeded", "failed"]), finished=timezone.now()
+        )
             run.refresh_from_db()
             self.measure(run, experiments[half:], moved=0.3)
             if self.random.random() < 0.5:

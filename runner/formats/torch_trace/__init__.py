@@ -83,11 +83,9 @@ def _items(trace: Trace) -> Iterator[Item]:
         unknown = {"status": "cannot_tell", "reason": _NO_CODE}
         facts = replace(facts, benchmark_values=None, extra_info={**(facts.extra_info or {}), **unknown})
     yield LocatedRecord(_record(trace, case, knobs, facts), "/inductor_output_code")
-    for name, seconds in trace.times_s.items():
-        metric = Metric(name, [round(seconds, 6)], extra_info=dict(said))
-        yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
-    for name, count in counts.items():
-        metric = Metric(name, [count], extra_info=dict(said))
+    times_s = {name: round(seconds, 6) for name, seconds in trace.times_s.items()}
+    for name, value in (times_s | counts).items():
+        metric = Metric(name, [value], extra_info=dict(said))
         yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
     longest = sorted(trace.functions.items(), key=lambda item: -item[1].time_s)
     for name, function in longest[:_MOST_FUNCTIONS]:

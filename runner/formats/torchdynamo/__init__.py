@@ -25,6 +25,9 @@ from runner.schema.metrics import METRICS
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _FIRST = ["dev", "name", "batch_size"]
+_KINDS = {  # by a column that only its files have; the first counts
+    "accuracy": "accuracy", "speedup": "performance", "total_aot_graphs": "statistics", "pct_ops": "coverage",
+}  # fmt: skip
 _NOT_METRICS = {*_FIRST, "tag"}
 _WHOSE_PHASES = (
     "the columns are named after the first model that had as many compile phases; only its row is kept where"
@@ -118,14 +121,8 @@ def _digits(row: Row | Fault, width: int) -> int:
 
 def _kind(columns: list[str]) -> str:
     names = set(columns[3:])
-    for mark, kind in (
-        ("accuracy", "accuracy"),
-        ("speedup", "performance"),
-        ("total_aot_graphs", "statistics"),
-        ("pct_ops", "coverage"),
-    ):
-        if mark in names:
-            return kind
+    if kind := next((kind for mark, kind in _KINDS.items() if mark in names), ""):
+        return kind
     if names - {"tag"} == {"max", "mean", "std"}:
         return "tolerance"
     return "performance" if names & METRICS.keys() else "phases"

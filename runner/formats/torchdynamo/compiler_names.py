@@ -13,24 +13,12 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
-# Words of a compiler's name, longest first, and the part each stands for.
-_WORDS = {
-    "with_cudagraphs": "cudagraphs",
-    "no_cudagraphs": "no_cudagraphs",
-    "cudagraphs": "cudagraphs",
-    "default": "no_cudagraphs",
-    "aot_inductor": "aot_inductor",
-    "cpp_wrapper": "cpp_wrapper",
-    "low_precision": "low_precision",
-    "max_autotune": "max_autotune",
-    "autotune": "max_autotune",
-    "freezing": "freezing",
-    "dynamic": "dynamic",
-    "export": "export",
-    "eager": "eager",
-}
 # Parts in the order in which a name has them.
 _PARTS = ("export", "eager", "aot_inductor", "cpp_wrapper", "freezing", "max_autotune", "low_precision")
+# Words of a compiler's name, and the part each stands for.
+_WORDS = {word: word for word in (*_PARTS, "no_cudagraphs", "cudagraphs", "dynamic")} | {
+    "with_cudagraphs": "cudagraphs", "default": "no_cudagraphs", "autotune": "max_autotune",
+}  # fmt: skip
 # Flags that choose another compiler, and its name.
 _OTHER_COMPILERS = {
     "export": "inductor_export",

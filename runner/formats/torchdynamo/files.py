@@ -26,13 +26,8 @@ Row = dict[str, Json]
 
 _FIRST = ("dev", "name", "batch_size")
 _PERFORMANCE = (
-    "speedup",
-    "abs_latency",
-    "compilation_latency",
-    "compression_ratio",
-    "eager_peak_mem",
-    "dynamo_peak_mem",
-    *HARNESS_COUNTS,
+    *("speedup", "abs_latency", "compilation_latency", "compression_ratio"),
+    *("eager_peak_mem", "dynamo_peak_mem", *HARNESS_COUNTS),
 )
 _ACCURACY = ("accuracy", *HARNESS_COUNTS, "compilation_latency")
 # Its columns out of our metrics: the first that was measured, and how many of ours make one of its units.
@@ -275,8 +270,7 @@ def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
         "inductor_config": settings or None,
         "export": backend.export == "export",
         "export_aot_inductor": backend.export == "aot_inductor",
-        "aot_precompile": backend.export == "aot_precompile",
-        "torchscript_jit_trace": backend.export == "torchscript_jit_trace",
+        **{name: backend.export == name for name in ("aot_precompile", "torchscript_jit_trace")},
         "dynamic_shapes": spec.dynamic,
         "dynamic_batch_only": spec.dynamic and spec.knobs.get("dynamic_dimensions", "batch") == "batch",
         "cold_start_latency": spec.setting("caches") == "fresh",
