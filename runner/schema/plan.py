@@ -120,17 +120,9 @@ def plan(asked: Selection) -> list[TaskSpec]:
         for dtype in offered:
             for mode in _offered("mode", asked.modes, suite.modes, suite.name, True)[: len(asked.modes) or 1]:
                 for backend in asked.backends or suite.backends[:1]:
-                    task = TaskSpec(
-                        suite=suite.name,
-                        case=case.name,
-                        mode=mode,
-                        dtype=dtype,
-                        backend=backend,
-                        device=asked.device,
-                        dynamic=asked.dynamic,
-                        knobs=asked.knobs,
-                        timeout_s=suite.timeout_s if asked.timeout_s is None else asked.timeout_s,
-                    )
+                    names = (suite.name, case.name, mode, dtype, backend, asked.device)
+                    limit_s = suite.timeout_s if asked.timeout_s is None else asked.timeout_s
+                    task = TaskSpec(*names, asked.dynamic, asked.knobs, limit_s)
                     suite.check(task)
                     found.append(suite.normalized(task))
     if not found:

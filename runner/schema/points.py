@@ -61,19 +61,9 @@ def point_of(processes: Sequence[Process]) -> Point:
     """
     if len(processes) == 1:
         (only,) = processes
+        counts = (1, 1, only.samples)
         return Point(
-            only.value,
-            None,
-            [only.variant] if only.variant else None,
-            1,
-            1,
-            only.samples,
-            only.spread,
-            only.status,
-            only.code,
-            only.note,
-            only.target,
-            only.target_arch,
+            only.value, None, [only.variant] if only.variant else None, *counts, only.spread, *only[5:10]
         )
     by_compilation: dict[int, list[Process]] = {}
     for process in processes:

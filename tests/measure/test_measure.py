@@ -18,9 +18,8 @@ from runner.launch.report import Report
 from runner.measure import accuracy, ceilings
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device, prepare
-from runner.measure.state.device_state import warning
+from runner.measure.state.device_state import GpuState, gpu_state, warning
 from runner.measure.state.environment import environment
-from runner.measure.state.gpu_state import GpuState, gpu_state
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
 from runner.schema.suite import TaskSpec

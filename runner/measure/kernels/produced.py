@@ -160,9 +160,13 @@ class _Profile:
     def __init__(self, steps: Sequence[Sequence[Work]], found: Sequence[Graph]) -> None:
         self._steps = len(steps)
         self._parts: dict[Any, _Part] = {}
+        known: dict[tuple[str, ...], list[Owner]] = {}  # most steps run the same kernels
         for number, step in enumerate(steps):
             before: Owner = None
-            for work, owner in zip(step, owners(step, found), strict=True):
+            names = tuple(work.name for work in step)
+            if names not in known:
+                known[names] = owners(step, found)
+            for work, owner in zip(step, known[names], strict=True):
                 part = self._part(owner or work.name)
                 part.times_us[number] += work.duration_us
                 is_new = owner is None or owner != before or found[owner[0]].calls[owner[1]].generated

@@ -11,8 +11,13 @@ import torch
 
 from runner.launch.failures import TaskFailure
 from runner.suites.torchbench import OF_TORCHVISION
-from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, mean_of, without_dropout
-from runner.suites.torchdynamo.model.vision import torchvision
+from runner.suites.torchdynamo.model.built_model import (
+    BuiltModel,
+    ModelRequest,
+    mean_of,
+    torchvision,
+    without_dropout,
+)
 
 CHECKOUT = "TORCHBENCH"  # environment variable: the folder that holds the package torchbenchmark
 _IMAGE = 224

@@ -177,17 +177,8 @@ def _aot_precompile(module: Module, args: Arguments, kwargs: Keywords) -> Functi
     return lambda *args, **kwargs: compiled(model, *args, **kwargs)
 
 
-def _jit_trace(module: Module, args: Arguments, kwargs: Keywords) -> Function:
-    if kwargs:
-        traced = torch.jit.trace(module, example_kwarg_inputs=dict(kwargs), strict=False)
-    else:
-        traced = torch.jit.trace(module, args, strict=False)
-    return torch.jit.freeze(traced.eval())
-
-
 _EXPORTERS: dict[str, Callable[[Module, Arguments, Keywords], Function]] = {
     "aot_inductor": _aot_inductor,
     "export": _export,
     "aot_precompile": _aot_precompile,
-    "torchscript_jit_trace": _jit_trace,
 }

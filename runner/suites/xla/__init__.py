@@ -159,9 +159,7 @@ SUITE = XlaSuite(
         count("verify_iterations", "steps before the results are compared", 1, 20, 1),
         switch("randomize_input", "new values for each iteration, of the same shapes"),
         switch("collect_full_output", "training returns gradients and parameters too"),
-        switch("pure_wall_time", "least of many calls with the cache overwritten between them"),
         switch("single_graph", "fail on a graph break"),
-        switch("disable_tf32", "float32 products in full float32"),
         Option("matmul_precision", "choice", "of float32 products", choices=("highest", "high", "medium")),
         switch("enable_functionalization", "torch_xla's functionalization layer"),
         extra("collect_dynamo_counters", "dynamo's counters as metrics"),  # nosec B610
