@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -141,11 +141,7 @@ class Agent:
         full = f"only {free_bytes >> 20} MiB free in {self._data}" if free_bytes < _FREE_BYTES else ""
         return [
             {
-                "name": item.name,
-                "device": item.device,
-                "device_name": item.device_name,
-                "arch": item.arch,
-                "uuid": item.uuid,
+                **asdict(item),
                 "dirty": (full or unavailable_reason(item, pids))[:300],
                 "suites": self._suites(),
                 "pythons": sorted(self._pythons),

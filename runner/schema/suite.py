@@ -116,11 +116,10 @@ class TaskSpec:
     def command(self, *, where: str = "") -> str:
         """Return the command line that runs this task without the web application. `where` are the options
         that name its device, if it is not the first of its kind."""
-        texts = {
-            name: "+".join(map(str, value)) if isinstance(value, list) else str(value)
+        knobs = ",".join(
+            f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in sorted(self.knobs.items())
-        }
-        knobs = ",".join(f"{name}={text}" for name, text in texts.items())
+        )
         parts = ["python -m runner run", suite_of(self.suite).argument()]
         parts += [f"--case '{self.case}[{knobs}]'" if knobs else f"--case {self.case}"]
         parts += [f"--mode {self.mode}", f"--dtype {self.dtype}", f"--backend {self.backend}"]

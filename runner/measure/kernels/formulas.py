@@ -19,9 +19,7 @@ def flops(call: Call) -> int | None:
     formula, first = _formula(call.name), _first_result(call)
     if formula is None or first is None or not _is_known(call):
         return None
-    if (
-        call.name == "convolution_backward"
-    ):  # for each gradient that is asked for: of the input, of the weights
+    if call.name == "convolution_backward":  # for each gradient asked for: of the input, of the weights
         asked = sum(result.sizes in (one.sizes for one in call.operands[1:3]) for result in call.results)
         return asked * formula(call.operands, first)
     return formula(call.operands, first)
@@ -74,18 +72,6 @@ def _product(place: int) -> _Formula:
     return lambda operands, result: 2 * prod(result.sizes) * operands[place].sizes[-1]
 
 
-def _convolution(operands: Sequence[Operand], result: Operand) -> int:
-    return 2 * prod(result.sizes) * prod(operands[1].sizes[1:])
-
-
-def _convolution_transposed(operands: Sequence[Operand], _result: Operand) -> int:
-    return 2 * prod(operands[0].sizes) * prod(operands[1].sizes[1:])
-
-
-def _convolution_of_backward(operands: Sequence[Operand], gradient: Operand) -> int:
-    return 2 * prod(gradient.sizes) * prod(operands[2].sizes[1:])
-
-
 def _attention(operands: Sequence[Operand], _result: Operand) -> int:
     query, key, value = operands[:3]
     return 2 * prod(query.sizes[:-1]) * key.sizes[-2] * (query.sizes[-1] + value.sizes[-1])
@@ -100,7 +86,7 @@ def _attention_backward(operands: Sequence[Operand], _result: Operand) -> int:
 _FORMULAS: dict[str, _Formula] = {
     **dict.fromkeys(("mm", "bmm", "_int_mm", "_scaled_mm"), _product(0)),
     **dict.fromkeys(("addmm", "baddbmm"), _product(1)),
-    "convolution": _convolution,
-    "convolution_transposed": _convolution_transposed,
-    "convolution_backward": _convolution_of_backward,
+    "convolution": lambda given, result: 2 * prod(result.sizes) * prod(given[1].sizes[1:]),
+    "convolution_transposed": lambda given, _result: 2 * prod(given[0].sizes) * prod(given[1].sizes[1:]),
+    "convolution_backward": lambda given, gradient: 2 * prod(gradient.sizes) * prod(given[2].sizes[1:]),
 }

@@ -220,17 +220,9 @@ class _Profile:
                 continue
             slot = digest("outside", name)
             kind: KernelKind = "other" if any(work.launch for work in part.work) else "copy"
-            found.append(
-                Kernel(
-                    slot=slot,
-                    choice=digest(slot),
-                    binary=digest(name),
-                    name=name[:_MOST_NAME],
-                    kind=kind,
-                    calls=median(part.calls),
-                    time_us=round(median(part.times_us), 3),
-                )
-            )
+            kernel = Kernel(slot, digest(slot), digest(name), name[:_MOST_NAME], kind)
+            time_us = round(median(part.times_us), 3)
+            found.append(replace(kernel, calls=median(part.calls), time_us=time_us))
         return found
 
 

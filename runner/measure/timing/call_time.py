@@ -103,11 +103,8 @@ def one_call_ms(call: Call, device: Device) -> float:
 
 
 def _mean_ms(call: Call, device: Device, calls: int) -> float:
-    if calls == 1:
-        return one_call_ms(call, device)
-
     def all_of_them() -> None:
         for _ in range(calls):
             call()
 
-    return one_call_ms(all_of_them, device) / calls
+    return one_call_ms(call if calls == 1 else all_of_them, device) / calls

@@ -317,9 +317,7 @@ def _with_target(spec: TaskSpec, result: Result) -> Result:
 
 def _again(spec: TaskSpec) -> str:
     """Compile and check once more what failed; return ok, or raise."""
-    device = prepare(spec.device)
-    generator = _Generator(spec, device)
-    _check(generator)
+    _check(_Generator(spec, prepare(spec.device)))
     return "ok"
 
 

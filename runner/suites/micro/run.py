@@ -23,6 +23,7 @@ from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.compiled import Compiled, by_inductor, compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options
+from runner.measure.compiler.kernels import kernels_hash
 from runner.measure.kernels.produced import CODE, code_file, produced, profiled_steps
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
@@ -53,11 +54,8 @@ _GOES_ON = ("wrong", "oom")  # the other sizes can still be measured after these
 
 _GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
 _MEANS = (
-    "device_bandwidth_gbps",
-    "share_of_ceiling",
-    "call_bandwidth_gbps",
-    "flops_utilization_of_peak",
-    "call_flops_utilization_of_peak",
+    *("device_bandwidth_gbps", "share_of_ceiling", "call_bandwidth_gbps"),
+    *("flops_utilization_of_peak", "call_flops_utilization_of_peak"),
     *_GPT_FAST_METRICS,
 )
 _GEOMETRIC_MEANS = ("speedup", "device_speedup")
@@ -130,7 +128,7 @@ def _measure(
             results += _utilization(kernel, results, device)
     facts = {
         "kernels": dict(compiled.kernels),
-        "kernels_hash": compiled.kernels_hash,
+        "kernels_hash": kernels_hash(compiled.kernels),
         "extern_calls": compiled.extern_calls,
         **found.facts(results),
         **checked,

@@ -22,20 +22,10 @@ from runner.schema.suite import TaskSpec
 from runner.suites.operators import OWN, OWN_INPUTS, inputs_name, operators_of
 
 DTYPES = {
-    "bf16": "bfloat16",
-    "f64": "float64",
-    "f32": "float32",
-    "f16": "float16",
-    "c32": "complex32",
-    "c64": "complex64",
-    "c128": "complex128",
-    "i8": "int8",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
-    "b8": "bool",
-    "u8": "uint8",
-}
+    "bf16": "bfloat16", "f64": "float64", "f32": "float32", "f16": "float16",
+    "c32": "complex32", "c64": "complex64", "c128": "complex128",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "b8": "bool", "u8": "uint8",
+}  # fmt: skip
 _FORMATS = ("contiguous_format", "channels_last", "channels_last_3d", "preserve_format", "strided")
 _OF_TORCH = (*_FORMATS, *DTYPES.values())
 _RENAMED = {"aten.sum.SymInt": "aten.sum.dim_IntList"}  # as operatorbench has it

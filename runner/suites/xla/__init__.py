@@ -55,10 +55,7 @@ def cannot_be(cell: Cell) -> tuple[str, str] | None:
 
 # Code → what it means, what to do.
 _CODES = {
-    "PASS": (
-        "The result equals eager's within the tolerance.",
-        "None.",
-    ),
+    "PASS": ("The result equals eager's within the tolerance.", "None."),
     "FAIL": (
         "The result differs from eager by more than rounding explains.",
         "Its times are withheld. Find the operator in the HLO, or open an issue.",
@@ -67,10 +64,7 @@ _CODES = {
         "The model fails in eager mode.",
         "Repair the model or leave it out; the log has the exception.",
     ),
-    "EXCEPTION_RAISED": (
-        "The backend or the comparison raised an exception.",
-        "Read the run's log.",
-    ),
+    "EXCEPTION_RAISED": ("The backend or the comparison raised an exception.", "Read the run's log."),
     "NONDETERMINISTIC_EAGER_RUN": (
         "Two eager runs with the same seed differ.",
         "The times are unchecked. Look for random operators or atomics in the model.",
