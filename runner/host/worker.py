@@ -31,10 +31,10 @@ from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
+from runner.host.agent import WorkerConfig
 from runner.host.client import Hud, HudError, with_retries
 from runner.host.jobs import WakeUp, work
 from runner.host.spool import Folder, left_over
-from runner.host.worker_config import WorkerConfig
 from runner.launch import results
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from runner.launch.failures import printable
-from runner.measure.compiler.graph_facts import with_graph_facts
+from runner.measure.compiler.counters import graph_facts
 from runner.measure.kernels import formulas, tuning
 from runner.measure.kernels.profile import Owner, owners
 from runner.measure.kernels.slots import Call, Generated, Graph, Operand, graphs
@@ -109,7 +109,7 @@ def produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]] = ()) -> Pr
     except Exception as error:  # noqa: BLE001 - torch changes its wrappers; the numbers stand all the same
         traceback.print_exc()
         found = Produced(_totals(steps), {}, printable(f"{type(error).__name__}: {error}"))
-    return replace(found, compiled=with_graph_facts(found.compiled))
+    return replace(found, compiled=graph_facts(found.compiled))
 
 
 def _produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]]) -> Produced:

@@ -29,10 +29,9 @@ from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
 from runner.measure.timing import call_time, graph_replay
-from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
+from runner.measure.timing.call_time import TimingPlan, interleaved_timings, latency_results, pipelined_ms
 from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
-from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.devices import arch_key, peaks
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json

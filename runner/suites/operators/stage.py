@@ -22,7 +22,7 @@ from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, warning
 from runner.measure.state.environment import environment
 from runner.measure.timing import call_time, graph_replay
-from runner.measure.timing.timing_confidence import latency_results
+from runner.measure.timing.call_time import latency_results
 from runner.schema.compilations import EXPLAINABLE
 from runner.schema.options import EXPLAIN, OptionValue
 from runner.schema.records import Json

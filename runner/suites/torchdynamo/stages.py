@@ -28,7 +28,7 @@ from runner.measure.compiler.artifacts import (
     tlparse_report,
     trace_compiles,
 )
-from runner.measure.compiler.graph_facts import recompiles
+from runner.measure.compiler.counters import recompiles
 from runner.measure.compiler.kernels import kernels, kernels_hash
 from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.produced import CODE, code_file, produced
@@ -36,8 +36,8 @@ from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
 from runner.measure.timing import call_time, gpu_active_time
+from runner.measure.timing.call_time import latency_results
 from runner.measure.timing.compile_time import FirstCalls, first_calls, start_workers
-from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.compilations import Note
 from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.records import Json
