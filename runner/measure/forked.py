@@ -75,9 +75,8 @@ def run_stage(
         send(tree.end(_GRACE_S if tree.alive() and not is_dead else 0.0), signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
     if not ended:
-        raise TaskFailure(
-            "timed_out", "timeout", f"stage {name}: its time limit of {timeout_s:.0f} s was reached"
-        )
+        reason = f"stage {name}: its time limit of {timeout_s:.0f} s was reached"
+        raise TaskFailure("timed_out", "timeout", reason)
     if answer.exists():
         return read_answer(answer)
     if os.WIFSIGNALED(status):

@@ -91,8 +91,7 @@ class Replication:
     def _compilations_of(self, task: TaskSpec) -> int:
         if self.is_ab or not suite_of(task.suite).has_compilations(task):
             return 1
-        default = COMPILATIONS.get(task.device, 1) if self.caches == "fresh" else 1
-        return self.compilations or default
+        return self.compilations or (COMPILATIONS.get(task.device, 1) if self.caches == "fresh" else 1)
 
     def _check(self, tasks: Sequence[TaskSpec]) -> None:
         if self.caches == "pinned" and (self.is_ab or (self.repeats or 1) > 1):

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -82,7 +82,7 @@ class GpuState:
     sm_clock: str
     max_sm_clock: str
     clock_event_reasons: str
-    own_memory_mib: int = 0
+    own_memory_mib: int = field(default=0, kw_only=True)
 
     def slowed_by(self) -> list[str]:
         try:

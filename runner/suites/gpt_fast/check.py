@@ -65,12 +65,10 @@ def _mixture(compiled: torch.Tensor, eager: torch.Tensor, right: torch.Tensor) -
     found = accuracy.Accuracy(float(of_compiled.quantile(0.25)), float(of_eager.median()))
     worst = float(of_compiled.max())
     if not (found.compiled <= accuracy.bound(found.eager) and worst < _UNRELATED):
-        raise TaskFailure(
-            "wrong",
-            "fail_accuracy",
-            f"relative error of a position's logits {found.compiled:.2e} (lower quartile) and {worst:.2e} "
-            f"(largest) compiled, {found.eager:.2e} (median) eager, against float32",
-        )
+        errors = f"{found.compiled:.2e} (lower quartile) and {worst:.2e} (largest) compiled"
+        errors += f", {found.eager:.2e} (median) eager"
+        reason = f"relative error of a position's logits {errors}, against float32"
+        raise TaskFailure("wrong", "fail_accuracy", reason)
     return found
 
 

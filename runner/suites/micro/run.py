@@ -112,9 +112,8 @@ def _measure(
         checked: dict[str, Json] = {}
         if not spec.compilation:
             begin("accuracy")
-            errors = accuracy.check(
-                compiled.call(*kernel.operands), kernel.eager(*kernel.operands), kernel.reference()
-            )
+            results_of_both = (call(*kernel.operands) for call in (compiled.call, kernel.eager))
+            errors = accuracy.check(*results_of_both, kernel.reference())
             checked = {"relative_error_compiled": errors.compiled, "relative_error_eager": errors.eager}
             device.release()
         begin("measure")
@@ -167,9 +166,8 @@ def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: 
         Result("back_to_back_latency_ms", pipelined, call_time.PIPELINED_CLOCK),
     ]
     if kernel.ceiling != ceilings.MATMUL:
-        results.append(
-            Result("call_bandwidth_gbps", gbps(kernel.moved_bytes, times.compiled), call_time.CLOCK)
-        )
+        bandwidth = gbps(kernel.moved_bytes, times.compiled)
+        results.append(Result("call_bandwidth_gbps", bandwidth, call_time.CLOCK))
     return results
 
 
@@ -204,19 +202,14 @@ def _utilization(kernel: Kernel, results: list[Result], device: Device) -> list[
         peak = "bfloat16 product measured on this host"
     facts = {"peak_tflops": peak_tflops, "peak": peak, "flops": kernel.flops}
     by_metric = {result.metric: result for result in results}
-    latencies = [
-        by_metric[name] for name in ("device_latency_ms", "compiled_latency_ms") if name in by_metric
-    ]
+    clocks = ("device_latency_ms", "compiled_latency_ms")
+    latencies = [by_metric[name] for name in clocks if name in by_metric]
     names = ("flops_utilization_of_peak", "call_flops_utilization_of_peak")
-    return [
-        Result(
-            name,
-            [reached / peak_tflops for reached in tflops(kernel.flops, latency.values)],
-            latency.clock,
-            facts=facts,
-        )
-        for name, latency in zip(names, latencies, strict=False)
-    ]
+    results = []
+    for name, latency in zip(names, latencies, strict=False):
+        shares = [reached / peak_tflops for reached in tflops(kernel.flops, latency.values)]
+        results.append(Result(name, shares, latency.clock, facts=facts))
+    return results
 
 
 def _gpt_fast_results(kernel: Kernel) -> list[Result]:

@@ -47,7 +47,7 @@ _FURTHER = tuple(
 )
 
 _QUANTILES = ("20th", "50th", "80th")
-_METRICS_CUDA = ("device_latency_ms", "device_speedup")
+METRICS_CUDA = ("device_latency_ms", "device_speedup")
 _CALL_QUANTILES = tuple(f"call_{quantile}" for quantile in _QUANTILES)  # without operatorbench's own clock
 
 
@@ -106,7 +106,7 @@ def operators_of(task: TaskSpec) -> tuple[str, ...]:
 def call_metrics(task: TaskSpec) -> tuple[str, ...]:
     """Return the metrics of one recorded call."""
     on_cuda = task.device == "cuda" and task.setting("graph_replay")
-    return (*STEP_METRICS, *(_METRICS_CUDA if on_cuda else ()))
+    return (*STEP_METRICS, *(METRICS_CUDA if on_cuda else ()))
 
 
 def inputs_name(asked: str, variables: Mapping[str, str]) -> str:

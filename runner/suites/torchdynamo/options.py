@@ -46,7 +46,6 @@ _COMPILER = (
     switch("cudagraphs", "CUDA graphs, as inductor's triton.cudagraphs", default=True),
     switch("freezing", "weights as constants of the graph"),
     switch("cpp_wrapper", "inductor's wrapper in C++"),
-    choice("compiled_region", "what is compiled: the whole step, or the model alone", "step", "model"),
     switch("nopython", "fullgraph: a graph break is a failure"),
     choice("dynamic_dimensions", "of --dynamic", "batch", "all"),
     switch("unbacked_batch_only", "the batch is an unbacked symbol"),

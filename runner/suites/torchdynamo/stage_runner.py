@@ -246,9 +246,8 @@ def _spawned(name: str, spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     """
     path = report.folder / f"spawned_{name}.json"
     path.unlink(missing_ok=True)
-    process = multiprocessing.get_context("spawn").Process(
-        target=_answer, args=(path, name, spec, report, fresh)
-    )
+    arguments = (path, name, spec, report, fresh)
+    process = multiprocessing.get_context("spawn").Process(target=_answer, args=arguments)
     process.start()
     process.join()
     if not path.exists():

@@ -116,12 +116,8 @@ SUITE = XlaSuite(
     name="xla",
     title="PyTorch/XLA's experiment matrix",
     headline_metrics=(
-        "verification_code",
-        "per_iter_time",
-        "trace_per_iter_time",
-        "xla_CompileTime_time_s",
-        "xla_ExecuteTime_time_s",
-        "total_time",
+        *("verification_code", "per_iter_time", "trace_per_iter_time"),
+        *("xla_CompileTime_time_s", "xla_ExecuteTime_time_s", "total_time"),
     ),
     matrix=Matrix(
         backends=("eager", "inductor", *ON_XLA),

@@ -233,13 +233,17 @@ def _check_batch_invariance(spec: TaskSpec, compile_step: CompileStep, load: Loa
         details: dict[str, Json] = {"batch_size": batch}
         if not model.batched or batch < 2:
             return _result("pass_due_to_skip", details, "there is no batch to take parts of")
-        code, reason = _compared_batches(forward_only, model, compile_step)
-    return _result(code, details, reason)
+        try:
+            _compare_batches(forward_only, model, compile_step)
+        except _Ended as ended:
+            return _result(ended.code, details, ended.reason)
+    return _result("pass", details)
 
 
-def _compared_batches(spec: TaskSpec, model: LoadedModel, compile_step: CompileStep) -> tuple[str, str]:
-    """Return the harness's code and the reason."""
+def _compare_batches(spec: TaskSpec, model: LoadedModel, compile_step: CompileStep) -> None:
+    """Raise _Ended with the harness's code where a part differs, or cannot be compared."""
     whole: Any = None
+    exact = dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32")
     size = model.batch_size
     while size >= 1:
         try:
@@ -255,21 +259,12 @@ def _compared_batches(spec: TaskSpec, model: LoadedModel, compile_step: CompileS
                 raise
             traceback.print_exc()
             failed = "fail_to_run" if whole is None else f"fail_to_run_at_batch_{size}"
-            return ("OOM" if failure.status == "oom" else failed), failure.reason
+            raise _Ended("OOM" if failure.status == "oom" else failed, failure.reason) from error
         whole = result if whole is None else whole
-        try:
-            found = compare(
-                _rows(whole, model.batch_size, size),
-                _rows(result, size, size),
-                None,
-                dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32"),
-            )
-        except NotComparable as error:
-            return "infra_error", str(error)
+        found = _compare(_rows(whole, model.batch_size, size), _rows(result, size, size), None, exact)
         if not found.same:
-            return f"fail_batch_invariance_at_{size}", found.reason
+            raise _Ended(f"fail_batch_invariance_at_{size}", found.reason)
         size //= 2
-    return "pass", ""
 
 
 def _rows(result: Any, batch: int, size: int) -> Any:
