@@ -40,7 +40,7 @@ _STATISTICS = {
 }
 
 
-class Recording(TorchDispatchMode):
+class Recording(TorchDispatchMode):  # type: ignore[misc]
     """Counts the calls of every operator that computes something.
 
     Tensors on the meta device have no values. A model that asks for a boolean gets True: models ask whether

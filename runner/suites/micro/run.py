@@ -112,8 +112,8 @@ def _measure(
         checked: dict[str, Json] = {}
         if not spec.compilation:
             begin("accuracy")
-            results_of_both = (call(*kernel.operands) for call in (compiled.call, kernel.eager))
-            errors = accuracy.check(*results_of_both, kernel.reference())
+            result, expected = (call(*kernel.operands) for call in (compiled.call, kernel.eager))
+            errors = accuracy.check(result, expected, kernel.reference())
             checked = {"relative_error_compiled": errors.compiled, "relative_error_eager": errors.eager}
             device.release()
         begin("measure")

@@ -1,4 +1,5 @@
-"""Recorded inputs of operators: our shape files, and the logs that operatorbench reads. No torch, no eval.
+"""Recorded inputs of operators: our shape files, which `tests/support/operator_shapes.py` writes, and the
+logs that operatorbench reads. No torch, no eval.
 
 Both have a text for each distinct call, as operatorbench writes it: ``((T([64, 768], f16), 2), {})``, where
 T is a tensor of a shape and dtype, ST a sparse one. The text is parsed as Python syntax and never executed.
