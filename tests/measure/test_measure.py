@@ -222,9 +222,8 @@ def test_a_gpu_that_is_shared_or_slowed_is_a_warning(tmp_path: Path, monkeypatch
 
 
 def test_a_gpu_of_our_own_weights_at_its_full_clock_is_no_warning() -> None:
-    capped = GpuState(
-        "13829", "98", "48", "492.8", "1980", "1980", "0x0000000000000004", own_memory_mib=13400
-    )
+    of_smi = ("13829", "98", "48", "492.8", "1980", "1980", "0x0000000000000004")
+    capped = GpuState(*of_smi, own_memory_mib=13400)
     others = "13829 MiB of GPU memory were in use before the start"
     assert warning([capped, capped]) == ""
     assert warning([replace(capped, own_memory_mib=0)]) == others
