@@ -8,6 +8,7 @@ the kernel ends its workers, and they their benchmarks.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import random
@@ -18,14 +19,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable, announced_if_slow
-from runner.host.spool import left_over
-from runner.host.worker_config import WorkerConfig
+from runner.host.spool import left_over, write_json
 from runner.suites import SUITES
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, unavailable_reason
@@ -55,6 +55,35 @@ class Attachment:
     hud: str  # address
     name: str
     key: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """The configuration of an accelerator's worker, in a file that only its owner may read."""
+
+    hud: str  # address
+    key: str = field(repr=False)
+    host: str
+    accelerator: int  # its number at the hud
+    name: str  # cpu, cuda:0
+    lock: str  # name of its lock
+    visible: str  # CUDA_VISIBLE_DEVICES
+    queue: str
+    redis_url: str = field(repr=False)  # with the password of this host's Redis user
+    data: str  # the agent's data folder
+    pythons: Mapping[str, Interpreter]
+
+    def save(self) -> Path:
+        path = Path(self.data) / "workers" / f"{self.name.replace(':', '-')}.json"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(path, asdict(self))
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> WorkerConfig:
+        value = json.loads(path.read_bytes())
+        pythons = {name: Interpreter(**entry) for name, entry in value.pop("pythons").items()}
+        return cls(pythons=pythons, **value)
 
 
 @dataclass
@@ -141,11 +170,7 @@ class Agent:
         full = f"only {free_bytes >> 20} MiB free in {self._data}" if free_bytes < _FREE_BYTES else ""
         return [
             {
-                "name": item.name,
-                "device": item.device,
-                "device_name": item.device_name,
-                "arch": item.arch,
-                "uuid": item.uuid,
+                **asdict(item),
                 "dirty": (full or unavailable_reason(item, pids))[:300],
                 "suites": self._suites(),
                 "pythons": sorted(self._pythons),

@@ -24,9 +24,9 @@ from redis.exceptions import ResponseError
 from rq.exceptions import NoSuchJobError
 from rq.job import Job
 
+from runner.host.agent import WorkerConfig
 from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, with_retries
 from runner.host.spool import HANDED_BACK, Folder
-from runner.host.worker_config import WorkerConfig
 from runner.launch.launch import Event
 from runner.launch.pairs import LaunchRequest, Pair, run_task
 from runner.schema import inductor_options

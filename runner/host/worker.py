@@ -15,9 +15,9 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from redis import Redis
@@ -31,10 +31,10 @@ from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
+from runner.host.agent import WorkerConfig
 from runner.host.client import Hud, HudError, with_retries
 from runner.host.jobs import WakeUp, work
 from runner.host.spool import Folder, left_over
-from runner.host.worker_config import WorkerConfig
 from runner.launch import results
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec
@@ -51,6 +51,18 @@ _POLL_S = 0.2
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 logger = logging.getLogger(__name__)
+
+
+def _nothing(*_arguments: object) -> None:
+    pass
+
+
+def _may_fail(method: Callable[..., None]) -> Callable[..., None]:
+    def called(*arguments: Any, **named: Any) -> None:
+        with contextlib.suppress(RedisError):
+            method(*arguments, **named)
+
+    return called
 
 
 class AcceleratorWorker(Worker):
@@ -163,40 +175,18 @@ class AcceleratorWorker(Worker):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._horse_pid, signal.SIGTERM)
 
-    def request_force_stop(self, signum: int, frame: FrameType | None) -> None:
-        """Ignore a second SIGTERM: the agent kills what takes too long."""
-
     # RQ writes these for its own pages only: they may fail.
-
-    def set_state(self, *arguments: Any, **named: Any) -> None:
-        with contextlib.suppress(RedisError):
-            super().set_state(*arguments, **named)
-
-    def heartbeat(self, *arguments: Any, **named: Any) -> None:
-        with contextlib.suppress(RedisError):
-            super().heartbeat(*arguments, **named)
-
-    def set_shutdown_requested_date(self) -> None:
-        with contextlib.suppress(RedisError):
-            super().set_shutdown_requested_date()
-
-    def register_death(self) -> None:
-        with contextlib.suppress(RedisError):
-            super().register_death()
-
-    # Not used: commands that come through Redis, and clearing up of jobs that RQ does not keep.
+    set_state = _may_fail(Worker.set_state)
+    heartbeat = _may_fail(Worker.heartbeat)
+    set_shutdown_requested_date = _may_fail(Worker.set_shutdown_requested_date)
+    register_death = _may_fail(Worker.register_death)
 
     def _set_ip_address(self, _connection: Redis) -> None:
         self.ip_address = "unknown"  # a host's own Redis user may not list connections
 
-    def subscribe(self) -> None:
-        pass
-
-    def check_for_suspension(self, burst: bool) -> None:
-        pass
-
-    def run_maintenance_tasks(self) -> None:
-        pass
+    # Not used: commands that come through Redis, and clearing up of jobs that RQ does not keep.
+    subscribe = check_for_suspension = run_maintenance_tasks = _nothing
+    request_force_stop = _nothing  # a second SIGTERM: the agent kills what takes too long
 
 
 def _connect(url: str) -> Redis:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
+_NO_COMPILER = "inductor found no working C++ compiler: install g++ or name one in CXX. "
 # Exceptions of torch and its compilers by class name, so that the mapping needs no torch to import.
 _BY_CLASS = {
     "OutOfMemoryError": ("oom", "out_of_memory", ""),
     "MemoryError": ("oom", "out_of_memory", ""),
-    "InvalidCxxCompiler": (
-        "failed",
-        "no_cpp_compiler",
-        "inductor found no working C++ compiler: install g++ or name one in CXX. ",
-    ),
+    "InvalidCxxCompiler": ("failed", "no_cpp_compiler", _NO_COMPILER),
     "AcceleratorError": ("crashed", "device_error", ""),
 }
 _BY_TEXT = {
@@ -54,13 +50,13 @@ def failure_of(error: BaseException) -> TaskFailure:
         return error
     first_line = next((line for line in _message(error).splitlines() if line.strip()), "")
     message = f"{type(error).__name__}: {first_line}"
-    for behind in _chain(error):
-        known = _BY_CLASS.get(type(behind).__name__)
-        if known is None:
-            known = next((row for text, row in _BY_TEXT.items() if text in _message(behind)), None)
-        if known is not None:
+    behind: BaseException | None = error
+    while behind is not None:
+        of_text = (row for text, row in _BY_TEXT.items() if text in _message(behind))
+        if known := _BY_CLASS.get(type(behind).__name__) or next(of_text, None):
             status, code, advice = known
             return TaskFailure(status, code, (advice + message)[:_REASON_CHARACTERS])
+        behind = behind.__cause__ or behind.__context__
     return TaskFailure("failed", type(error).__name__, message[:_REASON_CHARACTERS])
 
 
@@ -69,9 +65,3 @@ def _message(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 - __str__ of a foreign exception may raise anything
         return "an exception without words"
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

@@ -246,10 +246,14 @@ def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> 
     names = {one.value: one.name for one in signal.Signals}  # real-time signals have no names of their own
     name = names.get(number, f"SIG{number}") if number else ""
     exit_code = returncode if returncode is not None and returncode >= 0 else None
-    written = _read_outcome(folder / "outcome.json")
+    try:
+        value = read_object(folder / "outcome.json")
+        written = (value["status"], str(value.get("code", "")), str(value.get("reason", "")))
+    except (OSError, ValueError, KeyError):
+        written = None
     if why not in {"", "timed_out"}:
         status, code, reason = why, "", ""
-    elif written is not None:
+    elif written and written[0] in STATUSES:
         status, code, reason = written
     elif why == "timed_out":
         status, code, reason = "timed_out", "timeout", f"the time limit of {spec.timeout_s} s was reached"
@@ -259,13 +263,3 @@ def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> 
         status, code = "crashed", f"exit_{exit_code}"
         reason = f"the process ended with exit code {exit_code} and left no outcome"
     return TaskOutcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
-
-
-def _read_outcome(path: Path) -> tuple[str, str, str] | None:
-    """Return status, code and reason as the child wrote them, or None."""
-    try:
-        value = read_object(path)
-        found = (value["status"], str(value.get("code", "")), str(value.get("reason", "")))
-    except (OSError, ValueError, KeyError):
-        return None
-    return found if found[0] in STATUSES else None

@@ -10,7 +10,6 @@ A task alone compiles afresh too, or uses the caches that the first process of i
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 import shutil
@@ -47,12 +46,9 @@ class Pair:
     def environment(self, side: str) -> str:
         return self.base if side == BASE else self.new
 
-    def options(self, side: str) -> Mapping[str, InductorValue]:
-        return self.new_options if side == NEW else {}
-
     def label(self, side: str) -> str:
         """Return the name of a side for people."""
-        options = inductor_options.words(self.options(side))
+        options = inductor_options.words(self.new_options) if side == NEW else ""
         return f"{self.environment(side)} with {options}" if options else self.environment(side)
 
 
@@ -134,9 +130,8 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
     folders = {side: request.run_folder / task.fingerprint() / side for side in sides}
     first = [side for side in sides if not (folders[side] / _FILLED).exists()]
     # the first process of a side warms the machine, or fills the caches: its results are thrown away
-    warming = (
-        task if kept or not suite_of(task.suite).has_compilations(task) else replace(task, compilation=1)
-    )
+    compiles = suite_of(task.suite).has_compilations(task) and not kept
+    warming = replace(task, compilation=1) if compiles else task
     steps = [*((side, True) for side in first), *((side, False) for side in sides)]
     failed: dict[str, TaskOutcome] = {}
     records: list[dict[str, Json]] = []
@@ -158,7 +153,7 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
                     **interpreter.environment,
                     **(_caches(folders[side], KEPT_CACHES) if kept else {}),
                     COMPILATION_VARIABLE: "0" if kept else str(pair.number),
-                    **inductor_options.variable(pair.options(side)),
+                    **(inductor_options.variable(pair.new_options) if side == NEW else {}),
                 },
                 lock_fd=request.lock_fd,
                 on_event=_counting_steps(request.on_event, step, place, len(steps)),
@@ -190,9 +185,7 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
     reason = outcome.reason
     if failed and outcome.status in STATUSES:
         reason = f"{side} ({pair.label(side)}): {outcome.reason or outcome.status}"[:1000]
-    return dataclasses.replace(
-        outcome, reason=reason, seconds=seconds, records=records, unexpected=unexpected
-    )
+    return replace(outcome, reason=reason, seconds=seconds, records=records, unexpected=unexpected)
 
 
 def _caches(folder: Path, variable: str) -> dict[str, str]:

@@ -34,10 +34,8 @@ class Report:
         """Report that `done` of `total` parts are finished (None: as before) and a phase begins."""
         done = self._done = self._done if done is None else done
         total = self._total = self._total if total is None else total
-        self._append(
-            "events.jsonl",
-            {"t": time.monotonic(), "phase": phase, "done": done, "total": total, "label": label},
-        )
+        event = {"t": time.monotonic(), "phase": phase, "done": done, "total": total, "label": label}
+        self._append("events.jsonl", event)
         self._say(" ".join(filter(None, (phase, label, f"({done} of {total} done)" if total else ""))))
 
     def result(self, record: Record) -> None:
@@ -47,9 +45,8 @@ class Report:
         values = metric.benchmark_values or [] if metric else []
         bad = sum(not _is_finite(value) for value in values)
         if metric and bad:
-            info = {
-                name: fact for name, fact in (metric.extra_info or {}).items() if name not in ("n", "spread")
-            }
+            facts = metric.extra_info or {}
+            info = {name: fact for name, fact in facts.items() if name not in ("n", "spread")}
             if info.get("status", "ok") == "ok":
                 reason = f"{metric.name}: {bad} of {len(values)} samples are NaN or infinite"
                 info |= {"status": "failed", "code": "not_finite", "reason": reason}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.schema.outcome_records import Place, TaskOutcome, missing
+from runner.schema.outcome_records import TaskOutcome, missing
 from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment, Json
 from runner.schema.suite import Expected, TaskSpec
 from runner.suites import suite_of
@@ -165,7 +165,7 @@ def _append(path: Path, lines: str) -> None:
         file.write(lines.encode())
 
 
-def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, str]) -> Place:
+def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, str]) -> dict[str, Json]:
     """Return what a stage wrote of its place, else what the interpreter says without torch."""
     host = variables.get("RUNNER_HOST") or platform.node()
     try:
@@ -175,7 +175,7 @@ def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, st
         found = environment.asked(task.device, python, variables)
         arch = found.gpu if task.device == "cuda" else platform.machine()
         said = found.to_record_fields(host)
-    return Place(arch, said["runners"], said["dependencies"], time.time())
+    return {"arch": arch, **said, "timestamp": time.time()}
 
 
 def _wrong_part(record: Json) -> str:

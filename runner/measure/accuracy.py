@@ -25,16 +25,12 @@ def check(compiled: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) 
     """Return both errors. Raise TaskFailure (wrong) if eager's rounding does not explain the compiled one."""
     if compiled.shape != eager.shape or compiled.dtype != eager.dtype:
         forms = [f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (compiled, eager)]
-        raise TaskFailure(
-            "wrong", "shape", f"compiled gives {forms[0]}, eager {forms[1]}: not the same function"
-        )
+        reason = f"compiled gives {forms[0]}, eager {forms[1]}: not the same function"
+        raise TaskFailure("wrong", "shape", reason)
     found = Accuracy(*(float(relative_error(result, reference)) for result in (compiled, eager)))
     if not found.compiled <= bound(found.eager):  # NaN is never within the bound
-        raise TaskFailure(
-            "wrong",
-            "fail_accuracy",
-            f"relative error {found.compiled:.2e} compiled, {found.eager:.2e} eager, against float64",
-        )
+        errors = f"{found.compiled:.2e} compiled, {found.eager:.2e} eager"
+        raise TaskFailure("wrong", "fail_accuracy", f"relative error {errors}, against float64")
     return found
 
 

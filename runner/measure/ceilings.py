@@ -27,8 +27,7 @@ _MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
 def ceiling(name: str, device: Device) -> float:
     """Return the median of the host's daily readings, after taking today's if there is none."""
     path = machine.ceilings_path()
-    days = [reading["day"] for reading in machine.readings(path, device.key, name)]
-    if machine.today() not in days:
+    if machine.today() not in (reading["day"] for reading in machine.readings(path, device.key, name)):
         read(name, device)
     value = machine.ceiling_median(path, device.key, name)
     assert value is not None

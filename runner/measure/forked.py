@@ -66,16 +66,17 @@ def run_stage(
     if pid == 0:
         _stage(parent, work, answer, hint, variables)
     tree.root = pid
+    process = os.pidfd_open(pid)
     try:
-        ended = _ended_within(pid, timeout_s)
+        ended = bool(select.select([process], [], [], timeout_s)[0])
     finally:
+        os.close(process)
         is_dead = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         send(tree.end(_GRACE_S if tree.alive() and not is_dead else 0.0), signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
     if not ended:
-        raise TaskFailure(
-            "timed_out", "timeout", f"stage {name}: its time limit of {timeout_s:.0f} s was reached"
-        )
+        reason = f"stage {name}: its time limit of {timeout_s:.0f} s was reached"
+        raise TaskFailure("timed_out", "timeout", reason)
     if answer.exists():
         return read_answer(answer)
     if os.WIFSIGNALED(status):
@@ -85,14 +86,6 @@ def run_stage(
         raise TaskFailure("crashed", word, f"stage {name}: its process was ended by {word}{advice}")
     code = os.WEXITSTATUS(status)
     raise TaskFailure("crashed", f"exit_{code}", f"stage {name}: its process ended with exit code {code}")
-
-
-def _ended_within(pid: int, timeout_s: float) -> bool:
-    process = os.pidfd_open(pid)
-    try:
-        return bool(select.select([process], [], [], timeout_s)[0])
-    finally:
-        os.close(process)
 
 
 def write_answer(path: Path, work: Callable[[], Json]) -> None:

@@ -115,12 +115,7 @@ class Recorder:
                 name=metric,
                 benchmark_values=None if values is None else list(values),
                 target_value=target,
-                extra_info={
-                    "unit": known.unit,
-                    "direction": known.direction,
-                    **self._compilation,
-                    **info,
-                },
+                extra_info={"unit": known.unit, "direction": known.direction, **self._compilation, **info},
             ),
             timestamp=self._timestamp,
             **self._environment.to_record_fields(self._host),

@@ -46,12 +46,8 @@ _INDUCTOR_NUMBERS = {
 }  # fmt: skip
 INDUCTOR_OPTIONS = (
     *(Option(name, "bool", "option of inductor") for name in _INDUCTOR_SWITCHES),
-    *(
-        Option(name, "int", "option of inductor", low, high)
-        for name, (low, high) in _INDUCTOR_NUMBERS.items()
-    ),
+    *(Option(name, "int", "option of inductor", *limits) for name, limits in _INDUCTOR_NUMBERS.items()),
 )
-
 LISTED = {option.name: option for option in INDUCTOR_OPTIONS}
 _WORDS = {"true": True, "on": True, "false": False, "off": False}
 _MOST = 2**31
@@ -141,10 +137,8 @@ def _value_problem(kind: object, value: object) -> str:
     if kind == "float":
         finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max
         return "" if finite and not isinstance(value, bool) else f"{value!r} is not a finite number"
-    if kind == "bool":
-        return Option("", "bool", "").problem(value)
-    if kind == "int":
-        return Option("", "int", "", -_MOST, _MOST).problem(value)
+    if kind in ("bool", "int"):
+        return Option("", "bool" if kind == "bool" else "int", "", -_MOST, _MOST).problem(value)
     listed = kind if isinstance(kind, list) else []
     words = (word for word in listed if isinstance(word, str) and len(word) <= _MOST_LETTERS)
     return Option("", "choice", "", choices=tuple(words)).problem(value)
@@ -153,9 +147,7 @@ def _value_problem(kind: object, value: object) -> str:
 def _value(text: str) -> InductorValue:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if _INTEGER.fullmatch(text):
-        return int(text)
     try:
-        return float(text)
+        return int(text) if _INTEGER.fullmatch(text) else float(text)
     except ValueError:
         return text

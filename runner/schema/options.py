@@ -51,27 +51,18 @@ class Option:
         return "" if self.low <= value <= self.high else f"{value} is not within {self.low} to {self.high}"
 
 
+def count(name: str, help_text: str, low: int, high: int, default: int) -> Option:
+    """Return a number that does not change what is measured."""
+    return Option(name, "int", help_text, low, high, default=default, identity=False)
+
+
 # Of suites that time eager and compiled calls in turn.
-BUDGET_S = Option(
-    "budget_s",
-    "int",
-    "time for more pairs where 0.5 % is not reached",
-    low=0,
-    high=600,
-    default=5,
-    identity=False,
-)
-
-
+BUDGET_S = count("budget_s", "time for more pairs where 0.5 % is not reached", 0, 600, 5)
 # Of suites that check what they compile.
-EXPLAIN_FAILURE = Option(
+EXPLAIN_FAILURE = count(
     EXPLAIN,
-    "int",
     "after a wrong result or a failed compile: seconds to find the part of the compiler at fault",
-    low=0,
-    high=1800,
-    default=0,
-    identity=False,
+    *(0, 1800, 0),
 )
 
 
@@ -88,11 +79,6 @@ def extra(name: str, help_text: str, **more: Any) -> Option:
 def choice(name: str, help_text: str, *choices: str, **more: Any) -> Option:
     """Return an option with these choices; the first is the default."""
     return Option(name, "choice", help_text, choices=choices, default=choices[0], **more)
-
-
-def count(name: str, help_text: str, low: int, high: int, default: int) -> Option:
-    """Return a number that does not change what is measured."""
-    return Option(name, "int", help_text, low, high, default=default, identity=False)
 
 
 def repeat(help_text: str, low: int, high: int, default: int) -> Option:

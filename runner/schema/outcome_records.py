@@ -62,27 +62,18 @@ class TaskResult:
         return [path for path in (self.folder / "artifacts").rglob("*") if path.is_file()]
 
 
-@dataclass(frozen=True)
-class Place:
-    """The place and time of a task, in the form of its records."""
-
-    arch: str = ""
-    runners: list[Json] = field(default_factory=list)
-    dependencies: dict[str, Json] = field(default_factory=dict)
-    timestamp: float | None = None
-
-
 def missing(
     task: TaskSpec,
     end: TaskOutcome,
     records: Sequence[Mapping[str, Json]],
     experiments: Sequence[Expected],
     *,
-    place: Callable[[], Place] = Place,
+    place: Callable[[], dict[str, Json]] = dict,
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> list[dict[str, Json]]:
     """Return v3 records for the metrics of these experiments that the records lack. Their host is that of the
-    records, or `place` without any. `variables` were the task's environment."""
+    records, or without any `place`: arch, runners, dependencies and timestamp. `variables` were the task's
+    environment."""
     if end.status == CANCELLED:
         end = TaskOutcome("not_run", CANCELLED, "the task was cancelled")
     if end.status in SUCCESS or end.status not in STATUSES:
@@ -149,8 +140,8 @@ def _key_of(record: Mapping[str, Json]) -> _Key:
     return model["name"], model.get("backend") or "", knobs_key(info.get("knobs") or {})
 
 
-def _like(task: TaskSpec, place: Place) -> dict[str, Json]:
-    shared = {"device": task.device, "arch": place.arch, "dynamic": task.dynamic}
+def _like(task: TaskSpec, place: dict[str, Json]) -> dict[str, Json]:
+    shared = {"device": task.device, "arch": place.pop("arch", ""), "dynamic": task.dynamic}
     return {
         "benchmark": {
             "name": f"Compiler HUD {task.suite}",
@@ -159,9 +150,9 @@ def _like(task: TaskSpec, place: Place) -> dict[str, Json]:
             "extra_info": {name: value for name, value in shared.items() if value != ""},
         },
         "model": {"type": "benchmark", "origins": [task.suite]},
-        "runners": place.runners,
-        "dependencies": place.dependencies,
-        **({} if place.timestamp is None else {"timestamp": place.timestamp}),
+        "runners": [],
+        "dependencies": {},
+        **place,
     }
 
 

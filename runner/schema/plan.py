@@ -91,8 +91,7 @@ class Replication:
     def _compilations_of(self, task: TaskSpec) -> int:
         if self.is_ab or not suite_of(task.suite).has_compilations(task):
             return 1
-        default = COMPILATIONS.get(task.device, 1) if self.caches == "fresh" else 1
-        return self.compilations or default
+        return self.compilations or (COMPILATIONS.get(task.device, 1) if self.caches == "fresh" else 1)
 
     def _check(self, tasks: Sequence[TaskSpec]) -> None:
         if self.caches == "pinned" and (self.is_ab or (self.repeats or 1) > 1):
@@ -120,17 +119,9 @@ def plan(asked: Selection) -> list[TaskSpec]:
         for dtype in offered:
             for mode in _offered("mode", asked.modes, suite.modes, suite.name, True)[: len(asked.modes) or 1]:
                 for backend in asked.backends or suite.backends[:1]:
-                    task = TaskSpec(
-                        suite=suite.name,
-                        case=case.name,
-                        mode=mode,
-                        dtype=dtype,
-                        backend=backend,
-                        device=asked.device,
-                        dynamic=asked.dynamic,
-                        knobs=asked.knobs,
-                        timeout_s=suite.timeout_s if asked.timeout_s is None else asked.timeout_s,
-                    )
+                    names = (suite.name, case.name, mode, dtype, backend, asked.device)
+                    limit_s = suite.timeout_s if asked.timeout_s is None else asked.timeout_s
+                    task = TaskSpec(*names, asked.dynamic, asked.knobs, limit_s)
                     suite.check(task)
                     found.append(suite.normalized(task))
     if not found:

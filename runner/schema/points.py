@@ -61,20 +61,9 @@ def point_of(processes: Sequence[Process]) -> Point:
     """
     if len(processes) == 1:
         (only,) = processes
-        return Point(
-            only.value,
-            None,
-            [only.variant] if only.variant else None,
-            1,
-            1,
-            only.samples,
-            only.spread,
-            only.status,
-            only.code,
-            only.note,
-            only.target,
-            only.target_arch,
-        )
+        # status, code, note and target are the next fields of both
+        own: list[str | None] | None = [only.variant] if only.variant else None
+        return Point(only.value, None, own, 1, 1, only.samples, only.spread, *only[5:10])
     by_compilation: dict[int, list[Process]] = {}
     for process in processes:
         key = compilation_key(process.compilation, process.repeat)

@@ -29,17 +29,7 @@ from typing import Any
 Json = Any  # what json.loads returns; JSON has no narrower type in Python
 
 # Outcome of a case inside a run, in the order in which a page lists them.
-STATUSES = (
-    "ok",
-    "wrong",
-    "cannot_tell",
-    "oom",
-    "crashed",
-    "timed_out",
-    "failed",
-    "unsupported",
-    "not_run",
-)
+STATUSES = ("ok", "wrong", "cannot_tell", "oom", "crashed", "timed_out", "failed", "unsupported", "not_run")
 UNEXPECTED = "unexpected"  # key of metric.extra_info
 _FACTS = ("cuda", "driver", "gpu_uuid", "python", "compiler", "os")  # texts in a runner's extra_info
 SUCCESS = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure

@@ -28,16 +28,8 @@ _MOST_LOG = 700.0  # beyond it a ratio is no double
 
 # How parts of a task ended, the worst first; only a whole task can be `cancelled`.
 SEVERITY_ORDER = (
-    "wrong",
-    "crashed",
-    "oom",
-    "timed_out",
-    "failed",
-    "cancelled",
-    "not_run",
-    "unsupported",
-    "cannot_tell",
-    "ok",
+    *("wrong", "crashed", "oom", "timed_out", "failed", "cancelled", "not_run", "unsupported"),
+    *("cannot_tell", "ok"),
 )
 
 
@@ -234,8 +226,8 @@ def quantiles(values: Sequence[float], weights: Sequence[int] | None = None) -> 
     """Return the values at 20, 50 and 80 %. Without weights interpolate linearly between two values, as numpy
     does; with weights take the smallest value at which that share of all weight is reached."""
     if weights is None:
-        ordered = sorted(values)
-        return [_between(ordered, percent / 100 * (len(ordered) - 1)) for percent in QUANTILES]
+        tenths = statistics.quantiles(values if len(values) > 1 else [*values] * 2, n=10, method="inclusive")
+        return [tenths[percent // 10 - 1] for percent in QUANTILES]
     pairs = sorted(zip(values, weights, strict=True))
     reached = list(itertools.accumulate(weight for _value, weight in pairs))
     parts = list(zip(pairs, reached, strict=True))
@@ -243,9 +235,3 @@ def quantiles(values: Sequence[float], weights: Sequence[int] | None = None) -> 
         next(value for (value, _weight), sum_ in parts if 100 * sum_ >= percent * reached[-1])
         for percent in QUANTILES
     ]
-
-
-def _between(ordered: Sequence[float], place: float) -> float:
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

@@ -116,11 +116,10 @@ class TaskSpec:
     def command(self, *, where: str = "") -> str:
         """Return the command line that runs this task without the web application. `where` are the options
         that name its device, if it is not the first of its kind."""
-        texts = {
-            name: "+".join(map(str, value)) if isinstance(value, list) else str(value)
+        knobs = ",".join(
+            f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in sorted(self.knobs.items())
-        }
-        knobs = ",".join(f"{name}={text}" for name, text in texts.items())
+        )
         parts = ["python -m runner run", suite_of(self.suite).argument()]
         parts += [f"--case '{self.case}[{knobs}]'" if knobs else f"--case {self.case}"]
         parts += [f"--mode {self.mode}", f"--dtype {self.dtype}", f"--backend {self.backend}"]
@@ -347,21 +346,16 @@ def _short(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:99]}…"
 
 
-class Registry(dict[str, Suite]):
-    """The suites by name, in the order of their pages. An unlisted suite can be run but is not offered."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unlisted: dict[str, Callable[[], Suite]] = {}
-
-
-SUITES = Registry()  # filled by runner/suites/__init__.py
+# The suites by name, in the order of their pages, filled by runner/suites/__init__.py. An unlisted one can be
+# run but is not offered.
+SUITES: dict[str, Suite] = {}
+UNLISTED: dict[str, Callable[[], Suite]] = {}
 
 
 def suite_of(name: str) -> Suite:
     """Return a suite by its name. Raise BadRequest for one that does not exist."""
-    if name in SUITES.unlisted:
-        return SUITES.unlisted[name]()
+    if name in UNLISTED:
+        return UNLISTED[name]()
     if name not in SUITES:
         raise BadRequest(f"no suite is called {name!r}; there are: {', '.join(sorted(SUITES))}")
     return SUITES[name]

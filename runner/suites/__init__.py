@@ -7,24 +7,14 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from runner.schema.suite import SUITES, suite_of
+from runner.schema.suite import SUITES, UNLISTED, suite_of
 from runner.suites.file import file_suite
 
 __all__ = ["CEILINGS", "SUITES", "suite_of"]
 
 CEILINGS = "ceilings"  # the suite that measures what a host itself reaches
-_FOLDERS = (  # in the order of their pages
-    "huggingface",
-    "timm",
-    "torchbench",
-    "micro",
-    "operators",
-    "gpt_fast",
-    "cache",
-    "xla",
-    CEILINGS,
-)
+_FOLDERS = ("huggingface", "timm", "torchbench", "micro", "operators", "gpt_fast", "cache", "xla", CEILINGS)
 for _folder in _FOLDERS:
     _suite = import_module(f"runner.suites.{_folder}").SUITE
     SUITES[_suite.name] = _suite
-SUITES.unlisted["file"] = file_suite
+UNLISTED["file"] = file_suite

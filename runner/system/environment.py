@@ -30,7 +30,9 @@ _OF_TORCH = re.compile(r"^(__version__|git_version|cuda)\b[^=\n]*= '([^']+)'", r
 def environment(device: str) -> Environment:
     """Return the facts of `measure/state/environment.py` without torch."""
     torch = _torch_says()
-    gpu = _gpu() if device == "cuda" else None
+    gpus = machine.gpus() if device == "cuda" else []
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]  # by this process
+    gpu = next((gpu for gpu in gpus if seen in {gpu.uuid, str(gpu.index)}), gpus[0] if gpus else None)
     return dataclasses.replace(
         of_machine(),
         torch=torch.get("__version__", ""),
@@ -67,13 +69,6 @@ def asked(device: str, python: str, variables: Mapping[str, str]) -> Environment
     except (RuntimeError, ValueError, IndexError, TypeError):
         here = environment(device)
         return dataclasses.replace(here, torch="", torch_git="", triton="", cuda="", python="", packages={})
-
-
-def _gpu() -> machine.Gpu | None:
-    """Return the GPU that this process sees."""
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-    gpus = machine.gpus()
-    return next((gpu for gpu in gpus if seen in {gpu.uuid, str(gpu.index)}), gpus[0] if gpus else None)
 
 
 def _version(package: str) -> str:

@@ -53,11 +53,9 @@ def gpus() -> list[Gpu]:
 
 def gpu_limits() -> list[dict[str, Any]]:
     """Return the highest clocks (MHz) and power (W) of each GPU, as nvidia-smi prints them."""
+    names = ("uuid", "max_sm_mhz", "max_memory_mhz", "power_limit_w")
     rows = nvidia_smi("uuid,clocks.max.sm,clocks.max.memory,power.limit")
-    return [
-        {"uuid": uuid, "max_sm_mhz": sm, "max_memory_mhz": memory, "power_limit_w": power}
-        for uuid, sm, memory, power in rows
-    ]
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def nvidia_smi(fields: str, *, gpu: str = "") -> list[list[str]]:
@@ -215,18 +213,15 @@ def readings(path: Path, accelerator: str, ceiling: str) -> list[dict[str, Any]]
 
 def ceiling_median(path: Path, accelerator: str, ceiling: str) -> float | None:
     """Return the median of the stored daily readings, or None without any."""
-    found = ceilings(path).get(accelerator, {}).get(ceiling)
-    return float(found["value"]) if found else None
+    values = [reading["value"] for reading in readings(path, accelerator, ceiling)]
+    return float(statistics.median(values)) if values else None
 
 
 def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     """Return, by accelerator (UUID or CPU name) and ceiling, the median of the readings and the last day."""
     return {
         accelerator: {
-            name: {
-                "value": float(statistics.median(reading["value"] for reading in found)),
-                "day": found[-1]["day"],
-            }
+            name: {"value": ceiling_median(path, accelerator, name), "day": found[-1]["day"]}
             for name, found in by_name.items()
             if found
         }

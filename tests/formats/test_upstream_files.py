@@ -248,7 +248,7 @@ def test_dumps_of_two_cells_have_two_names(tmp_path: Path) -> None:
         {"batch_size": 4, "iterations_per_run": 2},
         {"iterations_per_run": 2},
         {"collect_full_output": True},
-        {"disable_tf32": True},
+        {"enable_functionalization": True},
     ]
     cells = [
         dummy,

@@ -22,8 +22,8 @@ from rq.serializers import JSONSerializer
 
 from hud.hosts import redis_users
 from hud.models import Host
+from runner.host.agent import WorkerConfig
 from runner.host.jobs import WakeUp
-from runner.host.worker_config import WorkerConfig
 from runner.system.interpreters import Interpreter
 from tests.host.fake_hud import KEY, FakeHud
 from tests.support.hosts import Control, HostProcess, alive, parent_of, ring

@@ -21,8 +21,8 @@ from rq.serializers import JSONSerializer
 from hud.hosts import redis_users, registration
 from hud.models import Accelerator, Host
 from hud.runs import run_states, wakeup
+from runner.host.agent import WorkerConfig
 from runner.host.worker import AcceleratorWorker
-from runner.host.worker_config import WorkerConfig
 from runner.schema.plan import PROTOCOL
 from tests.support.claims import request
 from tests.support.servers import RedisServer, free_port, start_process

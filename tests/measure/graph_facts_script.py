@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from runner.measure.compiler.graph_facts import graph_facts
+from runner.measure.compiler.counters import graph_facts
 from runner.measure.timing.compile_time import forget_compiles
 
 

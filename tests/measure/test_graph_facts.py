@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
 
 from runner.formats import compile_notes
-from runner.measure.compiler import graph_facts
+from runner.measure.compiler.counters import graph_facts
 from runner.measure.timing.compile_time import forget_compiles
 from runner.schema.compilations import Compiled, Note
 
@@ -87,10 +87,10 @@ def test_skipped_cuda_graphs_are_told_with_their_reason() -> None:
     log_cudagraph_skip_and_bump_counter(reason)
     logging.getLogger("torch._inductor.cudagraph_utils.__perf_hints").warning(reason)  # as torch 2.4 does
     counters["inductor"]["cudagraph_skips"] += 2
-    noted = graph_facts.graph_facts().cudagraph_skips
+    noted = graph_facts().cudagraph_skips
     assert noted == (
         Note("mutated inputs", "m.py:7", 2),
         Note("torch gives no reason", "", 1),
     )
     forget_compiles()
-    assert graph_facts.graph_facts() == Compiled()
+    assert graph_facts() == Compiled()

@@ -18,9 +18,8 @@ from runner.launch.report import Report
 from runner.measure import accuracy, ceilings
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device, prepare
-from runner.measure.state.device_state import warning
+from runner.measure.state.device_state import GpuState, gpu_state, warning
 from runner.measure.state.environment import environment
-from runner.measure.state.gpu_state import GpuState, gpu_state
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
 from runner.schema.suite import TaskSpec
@@ -223,7 +222,8 @@ def test_a_gpu_that_is_shared_or_slowed_is_a_warning(tmp_path: Path, monkeypatch
 
 
 def test_a_gpu_of_our_own_weights_at_its_full_clock_is_no_warning() -> None:
-    capped = GpuState("13829", "98", "48", "492.8", "1980", "1980", "0x0000000000000004", 13400)
+    of_smi = ("13829", "98", "48", "492.8", "1980", "1980", "0x0000000000000004")
+    capped = GpuState(*of_smi, own_memory_mib=13400)
     others = "13829 MiB of GPU memory were in use before the start"
     assert warning([capped, capped]) == ""
     assert warning([replace(capped, own_memory_mib=0)]) == others

@@ -15,12 +15,10 @@ import torch
 
 from runner.launch.report import Report
 from runner.measure.recorder import Recorder, Result
-from runner.measure.state.cpu_state import CpuState, busy_seconds, cpu_state
 from runner.measure.state.device import Device
-from runner.measure.state.device_state import device_state, warning
-from runner.measure.timing.call_time import PairedTimes
-from runner.measure.timing.timing_confidence import facts, standard_error
-from runner.measure.timing.timing_confidence import warning as timing_warning
+from runner.measure.state.device_state import CpuState, busy_seconds, cpu_state, device_state, warning
+from runner.measure.timing.call_time import PairedTimes, facts, standard_error
+from runner.measure.timing.call_time import warning as timing_warning
 from runner.schema.suite import TaskSpec
 from runner.suites.operators import stage
 from runner.suites.operators.inputs import Call

@@ -62,7 +62,7 @@ def test_knobs_lead_to_the_backend_s_name(given: Any, knobs: Any, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    "knobs", [{"freezing": "yes"}, {"max_fusion_size": 0}, {"no_such_knob": True}, {"loss": "hinge"}]
+    "knobs", [{"freezing": "yes"}, {"max_fusion_size": 0}, {"no_such_knob": True}, {"optimizer": "hinge"}]
 )
 def test_a_knob_is_checked_by_its_name_kind_and_bounds(knobs: Any) -> None:
     with pytest.raises(BadRequest) as refusal:

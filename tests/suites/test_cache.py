@@ -20,7 +20,7 @@ from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
 from runner.suites.cache import ORIGINS
 from runner.suites.cache import run as cache
-from runner.suites.cache.compile import Compiled
+from runner.suites.cache.run import Compiled
 from runner.system import machine
 from tests.conftest import NO_HEADERS
 from tests.support.observed import observe

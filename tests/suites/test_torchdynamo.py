@@ -21,7 +21,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import suite_of
 from runner.system import machine
 from tests.conftest import NO_HEADERS
-from tests.suites.small_model import BREAKS
+from tests.suites.small_model import BREAKS, UNTRACED
 
 _QUICK: dict[str, Any] = {"repeat": 6, "budget_s": 0}
 _CASES = {"huggingface": "BertForMaskedLM", "timm": "ghostnet_100"}
@@ -48,13 +48,11 @@ _SPECS = {
     "raises": task("relu_compile_error_TESTING_ONLY", **_QUICK),
     "unknown": task("nobodys_backend", **_QUICK),
     "exported": task("inductor_export", test="accuracy"),
-    "traced": task(
-        "inductor", export="torchscript_jit_trace", test="performance", keep_tlparse=True, **_QUICK
-    ),
     "precompiled": task("inductor", case=BREAKS, export="aot_precompile", test="accuracy"),
 }
 if machine.cpp_compiler():
     _SPECS["inductor"] = task("inductor", caches="kept", keep_code=True, **_QUICK)
+_SPECS["untraced"] = task("inductor_export", case=UNTRACED, test="performance", **_QUICK)  # changes exporters
 
 
 # Stand-ins for the program, called as `tlparse LOG -o FOLDER --no-browser`.
@@ -197,12 +195,18 @@ def test_an_exported_model_is_checked_too(done: dict[str, Done]) -> None:
 
 
 def test_what_dynamo_does_not_count_is_no_0(done: dict[str, Done]) -> None:
-    found = done["traced"]
+    found = done["untraced"]
     assert found.outcome["status"] == "ok"
     assert {"speedup", "warm_compile_s"} <= found.names()
     assert {"unique_graphs", "graph_breaks", "recompiles", "cache_hits"} & found.names() == set()
-    said = found.records[-1]["benchmark"]["extra_info"]
-    assert said["not_kept"] == ["keep_tlparse: no report, torch logged nothing of a compile"]
+
+
+def test_a_compile_that_torch_logs_nothing_of_has_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tlparse(tmp_path / "bin", _REPORTS).parent))
+    with pytest.raises(artifacts.NoReport, match="logged nothing"):
+        artifacts.tlparse_report(tmp_path)
 
 
 def test_what_aot_precompile_refuses_says_why(done: dict[str, Done]) -> None:

@@ -228,13 +228,12 @@ def test_no_dropout_in_an_accuracy_check() -> None:
     assert not load(tiny("torchbench", "squeezenet1_1", "training"), for_accuracy=True).module.training
 
 
-@pytest.mark.parametrize("loss", ["native", "sum", "mean", "cross_entropy"])
 @pytest.mark.parametrize(
     ("suite", "case"),
     [("huggingface", "XGLMForCausalLM"), ("timm", "deit_base_distilled_patch16_224")],
 )
-def test_every_loss_is_a_number(suite: str, case: str, loss: str) -> None:
-    spec = tiny(suite, case, "training", loss=loss)
+def test_the_loss_is_a_number(suite: str, case: str) -> None:
+    spec = tiny(suite, case, "training")
     model = load(spec)
     value = Step(model, spec).function(model.inputs)
     assert value.shape == ()

@@ -29,7 +29,7 @@ from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 from runner.suites.xla import SUITE, machine, models, verify
 from runner.suites.xla import run as xla
-from runner.suites.xla.record import Rows
+from runner.suites.xla.measure import Rows
 from runner.suites.xla.verify import NOT_ASKED, Verification
 from tests.support.observed import SHIPPED, observe
 

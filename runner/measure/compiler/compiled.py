@@ -15,7 +15,7 @@ from torch._inductor.codecache import PyCodeCache
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.measure.compiler.inductor_options import candidate_options
-from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
+from runner.measure.compiler.kernels import Kernel, kernels
 from runner.measure.kernels import tuning
 from runner.measure.state.device import Device, prepare
 from runner.measure.timing.compile_time import forget_compiles
@@ -31,10 +31,6 @@ class Compiled:
     extern_calls: int  # operators left to a library, such as cuBLAS
     first_call_s: float
     modules: Sequence[Any] = ()  # inductor's wrappers
-
-    @property
-    def kernels_hash(self) -> str:
-        return kernels_hash(self.kernels)
 
 
 def compile_inductor(

@@ -1,15 +1,38 @@
-"""Dynamo's and inductor's counters: graphs, breaks, recompiles, skipped CUDA graphs, cache hits."""
+"""What dynamo and inductor say of the graphs that this process compiled: breaks, recompiles, skipped CUDA
+graphs, seconds by phase, hits and misses by cache.
+
+Read from tables that torch fills anyway (2.4 to 2.13 have them all), so nothing is slower for it. Skipped
+CUDA graphs alone are only logged with their reason.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import logging
+import re
+import sys
+from collections import Counter
 from dataclasses import dataclass
 
+from torch._dynamo import utils
 from torch._dynamo.utils import calculate_time_spent, counters
+
+from runner.formats import compile_notes
+from runner.schema.compilations import Compiled, Note
 
 # Where hits and misses are counted: (group, prefix); names moved between releases of torch.
 _CACHES = (("inductor", "fxgraph_cache"), ("aot_autograd", "autograd_cache"))
 _MOST_REASONS = 50
 _MOST_CHARACTERS = 600
+_CUDAGRAPH_LOGS = (  # of newer torch, and of 2.4 to 2.6
+    "torch._inductor.cudagraph_utils.__cudagraphs",
+    "torch._inductor.cudagraph_utils.__perf_hints",
+)
+_LEAST_PHASE_S = 0.001
+_COUNTED = re.compile(r"(?P<cache>\w+)_cache_(?P<end>hit|miss|bypass|guard_miss)")
+_CACHE_NAMES = {"autograd": "aotautograd"}  # as torch's users call it
+_BUNDLED = {"triton_bundler_read_and_emit_kernel": 0, "triton_bundler_save_kernel": 1}
+_LOCAL_AUTOTUNE = "LocalAutotuneCache"
 
 
 @dataclass(frozen=True)
@@ -73,3 +96,104 @@ def entire_compile_s() -> float:
 def extern_calls() -> int:
     """Return how many operators inductor left to a library, such as cuBLAS."""
     return int(counters["inductor"]["extern_calls"])
+
+
+class _Skips(logging.Handler):
+    """Counts the texts with which inductor logs that it skips CUDA graphs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: Counter[str] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text.lower().startswith("skipping cudagraphs"):
+            self.texts[text] += 1
+
+
+_skips = _Skips()
+_NOTHING = Compiled()
+_autotuned_before = (0, 0)
+
+
+def forget() -> None:
+    """Begin anew with what is not cleared by `torch._dynamo.reset` and with the counters."""
+    global _autotuned_before  # noqa: PLW0603 - torch's table of it is of the process too
+    _skips.texts.clear()
+    for name in _CUDAGRAPH_LOGS:
+        logging.getLogger(name).addHandler(_skips)
+    _autotuned_before = _autotuned()
+
+
+def graph_facts(compiled: Compiled = _NOTHING) -> Compiled:
+    """Return a compilation with the facts of its graphs since dynamo and its counters were last cleared."""
+    phases = {name: round(sum(times), 4) for name, times in utils.compilation_time_metrics.items()}
+    return dataclasses.replace(
+        compiled,
+        graph_breaks=_graph_breaks(),
+        recompiles=recompiles(),
+        cudagraph_skips=_cudagraph_skips(),
+        phases_s={name: time_s for name, time_s in phases.items() if time_s >= _LEAST_PHASE_S},
+        caches=_caches(),
+    )
+
+
+def recompiles() -> tuple[Note, ...]:
+    """Return the recompiles so far, each with the guard that failed; also those after the first calls."""
+    notes = []
+    for code, guards in utils.guard_failures.items():
+        function = (code.co_filename, code.co_firstlineno)
+        notes += compile_notes.recompiles_of_frame([str(guard) for guard in guards], function)
+    return compile_notes.summed(notes)
+
+
+def _graph_breaks() -> tuple[Note, ...]:
+    listed = [
+        compile_notes.graph_break(
+            one.reason, [(frame.filename, frame.lineno or 0) for frame in one.user_stack]
+        )
+        for one in utils.graph_break_reasons
+    ]
+    notes = compile_notes.without_twins(listed)
+    # a frame that dynamo gave up as a whole is counted, but no reason is listed with its place
+    told = Counter(note.reason for note in notes)
+    for reason, times in counters["graph_break"].items():
+        note = compile_notes.graph_break(str(reason), [])
+        if times > told[note.reason]:
+            notes.append(dataclasses.replace(note, count=times - told[note.reason]))
+    return compile_notes.summed(notes)
+
+
+def _cudagraph_skips() -> tuple[Note, ...]:
+    notes = [
+        dataclasses.replace(compile_notes.cudagraph_skip(text), count=times)
+        for text, times in _skips.texts.items()
+    ]
+    unsaid = int(counters["inductor"]["cudagraph_skips"]) - sum(note.count for note in notes)
+    if unsaid > 0:  # graphs without any CUDA device
+        notes.append(Note("torch gives no reason", count=unsaid))
+    return compile_notes.summed(notes)
+
+
+def _caches() -> dict[str, tuple[int, int]]:
+    """Return hits and misses by cache; what could not be cached is a miss."""
+    found: dict[str, list[int]] = {}
+    for group in ("inductor", "aot_autograd", "dynamo_cache"):
+        for name, times in counters[group].items():
+            if counted := _COUNTED.fullmatch(name):
+                cache = _CACHE_NAMES.get(counted["cache"], counted["cache"])
+                found.setdefault(cache, [0, 0])[counted["end"] != "hit"] += int(times)
+            elif name in _BUNDLED:
+                found.setdefault("triton_bundler", [0, 0])[_BUNDLED[name]] += int(times)
+    autotuned = [now - before for now, before in zip(_autotuned(), _autotuned_before, strict=True)]
+    if any(autotuned):
+        found["autotune"] = autotuned
+    return {cache: (hits, misses) for cache, (hits, misses) in sorted(found.items()) if hits or misses}
+
+
+def _autotuned() -> tuple[int, int]:
+    """Return hits and misses of the local cache of autotuned configurations, since the process began."""
+    remote_cache = sys.modules.get("torch._inductor.remote_cache")  # not every backend needs inductor
+    stats = getattr(remote_cache, "cache_stats", None)  # from torch 2.6 on
+    one = stats._stats.get(_LOCAL_AUTOTUNE) if stats else None
+    return (one.hit, one.miss) if one else (0, 0)

@@ -56,11 +56,9 @@ def check_option(path: str) -> None:
     """Raise TaskFailure (unsupported) for an option that this torch's inductor does not have."""
     from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
 
-    *places, name = path.split(".")
     place = config
-    for step in places:
-        place = getattr(place, step, None)
-    if not hasattr(place, name):
-        raise TaskFailure(
-            "unsupported", "no_such_option", f"inductor of torch {torch.__version__} has no {path}"
-        )
+    for step in path.split("."):
+        if not hasattr(place, step):
+            reason = f"inductor of torch {torch.__version__} has no {path}"
+            raise TaskFailure("unsupported", "no_such_option", reason)
+        place = getattr(place, step)

@@ -9,12 +9,13 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from statistics import median
 from typing import Any
 
 from runner.launch.failures import printable
-from runner.measure.compiler.graph_facts import with_graph_facts
-from runner.measure.kernels import formulas, tuning
+from runner.measure.compiler.counters import graph_facts
+from runner.measure.kernels import tuning
 from runner.measure.kernels.profile import Owner, owners
 from runner.measure.kernels.slots import Call, Generated, Graph, Operand, graphs
 from runner.measure.kernels.tuning import Ranking
@@ -109,7 +110,7 @@ def produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]] = ()) -> Pr
     except Exception as error:  # noqa: BLE001 - torch changes its wrappers; the numbers stand all the same
         traceback.print_exc()
         found = Produced(_totals(steps), {}, printable(f"{type(error).__name__}: {error}"))
-    return replace(found, compiled=with_graph_facts(found.compiled))
+    return replace(found, compiled=graph_facts(found.compiled))
 
 
 def _produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]]) -> Produced:
@@ -134,7 +135,7 @@ def _produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]]) -> Produc
                 sizes = [(_moved_bytes(generated, kernel.kind, one), kernel.flops) for one in calls]
                 code[kernel.binary] = generated.code
             else:
-                sizes = [(formulas.moved_bytes(one), formulas.flops(one)) for one in calls]
+                sizes = [(library_bytes(one), library_flops(one)) for one in calls]
             kernels.append(profile.timed(kernel, number, places, sizes))
     kernels += profile.others()
     largest = sorted(kernels, key=lambda kernel: -(kernel.time_us or 0.0))
@@ -160,9 +161,13 @@ class _Profile:
     def __init__(self, steps: Sequence[Sequence[Work]], found: Sequence[Graph]) -> None:
         self._steps = len(steps)
         self._parts: dict[Any, _Part] = {}
+        known: dict[tuple[str, ...], list[Owner]] = {}  # most steps run the same kernels
         for number, step in enumerate(steps):
             before: Owner = None
-            for work, owner in zip(step, owners(step, found), strict=True):
+            names = tuple(work.name for work in step)
+            if names not in known:
+                known[names] = owners(step, found)
+            for work, owner in zip(step, known[names], strict=True):
                 part = self._part(owner or work.name)
                 part.times_us[number] += work.duration_us
                 is_new = owner is None or owner != before or found[owner[0]].calls[owner[1]].generated
@@ -216,17 +221,9 @@ class _Profile:
                 continue
             slot = digest("outside", name)
             kind: KernelKind = "other" if any(work.launch for work in part.work) else "copy"
-            found.append(
-                Kernel(
-                    slot=slot,
-                    choice=digest(slot),
-                    binary=digest(name),
-                    name=name[:_MOST_NAME],
-                    kind=kind,
-                    calls=median(part.calls),
-                    time_us=round(median(part.times_us), 3),
-                )
-            )
+            kernel = Kernel(slot, digest(slot), digest(name), name[:_MOST_NAME], kind)
+            time_us = round(median(part.times_us), 3)
+            found.append(replace(kernel, calls=median(part.calls), time_us=time_us))
         return found
 
 
@@ -298,7 +295,7 @@ def _flops_of_ranking(ranking: Ranking) -> int | None:
         return None
     left, right = ranking.operands[-2:]
     result = Operand(left.dtype, (*left.sizes[:-1], right.sizes[-1]))
-    return formulas.flops(Call(ranking.operator, False, (), ranking.operands, (result,)))
+    return library_flops(Call(ranking.operator, False, (), ranking.operands, (result,)))
 
 
 def _kind(name: str, kernel: Generated) -> KernelKind:
@@ -328,3 +325,86 @@ def _moved_bytes(kernel: Generated, kind: KernelKind, call: Call) -> int | None:
         moved = min(operand.bytes, most) if most else operand.bytes
         total += moved * (2 if name.startswith("in_out") else 1)
     return total
+
+
+# Bytes and FLOPs of a library's operators by formula, from the sizes of their operands. A product counts two
+# operations for each multiplication, as torch's own counter does. An operator without a formula has neither.
+_Formula = Callable[[Sequence[Operand], Operand], int]  # operands, first result → FLOPs
+
+
+def library_flops(call: Call) -> int | None:
+    """Return the FLOPs of one call of a library's operator."""
+    formula, first = _formula(call.name), _first_result(call)
+    if formula is None or first is None or not _is_known(call):
+        return None
+    if call.name == "convolution_backward":  # for each gradient asked for: of the input, of the weights
+        asked = sum(result.sizes in (one.sizes for one in call.operands[1:3]) for result in call.results)
+        return asked * formula(call.operands, first)
+    return formula(call.operands, first)
+
+
+def library_bytes(call: Call) -> int | None:
+    """Return the bytes that one call must move at least: each operand and result once."""
+    first = _first_result(call)
+    if call.name == "sum":
+        return call.operands[0].bytes
+    if _formula(call.name) is None or first is None or not _is_known(call):
+        return None
+    moved = [*call.operands, *call.results]
+    if _is_attention(call.name):  # the sums for the backward pass and the seeds are small
+        gradients = call.operands[1:4] if call.name.endswith("_backward") else (first,)
+        moved = [*call.operands, *gradients]
+    return sum(operand.bytes or 0 for operand in moved)
+
+
+def _is_known(call: Call) -> bool:
+    operands = (*call.operands, *call.results)
+    return len(call.operands) > 1 and all(operand.bytes is not None for operand in operands)
+
+
+def _is_attention(operator: str) -> bool:
+    return operator.startswith("_scaled_dot_product_") and "attention" in operator
+
+
+def _first_result(call: Call) -> Operand | None:
+    """Return the first result; that of an attention is like its query, that of a product may be `out=`."""
+    if _is_attention(call.name):
+        return call.operands[0] if call.operands else None
+    if call.name == "convolution_backward":
+        return call.operands[0] if call.results else None  # the gradient is like the forward's result
+    if call.name.startswith("conv"):
+        return call.results[0] if call.results else None
+    if call.results:
+        return call.results[0]
+    return call.operands[-1] if call.operands else None
+
+
+def _formula(operator: str) -> _Formula | None:
+    if _is_attention(operator):
+        return _attention_backward if operator.endswith("_backward") else _attention
+    return _FORMULAS.get(operator)
+
+
+def _product(place: int) -> _Formula:
+    """Return the formula of a product whose left matrices are the operand at this place."""
+    return lambda operands, result: 2 * prod(result.sizes) * operands[place].sizes[-1]
+
+
+def _attention(operands: Sequence[Operand], _result: Operand) -> int:
+    query, key, value = operands[:3]
+    return 2 * prod(query.sizes[:-1]) * key.sizes[-2] * (query.sizes[-1] + value.sizes[-1])
+
+
+def _attention_backward(operands: Sequence[Operand], _result: Operand) -> int:
+    """Count five products: the scores again, and the gradients of scores, query, key and value."""
+    query, key, value = operands[1:4]
+    return 2 * prod(query.sizes[:-1]) * key.sizes[-2] * (3 * query.sizes[-1] + 2 * value.sizes[-1])
+
+
+_FORMULAS: dict[str, _Formula] = {
+    **dict.fromkeys(("mm", "bmm", "_int_mm", "_scaled_mm"), _product(0)),
+    **dict.fromkeys(("addmm", "baddbmm"), _product(1)),
+    "convolution": lambda given, result: 2 * prod(result.sizes) * prod(given[1].sizes[1:]),
+    "convolution_transposed": lambda given, _result: 2 * prod(given[0].sizes) * prod(given[1].sizes[1:]),
+    "convolution_backward": lambda given, gradient: 2 * prod(gradient.sizes) * prod(given[2].sizes[1:]),
+}

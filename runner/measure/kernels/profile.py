@@ -37,13 +37,13 @@ _NOTHING, _FOREIGN, _FOREIGN_LIBRARY = 4.0, 1.5, 3.0
 
 def owners(step: Sequence[Work], graphs: Sequence[Graph]) -> list[Owner]:
     """Return which call each kernel of a step belongs to."""
-    return list(_owners(tuple(work.name for work in step), _Program(tuple(graphs))))
+    return _owners([work.name for work in step], _Program(graphs))
 
 
 class _Program:
-    """The generated kernels of each graph, as they appear in a trace. Equal by identity of its graphs."""
+    """The generated kernels of each graph, as they appear in a trace."""
 
-    def __init__(self, graphs: tuple[Graph, ...]) -> None:
+    def __init__(self, graphs: Sequence[Graph]) -> None:
         self.graphs = graphs
         self.generated = [
             [
@@ -55,15 +55,8 @@ class _Program:
         ]
         self.names = {name for calls in self.generated for _place, name in calls}
 
-    def __hash__(self) -> int:
-        return hash(tuple(id(graph) for graph in self.graphs))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Program) and [*map(id, self.graphs)] == [*map(id, other.graphs)]
-
-
-@lru_cache(maxsize=8)
-def _owners(names: tuple[str, ...], program: _Program) -> tuple[Owner, ...]:
+def _owners(names: Sequence[str], program: _Program) -> list[Owner]:
     found: list[Owner] = [None] * len(names)
     places = [place for place, name in enumerate(names) if name in program.names]
     for place, owner in zip(places, _generated([names[place] for place in places], program), strict=True):
@@ -76,9 +69,9 @@ def _owners(names: tuple[str, ...], program: _Program) -> tuple[Owner, ...]:
         after = found[end] if end < len(names) else None
         calls = _calls_between(program, before, after, waiting)
         operators = [program.graphs[graph].calls[call].name for graph, call in calls]
-        for place, call in enumerate(_split(names[begin + 1 : end], tuple(operators)), begin + 1):
+        for place, call in enumerate(_split(tuple(names[begin + 1 : end]), tuple(operators)), begin + 1):
             found[place] = None if call is None else calls[call]
-    return tuple(found)
+    return found
 
 
 def _generated(names: Sequence[str], program: _Program) -> list[Owner]:

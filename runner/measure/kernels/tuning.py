@@ -9,7 +9,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import PurePath
 from typing import Any
@@ -51,15 +51,8 @@ class Ranking:
         return origin in call.origins and needed <= Counter(operand.elements for operand in call.operands)
 
 
-@dataclass
-class _Seen:
-    rankings: list[Ranking] = field(default_factory=list)
-    by_file: dict[str, Chosen] = field(
-        default_factory=dict
-    )  # of a wrapper in C++, which loads a binary's file
-
-
-_seen = _Seen()
+_rankings: list[Ranking] = []
+_by_file: dict[str, Chosen] = {}  # of a wrapper in C++, which loads a binary's file
 
 
 @cache
@@ -77,7 +70,7 @@ def watch() -> None:
 
 def rankings() -> list[Ranking]:
     """Return what max-autotune timed in this process since `watch`."""
-    return list(_seen.rankings)
+    return list(_rankings)
 
 
 def chosen(autotuner: Any, source: str) -> Chosen:
@@ -87,7 +80,7 @@ def chosen(autotuner: Any, source: str) -> Chosen:
     if len(launchers) == 1:
         return _of_launcher(autotuner, launchers[0], source)
     file = _CUBIN.search(source)
-    return _seen.by_file.get(file[0], Chosen()) if file else Chosen()
+    return _by_file.get(file[0], Chosen()) if file else Chosen()
 
 
 def config_text(config: Any) -> str:
@@ -138,7 +131,7 @@ def _noting_files(save: Any) -> Any:
             found = _of_launcher(self, launcher, getattr(self.fn, "src", ""))
             for value in saved.values():
                 if isinstance(value, str) and _CUBIN.fullmatch(PurePath(value).name):
-                    _seen.by_file[PurePath(value).name] = found
+                    _by_file[PurePath(value).name] = found
         return result
 
     return noting
@@ -163,7 +156,7 @@ def _note_ranking(timings: Mapping[Any, float], name: str, inputs: Any, *_others
         libraries = [choice.name for choice in timings if not _description(choice)]
         default = name if name in libraries else next(iter(libraries), "")
         finite = tuple((text, round(us, 4)) for text, us in ranked if us < float("inf"))
-        _seen.rankings.append(Ranking(name, operands, finite[:_MOST_RANKED], default))
+        _rankings.append(Ranking(name, operands, finite[:_MOST_RANKED], default))
 
 
 def _description(choice: Any) -> str:

@@ -1,25 +1,52 @@
-"""Was the device disturbed while we measured? State of the GPU or of the processors, as a warning."""
+"""Was the device disturbed while we measured? State of the GPU or of the processors, as a warning.
+
+Is the GPU free of other processes and at its full clock? Do other processes use the processors?
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
 
 from runner.launch.report import Report
-from runner.measure.state import cpu_state, gpu_state
-from runner.measure.state.cpu_state import CpuState
 from runner.measure.state.device import Device
-from runner.measure.state.gpu_state import GpuState
+from runner.system import machine
+from runner.system.processes import below_me
 
-State = GpuState | CpuState
-
+_FIELDS = (
+    "memory.used,utilization.gpu,temperature.gpu,power.draw,clocks.sm,clocks.max.sm,"
+    "clocks_event_reasons.active"
+)
+_BUSY_MIB = 2048  # contexts (ours too) and a driver's services stay below
+_POWER_CAP = 0x4  # also set on a card at its full clock, where it did not change the results
+_FULL_CLOCK = 0.99
+# Bits of NVML's clock event reasons that cut a benchmark's speed; idle (0x1) and the like do not.
+_SLOWED = {
+    _POWER_CAP: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "thermal limit (software)",
+    0x40: "thermal limit (hardware)",
+    0x80: "power brake",
+}
+_TICKS = os.sysconf("SC_CLK_TCK")  # a second
+_BUSY = (0, 1, 2, 5, 6, 7)  # of a line of /proc/stat: user, nice, system, irq, softirq, steal
+_OWN = slice(11, 15)  # of /proc/N/stat after the name: user and system time, its own and of ended children
+_ALLOWED = 0.1  # processors: what the services of a quiet machine take
+_ALLOWED_SHARE = 0.01  # of all processors: on a large machine its services take more
+_ROUNDING_S = 0.1  # the kernel counts in ticks
 _LEAST_S = 1.0  # processor time is counted in ticks of 10 ms
 
 
 def device_state(device: Device) -> State | None:
     """Return the state of the measured device, or None if it is not known."""
-    return gpu_state.gpu_state(device) if device.type == "cuda" else cpu_state.cpu_state(device.threads)
+    return gpu_state(device) if device.type == "cuda" else cpu_state(device.threads)
 
 
 def warning(states: Sequence[State | None]) -> str:
@@ -33,8 +60,8 @@ def warning(states: Sequence[State | None]) -> str:
     if len(processors) > 1:
         *earlier, last = processors
         long = [state for state in earlier if last.at_s - state.at_s >= _LEAST_S]
-        return cpu_state.warning(long[-1] if long else earlier[0], last)
-    return gpu_state.warning(gpus[0], gpus[-1]) if gpus else ""
+        return processor_warning(long[-1] if long else earlier[0], last)
+    return gpu_warning(gpus[0], gpus[-1]) if gpus else ""
 
 
 def keep_gpu_states(report: Report, states: Sequence[State | None]) -> None:
@@ -42,3 +69,105 @@ def keep_gpu_states(report: Report, states: Sequence[State | None]) -> None:
     gpus = [asdict(state) for state in states if isinstance(state, GpuState)]
     if gpus:
         report.artifact("gpu_state", "gpu_state.json", json.dumps(gpus, indent=1))
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """Values of nvidia-smi, as `_FIELDS`: MiB, %, °C, W, MHz, a hexadecimal mask; and our own MiB."""
+
+    memory_used: str
+    utilization: str
+    temperature: str
+    power: str
+    sm_clock: str
+    max_sm_clock: str
+    clock_event_reasons: str
+    own_memory_mib: int = field(default=0, kw_only=True)
+
+    def slowed_by(self) -> list[str]:
+        try:
+            mask = int(self.clock_event_reasons, 16)
+        except ValueError:
+            return []
+        clocks = (self.sm_clock, self.max_sm_clock)
+        if all(map(str.isdigit, clocks)) and int(clocks[0]) >= _FULL_CLOCK * int(clocks[1]):
+            mask &= ~_POWER_CAP
+        return [f"{name} ({self.sm_clock} MHz)" for bit, name in _SLOWED.items() if mask & bit]
+
+    def others_mib(self) -> int:
+        """Return the memory that other processes hold, including their contexts."""
+        return int(self.memory_used) - self.own_memory_mib if self.memory_used.isdigit() else 0
+
+
+def gpu_state(device: Device) -> GpuState | None:
+    """Return the state of the GPU; None on a CPU, or if nvidia-smi gives none."""
+    rows = machine.nvidia_smi(_FIELDS, gpu=device.key) if device.type == "cuda" else []
+    if not rows:
+        return None
+    own_bytes = torch.cuda.memory_reserved() if torch.cuda.is_initialized() else 0
+    return GpuState(*rows[0], own_memory_mib=own_bytes // 2**20)
+
+
+def gpu_warning(first: GpuState, last: GpuState) -> str:
+    """Return who else was on the GPU before the start, and what slows it now; '' for neither."""
+    told = [f"slowed by {reason}" for reason in last.slowed_by()]
+    if first.others_mib() > _BUSY_MIB:
+        told.insert(0, f"{first.others_mib()} MiB of GPU memory were in use before the start")
+    return "; ".join(told)
+
+
+@dataclass(frozen=True)
+class CpuState:
+    """Seconds so far: `at_s` on the clock, `busy_s` of all processors that this process may use, `own_s` of
+    this process and those below it. `threads` is how many it measures with."""
+
+    at_s: float
+    busy_s: float
+    own_s: float
+    processors: int
+    threads: int
+
+
+State = GpuState | CpuState
+
+
+def cpu_state(threads: int) -> CpuState | None:
+    """Return the times so far; None if the kernel does not count them."""
+    usable = os.sched_getaffinity(0)
+    try:
+        busy_s = busy_seconds(Path("/proc/stat").read_text().splitlines(), usable)
+    except OSError:
+        return None
+    if not busy_s:
+        return None
+    return CpuState(time.monotonic(), busy_s, _own_seconds(), len(usable), threads)
+
+
+def busy_seconds(lines: Iterable[str], processors: Iterable[int]) -> float:
+    """Return the busy time of these processors from the lines of /proc/stat; stolen time counts."""
+    names = {f"cpu{number}" for number in processors}
+    rows = (line.split() for line in lines)
+    return sum(int(row[1 + place]) for row in rows if row and row[0] in names for place in _BUSY) / _TICKS
+
+
+def _own_seconds() -> float:
+    ticks = 0
+    for pid in (os.getpid(), *(process.pid for process in below_me())):
+        with contextlib.suppress(OSError):  # it has ended
+            text = Path(f"/proc/{pid}/stat").read_text()
+            ticks += sum(map(int, text.rpartition(")")[2].split()[_OWN]))
+    return ticks / _TICKS
+
+
+def processor_warning(first: CpuState, last: CpuState) -> str:
+    """Return a warning if other processes took processors that we measured on, else ''."""
+    seconds = last.at_s - first.at_s
+    others_s = (last.busy_s - first.busy_s) - (last.own_s - first.own_s)
+    room = max(0, last.processors - last.threads)  # processors that others may use
+    allowed = max(_ALLOWED, _ALLOWED_SHARE * last.processors)
+    if others_s - room * seconds <= allowed * seconds + _ROUNDING_S:
+        return ""
+    return (
+        f"other processes kept {others_s / seconds:.1f} of {last.processors} processors busy"
+        f" while {last.threads} {'thread' if last.threads == 1 else 'threads'} measured"
+    )

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch._dynamo.utils import compilation_time_metrics, counters
 
-from runner.measure.compiler import graph_facts
+from runner.measure.compiler.counters import forget
 from runner.measure.kernels import pinning
 from runner.measure.state.device import Device
 from runner.measure.timing.call_time import Call, one_call_ms
@@ -27,11 +27,7 @@ _MOST_CALLS = 16
 _STEADY_CALLS = 3
 _WORKERS_START_S = 60
 _CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR")
-_REMOTE_CACHES_OFF = {
-    "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
-    "TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE": "0",
-    "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE": "0",
-}
+_REMOTE_CACHES = ("FX_GRAPH", "AUTOTUNE", "AUTOGRAD")
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ def compile_seconds(compiling_ms: Sequence[float], steady_ms: Sequence[float]) -
 
 def cache_variables(folder: Path) -> dict[str, str]:
     """Return variables that keep all compile caches of a process below `folder`, which is created."""
-    variables = dict(_REMOTE_CACHES_OFF)
+    variables = {f"TORCHINDUCTOR_{cache}_REMOTE_CACHE": "0" for cache in _REMOTE_CACHES}
     for name in _CACHE_VARIABLES:
         place = folder / name.lower()
         place.mkdir(parents=True, exist_ok=True)
@@ -90,7 +86,7 @@ def forget_compiles() -> None:
     counters.clear()
     compilation_time_metrics.clear()
     pinning.begin()
-    graph_facts.forget()
+    forget()
 
 
 def start_workers() -> None:

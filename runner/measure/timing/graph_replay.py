@@ -89,11 +89,8 @@ def _sets(operands: tuple[Any, ...], device: Device, touched_bytes: int) -> tupl
     sets = min(wanted, int(_MEMORY_SHARE * device.free_bytes()) // max(1, one_bytes))
     if sets < _LEAST_SETS:
         needed_gib = _LEAST_SETS * one_bytes / 2**30
-        raise TaskFailure(
-            "oom",
-            "out_of_memory",
-            f"{_LEAST_SETS} sets of operands need {needed_gib:.1f} GiB of device memory",
-        )
+        reason = f"{_LEAST_SETS} sets of operands need {needed_gib:.1f} GiB of device memory"
+        raise TaskFailure("oom", "out_of_memory", reason)
     if sets < wanted:  # large operands of which little is touched
         return sets, f"{sets} of {wanted} sets of operands fit: what is touched may come from the cache"
     return sets, ""

@@ -37,15 +37,7 @@ SHAPES = {
     "Llama-2-7b-chat-hf": Shape(layers=32, width=4096, heads=32, kv_heads=32, hidden=11008, vocabulary=32000),
     # 16 of its 32 layers, as gpt-fast has it
     "Mixtral-8x7B-v0.1": Shape(
-        layers=16,
-        width=4096,
-        heads=32,
-        kv_heads=8,
-        hidden=14336,
-        vocabulary=32000,
-        rope_base=1_000_000.0,
-        experts=8,
-        active_experts=2,
+        *(16, 4096, 32, 8, 14336, 32000), rope_base=1_000_000.0, experts=8, active_experts=2
     ),
     "toy-llama": Shape(layers=2, width=64, heads=4, kv_heads=2, hidden=160, vocabulary=256),
     "toy-mixtral": Shape(

@@ -26,7 +26,7 @@ from runner.launch.report import Report
 from runner.measure import ceilings
 from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
-from runner.measure.compiler.graph_facts import graph_facts
+from runner.measure.compiler.counters import graph_facts
 from runner.measure.compiler.kernels import kernels, kernels_hash
 from runner.measure.forked import before_forks, run_stage
 from runner.measure.kernels import tuning
@@ -35,10 +35,9 @@ from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
 from runner.measure.timing import call_time, compile_time, gpu_active_time
-from runner.measure.timing.call_time import TimingPlan, interleaved_timings
+from runner.measure.timing.call_time import TimingPlan, interleaved_timings, latency_results
 from runner.measure.timing.compile_time import FirstCalls
 from runner.measure.timing.gpu_active_time import Work
-from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.compilations import COMPILED
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import EXPLAIN
@@ -317,9 +316,7 @@ def _with_target(spec: TaskSpec, result: Result) -> Result:
 
 def _again(spec: TaskSpec) -> str:
     """Compile and check once more what failed; return ok, or raise."""
-    device = prepare(spec.device)
-    generator = _Generator(spec, device)
-    _check(generator)
+    _check(_Generator(spec, prepare(spec.device)))
     return "ok"
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest
-from runner.suites.torchdynamo.model.vision import torchvision
+from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, torchvision
 
 _TINY_SEQUENCE = 32
 # Settings that make a configuration small, by every name that configurations have for them.

@@ -23,15 +23,15 @@ from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.compiled import Compiled, by_inductor, compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options
+from runner.measure.compiler.kernels import kernels_hash
 from runner.measure.kernels.produced import CODE, code_file, produced, profiled_steps
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
 from runner.measure.timing import call_time, graph_replay
-from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
+from runner.measure.timing.call_time import TimingPlan, interleaved_timings, latency_results, pipelined_ms
 from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
-from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.devices import arch_key, peaks
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json
@@ -53,11 +53,8 @@ _GOES_ON = ("wrong", "oom")  # the other sizes can still be measured after these
 
 _GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
 _MEANS = (
-    "device_bandwidth_gbps",
-    "share_of_ceiling",
-    "call_bandwidth_gbps",
-    "flops_utilization_of_peak",
-    "call_flops_utilization_of_peak",
+    *("device_bandwidth_gbps", "share_of_ceiling", "call_bandwidth_gbps"),
+    *("flops_utilization_of_peak", "call_flops_utilization_of_peak"),
     *_GPT_FAST_METRICS,
 )
 _GEOMETRIC_MEANS = ("speedup", "device_speedup")
@@ -115,9 +112,8 @@ def _measure(
         checked: dict[str, Json] = {}
         if not spec.compilation:
             begin("accuracy")
-            errors = accuracy.check(
-                compiled.call(*kernel.operands), kernel.eager(*kernel.operands), kernel.reference()
-            )
+            result, expected = (call(*kernel.operands) for call in (compiled.call, kernel.eager))
+            errors = accuracy.check(result, expected, kernel.reference())
             checked = {"relative_error_compiled": errors.compiled, "relative_error_eager": errors.eager}
             device.release()
         begin("measure")
@@ -130,7 +126,7 @@ def _measure(
             results += _utilization(kernel, results, device)
     facts = {
         "kernels": dict(compiled.kernels),
-        "kernels_hash": compiled.kernels_hash,
+        "kernels_hash": kernels_hash(compiled.kernels),
         "extern_calls": compiled.extern_calls,
         **found.facts(results),
         **checked,
@@ -170,9 +166,8 @@ def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: 
         Result("back_to_back_latency_ms", pipelined, call_time.PIPELINED_CLOCK),
     ]
     if kernel.ceiling != ceilings.MATMUL:
-        results.append(
-            Result("call_bandwidth_gbps", gbps(kernel.moved_bytes, times.compiled), call_time.CLOCK)
-        )
+        bandwidth = gbps(kernel.moved_bytes, times.compiled)
+        results.append(Result("call_bandwidth_gbps", bandwidth, call_time.CLOCK))
     return results
 
 
@@ -207,19 +202,14 @@ def _utilization(kernel: Kernel, results: list[Result], device: Device) -> list[
         peak = "bfloat16 product measured on this host"
     facts = {"peak_tflops": peak_tflops, "peak": peak, "flops": kernel.flops}
     by_metric = {result.metric: result for result in results}
-    latencies = [
-        by_metric[name] for name in ("device_latency_ms", "compiled_latency_ms") if name in by_metric
-    ]
+    clocks = ("device_latency_ms", "compiled_latency_ms")
+    latencies = [by_metric[name] for name in clocks if name in by_metric]
     names = ("flops_utilization_of_peak", "call_flops_utilization_of_peak")
-    return [
-        Result(
-            name,
-            [reached / peak_tflops for reached in tflops(kernel.flops, latency.values)],
-            latency.clock,
-            facts=facts,
-        )
-        for name, latency in zip(names, latencies, strict=False)
-    ]
+    results = []
+    for name, latency in zip(names, latencies, strict=False):
+        shares = [reached / peak_tflops for reached in tflops(kernel.flops, latency.values)]
+        results.append(Result(name, shares, latency.clock, facts=facts))
+    return results
 
 
 def _gpt_fast_results(kernel: Kernel) -> list[Result]:

@@ -21,62 +21,33 @@ _OWN_NAME = f"{OWN}(-[0-9a-f]{{{_DIGITS}}})?"
 _SHAPE = r"(\S{0,200}#[0-9a-f]{8})?"  # '' for the quantiles over all calls
 _DTYPES = ("float16", "float32", "bfloat16")
 # In the order in which models of both kinds call them.
-TWENTY = (
-    "aten.copy_.default",
-    "aten.clone.default",
-    "aten.add.Tensor",
-    "aten.sum.dim_IntList",
-    "aten.mm.default",
-    "aten.addmm.default",
-    "aten._log_softmax.default",
-    "aten.mul.Tensor",
-    "aten.bmm.default",
-    "aten.mean.dim",
-    "aten._softmax.default",
-    "aten.native_layer_norm.default",
-    "aten.div.Tensor",
-    "aten.cat.default",
-    "aten.relu_.default",
-    "aten.gelu.default",
-    "aten.convolution.default",
-    "aten.native_batch_norm.default",
-    "aten.embedding.default",
-    "aten.nll_loss_forward.default",
+TWENTY = tuple(
+    f"aten.{name}"
+    for name in (
+        *("copy_.default", "clone.default", "add.Tensor", "sum.dim_IntList", "mm.default", "addmm.default"),
+        *("_log_softmax.default", "mul.Tensor", "bmm.default", "mean.dim", "_softmax.default"),
+        *("native_layer_norm.default", "div.Tensor", "cat.default", "relu_.default", "gelu.default"),
+        *("convolution.default", "native_batch_norm.default", "embedding.default"),
+        "nll_loss_forward.default",
+    )
 )
-_FURTHER = (
-    "aten._log_softmax_backward_data.default",
-    "aten._softmax_backward_data.default",
-    "aten._to_copy.default",
-    "aten.add_.Tensor",
-    "aten.convolution_backward.default",
-    "aten.embedding_dense_backward.default",
-    "aten.gather.default",
-    "aten.gelu_backward.default",
-    "aten.hardtanh_.default",
-    "aten.index.Tensor",
-    "aten.index_select.default",
-    "aten.masked_fill.Scalar",
-    "aten.max_pool2d_with_indices.default",
-    "aten.max_pool2d_with_indices_backward.default",
-    "aten.native_batch_norm_backward.default",
-    "aten.native_dropout.default",
-    "aten.native_layer_norm_backward.default",
-    "aten.nll_loss_backward.default",
-    "aten.pow.Tensor_Scalar",
-    "aten.relu.default",
-    "aten.rsqrt.default",
-    "aten.rsub.Scalar",
-    "aten.scatter_.value",
-    "aten.sigmoid.default",
-    "aten.silu_.default",
-    "aten.sub.Tensor",
-    "aten.tanh.default",
-    "aten.threshold_backward.default",
-    "aten.where.self",
+_FURTHER = tuple(
+    f"aten.{name}"
+    for name in (
+        *("_log_softmax_backward_data.default", "_softmax_backward_data.default", "_to_copy.default"),
+        *("add_.Tensor", "convolution_backward.default", "embedding_dense_backward.default"),
+        *("gather.default", "gelu_backward.default", "hardtanh_.default", "index.Tensor"),
+        *("index_select.default", "masked_fill.Scalar", "max_pool2d_with_indices.default"),
+        *("max_pool2d_with_indices_backward.default", "native_batch_norm_backward.default"),
+        *("native_dropout.default", "native_layer_norm_backward.default", "nll_loss_backward.default"),
+        *("pow.Tensor_Scalar", "relu.default", "rsqrt.default", "rsub.Scalar", "scatter_.value"),
+        *("sigmoid.default", "silu_.default", "sub.Tensor", "tanh.default", "threshold_backward.default"),
+        "where.self",
+    )
 )
 
 _QUANTILES = ("20th", "50th", "80th")
-_METRICS_CUDA = ("device_latency_ms", "device_speedup")
+METRICS_CUDA = ("device_latency_ms", "device_speedup")
 _CALL_QUANTILES = tuple(f"call_{quantile}" for quantile in _QUANTILES)  # without operatorbench's own clock
 
 
@@ -135,7 +106,7 @@ def operators_of(task: TaskSpec) -> tuple[str, ...]:
 def call_metrics(task: TaskSpec) -> tuple[str, ...]:
     """Return the metrics of one recorded call."""
     on_cuda = task.device == "cuda" and task.setting("graph_replay")
-    return (*STEP_METRICS, *(_METRICS_CUDA if on_cuda else ()))
+    return (*STEP_METRICS, *(METRICS_CUDA if on_cuda else ()))
 
 
 def inputs_name(asked: str, variables: Mapping[str, str]) -> str:

@@ -1,4 +1,5 @@
-"""Recorded inputs of operators: our shape files, and the logs that operatorbench reads. No torch, no eval.
+"""Recorded inputs of operators: our shape files, which `tests/support/operator_shapes.py` writes, and the
+logs that operatorbench reads. No torch, no eval.
 
 Both have a text for each distinct call, as operatorbench writes it: ``((T([64, 768], f16), 2), {})``, where
 T is a tensor of a shape and dtype, ST a sparse one. The text is parsed as Python syntax and never executed.
@@ -22,20 +23,10 @@ from runner.schema.suite import TaskSpec
 from runner.suites.operators import OWN, OWN_INPUTS, inputs_name, operators_of
 
 DTYPES = {
-    "bf16": "bfloat16",
-    "f64": "float64",
-    "f32": "float32",
-    "f16": "float16",
-    "c32": "complex32",
-    "c64": "complex64",
-    "c128": "complex128",
-    "i8": "int8",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
-    "b8": "bool",
-    "u8": "uint8",
-}
+    "bf16": "bfloat16", "f64": "float64", "f32": "float32", "f16": "float16",
+    "c32": "complex32", "c64": "complex64", "c128": "complex128",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "b8": "bool", "u8": "uint8",
+}  # fmt: skip
 _FORMATS = ("contiguous_format", "channels_last", "channels_last_3d", "preserve_format", "strided")
 _OF_TORCH = (*_FORMATS, *DTYPES.values())
 _RENAMED = {"aten.sum.SymInt": "aten.sum.dim_IntList"}  # as operatorbench has it

@@ -34,12 +34,9 @@ from runner.suites.operators.inputs import Call
 # operatorbench's configurations, as patches of inductor's.
 CONFIGURATIONS: dict[str, dict[str, bool]] = {
     "inductor": {},
-    "autotune": {
-        "max_autotune_pointwise": True,
-        "max_autotune": True,
-        "max_autotune_gemm": True,
-        "coordinate_descent_tuning": True,
-    },
+    "autotune": dict.fromkeys(
+        ("max_autotune_pointwise", "max_autotune", "max_autotune_gemm", "coordinate_descent_tuning"), True
+    ),
 }
 UPSTREAM_CLOCK = {
     "cuda": "inductor benchmarker, as operatorbench: least of up to 100 calls, cache overwritten",

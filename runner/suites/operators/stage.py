@@ -22,20 +22,19 @@ from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, warning
 from runner.measure.state.environment import environment
 from runner.measure.timing import call_time, graph_replay
-from runner.measure.timing.timing_confidence import latency_results
+from runner.measure.timing.call_time import latency_results
 from runner.schema.compilations import EXPLAINABLE
 from runner.schema.options import EXPLAIN, OptionValue
 from runner.schema.records import Json
 from runner.schema.statistics import QUANTILES, quantiles
 from runner.schema.suite import TaskSpec
-from runner.suites.operators import call_metrics
+from runner.suites.operators import METRICS_CUDA, call_metrics
 from runner.suites.operators.inputs import Call, named
 from runner.suites.operators.one import UPSTREAM_CLOCK, Times, compile_and_check, measure
 
 OPERATORBENCH_MS = "operatorbench_ms"  # eager and compiled by its clock; read by the writer of its files
 _ENDS = ("crashed",)  # after these the device cannot be trusted: a fresh stage goes on
 Lost = tuple[TaskFailure, dict[str, Json]]  # why a call has no numbers, and facts for its records
-_DEVICE_METRICS = ("device_latency_ms", "device_speedup")
 
 
 def measure_all(
@@ -104,9 +103,8 @@ class _Rows:
     def recorder(self, operator: str, backend: str = "") -> Recorder:
         """Return a recorder for one operator; a task may have many."""
         spec = dataclasses.replace(self._spec, case=operator)
-        return Recorder(
-            spec, self._report, self._device, known_environment=self._environment, backend=backend
-        )
+        known = self._environment
+        return Recorder(spec, self._report, self._device, known_environment=known, backend=backend)
 
     def measured(self, call: Call, times: Times, warning: str) -> None:
         """Write all results of a call; `warning` says what disturbed the device meanwhile."""
@@ -136,7 +134,7 @@ class _Rows:
             described = dataclasses.replace(result, facts={**result.facts, **about})
             writer.add(described, knobs=knobs, warning=warning)
         if times.no_device:
-            for metric in _DEVICE_METRICS:
+            for metric in METRICS_CUDA:
                 writer.missing(metric, times.no_device, knobs=knobs)
 
     def failed(
@@ -216,11 +214,8 @@ class _Operator:
                 Result("elapsed", [self.elapsed_s], n=n, facts=shapes),
             ]
         for kind, clock in (("call", call_time.CLOCK), ("device", graph_replay.CLOCK)):
-            pairs = [
-                (mark[kind], count)
-                for mark, count in zip(self.marks, self.counts, strict=True)
-                if kind in mark
-            ]
+            counted = zip(self.marks, self.counts, strict=True)
+            pairs = [(mark[kind], count) for mark, count in counted if kind in mark]
             if not pairs:
                 continue
             values, weights = [value for value, _count in pairs], [count for _value, count in pairs]

@@ -135,9 +135,8 @@ class _Maker:
             made = torch.randn(tuple(shape), device=self._device, dtype=dtype)
             return made.abs_().add_(0.5) if positive and not dtype.is_complex else made
         low = 0 if limit is not None else 1  # no zeros: an operator may divide by an integer
-        return torch.randint(
-            low, max(low + 1, limit or _SMALL), tuple(shape), device=self._device, dtype=dtype
-        )
+        high = max(low + 1, limit or _SMALL)
+        return torch.randint(low, high, tuple(shape), device=self._device, dtype=dtype)
 
     def _mapped(self, dtype: torch.dtype) -> torch.dtype:
         if not dtype.is_floating_point or self._dtype == torch.float16:

@@ -11,8 +11,13 @@ import torch
 
 from runner.launch.failures import TaskFailure
 from runner.suites.torchbench import OF_TORCHVISION
-from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, mean_of, without_dropout
-from runner.suites.torchdynamo.model.vision import torchvision
+from runner.suites.torchdynamo.model.built_model import (
+    BuiltModel,
+    ModelRequest,
+    mean_of,
+    torchvision,
+    without_dropout,
+)
 
 CHECKOUT = "TORCHBENCH"  # environment variable: the folder that holds the package torchbenchmark
 _IMAGE = 224
@@ -87,10 +92,8 @@ def _model_class(case: str) -> Any:
         return importlib.import_module(f"torchbenchmark.models.{case}").Model
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "torchbenchmark":
-            reason = (
-                f"{case} comes with torchbench's repository: install it, "
-                f"or name its folder in the variable {CHECKOUT} of this interpreter"
-            )
+            there = f"install it, or name its folder in the variable {CHECKOUT} of this interpreter"
+            reason = f"{case} comes with torchbench's repository: {there}"
         else:
             reason = f"{case} of the installed torchbench needs the package {error.name!r}"
         raise TaskFailure("unsupported", "no_torchbench", reason) from error

@@ -42,18 +42,11 @@ class HarnessSuite(Suite):
     # As the results call them. Any other backend that dynamo knows can be named too.
     backends: tuple[str, ...] = (
         "inductor",  # with CUDA graphs on CUDA, as the harness's --inductor
-        "inductor_cudagraphs",
-        "inductor_no_cudagraphs",
-        "inductor_cudagraphs_freezing",
-        "inductor_no_cudagraphs_freezing",
-        "inductor_cudagraphs_max_autotune",
-        "inductor_no_cudagraphs_max_autotune",
-        "inductor_cpp_wrapper",
-        "inductor_aot_inductor",
-        "inductor_export",
-        "aot_eager",
-        "eager",
-        "cudagraphs",
+        *("inductor_cudagraphs", "inductor_no_cudagraphs"),
+        *("inductor_cudagraphs_freezing", "inductor_no_cudagraphs_freezing"),
+        *("inductor_cudagraphs_max_autotune", "inductor_no_cudagraphs_max_autotune"),
+        *("inductor_cpp_wrapper", "inductor_aot_inductor", "inductor_export"),
+        *("aot_eager", "eager", "cudagraphs"),
     )
     backend_pattern: str = r"[A-Za-z][A-Za-z0-9_]{0,79}"
     options: tuple[Option, ...] = OPTIONS
@@ -62,12 +55,8 @@ class HarnessSuite(Suite):
     dynamic: bool = True
     timeout_s: int = 2400
     headline_metrics: tuple[str, ...] = (
-        "speedup",
-        "accuracy",
-        "abs_latency",
-        "compilation_latency",
-        "compression_ratio",
-        "dynamo_peak_mem",
+        *("speedup", "accuracy", "abs_latency"),
+        *("compilation_latency", "compression_ratio", "dynamo_peak_mem"),
     )
 
     @property

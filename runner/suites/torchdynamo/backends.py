@@ -33,8 +33,6 @@ _OTHER_COMPILER = (
     "the package that AOTInductor loaded was built by CXX={}; try another compiler, "
     "as in --python NAME=PATH,CXX=/usr/bin/g++"
 )
-_STATIC_ONLY = "exporters are measured with static shapes only"
-_INFERENCE_ONLY = "exporters and freezing take the forward pass alone"
 
 
 class Compiler:
@@ -48,9 +46,10 @@ class Compiler:
         self.backend: Backend = backend_of(spec)
         self._spec = spec
         if self._exports and spec.dynamic:
-            raise TaskFailure("unsupported", "static_export", _STATIC_ONLY)
+            raise TaskFailure("unsupported", "static_export", "exporters are measured with static shapes")
         if (self._exports or self.backend.freezing) and spec.mode == "training":
-            raise TaskFailure("unsupported", "inference_only", _INFERENCE_ONLY)
+            reason = "exporters and freezing take the forward pass alone"
+            raise TaskFailure("unsupported", "inference_only", reason)
         known = torch._dynamo.list_backends(exclude_tags=())
         if not self._exports and self.backend.dynamo not in known:
             reason = f"torch {torch.__version__} has no backend {self.backend.dynamo!r}; it has {known}"
@@ -71,11 +70,9 @@ class Compiler:
         return torch.compile(function, backend=self.backend.dynamo, fullgraph=whole_graph)
 
     def step(self, step: Step, model: LoadedModel) -> StepFunction:
-        """Return the step compiled as a whole, or with the model alone compiled or exported."""
+        """Return the step compiled as a whole, or with the model exported."""
         if self._exports:
-            return step.calling(_Exported(self.backend.export, model.module))
-        if self._spec.knobs.get("compiled_region") == "model":
-            return step.calling(self.function(model.module))
+            return step.calling(_exported(self.backend.export, model.module))
         return self.function(step.function)
 
     def mark_dynamic(self, model: LoadedModel) -> None:
@@ -128,18 +125,16 @@ def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
         setattr(functools.reduce(getattr, groups, config), name, value)
 
 
-class _Exported:
-    """Stands in for a model; its first call exports it."""
+def _exported(exporter: str, module: Module) -> Function:
+    """Return a stand-in for a model; its first call exports it."""
+    exported: list[Function] = []
 
-    def __init__(self, exporter: str, module: Module) -> None:
-        self._make = _EXPORTERS[exporter]
-        self._module = module
-        self._call: Function | None = None
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not exported:
+            exported.append(_EXPORTERS[exporter](module, args, kwargs))
+        return exported[0](*args, **kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._call is None:
-            self._call = self._make(self._module, args, kwargs)
-        return self._call(*args, **kwargs)
+    return call
 
 
 def _aot_inductor(module: Module, args: Arguments, kwargs: Keywords) -> Function:
@@ -177,17 +172,8 @@ def _aot_precompile(module: Module, args: Arguments, kwargs: Keywords) -> Functi
     return lambda *args, **kwargs: compiled(model, *args, **kwargs)
 
 
-def _jit_trace(module: Module, args: Arguments, kwargs: Keywords) -> Function:
-    if kwargs:
-        traced = torch.jit.trace(module, example_kwarg_inputs=dict(kwargs), strict=False)
-    else:
-        traced = torch.jit.trace(module, args, strict=False)
-    return torch.jit.freeze(traced.eval())
-
-
 _EXPORTERS: dict[str, Callable[[Module, Arguments, Keywords], Function]] = {
     "aot_inductor": _aot_inductor,
     "export": _export,
     "aot_precompile": _aot_precompile,
-    "torchscript_jit_trace": _jit_trace,
 }

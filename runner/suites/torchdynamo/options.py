@@ -17,6 +17,7 @@ _PROCEDURE = (
     Option("iterations_per_run", "int", "calls in one sample", low=1, high=1000, default=1),
     choice("caches", "kept: from earlier processes, no cold compile", "fresh", "kept", identity=False),
 )
+_PRECISIONS = ("highest", "high", "medium")
 _MODEL = (
     choice("size", "tiny: two layers and small inputs, to try a case out", "full", "tiny"),
     Option("batch_size", "int", "of what is timed; the harness's own where not given", low=1, high=65536),
@@ -26,14 +27,8 @@ _MODEL = (
     switch("use_eval_mode", "training steps without dropout and batch statistics"),
     switch("enable_activation_checkpointing", "compute activations again in the backward"),
     choice("optimizer", "of a training step; harness: its own choice", "harness", "none", "sgd", "adam"),
-    choice("loss", "of a training step", "native", "sum", "mean", "cross_entropy"),
     Option("amp_dtype", "choice", "of autocast; default: the harness's own", choices=("float16", "bfloat16")),
-    Option(
-        "matmul_precision",
-        "choice",
-        "of float32; default: high on CUDA",
-        choices=("highest", "high", "medium"),
-    ),
+    Option("matmul_precision", "choice", "of float32; default: high on CUDA", choices=_PRECISIONS),
     Option("memory_percent", "int", "of the device that may be used", low=1, high=100, default=100),
 )
 _CHECK = (
@@ -43,7 +38,7 @@ _CHECK = (
     Option("iterations", "int", "steps of the accuracy check", low=1, high=20, default=2),
     EXPLAIN_FAILURE,
 )
-_EXPORTERS = ("aot_inductor", "export", "aot_precompile", "torchscript_jit_trace")
+_EXPORTERS = ("aot_inductor", "export", "aot_precompile")
 _COMPILE_MODES = ("reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _COMPILER = (
     choice("export", "the model by an exporter, not by torch.compile", "none", *_EXPORTERS),
@@ -51,7 +46,6 @@ _COMPILER = (
     switch("cudagraphs", "CUDA graphs, as inductor's triton.cudagraphs", default=True),
     switch("freezing", "weights as constants of the graph"),
     switch("cpp_wrapper", "inductor's wrapper in C++"),
-    choice("compiled_region", "what is compiled: the whole step, or the model alone", "step", "model"),
     switch("nopython", "fullgraph: a graph break is a failure"),
     choice("dynamic_dimensions", "of --dynamic", "batch", "all"),
     switch("unbacked_batch_only", "the batch is an unbacked symbol"),

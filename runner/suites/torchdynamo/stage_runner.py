@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import multiprocessing
 import platform
 import time
 from collections.abc import Mapping
@@ -21,7 +22,8 @@ from runner.launch.report import Report
 from runner.launch.results import FOUND
 from runner.measure import flops
 from runner.measure.compiler.bisection import explained, with_explanation
-from runner.measure.forked import run_stage
+from runner.measure.forked import read_answer, run_stage, write_answer
+from runner.measure.kernels import pinning
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
@@ -33,7 +35,6 @@ from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 from runner.suites.torchdynamo import stage_metrics, stages_of
-from runner.suites.torchdynamo.spawned_stage import spawned
 from runner.suites.torchdynamo.stages import STAGES
 from runner.system.environment import environment
 
@@ -162,7 +163,7 @@ class StageRunner:
         if self._can_fork:
             work = partial(STAGES[name], self._spec, self._report, fresh=self._fresh)
         else:
-            work = partial(spawned, name, self._report, fresh=self._fresh)
+            work = partial(_spawned, name, self._spec, self._report, fresh=self._fresh)
         return run_stage(
             name, work, folder=self._report.folder, variables=variables, timeout_s=min(left_s, limit_s)
         )
@@ -236,3 +237,25 @@ class StageRunner:
         here = environment(self._spec.device)
         name, key = (here.gpu, here.gpu_uuid) if here.gpu else (platform.machine(), here.cpu)
         return Device(self._spec.device, name, key, 0, here.cpu_count), here
+
+
+def _spawned(name: str, spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
+    """Run a stage in a new interpreter, where a fork cannot use CUDA: slower by an import of torch.
+
+    Return its answer, or raise TaskFailure as the stage itself would.
+    """
+    path = report.folder / f"spawned_{name}.json"
+    path.unlink(missing_ok=True)
+    arguments = (path, name, spec, report, fresh)
+    process = multiprocessing.get_context("spawn").Process(target=_answer, args=arguments)
+    process.start()
+    process.join()
+    if not path.exists():
+        code = process.exitcode
+        raise TaskFailure("crashed", f"exit_{code}", f"stage {name}: its process ended with code {code}")
+    return read_answer(path)
+
+
+def _answer(path: Path, name: str, spec: TaskSpec, report: Report, fresh: bool) -> None:
+    pinning.install_if_asked()
+    write_answer(path, partial(STAGES[name], spec, report, fresh=fresh))

@@ -28,7 +28,7 @@ from runner.measure.compiler.artifacts import (
     tlparse_report,
     trace_compiles,
 )
-from runner.measure.compiler.graph_facts import recompiles
+from runner.measure.compiler.counters import recompiles
 from runner.measure.compiler.kernels import kernels, kernels_hash
 from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.produced import CODE, code_file, produced
@@ -36,8 +36,8 @@ from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
 from runner.measure.timing import call_time, gpu_active_time
+from runner.measure.timing.call_time import latency_results
 from runner.measure.timing.compile_time import FirstCalls, first_calls, start_workers
-from runner.measure.timing.timing_confidence import latency_results
 from runner.schema.compilations import Note
 from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.records import Json
@@ -99,7 +99,11 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
             raise TaskFailure("failed", "not_compiled", "dynamo captured no graph: this would be eager code")
         results = [_compile_result("cold_compile_s", first, counted)] if fresh else []
         if graphs:  # an exporter may go around dynamo, whose counters then say nothing
-            results += _count_results(counted)
+            reasons = {"graph_breaks": {"reasons": counted.reasons}} if counted.reasons else {}
+            results += [
+                Result(name, [float(getattr(counted, name))], facts=reasons.get(name, {}))
+                for name in HARNESS_COUNTS
+            ]
         modules, extern = _inductor_modules()[loaded:], counters.extern_calls()
         before = recompiles()
         report.event("measure", label=spec.case)
@@ -176,9 +180,8 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
         results = _memory_results(memory.peaks(setup.device), "eager", setup.device, "none")
         counted: Json = None
         if spec.device == "cuda":
-            found, _trace = gpu_active_time.at_full_clock(
-                setup.eager, setup.device, before_call=setup.step.begin
-            )
+            begin = setup.step.begin
+            found, _trace = gpu_active_time.at_full_clock(setup.eager, setup.device, before_call=begin)
             facts = {"launches": found.launches, "steps": len(found.steps)}
             results.append(Result("eager_gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts))
             setup.step.begin()
@@ -208,14 +211,6 @@ def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) ->
     if not first.settled:
         facts["warning"] = "the last call that was tried still compiled something"
     return Result(metric, [first.compile_s], call_time.CLOCK, facts=facts)
-
-
-def _count_results(counted: counters.Counts) -> list[Result]:
-    reasons = {"reasons": counted.reasons} if counted.reasons else {}
-    return [
-        Result(name, [float(getattr(counted, name))], facts=reasons if name == "graph_breaks" else {})
-        for name in HARNESS_COUNTS
-    ]
 
 
 def _recompiles_result(count: int, before: Sequence[Note]) -> Result:

@@ -55,10 +55,7 @@ def cannot_be(cell: Cell) -> tuple[str, str] | None:
 
 # Code → what it means, what to do.
 _CODES = {
-    "PASS": (
-        "The result equals eager's within the tolerance.",
-        "None.",
-    ),
+    "PASS": ("The result equals eager's within the tolerance.", "None."),
     "FAIL": (
         "The result differs from eager by more than rounding explains.",
         "Its times are withheld. Find the operator in the HLO, or open an issue.",
@@ -67,10 +64,7 @@ _CODES = {
         "The model fails in eager mode.",
         "Repair the model or leave it out; the log has the exception.",
     ),
-    "EXCEPTION_RAISED": (
-        "The backend or the comparison raised an exception.",
-        "Read the run's log.",
-    ),
+    "EXCEPTION_RAISED": ("The backend or the comparison raised an exception.", "Read the run's log."),
     "NONDETERMINISTIC_EAGER_RUN": (
         "Two eager runs with the same seed differ.",
         "The times are unchecked. Look for random operators or atomics in the model.",
@@ -122,12 +116,8 @@ SUITE = XlaSuite(
     name="xla",
     title="PyTorch/XLA's experiment matrix",
     headline_metrics=(
-        "verification_code",
-        "per_iter_time",
-        "trace_per_iter_time",
-        "xla_CompileTime_time_s",
-        "xla_ExecuteTime_time_s",
-        "total_time",
+        *("verification_code", "per_iter_time", "trace_per_iter_time"),
+        *("xla_CompileTime_time_s", "xla_ExecuteTime_time_s", "total_time"),
     ),
     matrix=Matrix(
         backends=("eager", "inductor", *ON_XLA),
@@ -159,9 +149,7 @@ SUITE = XlaSuite(
         count("verify_iterations", "steps before the results are compared", 1, 20, 1),
         switch("randomize_input", "new values for each iteration, of the same shapes"),
         switch("collect_full_output", "training returns gradients and parameters too"),
-        switch("pure_wall_time", "least of many calls with the cache overwritten between them"),
         switch("single_graph", "fail on a graph break"),
-        switch("disable_tf32", "float32 products in full float32"),
         Option("matmul_precision", "choice", "of float32 products", choices=("highest", "high", "medium")),
         switch("enable_functionalization", "torch_xla's functionalization layer"),
         extra("collect_dynamo_counters", "dynamo's counters as metrics"),  # nosec B610

@@ -68,13 +68,9 @@ def check(cell: Cell, device: str) -> None:
 
 
 def set_precision(spec: TaskSpec) -> None:
-    """Set this process's threads and the precision of float32 products.
-
-    PyTorch/XLA's runner takes fast products unless told otherwise; the knob `matmul_precision` always wins.
-    """
+    """Set this process's threads, and the precision of float32 products: by default that of its runner."""
     prepare(spec.device)
-    precision = "highest" if spec.setting("disable_tf32") else "high"
-    torch.set_float32_matmul_precision(str(spec.setting("matmul_precision") or precision))
+    torch.set_float32_matmul_precision(str(spec.setting("matmul_precision") or "high"))
 
 
 class Machine:

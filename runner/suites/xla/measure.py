@@ -1,8 +1,9 @@
-"""Time the runs of a cell, and collect the counts of runtime, compiler and profiler in each."""
+"""Time the runs of a cell, collect the counts of runtime, compiler and profiler in each, and record all."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import time
 from collections import Counter
@@ -12,21 +13,25 @@ from typing import Any, cast
 
 import torch
 from torch._dynamo.utils import counters
-from torch._inductor.runtime.benchmarking import benchmarker
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from runner.formats.xla import Cell
 from runner.launch.failures import TaskFailure
+from runner.launch.report import Report
+from runner.measure.recorder import Recorder, Result
+from runner.measure.state.device import prepare
+from runner.measure.state.environment import environment
 from runner.schema.suite import TaskSpec
-from runner.suites.xla import batch_size_of, models
+from runner.suites.xla import METRICS, SUITE, batch_size_of, models
 from runner.suites.xla.machine import Machine
 from runner.suites.xla.models import Inputs
+from runner.suites.xla.verify import Verification
 
-CLOCK = "host clock around all iterations, the first run with compilation"
-WALL_CLOCK = "least of many calls, cache overwritten between them"
+_CLOCK = "host clock around all iterations, the first run with compilation"
 _PROFILING = ("profile_cuda_cpu", "profile_cuda_cpu_individual_ops", "dump_pytorch_profiles")
 _NAME = 120  # characters of a counter
+_STATUS = {"passed": "ok", "failed": "wrong", "cannot_tell": "cannot_tell", "not_run": "not_run"}
 Samples = dict[str, list[float]]
 
 
@@ -75,8 +80,6 @@ class Timed:
             with profile(activities=kinds) as profiled:
                 output = self._iterate(inputs)
             self._profile(profiled, repeat)
-        elif self._setting("pure_wall_time"):
-            output = self._least(inputs[0])
         else:
             output = self._iterate(inputs)
         self._count(repeat)
@@ -97,25 +100,12 @@ class Timed:
             machine.launch()
         machine.wait()
         total_s = time.perf_counter() - started
-        self._timed(total_s, traced_s)
-        return output
-
-    def _least(self, inputs: Inputs) -> Any:
-        """Take the least time of many calls by inductor's benchmarker, which overwrites CUDA's cache."""
-        if self._cell.xla:
-            reason = "pure wall time needs CUDA events; XLA has none"
-            raise TaskFailure("unsupported", "no_wall_clock", reason)
-        output = self._step(inputs)
-        least_ms = float(benchmarker.benchmark(self._step, (inputs,), {}))
-        self._timed(least_ms / 1e3 * self.iterations, 0.0)
-        return output
-
-    def _timed(self, total_s: float, traced_s: float) -> None:
         self._add("total_time", total_s)
         self._add("per_iter_time", total_s / self.iterations)
         if self._cell.xla:
             self._add("trace_total_time", traced_s)
             self._add("trace_per_iter_time", traced_s / self.iterations)
+        return output
 
     def _count(self, repeat: int) -> None:
         if self._setting("dump_dynamo_counters"):
@@ -179,3 +169,47 @@ class Timed:
         folder = self._artifacts / kind
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{repeat}.{ending}"
+
+
+class Rows:
+    """Writes the records of one cell. Create it after the last stage: it starts torch's threads."""
+
+    def __init__(self, spec: TaskSpec, report: Report, cell: Cell) -> None:
+        here = cell.accelerator == spec.device
+        device = prepare(spec.device if here else "cpu")
+        found = environment(device)
+        if not here:  # this host's CPU says nothing of a device that is not there
+            device = dataclasses.replace(device, name="")
+            found = dataclasses.replace(found, cpu="", cpu_count=0)
+        recorded = dataclasses.replace(spec, backend=cell.backend, device=cell.accelerator)
+        self._recorder = Recorder(recorded, report, device, known_environment=found)
+        (experiment,) = SUITE.expected(spec, {})
+        self._knobs = experiment.knobs
+
+    def measured(self, samples: Samples, checked: Verification) -> TaskFailure | None:
+        """Record the samples; of a wrong result the times are withheld, the counts are not."""
+        self._checked(checked)
+        failure = None
+        if checked.status == "failed":
+            failure = TaskFailure("wrong", checked.code, checked.reason)
+        elif checked.requested and checked.status == "not_run":
+            failure = TaskFailure("failed", checked.code, checked.reason)
+        for metric, values in samples.items():
+            if failure and failure.status == "wrong" and metric.endswith("_time"):
+                self._recorder.missing(metric, failure, knobs=self._knobs)
+            else:
+                clock = _CLOCK if metric in METRICS else ""
+                self._recorder.add(Result(metric, values, clock), knobs=self._knobs)
+        return failure
+
+    def failed(self, failure: TaskFailure, checked: Verification) -> None:
+        self._checked(checked)
+        for metric in METRICS:
+            self._recorder.missing(metric, failure, knobs=self._knobs)
+
+    def _checked(self, checked: Verification) -> None:
+        """Record the verifier's code. One that was asked for and broke down has failed."""
+        status = _STATUS[checked.status]
+        if checked.requested and status == "not_run" and checked.code != "VERIFIER_DIDNT_RUN":
+            status = "failed"
+        self._recorder.status("verification_code", status, checked.code, checked.facts(), knobs=self._knobs)

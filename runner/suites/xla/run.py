@@ -28,7 +28,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked from it
     # torch is imported only here: torch_xla reads its environment when it is imported
     from runner.suites.xla import machine  # noqa: PLC0415
-    from runner.suites.xla.record import Rows  # noqa: PLC0415
+    from runner.suites.xla.measure import Rows  # noqa: PLC0415
     from runner.suites.xla.verify import NOT_ASKED, Verification  # noqa: PLC0415
 
     checked = NOT_ASKED

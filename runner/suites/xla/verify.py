@@ -86,6 +86,5 @@ def _outputs(spec: TaskSpec, cell: Cell, dtype: torch.dtype) -> Any:
 
 
 def _same(reference: Any, result: Any, *, tolerance: float, exact: Any = None) -> bool:
-    by_cosine = exact is None and tolerance > 0
-    found = same(reference, result, fp64_ref=exact, cos_similarity=by_cosine, tol=tolerance, equal_nan=True)
-    return bool(found)
+    cosine = exact is None and tolerance > 0
+    return bool(same(reference, result, exact, cos_similarity=cosine, tol=tolerance, equal_nan=True))

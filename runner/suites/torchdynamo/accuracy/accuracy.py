@@ -8,11 +8,14 @@ deterministic algorithms for it, and a check without a reference is by cosine an
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import math
+import os
+import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,14 +24,17 @@ from torch.utils import _pytree as pytree
 
 from runner.formats.statuses import status_of
 from runner.launch.failures import failure_of
+from runner.measure.state.device import SEED
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
+from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.accuracy.comparison import EXACT, Comparison, NotComparable, Rules, compare
-from runner.suites.torchdynamo.accuracy.determinism import deterministic, reseed
 from runner.suites.torchdynamo.model.loaded_model import DTYPES, LoadedModel, cast, cast_module, load
 from runner.suites.torchdynamo.model.step import Step, StepFunction
 
 _NO_REFERENCE = "none"
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+_NO_SPLIT_SUMS = ("nvidia_deeprecommender",)
 _LARGE_PARAMETERS = 2_000_000_000  # from here the reference is float32, on the logits
 
 
@@ -227,13 +233,17 @@ def _check_batch_invariance(spec: TaskSpec, compile_step: CompileStep, load: Loa
         details: dict[str, Json] = {"batch_size": batch}
         if not model.batched or batch < 2:
             return _result("pass_due_to_skip", details, "there is no batch to take parts of")
-        code, reason = _compared_batches(forward_only, model, compile_step)
-    return _result(code, details, reason)
+        try:
+            _compare_batches(forward_only, model, compile_step)
+        except _Ended as ended:
+            return _result(ended.code, details, ended.reason)
+    return _result("pass", details)
 
 
-def _compared_batches(spec: TaskSpec, model: LoadedModel, compile_step: CompileStep) -> tuple[str, str]:
-    """Return the harness's code and the reason."""
+def _compare_batches(spec: TaskSpec, model: LoadedModel, compile_step: CompileStep) -> None:
+    """Raise _Ended with the harness's code where a part differs, or cannot be compared."""
     whole: Any = None
+    exact = dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32")
     size = model.batch_size
     while size >= 1:
         try:
@@ -249,21 +259,12 @@ def _compared_batches(spec: TaskSpec, model: LoadedModel, compile_step: CompileS
                 raise
             traceback.print_exc()
             failed = "fail_to_run" if whole is None else f"fail_to_run_at_batch_{size}"
-            return ("OOM" if failure.status == "oom" else failed), failure.reason
+            raise _Ended("OOM" if failure.status == "oom" else failed, failure.reason) from error
         whole = result if whole is None else whole
-        try:
-            found = compare(
-                _rows(whole, model.batch_size, size),
-                _rows(result, size, size),
-                None,
-                dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32"),
-            )
-        except NotComparable as error:
-            return "infra_error", str(error)
+        found = _compare(_rows(whole, model.batch_size, size), _rows(result, size, size), None, exact)
         if not found.same:
-            return f"fail_batch_invariance_at_{size}", found.reason
+            raise _Ended(f"fail_batch_invariance_at_{size}", found.reason)
         size //= 2
-    return "pass", ""
 
 
 def _rows(result: Any, batch: int, size: int) -> Any:
@@ -274,3 +275,52 @@ def _rows(result: Any, batch: int, size: int) -> Any:
         return value[:size] if has_rows else None
 
     return pytree.tree_map(rows, dict(result) if isinstance(result, dict) else result)
+
+
+@contextlib.contextmanager
+def deterministic(spec: TaskSpec) -> Iterator[None]:
+    """Switch on deterministic algorithms, float32 sums and eager's random numbers in compiled code; TF32 off.
+
+    Restore everything on exit. Enter before any matrix product: cuBLAS reads its variable when its first
+    handle is made.
+    """
+    with contextlib.ExitStack() as restored:
+        sdp_half_sums = torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp
+        restored.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+        restored.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        restored.callback(sdp_half_sums, torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed())
+        restored.callback(os.environ.pop, _CUBLAS)
+        os.environ[_CUBLAS] = ":4096:8"
+        torch.use_deterministic_algorithms(spec.case not in rules.NOT_DETERMINISTIC_ALGORITHMS)
+        torch.set_float32_matmul_precision("highest")
+        sdp_half_sums(False)
+        for module, name, value in _switches(spec):
+            if hasattr(module, name):  # not every release has them all
+                restored.callback(setattr, module, name, getattr(module, name))
+                setattr(module, name, value)
+        yield
+
+
+def _switches(spec: TaskSpec) -> list[tuple[Any, str, bool]]:
+    import torch._inductor.config as inductor  # noqa: PLC0415 - takes a second
+
+    backends = torch.backends
+    switches = [
+        (inductor, "fallback_random", True),
+        (backends.cudnn, "deterministic", True),
+        (backends.cudnn, "benchmark", False),
+        (backends.cudnn, "allow_tf32", False),
+        (backends.mkldnn, "deterministic", True),
+    ]
+    if spec.knobs.get("batch_invariant"):
+        switches += [(inductor, "batch_invariant", True), (inductor.triton, "cudagraphs", False)]
+    if spec.case in _NO_SPLIT_SUMS or spec.knobs.get("batch_invariant"):
+        switches.append((backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False))
+        switches.append((backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False))
+    return switches
+
+
+def reseed() -> None:
+    """Start the same random numbers again, on every device."""
+    random.seed(SEED)
+    torch.manual_seed(SEED)

@@ -115,9 +115,7 @@ def _difference(eager: Any, result: Any, reference: Any, rules: Rules) -> str:
     if isinstance(result, _Missing):
         return result.reason
     if isinstance(eager, (torch.Tensor, float, complex)):
-        eager, result = (
-            torch.tensor(value) if isinstance(value, (float, complex)) else value for value in (eager, result)
-        )
+        eager, result = (torch.tensor(v) if isinstance(v, (float, complex)) else v for v in (eager, result))
         return _tensor_difference(eager, result, reference, rules)
     if eager is None or isinstance(eager, (str, int, torch.device, torch.dtype)):
         return "" if eager == result else f"eager has {eager!r}, compiled {result!r}"

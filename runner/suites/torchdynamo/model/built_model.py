@@ -1,7 +1,8 @@
-"""The request for a model, the model that a suite's file builds for it, and the losses of a training step."""
+"""The request for a model, and the model that a suite's file builds for it."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,9 @@ import torch
 
 Loss = Callable[[Any], torch.Tensor]  # of the module's output
 Inputs = dict[str, Any] | tuple[Any, ...]
+_OPERATORS = ("nms", "qnms")  # of torchvision
+_SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+_declared: list[torch.library.Library] = []  # a library's declarations end with the object
 
 
 @dataclass(frozen=True)
@@ -54,28 +58,18 @@ def mean_of(output: Any) -> torch.Tensor:
     return total / len(parts)
 
 
-def loss_of(name: str, native: Loss) -> Loss:
-    """Return the loss by that name, a function of the module's output: `native`, or one of three others."""
-    others: dict[str, Loss] = {
-        "sum": lambda output: _main_output(output).sum(),
-        "mean": lambda output: _main_output(output).mean(),
-        "cross_entropy": _cross_entropy,
-    }
-    return others.get(name, native)
+def torchvision() -> Any:
+    """Import torchvision. Beside a torch for CPUs the import of its CUDA build fails for missing operators.
 
-
-def _main_output(output: Any) -> torch.Tensor:
-    """Return the logits, or the first tensor."""
-    if isinstance(output, torch.Tensor):
-        return output
-    if isinstance(output, dict):
-        return _main_output(output["logits"] if "logits" in output else next(iter(output.values())))
-    return _main_output(output[0])
-
-
-def _cross_entropy(output: Any) -> torch.Tensor:
-    """Take each row's class from its number alone, so that a batch may have any size."""
-    logits = _main_output(output)
-    rows = logits.reshape(-1, logits.shape[-1])
-    classes = torch.arange(rows.shape[0], device=rows.device) % rows.shape[1]
-    return torch.nn.functional.cross_entropy(rows, classes)
+    Declared without an implementation, they let the models, which use none, be built.
+    """
+    try:
+        return importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if "torchvision::" not in str(error) or _declared:
+            raise
+    library = torch.library.Library("torchvision", "DEF")
+    for name in _OPERATORS:
+        library.define(name + _SCHEMA)
+    _declared.append(library)
+    return importlib.import_module("torchvision")

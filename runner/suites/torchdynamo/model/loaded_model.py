@@ -16,7 +16,7 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.measure.state.device import SEED
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.model.built_model import BuiltModel, Inputs, Loss, ModelRequest, loss_of
+from runner.suites.torchdynamo.model.built_model import BuiltModel, Inputs, ModelRequest
 
 DTYPES = {
     "float32": torch.float32,
@@ -27,18 +27,12 @@ DTYPES = {
 _PACKAGES = ("transformers", "timm", "torchvision", "PIL")
 
 
-@dataclass
-class LoadedModel:
-    """A model ready to be stepped."""
+@dataclass(kw_only=True)
+class LoadedModel(BuiltModel):
+    """A model ready to be stepped: cast to the dtype (amp: float32), in train() or eval()."""
 
-    module: torch.nn.Module  # on its device, cast to the dtype (amp: float32), train() or eval()
-    inputs: Inputs
-    loss: Loss
-    batch_size: int
     parameters: int
     accuracy: rules.AccuracyRules
-    size_note: str  # how a reduced model differs from the real one; '' for the real one
-    batched: bool  # the first dimension of the inputs is the batch and may have another size
 
     def inputs_at(self, batch_size: int) -> Inputs:
         """Return the inputs' first rows. Raise TaskFailure (unsupported) where they have no batch."""
@@ -103,14 +97,9 @@ def load(spec: TaskSpec, *, for_accuracy: bool = False, dtype: torch.dtype | Non
     if spec.device == "cuda":
         gc.collect()  # what the making of the model left, before anyone counts memory
     return LoadedModel(
-        module=module,
-        inputs=inputs,
-        loss=loss_of(str(spec.knobs.get("loss", "native")), built.loss),
-        batch_size=built.batch_size,
+        **{**vars(built), "module": module, "inputs": inputs},
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         accuracy=rules.accuracy_rules(spec),
-        size_note=built.size_note,
-        batched=built.batched,
     )
 
 

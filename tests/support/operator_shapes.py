@@ -1,6 +1,6 @@
-"""Writes a shape file: the operators that models call, by shape, and how often.
+"""Writes a file of `runner/suites/operators/shapes/`: the operators that models call, by shape, how often.
 
-``python -m runner.suites.operators.trace huggingface --output shapes.json`` traces a training step of each
+``python -m tests.support.operator_shapes huggingface --output shapes.json`` traces a training step of each
 model on the meta device, where nothing is computed.
 """
 
@@ -40,7 +40,7 @@ _STATISTICS = {
 }
 
 
-class Recording(TorchDispatchMode):
+class Recording(TorchDispatchMode):  # type: ignore[misc]
     """Counts the calls of every operator that computes something.
 
     Tensors on the meta device have no values. A model that asks for a boolean gets True: models ask whether
@@ -151,7 +151,7 @@ def shape_file(counts: Counts, about: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m runner.suites.operators.trace", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.operator_shapes", description=__doc__)
     parser.add_argument("suite", choices=("huggingface", "timm", "torchbench"))
     parser.add_argument("--case", nargs="+", default=[], help="models; default: all of the suite")
     parser.add_argument("--output", type=Path, required=True)
