@@ -20,7 +20,7 @@ from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row
 from hud.pages.compare.text import Shown
 from hud.pages.sparkline import interval
-from hud.templatetags.hud_tags import badge_html, percent, unit
+from hud.templatetags.hud_tags import address, badge_html, percent, unit
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
@@ -52,27 +52,28 @@ def sentence(counts: Counts) -> SafeString:
 
 
 @register.simple_tag
-def compared_rows(rows: Sequence[Row], reach: float) -> SafeString:
+def compared_rows(page: ComparePage, rows: Sequence[Row]) -> SafeString:
     """Return rows of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
-    experiment = reverse("experiment", args=[0])
-    return mark_safe("".join(_row(row, reach, experiment.replace("0", str(row.pk))) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+    stream, reach = page.heads[0].stream, page.reach
+    return mark_safe("".join(_row(row, reach, stream) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
-def _row(row: Row, reach: float, experiment: str) -> str:
+def _row(row: Row, reach: float, stream: str) -> str:
+    experiment = address(row.pk, "experiment")
     best, several = row.best, len(row.cells) > 1
-    address, under = streams.link(experiment, stream=row.stream, metric=best and best.metric.name), ""
+    link, under = streams.link(experiment, stream=stream, metric=best and best.metric.name), ""
     if best:
         also = f"; also {', '.join(row.also)}" if row.also else ""
         under = f'<span class="under faint">{escape(best.metric.title + also)}</span>'
-    title = f'<a href="{escape(address)}">{escape(row.experiment.title)}</a>'
+    title = f'<a href="{escape(link)}">{escape(row.experiment.title)}</a>'
     parts = [f'<tr><th scope="row">{title} <span class="dim">{escape(row.about)}</span>{under}</th>']
     other = best if several else None
     parts += [_of_candidate(cell, other) if cell else _NOT_ON_BOTH for cell in row.cells]
     if not several:
         parts.append(f'<td class="fpc">{_interval(best, reach) if best else ""}</td>')
     factor = f"{best.factor:.1f}" if best and best.factor is not None else ""
-    parts.append(f'<td class="num">{factor}</td><td class="why">{_what_changed(row)}</td>')
-    parts.append(f"<td>{_state(row, experiment)}</td></tr>")
+    parts.append(f'<td class="num">{factor}</td><td class="why">{_what_changed(row, stream)}</td>')
+    parts.append(f"<td>{_state(row, experiment, stream)}</td></tr>")
     return "".join(parts)
 
 
@@ -99,11 +100,11 @@ def _of_candidate(cell: Judged, best: Judged | None) -> str:
     )
 
 
-def _what_changed(row: Row) -> str:
+def _what_changed(row: Row, stream: str) -> str:
     if not row.code:
         return f'<span class="dim">{escape(row.facts)}</span>'
-    address = streams.link(_path("code"), stream=row.stream, base=row.code[0], head=row.code[1])
-    return f'<a href="{escape(address)}">{escape(row.facts or "Kernels")}</a>'
+    link = streams.link(_path("code"), stream=stream, base=row.code[0], head=row.code[1])
+    return f'<a href="{escape(link)}">{escape(row.facts or "Kernels")}</a>'
 
 
 @cache
@@ -111,16 +112,16 @@ def _path(name: str) -> str:
     return reverse(name)
 
 
-def _state(row: Row, experiment: str) -> str:
+def _state(row: Row, experiment: str, stream: str) -> str:
     """Return the regression's state, and how to rerun the experiment at that address."""
     shown = ""
     if one := row.regression:
-        address = streams.link(_path("regressions"), stream=row.stream, open=one.pk)
-        shown = f'<a class="state" href="{escape(address)}">{escape(one.state)}</a> '
+        link = streams.link(_path("regressions"), stream=stream, open=one.pk)
+        shown = f'<a class="state" href="{escape(link)}">{escape(one.state)}</a> '
     if rerun := row.rerun:
         label = "Rerun in pairs" if rerun.in_pairs else "Rerun"
-        address = f"{experiment}?stream={row.stream}&amp;{escape(rerun.query)}#rerun"
-        shown += f'<a class="button small" href="{address}" data-rerun>{label}</a>'
+        link = f"{experiment}?stream={stream}&amp;{escape(rerun.query)}#rerun"
+        shown += f'<a class="button small" href="{link}" data-rerun>{label}</a>'
         shown += rerun.hindrance and f'<span class="under faint">{escape(rerun.hindrance)}</span>'
     return shown
 
@@ -190,8 +191,8 @@ def _means_row(group: Group, formulas: str) -> str:
     return (
         f'<tr><th scope="row">{suite}<span class="under dim">{escape(group.rest)}</span></th>'
         f'<td class="num" data-label="matched"><b>{group.matched}</b>{_under(rest)}</td>'
-        f'<td class="num" data-label="passing"><span class="faint">{group.base_passed.passed} →</span>'
-        f' <b>{group.head_passed.passed}</b> <span class="u">of {group.head_passed.expected}</span>'
+        f'<td class="num" data-label="passing"><span class="faint">{group.base_passed} →</span>'
+        f' <b>{group.head_passed}</b> <span class="u">of {group.expected}</span>'
         f"{_under(rates)}</td>{means}</tr>"
     )
 
@@ -239,24 +240,18 @@ def _interval(judged: Judged, limit: float) -> str:
     )
 
 
-@register.filter
-def limit(page: ComparePage) -> float:
-    """Return the largest change to draw, at least 2 %."""
-    return max(0.02, page.reach)
-
-
 @register.simple_tag
 def swarm(page: ComparePage, rows: Shown) -> SafeString:
     """Return all changes of the first candidate on one axis: a dot is an experiment, named where it moved."""
-    if len(page.changes) < 2:
+    changes, reach = page.changes(0), page.reach
+    if len(changes) < 2:
         return SafeString("")
-    reach = limit(page)
 
     def x_of(change: float) -> float:
         return _WIDTH / 2 + (_WIDTH / 2 - 60) * max(-1.0, min(1.0, change / reach))
 
     bins: dict[int, list[str]] = {}
-    for verdict, change in reversed(page.changes):
+    for verdict, change in reversed(changes):
         bins.setdefault(round(x_of(change) / _STEP), []).append(_TONES.get(verdict, "d"))
     marks = []
     for place, tones in bins.items():
@@ -278,7 +273,7 @@ def swarm(page: ComparePage, rows: Shown) -> SafeString:
         '<line class="zero" x1="{}" x2="{}" y1="4" y2="92"/>'
         '<line class="gr" x1="20" x2="{}" y1="92" y2="92"/>{}{}{}</svg>',
         _WIDTH,
-        len(page.changes),
+        len(changes),
         text.percent(-reach),
         text.percent(reach),
         _WIDTH // 2,
