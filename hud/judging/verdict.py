@@ -123,15 +123,6 @@ def judge_points(
     return found
 
 
-def point_factors(steps: Array, noise: Array, points: NDArray[np.int64]) -> Array:
-    """Return `factor` as `judge_points` has it, for many pairs of points at once; `steps` are the sizes of
-    their changes in log space."""
-    degrees = 1.5 * np.minimum(points, _NOISE_WINDOW) + 3
-    ratios = steps / (noise * math.sqrt(1 + math.pi / 2))
-    factors: Array = np.sqrt(degrees * np.log1p(ratios * ratios / degrees))
-    return factors * (8 * degrees + 1) / (8 * degrees + 3)
-
-
 def _judge_variant(
     history: Sequence[float],
     samples: Sequence[float],

@@ -20,6 +20,7 @@ from hud.judging.aggregates import (
     ratio_of,
 )
 from hud.models import Metric
+from hud.pages.attributes import attributes
 from hud.pages.compare.environment import Places
 from hud.pages.compare.rows import Key, Points, Row
 from runner.schema.metrics import device_time_of
@@ -67,23 +68,14 @@ class Mean:
     def to_json(self) -> dict[str, Any]:
         return {
             "metric": self.metric.name,
-            "unit": self.metric.unit,
-            "direction": self.metric.direction,
-            "statistic": self.statistic,
-            "base": self.base,
-            "head": self.head,
-            "change": self.change,
-            "low": self.low,
-            "high": self.high,
-            "p": self.p,
-            "matched": self.matched,
-            "only_base": self.only_base,
-            "only_head": self.only_head,
+            **attributes(self.metric, "unit direction"),
+            **attributes(self, "statistic base head change low high p matched only_base only_head"),
         }
 
 
 KINDS = ("speed", "compile time", "memory")
 TIME = "time"  # of all matched cases together
+_COUNTS = "matched base_passed head_passed expected new_failures new_passes"
 _TIME_UNITS = {"s", "ms", "µs"}
 Values = dict[str, tuple[dict[str, float], dict[str, float]]]  # positive ones by metric, side and experiment
 
@@ -102,9 +94,8 @@ class Totals:
     means: dict[str, Mean] = field(default_factory=dict)  # of `KINDS`, and the sum of a time
 
     def to_json(self) -> dict[str, Any]:
-        names = ("matched", "base_passed", "head_passed", "expected", "new_failures", "new_passes")
         return {
-            **{name: getattr(self, name) for name in names},
+            **attributes(self, _COUNTS),
             "same_place": self.is_same_place,
             "means": {kind: mean.to_json() for kind, mean in self.means.items()},
         }
@@ -155,11 +146,10 @@ class Group(Totals):
 
 
 def totals(groups: Sequence[Group], orders: Mapping[str, Sequence[Metric]]) -> Totals:
-    """Return the numbers over all suites and backends. For each kind the metric counts that most cases of both
-    sides have; of those with as many, the one that stands first in their suites, by device time where they
-    all do."""
-    names = ("matched", "base_passed", "head_passed", "expected", "new_failures", "new_passes")
-    counts = [sum(getattr(group, name) for group in groups) for name in names]
+    """Return the numbers over all suites and backends. For each kind the metric counts that most cases of
+    both sides have; of those with as many, the one that stands first in their suites, by device time where
+    they all do."""
+    counts = [sum(getattr(group, name) for group in groups) for name in _COUNTS.split()]
     found = Totals(*counts, all(group.is_same_place for group in groups))
     matched: Values = defaultdict(lambda: ({}, {}))
     places: Counter[str] = Counter()
@@ -211,12 +201,17 @@ def read(
     for row in rows:
         if row.points[0] or row.points[side]:
             by_key[row.group].append(row)
-    return [_group(key, by_key[key], side, orders[key[0]], places, formulas) for key in sorted(by_key)]
+    groups = []
+    for key in sorted(by_key):
+        group = _group(key, by_key[key], side, orders[key[0]], places)
+        if formulas == "hud":
+            _use_hud_formulas(group, by_key[key], side, orders[key[0]])
+        group.means = {kind: group.means[kind] for kind in KINDS if kind in group.means}
+        groups.append(group)
+    return groups
 
 
-def _group(
-    key: Key, rows: Sequence[Row], side: int, order: Sequence[Metric], places: Places, formulas: Formulas
-) -> Group:
+def _group(key: Key, rows: Sequence[Row], side: int, order: Sequence[Metric], places: Places) -> Group:
     counts: Counter[str] = Counter(expected=len(rows))
     values: Values = defaultdict(lambda: ({}, {}))
     compared = set()
@@ -244,24 +239,26 @@ def _group(
     group.rates = group.base_passed / len(rows), group.head_passed / len(rows)
     metrics = {metric.name: metric for metric in order}
     by_device = (metrics[device_time_of(name, metrics)] for name in metrics)
-    means: dict[str, Mean] = {}
     for metric in (one for pair in zip(by_device, order, strict=True) for one in pair):
         base_values, head_values = values[metric.name]
         kind = _kind(metric)
-        if kind and kind not in means and base_values.keys() & head_values.keys():
-            means[kind] = _mean(metric, base_values, head_values)
-    if formulas == "hud":
-        sides = [[row.points[at] for row in rows if row.points[at]] for at in (0, side)]
-        hud_rows = [[_hud_row(points, key[1]) for points in of_side] for of_side in sides]
-        group.rates = hud_pass_rate(hud_rows[0]), hud_pass_rate(hud_rows[1])
-        if _SPEEDUP in metrics:
-            ends = [hud_geometric_mean(of_side) or None for of_side in hud_rows]
-            means["speed"] = _of_ends(metrics[_SPEEDUP], ends, "geometric mean")
-        for kind in means.keys() - {"speed"}:
-            ends = [_hud_mean(*of_side, means[kind].metric) for of_side in zip(sides, hud_rows, strict=True)]
-            means[kind] = _of_ends(means[kind].metric, ends, "arithmetic mean")
-    group.means = {kind: means[kind] for kind in KINDS if kind in means}
+        if kind and kind not in group.means and base_values.keys() & head_values.keys():
+            group.means[kind] = _mean(metric, base_values, head_values)
     return group
+
+
+def _use_hud_formulas(group: Group, rows: Sequence[Row], side: int, order: Sequence[Metric]) -> None:
+    sides = [[row.points[at] for row in rows if row.points[at]] for at in (0, side)]
+    hud_rows = [[_hud_row(points, group.backend) for points in of_side] for of_side in sides]
+    group.rates = hud_pass_rate(hud_rows[0]), hud_pass_rate(hud_rows[1])
+    for kind in group.means.keys() - {"speed"}:
+        metric = group.means[kind].metric
+        ends = [_hud_mean(*of_side, metric) for of_side in zip(sides, hud_rows, strict=True)]
+        group.means[kind] = _of_ends(metric, ends, "arithmetic mean")
+    for metric in order:
+        if metric.name == _SPEEDUP:
+            ends = [hud_geometric_mean(of_side) or None for of_side in hud_rows]
+            group.means["speed"] = _of_ends(metric, ends, "geometric mean")
 
 
 def _kind(metric: Metric) -> str:
@@ -288,7 +285,7 @@ def _hud_row(points: Points, backend: str) -> HudRow:
 
 
 def _hud_mean(sides: Sequence[Points], hud_rows: Sequence[HudRow], metric: Metric) -> float | None:
-    """Return PyTorch HUD's mean of compile time or memory: arithmetic, over passing rows that have a value."""
+    """Return PyTorch HUD's mean of compile time or memory: arithmetic, over passing rows with a value."""
     found = [
         one.value
         for points, row in zip(sides, hud_rows, strict=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from hud.judging.verdict import Rule, judge_points
 from hud.models import Metric
+from hud.pages.attributes import attributes
 from hud.pages.compare.environment import Places
 from hud.pages.compare.points import ComparedPoint
 from hud.sql import fetch_tuples, int_array
@@ -81,24 +82,19 @@ class Judged:
         return certainty * abs(math.log1p(self.change))
 
     def to_row(self) -> dict[str, Any]:
+        base, head = self.base, self.head
         return {
             "metric": self.metric.name,
-            "unit": self.metric.unit,
-            "direction": self.metric.direction,
-            "base": self.base.value,
-            "head": self.head.value,
-            "base_n": len(self.base.numbers),
-            "head_n": len(self.head.numbers),
-            "base_status": self.base.status,
-            "head_status": self.head.status,
-            "change": self.change,
-            "margin": self.margin,
-            "noise": self.noise,
-            "factor": self.factor,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "base_run": self.base.run_id,
-            "head_run": self.head.run_id,
+            **attributes(self.metric, "unit direction"),
+            "base": base.value,
+            "head": head.value,
+            "base_n": len(base.numbers),
+            "head_n": len(head.numbers),
+            "base_status": base.status,
+            "head_status": head.status,
+            **attributes(self, "change margin noise factor verdict reason"),
+            "base_run": base.run_id,
+            "head_run": head.run_id,
         }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hud.models import Experiment, Metric, Stream
+from hud.pages.attributes import attributes
 from hud.pages.compare import groups as groups_of
 from hud.pages.compare import points as points_of
 from hud.pages.compare import rows as rows_of
@@ -53,8 +55,11 @@ class Counts:
 
     def to_json(self) -> dict[str, Any]:
         verdicts = {name: self.verdicts.get(name, 0) for name in VERDICTS}
-        cohort = {"matched": self.matched, "only_base": self.only_base, "only_head": self.only_head}
-        return {**cohort, **verdicts, "reasons": dict(self.reasons)}
+        return {
+            **attributes(self, "matched only_base only_head"),
+            **verdicts,
+            "reasons": dict(self.reasons),
+        }
 
 
 @dataclass
@@ -93,7 +98,7 @@ class ComparePage:
         cells = [cell for row in (*self.movers, *self.undecided, *self.quiet) if (cell := row.cells[head])]
         return [(cell.verdict, cell.change) for cell in cells if cell.change is not None]
 
-    @property
+    @cached_property
     def reach(self) -> float:
         """Return the largest change to draw for any candidate, at least 2 %, at most 100 %."""
         changes = [abs(change) for head in range(len(self.heads)) for _verdict, change in self.changes(head)]
@@ -171,9 +176,9 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     sections: list[list[Row]] = [[], [], [], []]
     for row in sorted(rows, key=lambda row: -row.best.score if row.best else 0.0):
         row.with_arch = several
-        if row.best or row.alone:
-            if not filters.verdict or any(cell and cell.verdict == filters.verdict for cell in row.cells):
-                sections[row.section].append(row)
+        verdicts = {"", *(cell.verdict for cell in row.cells if cell)}
+        if (row.best or row.alone) and filters.verdict in verdicts:
+            sections[row.section].append(row)
     there = {name for row in rows for of_side in row.points for name in of_side}
     return ComparePage(
         stream,
