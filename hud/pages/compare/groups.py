@@ -75,7 +75,6 @@ class Mean:
 
 KINDS = ("speed", "compile time", "memory")
 TIME = "time"  # of all matched cases together
-_COUNTS = "matched base_passed head_passed expected new_failures new_passes"
 _TIME_UNITS = {"s", "ms", "µs"}
 Values = dict[str, tuple[dict[str, float], dict[str, float]]]  # positive ones by metric, side and experiment
 
@@ -84,21 +83,19 @@ Values = dict[str, tuple[dict[str, float], dict[str, float]]]  # positive ones b
 class Totals:
     """All experiments of both sides together. Each of `means` is of the metric that most of them have."""
 
-    matched: int
-    base_passed: int
-    head_passed: int
-    expected: int  # experiments on either side
-    new_failures: int
-    new_passes: int
+    counts: Counter[str]
     is_same_place: bool  # no other card, host or environment: a difference may be the code's
     means: dict[str, Mean] = field(default_factory=dict)  # of `KINDS`, and the sum of a time
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **attributes(self, _COUNTS),
-            "same_place": self.is_same_place,
-            "means": {kind: mean.to_json() for kind, mean in self.means.items()},
-        }
+        names = ("matched", "base_passed", "head_passed", "expected", "new_failures", "new_passes")
+        return {**self._counted(names), "same_place": self.is_same_place, "means": self._means()}
+
+    def _counted(self, names: Sequence[str]) -> dict[str, int]:
+        return {name: self.counts[name] for name in names}
+
+    def _means(self) -> dict[str, Any]:
+        return {kind: mean.to_json() for kind, mean in self.means.items()}
 
 
 @dataclass
@@ -106,8 +103,6 @@ class Group(Totals):
     """One suite and backend on both sides."""
 
     key: Key = ("", "", "", "", "")
-    only_base: int = 0
-    only_head: int = 0
     values: Values = field(default_factory=dict)
     rates: tuple[float | None, float | None] = (None, None)  # by the chosen formulas
 
@@ -133,15 +128,14 @@ class Group(Totals):
         return self.is_same_place and any(mean.tone for mean in self.means.values())
 
     def to_json(self) -> dict[str, Any]:
-        about = super().to_json()
-        del about["new_failures"], about["new_passes"]
+        names = ("matched", "only_base", "only_head", "base_passed", "head_passed", "expected")
         return {
             **dict(zip(("suite", "backend", "mode", "dtype", "arch"), self.key, strict=True)),
-            **about,
-            "only_base": self.only_base,
-            "only_head": self.only_head,
+            **self._counted(names),
             "base_pass_rate": self.rates[0],
             "head_pass_rate": self.rates[1],
+            "same_place": self.is_same_place,
+            "means": self._means(),
         }
 
 
@@ -149,8 +143,8 @@ def totals(groups: Sequence[Group], orders: Mapping[str, Sequence[Metric]]) -> T
     """Return the numbers over all suites and backends. For each kind the metric counts that most cases of
     both sides have; of those with as many, the one that stands first in their suites, by device time where
     they all do."""
-    counts = [sum(getattr(group, name) for group in groups) for name in _COUNTS.split()]
-    found = Totals(*counts, all(group.is_same_place for group in groups))
+    counts = sum((group.counts for group in groups), Counter[str]())
+    found = Totals(counts, all(group.is_same_place for group in groups))
     matched: Values = defaultdict(lambda: ({}, {}))
     places: Counter[str] = Counter()
     for group in groups:
@@ -177,8 +171,8 @@ def totals(groups: Sequence[Group], orders: Mapping[str, Sequence[Metric]]) -> T
 def _mean(metric: Metric, base: Mapping[str, float], head: Mapping[str, float]) -> Mean:
     mean = compare_means(base, head)
     low, high = (None if end is None else end - 1 for end in (mean.low, mean.high))
-    counts = (len(cases) for cases in (mean.matched, mean.only_base, mean.only_head))
-    return Mean(metric, mean.base, mean.head, mean.ratio, low, high, mean.p, *counts)
+    matched, only_base, only_head = map(len, (mean.matched, mean.only_base, mean.only_head))
+    return Mean(metric, mean.base, mean.head, mean.ratio, low, high, mean.p, matched, only_base, only_head)
 
 
 def _sum(metric: Metric, base: Sequence[float], head: Sequence[float]) -> Mean:
@@ -233,10 +227,8 @@ def _group(key: Key, rows: Sequence[Row], side: int, order: Sequence[Metric], pl
             for name, one in points.items():
                 if one.value is not None and one.value > 0:
                     values[name][end][str(row.pk)] = one.value
-    group = Group(
-        **counts, is_same_place=all(one == other for one, other in compared), key=key, values=values
-    )
-    group.rates = group.base_passed / len(rows), group.head_passed / len(rows)
+    group = Group(counts, all(one == other for one, other in compared), key=key, values=values)
+    group.rates = counts["base_passed"] / len(rows), counts["head_passed"] / len(rows)
     metrics = {metric.name: metric for metric in order}
     by_device = (metrics[device_time_of(name, metrics)] for name in metrics)
     for metric in (one for pair in zip(by_device, order, strict=True) for one in pair):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from hud.models import Experiment, Metric, Stream
@@ -164,10 +164,7 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
         and subject["dtype"] in ("", one.dtype)
     ]
     suites = sorted({one.suite for one in of_subject})
-    orders = {
-        suite: sorted(metrics.values(), key=lambda one, suite=suite: metric_place(suite, one))
-        for suite in suites
-    }
+    orders = {suite: sorted(metrics.values(), key=partial(metric_place, suite)) for suite in suites}
     chosen = [one for one in of_subject if filters.suite in ("", one.suite)]
     places = Places.read(sides, (point for of_side in points for point in of_side))
     rows = rows_of.read(chosen, by_experiment, orders, filters.metric, places)
@@ -179,17 +176,21 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
         verdicts = {"", *(cell.verdict for cell in row.cells if cell)}
         if (row.best or row.alone) and filters.verdict in verdicts:
             sections[row.section].append(row)
+    movers, undecided, quiet, apart = sections
     there = {name for row in rows for of_side in row.points for name in of_side}
     return ComparePage(
         stream,
         sides,
         filters,
-        *sections,
+        movers,
+        undecided,
+        quiet,
+        apart,
         [_counts(rows, place, groups[place]) for place in range(len(heads))],
         [groups_of.totals(of_head, orders) for of_head in groups],
         groups,
         differences(points, places),
-        sorted((one for one in metrics.values() if one.name in there), key=lambda one: metric_place("", one)),
+        sorted((one for one in metrics.values() if one.name in there), key=partial(metric_place, "")),
         suites,
         places,
     )
@@ -200,7 +201,5 @@ def _counts(rows: Sequence[Row], place: int, groups: Sequence[Group]) -> Counts:
     return Counts(
         Counter(cell.verdict for cell in cells if not cell.both_fail),
         Counter(cell.reason for cell in cells if cell.undecided),
-        sum(group.matched for group in groups),
-        sum(group.only_base for group in groups),
-        sum(group.only_head for group in groups),
+        *(sum(group.counts[name] for group in groups) for name in ("matched", "only_base", "only_head")),
     )

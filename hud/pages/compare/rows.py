@@ -8,6 +8,7 @@ from typing import Any
 
 from hud.judging.regressions.states import ACTIVE
 from hud.judging.rules.thresholds import Thresholds, default_rule
+from hud.judging.verdict import Rule
 from hud.models import Experiment, Metric, Regression
 from hud.pages.compare.environment import Places
 from hud.pages.compare.judged import Judged, add_doubts, judge
@@ -117,7 +118,8 @@ def read(
 ) -> list[Row]:
     """Return a row for each experiment, with the points of each side by experiment and metric, judged by
     `metric` or if it is '' by its headline metrics; `orders` has the metrics of each suite: 3 statements."""
-    thresholds, rules = Thresholds.read(), {}
+    thresholds = Thresholds.read()
+    rules: dict[str, Rule] = {}  # where no operator says anything
     rows = []
     for experiment in experiments:
         metrics = orders[experiment.suite]
@@ -182,7 +184,7 @@ def _add_kernels(rows: Sequence[Row]) -> None:
                 row.facts = f"{after} kernels, was {before}"
         for one in row.pairs[0]:
             ends = one.base.value, one.head.value  # None where it failed
-            if one.metric.name == _BREAKS and one is not best and ends[0] != ends[1] and None not in ends:
+            if one.metric.name == _BREAKS and one is not best and one.changed and None not in ends:
                 row.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
 
 

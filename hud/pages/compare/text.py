@@ -130,7 +130,7 @@ def _means(page: ComparePage, place: int) -> Iterable[str]:
     yield "| suite | backend | passing | mean | base | head | change | 95 % |"
     yield "|---|---|--:|---|--:|--:|--:|--:|"
     for group in page.groups[place]:
-        passing = f"{group.base_passed} → {group.head_passed} of {group.expected}"
+        passing = "{base_passed} → {head_passed} of {expected}".format_map(group.counts)
         start = f"| {_safe(group.suite)} | {_safe(' '.join(filter(None, group.key[1:])))} | {passing} |"
         if not group.means:
             yield f"{start} | | | | |"
