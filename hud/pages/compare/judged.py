@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hud.judging.verdict import Rule, judge_points
+from hud.judging.verdict import Rule, judge_points, point_factor
 from hud.models import Metric
 from hud.pages.attributes import attributes
 from hud.pages.compare.environment import Places
@@ -105,6 +105,14 @@ def judge(metric: Metric, rule: Rule, base: ComparedPoint, head: ComparedPoint) 
         if base.good == head.good:
             return Judged(metric, base, head, "unchanged", "" if base.good else "both_fail")
         return Judged(metric, base, head, *(("failed", "") if base.good else ("improved", "new_pass")))
+    if (
+        metric.kind == "timing" and base.value > 0 and head.value > 0
+    ):  # most are quiet: at a tenth of the cost
+        step = math.log(head.value / base.value)
+        if abs(step) <= math.log1p(rule.relative_floor):
+            noise = head.noise or rule.prior_noise
+            factor = point_factor(step, noise, head.level_points or 0)
+            return Judged(metric, base, head, "unchanged", "", head.value / base.value - 1, noise, factor)
     found = judge_points(
         base.numbers, head.numbers, rule, noise=head.noise or None, points=head.level_points or 0
     )

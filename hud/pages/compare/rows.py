@@ -119,6 +119,7 @@ def read(
     """Return a row for each experiment, with the points of each side by experiment and metric, judged by
     `metric` or if it is '' by its headline metrics; `orders` has the metrics of each suite: 3 statements."""
     thresholds = Thresholds.read()
+    headlines: dict[tuple[str, frozenset[str], frozenset[str]], list[Metric]] = {}
     rules: dict[str, Rule] = {}  # where no operator says anything
     rows = []
     for experiment in experiments:
@@ -126,16 +127,18 @@ def read(
         row = Row(experiment, [of_side.get(experiment.pk, {}) for of_side in points])
         base = row.points[0]
         for head in row.points[1:]:
-            names = base.keys() | head.keys()
+            key = experiment.suite, frozenset(base), frozenset(head)
+            if key not in headlines:
+                both, either = key[1] & key[2], key[1] | key[2]
+                headlines[key] = [
+                    one
+                    for one in metrics
+                    if one.name in both
+                    and (one.name == metric if metric else role_of(one.name, either) == "headline")
+                ]
             pairs = []
-            for one in metrics:
+            for one in headlines[key]:
                 name = one.name
-                if (
-                    name not in base
-                    or name not in head
-                    or not (name == metric if metric else role_of(name, names) == "headline")
-                ):
-                    continue
                 if thresholds.rows:
                     rule = thresholds.of(experiment, one).rule
                 else:
