@@ -7,8 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from runner.schema.statistics import geometric_mean, t_test
 
+Array = NDArray[np.float64]
 FEWEST_CASES = 2  # matched cases for an interval
 FEWEST_TO_CALL = 3  # to call a mean better or worse
 _MOST_LOG = 700.0  # beyond it a ratio is no double; two cases that moved oppositely by far reach it
@@ -66,16 +70,34 @@ def compare_means(base: Mapping[str, float], head: Mapping[str, float]) -> Geome
     left = {case: value for case, value in base.items() if value > 0 and math.isfinite(value)}
     right = {case: value for case, value in head.items() if value > 0 and math.isfinite(value)}
     matched = sorted(left.keys() & right.keys())
-    alone = tuple(sorted(left.keys() - right.keys())), tuple(sorted(right.keys() - left.keys()))
+    only_left, only_right = sorted(left.keys() - right.keys()), sorted(right.keys() - left.keys())
     if not matched:
-        return GeometricMean(None, None, None, None, None, None, (), *alone)
-    logs = [[math.log(side[case]) for case in matched] for side in (left, right)]
-    before, after = (math.exp(math.fsum(side) / len(side)) for side in logs)
-    low, high, p = None, None, None
-    if len(matched) >= FEWEST_CASES:
-        least, most, p = t_test([new - old for old, new in zip(*logs, strict=True)])
-        low, high = math.exp(max(least, -_MOST_LOG)), math.exp(min(most, _MOST_LOG))
-    return GeometricMean(before, after, ratio_of(before, after), low, high, p, tuple(matched), *alone)
+        return GeometricMean(None, None, None, None, None, None, (), tuple(only_left), tuple(only_right))
+    before, after, low, high, p = paired_means(
+        np.array([left[case] for case in matched]), np.array([right[case] for case in matched])
+    )
+    return GeometricMean(
+        before,
+        after,
+        ratio_of(before, after),
+        low,
+        high,
+        p,
+        tuple(matched),
+        tuple(only_left),
+        tuple(only_right),
+    )
+
+
+def paired_means(base: Array, head: Array) -> tuple[float, float, float | None, float | None, float | None]:
+    """Return the geometric means of positive values that belong together, one of each side for every case;
+    then the 95 % interval of their ratio and the p-value of no change, None with too few cases."""
+    left, right = np.log(base).tolist(), np.log(head).tolist()
+    before, after = (math.exp(math.fsum(side) / len(side)) for side in (left, right))
+    if len(left) < FEWEST_CASES:
+        return before, after, None, None, None
+    low, high, p = t_test([new - old for old, new in zip(left, right, strict=True)])
+    return before, after, math.exp(max(low, -_MOST_LOG)), math.exp(min(high, _MOST_LOG)), p
 
 
 def ratio_of(before: float, after: float) -> float:

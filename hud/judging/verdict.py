@@ -37,7 +37,6 @@ _NOISE_WINDOW = 100
 FEWEST = 5  # earlier compilations below which only an exact test may call a timing changed
 _VARIANT_NOISE = 0.005  # of a known variant, at least
 _EXACT_P = 0.001
-_TWO_POINTS = math.sqrt(1 + math.pi / 2)  # the noise of a change between two, in that of one
 
 
 @dataclass(frozen=True)
@@ -124,15 +123,13 @@ def judge_points(
     return found
 
 
-def point_factor(step: float, noise: float, points: int) -> float:
-    """Return `factor` as `judge_points` has it, of a change with this size in log space."""
-    return _normal_deviate(abs(step) / (noise * _TWO_POINTS), 1.5 * min(points, _NOISE_WINDOW) + 3)
-
-
-def _normal_deviate(t: float, degrees: float) -> float:
-    """Return Student's t, as the noise is itself an estimate, as the normal deviate of equal probability
-    (Wallace 1959)."""
-    return math.sqrt(degrees * math.log1p(t * t / degrees)) * (8 * degrees + 1) / (8 * degrees + 3)
+def point_factors(steps: Array, noise: Array, points: NDArray[np.int64]) -> Array:
+    """Return `factor` as `judge_points` has it, for many pairs of points at once; `steps` are the sizes of
+    their changes in log space."""
+    degrees = 1.5 * np.minimum(points, _NOISE_WINDOW) + 3
+    ratios = steps / (noise * math.sqrt(1 + math.pi / 2))
+    factors: Array = np.sqrt(degrees * np.log1p(ratios * ratios / degrees))
+    return factors * (8 * degrees + 1) / (8 * degrees + 3)
 
 
 def _judge_variant(
@@ -173,7 +170,8 @@ def _compare(
     value, baseline = median(samples), median(earlier)
     step = _difference(baseline, value)
     ratio = abs(step) / (noise * math.sqrt(1 / len(samples) + math.pi / 2 / len(earlier)))
-    factor = _normal_deviate(ratio, degrees)
+    # the noise is itself an estimate: Student's t as the normal deviate of equal probability (Wallace 1959)
+    factor = math.sqrt(degrees * math.log1p(ratio * ratio / degrees)) * (8 * degrees + 1) / (8 * degrees + 3)
     found = Verdict("unchanged", _relative(baseline, value), noise, factor, baseline, len(earlier))
     if abs(step) <= math.log1p(rule.relative_floor) or abs(value - baseline) <= rule.absolute_floor:
         return replace(found, reason="within_floor")

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from django import template
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from collections.abc import Sequence
+from functools import cache
+from html import escape
 
+from django import template
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import Truncator
+
+from hud.pages import streams
 from hud.pages.compare import text
-from hud.pages.compare.groups import KINDS, TIME, Mean, Totals
+from hud.pages.compare.groups import KINDS, TIME, Group, Mean, Totals
 from hud.pages.compare.judged import Judged
-from hud.pages.compare.query import ComparePage
+from hud.pages.compare.query import ComparePage, Counts
+from hud.pages.compare.rows import Row
 from hud.pages.compare.text import Shown
 from hud.pages.sparkline import interval
-from hud.templatetags.hud_tags import unit
+from hud.templatetags.hud_tags import badge_html, percent, unit
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
 _STEP = 7  # between dots
 _NAMED = 9
 _TONES = {"regressed": "w", "failed": "w", "improved": "g", "inconclusive": "u"}
+_SHORT = {"geometric mean": "geomean"}  # so that a tile's line stays one at 1280 px
 register.filter("change", text.percent)
-register.filter("parts", text.parts)
 register.filter("reasons", text.reasons)
 register.filter("apart", text.apart)
 register.filter("in_metric", text.value)
-register.filter("ends", text.ends)
-register.filter("mean_ends", text.mean_ends)
 register.filter("metric_unit", unit)
 
 
@@ -36,39 +42,221 @@ def share100(share: float) -> str:
 
 
 @register.filter
-def tiles(totals: Totals) -> list[tuple[str, Mean | None]]:
-    """Return the means of all experiments together, a tile for each question."""
-    return [(kind, totals.means.get(kind)) for kind in (*KINDS, TIME)]
+def sentence(counts: Counts) -> SafeString:
+    """Return the counts in colour: orange and blue only for what is beyond the noise."""
+    said = [
+        format_html('<span class="{}">{}</span>', tone, word) if tone else word
+        for word, tone in text.parts(counts)
+    ]
+    return format_html("{}.", format_html_join(", ", "{}", ((part,) for part in said)))
 
 
 @register.simple_tag
-def change_interval(judged: Judged, reach: float) -> SafeString:
+def compared_rows(rows: Sequence[Row], reach: float) -> SafeString:
+    """Return rows of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
+    experiment = reverse("experiment", args=[0])
+    return mark_safe("".join(_row(row, reach, experiment.replace("0", str(row.pk))) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+
+
+def _row(row: Row, reach: float, experiment: str) -> str:
+    best, several = row.best, len(row.cells) > 1
+    address, under = streams.link(experiment, stream=row.stream, metric=best and best.metric.name), ""
+    if best:
+        also = f"; also {', '.join(row.also)}" if row.also else ""
+        under = f'<span class="under faint">{escape(best.metric.title + also)}</span>'
+    title = f'<a href="{escape(address)}">{escape(row.experiment.title)}</a>'
+    parts = [f'<tr><th scope="row">{title} <span class="dim">{escape(row.about)}</span>{under}</th>']
+    other = best if several else None
+    parts += [_of_candidate(cell, other) if cell else _NOT_ON_BOTH for cell in row.cells]
+    if not several:
+        parts.append(f'<td class="fpc">{_interval(best, reach) if best else ""}</td>')
+    factor = f"{best.factor:.1f}" if best and best.factor is not None else ""
+    parts.append(f'<td class="num">{factor}</td><td class="why">{_what_changed(row)}</td>')
+    parts.append(f"<td>{_state(row, experiment)}</td></tr>")
+    return "".join(parts)
+
+
+_NOT_ON_BOTH = '<td class="dim" colspan="3">not on both sides</td>'
+
+
+def _of_candidate(cell: Judged, best: Judged | None) -> str:
+    """Return verdict, values and change against the baseline; its metric if it is not that of `best`."""
+    told = cell.why and f'<span class="under dim">{cell.why}</span>'
+    if cell.verdict == "failed":
+        why = Truncator(cell.head.note or cell.head.code or "").chars(80)
+        told = f'<span class="under dim">{escape(why)}</span>'
+    if best and cell.metric.name != best.metric.name:
+        told += f'<span class="under faint">{escape(cell.metric.title)}</span>'
+    before, after = text.ends(cell)
+    sign = unit(cell.metric) if cell.head.value is not None else ""
+    sign = sign and f' <span class="u">{escape(sign)}</span>'
+    tone = {"regressed": " worse", "improved": " better"}.get(cell.verdict, "")
+    margin = f' <span class="faint pm">± {share100(cell.margin)} %</span>' if cell.margin else ""
+    return (
+        f"<td>{badge_html(cell.verdict)}{told}</td>"
+        f'<td class="num"><span class="faint">{before} →</span> <b>{after}</b>{sign}</td>'
+        f'<td class="num{tone}">{text.percent(cell.change)}{margin}</td>'
+    )
+
+
+def _what_changed(row: Row) -> str:
+    if not row.code:
+        return f'<span class="dim">{escape(row.facts)}</span>'
+    address = streams.link(_path("code"), stream=row.stream, base=row.code[0], head=row.code[1])
+    return f'<a href="{escape(address)}">{escape(row.facts or "Kernels")}</a>'
+
+
+@cache
+def _path(name: str) -> str:
+    return reverse(name)
+
+
+def _state(row: Row, experiment: str) -> str:
+    """Return the regression's state, and how to rerun the experiment at that address."""
+    shown = ""
+    if one := row.regression:
+        address = streams.link(_path("regressions"), stream=row.stream, open=one.pk)
+        shown = f'<a class="state" href="{escape(address)}">{escape(one.state)}</a> '
+    if rerun := row.rerun:
+        label = "Rerun in pairs" if rerun.in_pairs else "Rerun"
+        address = f"{experiment}?stream={row.stream}&amp;{escape(rerun.query)}#rerun"
+        shown += f'<a class="button small" href="{address}" data-rerun>{label}</a>'
+        shown += rerun.hindrance and f'<span class="under faint">{escape(rerun.hindrance)}</span>'
+    return shown
+
+
+@register.simple_tag
+def tiles(totals: Totals) -> SafeString:
+    """Return what became of all experiments together, a tile for each question."""
+    speed, *others = ((kind, totals.means.get(kind)) for kind in (*KINDS, TIME))
+    parts = [_tile(totals, *speed), _passing(totals), *(_tile(totals, *other) for other in others)]
+    return mark_safe(f'<ul class="totals">{"".join(parts)}</ul>')  # noqa: S308 — all texts are escaped  # nosec B308, B703
+
+
+def _tile(totals: Totals, kind: str, mean: Mean | None) -> str:
+    if mean is None:
+        return (
+            f'<li><span>{kind.capitalize()}</span><b>–</b><span class="faint">not on both sides</span></li>'
+        )
+    tone = mean.tone if totals.is_same_place else ""
+    matched = str(mean.matched) if mean.matched == totals.matched else f"{mean.matched} of {totals.matched}"
+    return (
+        f'<li class="{tone}"><span>{escape(mean.metric.title)}</span><span>{_ends(mean)}</span>'
+        f"<span>{_moved(mean, tone)}</span>"
+        f'<span class="faint">{_SHORT.get(mean.statistic, mean.statistic)}, {matched} matched</span></li>'
+    )
+
+
+def _passing(totals: Totals) -> str:
+    failures, passes = totals.new_failures, totals.new_passes
+    tone = "worse" if failures else "better" if passes else ""
+    moved = [f"{failures} new failure{'s' if failures > 1 else ''}"] if failures else []
+    moved += [f"{passes} new pass{'es' if passes > 1 else ''}"] if passes else []
+    icon = {"worse": "▼ ", "better": "▲ "}.get(tone, "")
+    words = ", ".join(moved) or f"none of {totals.matched} changed"
+    return (
+        f'<li class="{tone}"><span>Passing</span><span><span class="faint">{totals.base_passed} →</span>'
+        f' <b>{totals.head_passed}</b> <span class="u">of {totals.expected}</span></span>'
+        f'<span class="{tone or "faint"}">{icon}{words}</span>'
+        '<span class="faint">experiments on either side</span></li>'
+    )
+
+
+@register.simple_tag
+def means_table(groups: Sequence[Group], formulas: str) -> SafeString:
+    """Return a row for each suite and backend. Python, since there may be fifty of twenty tags each."""
+    other = "arithmetic" if formulas else "geometric"
+    heads = zip(("Speed", "Compile time", "Memory"), ("geometric", other, other), strict=True)
+    shown = "".join(
+        f'<th scope="col" class="num">{kind} <span class="faint">{how} mean</span></th>'
+        for kind, how in heads
+    )
+    return mark_safe(  # noqa: S308 — all texts are escaped  # nosec B308, B703
+        '<div class="scroll"><table class="means blocks"><thead><tr><th scope="col">Suite and backend</th>'
+        '<th scope="col" class="num">Matched</th><th scope="col" class="num">Passing</th>'
+        f"{shown}</tr></thead>"
+        f"<tbody>{''.join(_means_row(group, formulas) for group in groups)}</tbody></table></div>"
+    )
+
+
+def _means_row(group: Group, formulas: str) -> str:
+    address = streams.link(reverse("suite", args=[group.suite]), backend=group.backend)
+    suite = f'<a href="{escape(address)}">'
+    suite += f"{escape(group.suite)}</a> {escape(group.backend)}"
+    alone = [(group.only_base, "only baseline"), (group.only_head, "only candidate")]
+    rest = ", ".join(f"{number} {words}" for number, words in alone if number)
+    rates = f"{percent(group.rates[0])} → {percent(group.rates[1])}" if formulas and group.rates[1] else ""
+    means = "".join(f'<td class="num">{_mean(mean, group.is_same_place)}</td>' for mean in group.cells)
+    return (
+        f'<tr><th scope="row">{suite}<span class="under dim">{escape(group.rest)}</span></th>'
+        f'<td class="num" data-label="matched"><b>{group.matched}</b>{_under(rest)}</td>'
+        f'<td class="num" data-label="passing"><span class="faint">{group.base_passed.passed} →</span>'
+        f' <b>{group.head_passed.passed}</b> <span class="u">of {group.head_passed.expected}</span>'
+        f"{_under(rates)}</td>{means}</tr>"
+    )
+
+
+def _mean(mean: Mean | None, is_same_place: bool) -> str:
+    """Return a mean, base → head, with its change and interval, tinted if the code may be the cause."""
+    if mean is None or mean.head is None:
+        return '<span class="faint">–</span>'
+    matched = f"{mean.matched} matched" if mean.matched else "each side's own"
+    return (
+        f'{_ends(mean)}<span class="under">{_moved(mean, mean.tone if is_same_place else "")}</span>'
+        f"{_under(f'{mean.metric.title}, {matched}')}"
+    )
+
+
+def _under(words: str) -> str:
+    return words and f'<span class="under faint">{escape(words)}</span>'
+
+
+def _ends(mean: Mean) -> str:
+    before, after = text.mean_ends(mean)
+    sign = escape(unit(mean.metric))
+    return f'<span class="faint">{before} →</span> <b>{after}</b> <span class="u">{sign}</span>'
+
+
+def _moved(mean: Mean, tone: str) -> str:
+    icon = {"better": "▲ ", "worse": "▼ "}.get(tone, "")
+    span = f"{text.percent(mean.low)} to {text.percent(mean.high)}" if mean.low is not None else ""
+    change = f'<span class="{tone or "faint"}">{icon}{text.percent(mean.change)}</span>'
+    return f'{change} <span class="faint">{span}</span>'
+
+
+def _interval(judged: Judged, limit: float) -> str:
     """Return the change with its 95 % interval on the axis that all rows share."""
     if judged.change is None:
-        return SafeString("")
+        return ""
     margin, band = judged.margin or 0.0, 2 * (judged.noise or 0.0)
     return interval(
         judged.change,
         judged.change - margin,
         judged.change + margin,
-        axis=(-reach, reach),
+        axis=(-limit, limit),
         noise=(-band, band),
         tone=_TONES.get(judged.verdict, ""),
     )
 
 
+@register.filter
+def limit(page: ComparePage) -> float:
+    """Return the largest change to draw, at least 2 %."""
+    return max(0.02, page.reach)
+
+
 @register.simple_tag
 def swarm(page: ComparePage, rows: Shown) -> SafeString:
     """Return all changes of the first candidate on one axis: a dot is an experiment, named where it moved."""
-    changes, reach = page.changes(0), page.reach
-    if len(changes) < 2:
+    if len(page.changes) < 2:
         return SafeString("")
+    reach = limit(page)
 
     def x_of(change: float) -> float:
         return _WIDTH / 2 + (_WIDTH / 2 - 60) * max(-1.0, min(1.0, change / reach))
 
     bins: dict[int, list[str]] = {}
-    for verdict, change in reversed(changes):
+    for verdict, change in reversed(page.changes):
         bins.setdefault(round(x_of(change) / _STEP), []).append(_TONES.get(verdict, "d"))
     marks = []
     for place, tones in bins.items():
@@ -90,7 +278,7 @@ def swarm(page: ComparePage, rows: Shown) -> SafeString:
         '<line class="zero" x1="{}" x2="{}" y1="4" y2="92"/>'
         '<line class="gr" x1="20" x2="{}" y1="92" y2="92"/>{}{}{}</svg>',
         _WIDTH,
-        len(changes),
+        len(page.changes),
         text.percent(-reach),
         text.percent(reach),
         _WIDTH // 2,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hud.judging.verdict import Rule, judge, series_noise
+from hud.judging.verdict import Rule, judge, judge_points, point_factors, series_noise
 
 POSITIVE = st.floats(1e-6, 1e9)
 
@@ -155,3 +156,14 @@ def test_any_finite_numbers_get_a_verdict(history: list[float], samples: list[fl
     verdict = judge(history, samples, Rule())
     for value in (verdict.change, verdict.noise, verdict.factor, verdict.baseline):
         assert value is None or math.isfinite(value)
+
+
+def test_pairs_at_once_are_as_certain_as_one_by_one() -> None:
+    pairs = [(10.0, 10.1, 0.005, 20), (10.0, 9.0, 0.02, 3), (1.0, 1.0, 0.01, 200)]
+    found = [
+        judge_points([base], [head], Rule(), noise=noise, points=points).factor
+        for base, head, noise, points in pairs
+    ]
+    bases, heads, noises, points = np.array(pairs).T
+    steps = np.abs(np.log(heads / bases))
+    assert point_factors(steps, noises, points.astype(int)).tolist() == pytest.approx(found)

@@ -1,28 +1,23 @@
-"""Hosts, cards and environments of the points of each side, and the facts in which they differ."""
+"""Hosts and cards of the points of each side, and the facts in which their environments differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from hud.models import Environment, Run
-from hud.pages.compare.points import ComparedPoint
-from hud.pages.compare.sides import Side
+from hud.pages.compare.cohort import Cohort
+from hud.pages.compare.judged import Place
+from hud.pages.compare.points import Bools, Point, Points
 from hud.pages.experiment.history import fact_name
 from hud.sql import by_id
 
-_FIRST = ["commit", "branch", "host", "torch", "torch_git", "triton"]  # facts in this order
+_SUBJECT = {"torch", "torch_git", "triton", "commit", "branch"}  # what a comparison is about
 _PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}
 _MOST = 3  # values of a fact to show
-
-
-class Place(NamedTuple):
-    """Where a point was measured."""
-
-    class_key: str
-    card: str  # '' where nothing says it
-    host: str
 
 
 @dataclass
@@ -33,21 +28,41 @@ class Places:
     runs: dict[int, Run]
     _known: dict[tuple[int, int], Place] = field(default_factory=dict)
 
-    @classmethod
-    def read(cls, sides: Iterable[Side], points: Iterable[ComparedPoint]) -> Places:
-        """Return the places of these points: 2 statements, 1 where the sides are single runs."""
-        keys = {(point.environment_id, point.run_id) for point in points}
-        newest = {side.newest.pk: side.newest for side in sides}
-        others = by_id(Run, {run for _environment, run in keys} - newest.keys())
-        return cls(by_id(Environment, {environment for environment, _run in keys}), {**newest, **others})
+    def of(self, point: Point) -> Place:
+        return self.by_ids(point.environment_id, point.run_id)
 
-    def of(self, point: ComparedPoint) -> Place:
-        key = point.environment_id, point.run_id
+    def by_ids(self, environment_id: int, run_id: int) -> Place:
+        key = environment_id, run_id
         if key not in self._known:
-            environment = self.environments[point.environment_id]
+            environment = self.environments[environment_id]
             card = str(environment.facts.get("gpu_uuid") or "")
-            self._known[key] = Place(environment.class_key, card, self.runs[point.run_id].host_name)
+            self._known[key] = Place(environment.class_key, card, self.runs[run_id].host_name)
         return self._known[key]
+
+
+def places_of(found: Sequence[Points]) -> Places:
+    """Return the places of these points: 2 statements, 1 where the sides are single runs."""
+    known = {points.side.newest.pk: points.side.newest for points in found}
+    environments = {pk for points in found for pk in np.unique(points.environment).tolist()}
+    ran = {pk for points in found for pk in np.unique(points.run).tolist()}
+    return Places(by_id(Environment, environments), {**known, **by_id(Run, ran - known.keys())})
+
+
+def elsewhere(cohort: Cohort, side: int, places: Places) -> Bools:
+    """Return which experiments have a metric whose two points were measured at different places."""
+    both = (cohort.at[0] >= 0) & (cohort.at[side] >= 0)
+    rows, columns = np.nonzero(both)
+    numbers: dict[Place, int] = {}
+    of_sides = []
+    for place in (0, side):
+        points, at = cohort.sides[place], cohort.at[place][rows, columns]
+        keys = points.environment[at].astype(np.int64) * 2**32 + points.run[at]
+        distinct, which = np.unique(keys, return_inverse=True)
+        found = [places.by_ids(key >> 32, key & (2**32 - 1)) for key in distinct.tolist()]
+        of_sides.append(np.array([numbers.setdefault(one, len(numbers)) for one in found], int)[which])
+    different: Bools = np.zeros(cohort.ids.size, bool)
+    different[rows[of_sides[0] != of_sides[1]]] = True
+    return different
 
 
 @dataclass(frozen=True)
@@ -63,7 +78,7 @@ class Fact:
 
     @property
     def meaning(self) -> str:
-        return _PLACE.get(self.name) or ("subject" if self.name in _FIRST else "")
+        return "subject" if self.name in _SUBJECT else _PLACE.get(self.name, "")
 
     @property
     def title(self) -> str:
@@ -75,25 +90,36 @@ class Fact:
         return [_words(values) for values in self.values]
 
     def to_json(self) -> dict[str, Any]:
-        base, *heads = map(list, self.values)
-        return {"name": self.name, "base": base, "head": heads[0], "heads": heads}
+        base, *heads = self.values
+        return {
+            "name": self.name,
+            "base": list(base),
+            "head": list(heads[0]),
+            "heads": list(map(list, heads)),
+        }
 
 
-def differences(points: Sequence[Iterable[ComparedPoint]], places: Places) -> list[Fact]:
-    """Return every fact of the points of each side, those of the runs first."""
+def differences(
+    points: Sequence[Points],
+    environments: Mapping[int, Environment],
+    runs: Mapping[int, Run],
+) -> list[Fact]:
+    """Return every fact, those of the runs first."""
     found: dict[str, list[set[str]]] = {}
-    for at, of_side in enumerate(points):
-        keys = {(point.environment_id, point.run_id) for point in of_side}
-        runs = (places.runs[pk] for pk in {run for _environment, run in keys})
-        facts = [{"commit": run.commit, "branch": run.branch, "host": run.host_name} for run in runs]
-        facts += [_flat(places.environments[pk].facts) for pk in {environment for environment, _run in keys}]
-        for name, value in (item for one in facts for item in one.items()):
-            if name != "date" and value not in (None, "", 0, {}):
-                found.setdefault(name, [set() for _side in points])[at].add(str(value))
-    others = sorted(found.keys() - _FIRST)
+    for place, of_side in enumerate(points):
+        facts = [
+            {"commit": runs[pk].commit, "branch": runs[pk].branch, "host": runs[pk].host_name}
+            for pk in np.unique(of_side.run).tolist()
+        ]
+        facts += [_flat(environments[pk].facts) for pk in np.unique(of_side.environment).tolist()]
+        for one in facts:
+            for name, value in one.items():
+                if name != "date" and value not in (None, "", 0, {}):
+                    found.setdefault(name, [set() for _side in points])[place].add(str(value))
+    facts_first = {name: number for number, name in enumerate(("commit", "branch", "host", *_SUBJECT))}
     return [
         Fact(name, tuple(tuple(sorted(values)) for values in found[name]))
-        for name in (*(name for name in _FIRST if name in found), *others)
+        for name in sorted(found, key=lambda name: (facts_first.get(name, 99), name))
     ]
 
 
@@ -105,5 +131,6 @@ def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _words(values: Sequence[str]) -> str:
-    shown = ", ".join(value[:60] for value in values[:_MOST])
-    return shown + (f" and {len(values) - _MOST} more" if len(values) > _MOST else "") or "not known"
+    shown = [value[:60] for value in values[:_MOST]]
+    more = len(values) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "") or "not known"

@@ -4,25 +4,26 @@ interval."""
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
 
 from hud.judging.aggregates import (
     FEWEST_CASES,
     FEWEST_TO_CALL,
     HUD_PASSES,
     HudRow,
-    compare_means,
+    PassRate,
     hud_geometric_mean,
     hud_pass_rate,
+    paired_means,
     ratio_of,
 )
 from hud.models import Metric
-from hud.pages.attributes import attributes
-from hud.pages.compare.environment import Places
-from hud.pages.compare.rows import Key, Points, Row
+from hud.pages.compare.cohort import Cohort, Key
+from hud.pages.compare.points import Bools, Floats, Ints, add_details
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval
 
@@ -68,43 +69,34 @@ class Mean:
     def to_json(self) -> dict[str, Any]:
         return {
             "metric": self.metric.name,
-            **attributes(self.metric, "unit direction"),
-            **attributes(self, "statistic base head change low high p matched only_base only_head"),
+            "unit": self.metric.unit,
+            "direction": self.metric.direction,
+            "statistic": self.statistic,
+            "base": self.base,
+            "head": self.head,
+            "change": self.change,
+            "low": self.low,
+            "high": self.high,
+            "p": self.p,
+            "matched": self.matched,
+            "only_base": self.only_base,
+            "only_head": self.only_head,
         }
 
 
-KINDS = ("speed", "compile time", "memory")
-TIME = "time"  # of all matched cases together
-_TIME_UNITS = {"s", "ms", "µs"}
-Values = dict[str, tuple[dict[str, float], dict[str, float]]]  # positive ones by metric, side and experiment
-
-
-@dataclass
-class Totals:
-    """All experiments of both sides together. Each of `means` is of the metric that most of them have."""
-
-    counts: Counter[str]
-    is_same_place: bool  # no other card, host or environment: a difference may be the code's
-    means: dict[str, Mean] = field(default_factory=dict)  # of `KINDS`, and the sum of a time
-
-    def to_json(self) -> dict[str, Any]:
-        names = ("matched", "base_passed", "head_passed", "expected", "new_failures", "new_passes")
-        return {**self._counted(names), "same_place": self.is_same_place, "means": self._means()}
-
-    def _counted(self, names: Sequence[str]) -> dict[str, int]:
-        return {name: self.counts[name] for name in names}
-
-    def _means(self) -> dict[str, Any]:
-        return {kind: mean.to_json() for kind, mean in self.means.items()}
-
-
-@dataclass
-class Group(Totals):
+@dataclass(frozen=True)
+class Group:
     """One suite and backend on both sides."""
 
-    key: Key = ("", "", "", "", "")
-    values: Values = field(default_factory=dict)
-    rates: tuple[float | None, float | None] = (None, None)  # by the chosen formulas
+    key: Key
+    matched: int
+    only_base: int
+    only_head: int
+    base_passed: PassRate
+    head_passed: PassRate
+    rates: tuple[float | None, float | None]  # by the chosen formulas
+    means: dict[str, Mean]  # speed, compile time, memory
+    is_same_place: bool  # no other card, host or environment: a difference may be the code's
 
     @property
     def suite(self) -> str:
@@ -128,129 +120,143 @@ class Group(Totals):
         return self.is_same_place and any(mean.tone for mean in self.means.values())
 
     def to_json(self) -> dict[str, Any]:
-        names = ("matched", "only_base", "only_head", "base_passed", "head_passed", "expected")
+        names = ("suite", "backend", "mode", "dtype", "arch")
         return {
-            **dict(zip(("suite", "backend", "mode", "dtype", "arch"), self.key, strict=True)),
-            **self._counted(names),
+            **dict(zip(names, self.key, strict=True)),
+            "matched": self.matched,
+            "only_base": self.only_base,
+            "only_head": self.only_head,
+            "base_passed": self.base_passed.passed,
+            "head_passed": self.head_passed.passed,
+            "expected": self.head_passed.expected,
             "base_pass_rate": self.rates[0],
             "head_pass_rate": self.rates[1],
             "same_place": self.is_same_place,
-            "means": self._means(),
+            "means": {kind: mean.to_json() for kind, mean in self.means.items()},
         }
 
 
-def totals(groups: Sequence[Group], orders: Mapping[str, Sequence[Metric]]) -> Totals:
-    """Return the numbers over all suites and backends. For each kind the metric counts that most cases of
-    both sides have; of those with as many, the one that stands first in their suites, by device time where
-    they all do."""
-    counts = sum((group.counts for group in groups), Counter[str]())
-    found = Totals(counts, all(group.is_same_place for group in groups))
-    matched: Values = defaultdict(lambda: ({}, {}))
-    places: Counter[str] = Counter()
-    for group in groups:
-        for place, metric in enumerate(orders[group.suite]):
-            sides = group.values.get(metric.name, ({}, {}))
-            cases = sides[0].keys() & sides[1].keys()
-            for mine, own in zip(matched[metric.name], sides, strict=True):
-                mine.update((case, own[case]) for case in cases)
-            places[metric.name] += place * len(cases)
-    count = {name: len(base) for name, (base, _head) in matched.items() if base}
-    metrics = {metric.name: metric for order in orders.values() for metric in order}
-    for name in sorted(count, key=lambda name: (-count[name], places[name] / count[name], name)):
-        by_device = device_time_of(name, metrics)
-        metric = metrics[by_device if count.get(by_device) == count[name] else name]
-        kind, values = _kind(metric), matched[metric.name]
-        if kind and kind not in found.means:
-            found.means[kind] = _mean(metric, *values)
-        if kind == "speed" and metric.unit in _TIME_UNITS and TIME not in found.means:
-            found.means[TIME] = _sum(metric, *([side[case] for case in values[0]] for side in values))
-    found.means = {kind: found.means[kind] for kind in (*KINDS, TIME) if kind in found.means}
-    return found
+KINDS = ("speed", "compile time", "memory")
+TIME = "time"  # of all matched cases together
+_TIME_UNITS = {"s", "ms", "µs"}
 
 
-def _mean(metric: Metric, base: Mapping[str, float], head: Mapping[str, float]) -> Mean:
-    mean = compare_means(base, head)
-    low, high = (None if end is None else end - 1 for end in (mean.low, mean.high))
-    matched, only_base, only_head = map(len, (mean.matched, mean.only_base, mean.only_head))
-    return Mean(metric, mean.base, mean.head, mean.ratio, low, high, mean.p, matched, only_base, only_head)
+@dataclass(frozen=True)
+class Totals:
+    """All experiments of both sides together. Each of `means` is of the metric that most of them have."""
+
+    matched: int
+    base_passed: int
+    head_passed: int
+    expected: int
+    new_failures: int
+    new_passes: int
+    means: dict[str, Mean]  # of `KINDS`, and the sum of a time
+    is_same_place: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "matched": self.matched,
+            "base_passed": self.base_passed,
+            "head_passed": self.head_passed,
+            "expected": self.expected,
+            "new_failures": self.new_failures,
+            "new_passes": self.new_passes,
+            "same_place": self.is_same_place,
+            "means": {kind: mean.to_json() for kind, mean in self.means.items()},
+        }
 
 
-def _sum(metric: Metric, base: Sequence[float], head: Sequence[float]) -> Mean:
-    before, after = math.fsum(base), math.fsum(head)
+def totals(cohort: Cohort, side: int, *, elsewhere: Bools) -> Totals:
+    """Return the numbers of the baseline and that side over all suites and backends."""
+    has = cohort.has(0), cohort.has(side)
+    both = has[0] & has[1]
+    good = [has[at] & np.all(cohort.good(place), axis=1) for at, place in enumerate((0, side))]
+    return Totals(
+        int(both.sum()),
+        int(good[0].sum()),
+        int(good[1].sum()),
+        int((has[0] | has[1]).sum()),
+        int((both & good[0] & ~good[1]).sum()),
+        int((both & ~good[0] & good[1]).sum()),
+        _total_means(cohort, (cohort.values(0), cohort.values(side))),
+        not np.any(elsewhere & both),
+    )
+
+
+def _total_means(cohort: Cohort, tables: tuple[Floats, Floats]) -> dict[str, Mean]:
+    """Return for each kind the metric that most cases of both sides have; of those with as many, the one that
+    stands first in their suites, by device time where they all do."""
+    both = (tables[0] > 0) & (tables[1] > 0)
+    counts = both.sum(axis=0)
+    places = np.where(both, cohort.column_order, 0).sum(axis=0) / np.maximum(counts, 1)
+    order = [at for at in np.lexsort((places, -counts)).tolist() if counts[at]]
+    by_device = _by_device(cohort)
+    found: dict[str, Mean] = {}
+    for at in order:
+        column = by_device[at] if counts[by_device[at]] == counts[at] else at
+        metric, kind = cohort.columns[column], _kind(cohort.columns[column])
+        is_time = kind == "speed" and metric.unit in _TIME_UNITS
+        if not kind or (kind in found and (not is_time or TIME in found)):
+            continue
+        base, head = (table[both[:, column], column] for table in tables)
+        if kind not in found:
+            found[kind] = _mean(metric, base, head)
+        if is_time and TIME not in found:
+            found[TIME] = _sum(metric, base, head)
+    return {kind: found[kind] for kind in (*KINDS, TIME) if kind in found}
+
+
+def _mean(metric: Metric, base: Floats, head: Floats, only_base: int = 0, only_head: int = 0) -> Mean:
+    before, after, low, high, p = paired_means(base, head)
+    low, high = (None if one is None else one - 1 for one in (low, high))
+    ratio = ratio_of(before, after)
+    return Mean(metric, before, after, ratio, low, high, p, base.size, only_base, only_head)
+
+
+def _sum(metric: Metric, base: Floats, head: Floats) -> Mean:
+    before, after = float(base.sum()), float(head.sum())
     low, high = None, None
-    if len(base) >= FEWEST_CASES:
-        steps = [new - old for old, new in zip(base, head, strict=True)]
-        ends = [end * len(base) / before for end in t_interval(steps)]
+    if base.size >= FEWEST_CASES:
+        ends = [end * base.size / before for end in t_interval((head - base).tolist())]
         if all(map(math.isfinite, ends)):
             low, high = ends
     ratio = ratio_of(before, after)
-    return Mean(metric, before, after, ratio, low, high, matched=len(base), statistic="sum")
+    return Mean(metric, before, after, ratio, low, high, matched=base.size, statistic="sum")
 
 
-def read(
-    rows: Sequence[Row], side: int, orders: Mapping[str, Sequence[Metric]], places: Places, formulas: Formulas
-) -> list[Group]:
-    """Return the groups of the baseline and that side."""
-    by_key: dict[Key, list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.points[0] or row.points[side]:
-            by_key[row.group].append(row)
-    groups = []
-    for key in sorted(by_key):
-        group = _group(key, by_key[key], side, orders[key[0]], places)
-        if formulas == "hud":
-            _use_hud_formulas(group, by_key[key], side, orders[key[0]])
-        group.means = {kind: group.means[kind] for kind in KINDS if kind in group.means}
-        groups.append(group)
-    return groups
-
-
-def _group(key: Key, rows: Sequence[Row], side: int, order: Sequence[Metric], places: Places) -> Group:
-    counts: Counter[str] = Counter(expected=len(rows))
-    values: Values = defaultdict(lambda: ({}, {}))
-    compared = set()
-    for row in rows:
-        base, head = row.points[0], row.points[side]
-        passed = [bool(points) and all(one.good for one in points.values()) for points in (base, head)]
-        both = bool(base and head)
-        counts.update(
-            matched=both,
-            only_base=not head,
-            only_head=not base,
-            base_passed=passed[0],
-            head_passed=passed[1],
-            new_failures=both and passed == [True, False],
-            new_passes=both and passed == [False, True],
+def groups(cohort: Cohort, side: int, *, formulas: Formulas, elsewhere: Bools) -> list[Group]:
+    """Return the groups of the baseline and that side; `elsewhere` are the experiments whose points were
+    measured on another card or host or in another environment. With PyTorch HUD's formulas: 1 statement."""
+    tables = cohort.values(0), cohort.values(side)
+    has = cohort.has(0), cohort.has(side)
+    good = np.all(cohort.good(0), axis=1), np.all(cohort.good(side), axis=1)
+    hud_rows = (_hud_rows(cohort, 0), _hud_rows(cohort, side)) if formulas == "hud" else None
+    kinds, by_device = [_kind(metric) for metric in cohort.columns], _by_device(cohort)
+    found = []
+    for key, members in cohort.members:
+        left, right = has[0][members], has[1][members]
+        either = left | right
+        if not either.any():
+            continue
+        passed = (
+            PassRate(int(np.sum(left & good[0][members])), int(either.sum()), ()),
+            PassRate(int(np.sum(right & good[1][members])), int(either.sum()), ()),
         )
-        compared |= {(places.of(one), places.of(head[name])) for name, one in base.items() if name in head}
-        for end, points in enumerate((base, head)):
-            for name, one in points.items():
-                if one.value is not None and one.value > 0:
-                    values[name][end][str(row.pk)] = one.value
-    group = Group(counts, all(one == other for one, other in compared), key=key, values=values)
-    group.rates = counts["base_passed"] / len(rows), counts["head_passed"] / len(rows)
-    metrics = {metric.name: metric for metric in order}
-    by_device = (metrics[device_time_of(name, metrics)] for name in metrics)
-    for metric in (one for pair in zip(by_device, order, strict=True) for one in pair):
-        base_values, head_values = values[metric.name]
-        kind = _kind(metric)
-        if kind and kind not in group.means and base_values.keys() & head_values.keys():
-            group.means[kind] = _mean(metric, base_values, head_values)
-    return group
-
-
-def _use_hud_formulas(group: Group, rows: Sequence[Row], side: int, order: Sequence[Metric]) -> None:
-    sides = [[row.points[at] for row in rows if row.points[at]] for at in (0, side)]
-    hud_rows = [[_hud_row(points, group.backend) for points in of_side] for of_side in sides]
-    group.rates = hud_pass_rate(hud_rows[0]), hud_pass_rate(hud_rows[1])
-    for kind in group.means.keys() - {"speed"}:
-        metric = group.means[kind].metric
-        ends = [_hud_mean(*of_side, metric) for of_side in zip(sides, hud_rows, strict=True)]
-        group.means[kind] = _of_ends(metric, ends, "arithmetic mean")
-    for metric in order:
-        if metric.name == _SPEEDUP:
-            ends = [hud_geometric_mean(of_side) or None for of_side in hud_rows]
-            group.means["speed"] = _of_ends(metric, ends, "geometric mean")
+        rates = passed[0].rate, passed[1].rate
+        means = _means(cohort, members, tables, kinds, by_device)
+        if hud_rows:
+            rows = [[one[at] for at in members.tolist() if at in one] for one in hud_rows]
+            rates = hud_pass_rate(rows[0]), hud_pass_rate(rows[1])
+            means = _hud_means(cohort, rows, means)
+            for kind in ("compile time", "memory"):
+                if kind in means:
+                    means[kind] = _hud_mean(cohort, members, means[kind].metric, tables, hud_rows)
+        both = int(np.sum(left & right))
+        here = not np.any(elsewhere[members] & left & right)
+        alone = int(left.sum()) - both, int(right.sum()) - both
+        found.append(Group(key, both, *alone, *passed, rates, means, here))
+    return found
 
 
 def _kind(metric: Metric) -> str:
@@ -264,23 +270,80 @@ def _kind(metric: Metric) -> str:
     return "memory" if is_memory else "speed"
 
 
-def _of_ends(metric: Metric, ends: Sequence[float | None], statistic: Statistic) -> Mean:
-    base, head = ends
-    return Mean(metric, base, head, head / base if base and head else None, statistic=statistic)
+def _by_device(cohort: Cohort) -> list[int]:
+    """Return for each metric the one that tells the same by device time, or itself."""
+    names = {metric.name: column for column, metric in enumerate(cohort.columns)}
+    return [names[device_time_of(metric.name, names)] for metric in cohort.columns]
 
 
-def _hud_row(points: Points, backend: str) -> HudRow:
-    """Return an experiment as PyTorch's HUD reads it."""
-    accuracy, speedup = points.get(_ACCURACY), points.get(_SPEEDUP)
-    word = accuracy.code or ("pass" if accuracy.good else accuracy.status) if accuracy else ""
-    return HudRow(word, (speedup.value or 0.0) if speedup else 0.0, backend)
+def _means(
+    cohort: Cohort,
+    members: Ints,
+    tables: tuple[Floats, Floats],
+    kinds: Sequence[str],
+    by_device: Sequence[int],
+) -> dict[str, Mean]:
+    """Return for each kind the first metric that cases of both sides have, by device time where they do."""
+    found: dict[str, Mean] = {}
+    left, right = tables[0][members] > 0, tables[1][members] > 0
+    both = left & right
+    counts, lefts, rights = (one.sum(axis=0).tolist() for one in (both, left, right))
+    order = np.argsort(cohort.column_order[members[0]]).tolist()
+    for column in dict.fromkeys(one for at in order for one in (by_device[at], at)):
+        kind, matched = kinds[column], counts[column]
+        if not kind or kind in found or not matched:
+            continue
+        base, head = (table[members, column][both[:, column]] for table in tables)
+        alone = lefts[column] - matched, rights[column] - matched
+        found[kind] = _mean(cohort.columns[column], base, head, *alone)
+    return {kind: found[kind] for kind in KINDS if kind in found}
 
 
-def _hud_mean(sides: Sequence[Points], hud_rows: Sequence[HudRow], metric: Metric) -> float | None:
-    """Return PyTorch HUD's mean of compile time or memory: arithmetic, over passing rows with a value."""
-    found = [
-        one.value
-        for points, row in zip(sides, hud_rows, strict=True)
-        if row.accuracy in HUD_PASSES and (one := points.get(metric.name)) and one.value and one.value > 0
-    ]
-    return math.fsum(found) / len(found) if found else None
+def _hud_rows(cohort: Cohort, side: int) -> dict[int, HudRow]:
+    """Return the experiments of a side as PyTorch's HUD reads them: 1 statement."""
+    names = {metric.name: column for column, metric in enumerate(cohort.columns)}
+    at, backends = cohort.at[side], {pk: key[1] for key, members in cohort.members for pk in members.tolist()}
+    accuracies = {}
+    if (column := names.get(_ACCURACY)) is not None:
+        there = np.flatnonzero(at[:, column] >= 0)
+        points = cohort.sides[side].points(at[there, column], side)
+        accuracies = dict(zip(there.tolist(), points, strict=True))
+    add_details(accuracies.values())
+    speedups = cohort.values(side)[:, names[_SPEEDUP]] if _SPEEDUP in names else None
+    rows = {}
+    for one in np.flatnonzero(cohort.has(side)).tolist():
+        found = accuracies.get(one)
+        word = (found.code or ("pass" if found.good else found.status)) if found else ""
+        speedup = 0.0 if speedups is None else float(np.nan_to_num(speedups[one]))
+        rows[one] = HudRow(word, speedup, backends[one])
+    return rows
+
+
+def _hud_mean(
+    cohort: Cohort,
+    members: Ints,
+    metric: Metric,
+    tables: Sequence[Floats],
+    hud_rows: Sequence[Mapping[int, HudRow]],
+) -> Mean:
+    """Return PyTorch HUD's mean of compile time or memory: arithmetic, over each side's passing rows that
+    have a value."""
+    column = cohort.columns.index(metric)
+    ends: list[float | None] = []
+    for table, rows in zip(tables, hud_rows, strict=True):
+        passing = [at for at in members.tolist() if at in rows and rows[at].accuracy in HUD_PASSES]
+        found = table[passing, column]
+        ends.append(float(np.mean(found[found > 0])) if np.any(found > 0) else None)
+    before, after = ends
+    ratio = after / before if before and after else None
+    return Mean(metric, before, after, ratio, statistic="arithmetic mean")
+
+
+def _hud_means(cohort: Cohort, rows: list[list[HudRow]], means: dict[str, Mean]) -> dict[str, Mean]:
+    """Replace the mean of speedups by PyTorch HUD's, which has no matched cohort and so no interval."""
+    metric = next((one for one in cohort.columns if one.name == _SPEEDUP), None)
+    if metric is None:
+        return means
+    before, after = map(hud_geometric_mean, rows)
+    ratio = after / before if before and after else None
+    return {**means, "speed": Mean(metric, before or None, after or None, ratio)}

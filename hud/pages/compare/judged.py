@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from hud.judging.verdict import Rule, judge_points, point_factor
+from hud.judging.verdict import Rule, judge_points
 from hud.models import Metric
-from hud.pages.attributes import attributes
-from hud.pages.compare.environment import Places
-from hud.pages.compare.points import ComparedPoint
-from hud.sql import fetch_tuples, int_array
+from hud.pages.compare.points import Point
 
 _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
@@ -31,13 +28,22 @@ WORDS = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
+class Place:
+    """Where a point was measured."""
+
+    class_key: str
+    card: str  # '' where nothing says it
+    host: str
+
+
+@dataclass(frozen=True)
 class Judged:
     """A metric of an experiment on one side against the baseline."""
 
     metric: Metric
-    base: ComparedPoint
-    head: ComparedPoint
+    base: Point
+    head: Point
     verdict: str
     reason: str = ""
     change: float | None = None
@@ -47,14 +53,6 @@ class Judged:
     @property
     def moved(self) -> bool:
         return self.verdict in {"regressed", "improved", "failed"}
-
-    @property
-    def changed(self) -> bool:
-        return self.verdict != "unchanged"
-
-    @property
-    def both_fail(self) -> bool:
-        return self.reason == "both_fail"
 
     @property
     def undecided(self) -> bool:
@@ -82,83 +80,78 @@ class Judged:
         return certainty * abs(math.log1p(self.change))
 
     def to_row(self) -> dict[str, Any]:
-        base, head = self.base, self.head
         return {
             "metric": self.metric.name,
-            **attributes(self.metric, "unit direction"),
-            "base": base.value,
-            "head": head.value,
-            "base_n": len(base.numbers),
-            "head_n": len(head.numbers),
-            "base_status": base.status,
-            "head_status": head.status,
-            **attributes(self, "change margin noise factor verdict reason"),
-            "base_run": base.run_id,
-            "head_run": head.run_id,
+            "unit": self.metric.unit,
+            "direction": self.metric.direction,
+            "base": self.base.value,
+            "head": self.head.value,
+            "base_n": self.base.compilations,
+            "head_n": self.head.compilations,
+            "base_status": self.base.status,
+            "head_status": self.head.status,
+            "change": self.change,
+            "margin": self.margin,
+            "noise": self.noise,
+            "factor": self.factor,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "base_run": self.base.run_id,
+            "head_run": self.head.run_id,
         }
 
 
-def judge(metric: Metric, rule: Rule, base: ComparedPoint, head: ComparedPoint) -> Judged:
-    """Return the verdict on two points by their numbers, else by their status. The noise is that of the
-    candidate's series."""
+def judge(
+    metric: Metric,
+    rule: Rule,
+    ends: tuple[Point, Point],
+    places: tuple[Place, Place],
+    *,
+    noise: float | None,
+    points: int,
+) -> Judged:
+    """Return the verdict on two points; `noise` is that of the series, known from so many points. A change is
+    inconclusive if another card, host or environment or the autotuner's draw may have caused it."""
+    base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
-        if base.good == head.good:
-            return Judged(metric, base, head, "unchanged", "" if base.good else "both_fail")
-        return Judged(metric, base, head, *(("failed", "") if base.good else ("improved", "new_pass")))
-    if (
-        metric.kind == "timing" and base.value > 0 and head.value > 0
-    ):  # most are quiet: at a tenth of the cost
-        step = math.log(head.value / base.value)
-        if abs(step) <= math.log1p(rule.relative_floor):
-            noise = head.noise or rule.prior_noise
-            factor = point_factor(step, noise, head.level_points or 0)
-            return Judged(metric, base, head, "unchanged", "", head.value / base.value - 1, noise, factor)
-    found = judge_points(
-        base.numbers, head.numbers, rule, noise=head.noise or None, points=head.level_points or 0
-    )
-    reason = "" if found.verdict == "unchanged" else found.reason
-    return Judged(metric, base, head, found.verdict, reason, found.change, found.noise, found.factor)
+        return _by_status(metric, base, head)
+    found = judge_points(base.values, head.values, rule, noise=noise, points=points)
+    word, reason = str(found.verdict), str(found.reason)
+    if found.verdict == "unchanged":
+        reason = ""
+    elif other := _other_place(metric, places, head.cards or ()):
+        word, reason = "inconclusive", other
+    elif metric.kind == "timing" and word != "inconclusive" and _is_other_draw(base, head):
+        word, reason = "inconclusive", OTHER_DRAW
+    return Judged(metric, base, head, word, reason, found.change, found.noise, found.factor)
 
 
-def add_doubts(judged: Iterable[Judged], places: Places) -> None:
-    """Make changes inconclusive that another card, host or environment or the autotuner's draw may have
-    caused: 1 statement."""
-    changed = [
-        one
-        for one in judged
-        if one.changed and one.metric.kind != "status" and None not in (one.base.value, one.head.value)
-    ]
-    rows = fetch_tuples(
-        """
-        SELECT series_id, class_key, ARRAY(SELECT jsonb_array_elements_text(level->'cards'))
-        FROM hud_seriesstate WHERE series_id = ANY(%(series)s::int[])
-        """,
-        {"series": int_array({one.head.series_id for one in changed})},
-    )
-    cards = {(series, class_key): set(names) for series, class_key, names in rows}
-    for one in changed:
-        of_level = cards.get((one.head.series_id, places.of(one.head).class_key), set())
-        if other := _other_place(one, places, of_level):
-            one.verdict, one.reason = "inconclusive", other
-        elif one.metric.kind == "timing" and not one.undecided and _is_other_draw(one):
-            one.verdict, one.reason = "inconclusive", OTHER_DRAW
-
-
-def _is_other_draw(judged: Judged) -> bool:
-    """Return whether variants of both points are known and none is on both."""
-    before, after = (set(filter(None, point.variants or ())) for point in (judged.base, judged.head))
+def _is_other_draw(base: Point, head: Point) -> bool:
+    """Return whether variants of both points are known and none is on both: then the autotuner's draw may be
+    the cause of a change."""
+    before, after = ({variant for variant in point.variants if variant} for point in (base, head))
     return bool(before and after) and not before & after
 
 
-def _other_place(judged: Judged, places: Places, cards_of_level: set[str]) -> str:
+def _by_status(metric: Metric, base: Point, head: Point) -> Judged:
+    if base.good and not head.good:
+        return Judged(metric, base, head, "failed")
+    if head.good and not base.good:
+        return Judged(metric, base, head, "improved", "new_pass")
+    return Judged(metric, base, head, "unchanged", "" if base.good else "both_fail")
+
+
+def _other_place(metric: Metric, places: tuple[Place, Place], cards_of_level: Collection[str]) -> str:
     """Return the first difference of the places that may move this metric, '' without one. Cards that both
     belong to the series' level are part of its noise, with their hosts."""
-    base, head = places.of(judged.base), places.of(judged.head)
+    base, head = places
     if base.class_key != head.class_key:
         return OTHER_CLASS
-    if judged.metric.kind != "timing":
+    if metric.kind != "timing":
         return ""
     cards = {base.card, head.card}
-    if "" in cards:
-        return OTHER_HOST if base.host != head.host and base.host and head.host else ""
-    return "" if len(cards) == 1 or cards <= cards_of_level else OTHER_CARD
+    if "" not in cards and (len(cards) == 1 or cards <= set(cards_of_level)):
+        return ""
+    if "" not in cards:
+        return OTHER_CARD
+    return OTHER_HOST if base.host != head.host and base.host and head.host else ""
