@@ -37,7 +37,7 @@ pytestmark = pytest.mark.django_db
 LIST = b"name,accuracy,graph_breaks\ndlrm,fail_to_run,0\nresnet18,pass,2\n"
 FILE = "ci_expected_accuracy/cuda13.0/inductor_torchbench_inference.csv"
 START = datetime(2026, 10, 1, 3, tzinfo=UTC)
-DATED = {"stream": "nightly", "commit_date": "2026-09-01T00:00:00Z"}
+DATED: dict[str, Any] = {"stream": "nightly", "commit_date": "2026-09-01T00:00:00Z"}
 OF_MEASUREMENTS = (Run, Series, Experiment, Measurement, Point, UnjudgedRun)
 PAGES = (
     "/.json",

@@ -256,6 +256,7 @@ class TestMeaning(TestCase):
                 assert stored == value
                 continue
             assert SIZES[unit][0] == SIZES[to][0]
+            assert stored is not None
             exact = Fraction(value) * SIZES[unit][1] / SIZES[to][1]
             assert abs(Fraction(stored) - exact) <= exact / 2**51
             assert meaning(metric)[1] == (better or "none")

@@ -50,7 +50,7 @@ def migrate(name: str = "") -> None:
 
 def _rows() -> list[list[dict[str, Any]]]:
     """Return runs and requests, but for the streams, which an earlier schema does not have."""
-    kinds = [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)]
+    kinds: list[list[Any]] = [list(model.objects.order_by("pk").values()) for model in (Run, RunRequest)]
     return [[{name: row[name] for name in row if name != "stream_id"} for row in rows] for rows in kinds]
 
 

@@ -180,7 +180,8 @@ def test_a_message_has_the_numbers_of_the_point_and_names_its_stream(receiver: R
         one = create_regression(moved, state="suspect", before=1.0, after=2.0, change=1.0)
         apply(one, Event.AGREED, run_id=moved.run_id)
     deliver()
-    told = {data["stream"]: data["regressions"] for data in receiver.texts("data")}
+    messages: Any = receiver.texts("data")
+    told = {data["stream"]: data["regressions"] for data in messages}
     assert told.keys() == {"nightly", "laptop"}
     for (row,) in told.values():
         numbers = [row[name] for name in ("before", "after", "change", "factor")]

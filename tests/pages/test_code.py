@@ -119,7 +119,7 @@ def test_it_takes_a_fixed_number_of_statements(
     found = mobilenet()[:compilations]
     runs = [point(model, *found, days=1), point(model, *map(planted, found))]
     for run in runs:
-        place = {"run": run, "environment": create_environment(gpu_uuid="GPU-1")}
+        place: dict[str, Any] = {"run": run, "environment": create_environment(gpu_uuid="GPU-1")}
         create_measurement(model, metric="graph_breaks", value=0, **place)
     with django_assert_num_queries(STATEMENTS):
         sides = {"base": side(runs[0], model), "head": side(runs[1], model)}

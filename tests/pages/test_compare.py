@@ -299,15 +299,13 @@ def test_a_rerun_and_what_shares_no_case_is_no_night(client: Client, nights: tup
     base, head = nights
     offered = chooser.read(base.stream)
     experiment = model("slower")
-    for day, about in enumerate(
-        (
-            {"experiment": experiment, "commit": "f1"},  # a rerun
-            {"interpreter": "nightly", "base_interpreter": "stable", "commit": "f2"},
-            {"state": "cancelled", "commit": "f3"},
-            {"commit": "f4"},  # of another case, as below
-        ),
-        start=1,
-    ):
+    others: list[dict[str, Any]] = [
+        {"experiment": experiment, "commit": "f1"},  # a rerun
+        {"interpreter": "nightly", "base_interpreter": "stable", "commit": "f2"},
+        {"state": "cancelled", "commit": "f3"},
+        {"commit": "f4"},  # of another case, as below
+    ]
+    for day, about in enumerate(others, start=1):
         run = create_run(**{"order_time": NOW + timedelta(days=day), "branch": "main", **about})
         measured(run, model("alone") if about == {"commit": "f4"} else experiment, 2.0)
     later = chooser.read(base.stream)
@@ -334,8 +332,8 @@ def test_other_streams_change_nothing(client: Client, nights: tuple[Run, Run]) -
     before = answers()
     assert all(b'"items":[{' in answer for answer in before)
     laptop = Stream.objects.create(name="laptop")
-    about = {"order_time": NOW, "branch": "main", "commit": "cb4e99", "host_name": "h1", "stream": laptop}
-    run = create_run(**about)
+    about: dict[str, Any] = {"order_time": NOW, "branch": "main", "commit": "cb4e99", "host_name": "h1"}
+    run = create_run(stream=laptop, **about)
     measured(run, model("slower"), 9.0)
     assert answers() == before
     listed = client.get("/compare.json", {**asked[0], "rows": "all"}).json()["items"]
@@ -377,7 +375,7 @@ def test_its_numbers_are_those_of_the_points(client: Client) -> None:
     runs = [create_run(order_time=NOW - timedelta(days=day)) for day in (1, 0)]
     for run, shift in zip(runs, (0.0, 1.0), strict=True):
         for number, value in enumerate((1.0, 1.0, 1.0, 9.0)):
-            place = {"repeat": number, "compilation": 0 if number < 3 else number}
+            place: dict[str, Any] = {"repeat": number, "compilation": 0 if number < 3 else number}
             create_measurement(model("m"), metric=SPEEDUP, value=value + shift, run=run, **place)
     (row,) = client.get("/compare.json", sides(*runs)).json()["items"]
     stored = [Point.objects.get(run=run).value for run in runs]

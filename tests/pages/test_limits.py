@@ -93,7 +93,10 @@ def test_regret_is_the_newest_value_of_each_experiment(client: Client, model: Ex
 def test_what_another_stream_has_changes_nothing(client: Client, model: Experiment) -> None:
     create_measurement(model, metric="autotune_regret", value=0.1)
     before = client.get("/limits.json").content
-    about = {"stream": Stream.objects.create(name="laptop"), "order_time": timezone.now()}
+    about: dict[str, Any] = {
+        "stream": Stream.objects.create(name="laptop"),
+        "order_time": timezone.now(),
+    }
     store(compiled(kernel("copies", 900.0, bytes=8)), experiment=model, run=create_run(**about))
     create_measurement(model, metric="autotune_regret", value=0.9, run=create_run(**about))
     copy = Experiment.objects.get(suite="ceilings", case="copy")

@@ -86,8 +86,8 @@ class Month:
             if number == 0 and day % 3 == 0:
                 self.check()
             Run.objects.filter(pk=run.pk).update(
-            state=self.random.choice(["succeeded", "failed"]), finished=timezone.now()
-        )
+                state=self.random.choice(["succeeded", "failed"]), finished=timezone.now()
+            )
             run.refresh_from_db()
             self.measure(run, experiments[half:], moved=0.3)
             if self.random.random() < 0.5:

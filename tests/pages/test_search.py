@@ -87,7 +87,7 @@ def test_results_of_the_page_s_stream_stand_first_then_the_newest_and_the_unmeas
     archs = {}
     for arch, days, stream in (("a", 5, None), ("b", 1, None), ("c", 9, nightly), ("d", 0, nightly)):
         archs[arch] = create_experiment(case="distill", knobs={}, arch=arch)
-        fields = {"stream": stream} if stream else {}
+        fields: dict[str, Any] = {"stream": stream} if stream else {}
         run = create_run(title="distill", order_time=now - timedelta(days=days), **fields)
         create_regression(create_measurement(archs[arch], run=run))
     create_experiment(case="distill", knobs={}, arch="0-listed")
@@ -109,8 +109,8 @@ def test_results_of_the_page_s_stream_stand_first_then_the_newest_and_the_unmeas
         assert ("stream=import" if arch in "ab" else "stream=nightly") in text
     links = [one["url"] for one in items_of("regression", "import")]
     assert ["stream=import" in url for url in links] == [True, True, False, False]
-    days = [f"{now - timedelta(days=days):%-d %b %Y}" for days in (1, 5, 0, 9)]
-    assert [one["about"].split(", ")[-1] for one in items_of("run", "import")] == days
+    dates = [f"{now - timedelta(days=ago):%-d %b %Y}" for ago in (1, 5, 0, 9)]
+    assert [one["about"].split(", ")[-1] for one in items_of("run", "import")] == dates
 
 
 @pytest.mark.parametrize("text", ["\0", "%", "'; --", "x" * 200, "9" * 30, "=", "D=", "²", "run", "a " * 100])

@@ -118,7 +118,7 @@ def test_the_default_subject_has_most_headline_points_of_the_newest_night(client
 def test_what_is_not_named_is_never_the_default_and_every_picker_has_what_is_shown(client: Client) -> None:
     night("nightly", 1, arch="", cases=9)
     night("nightly", 1, dtype="", cases=9)
-    assert subject(client, "stream=nightly")[1:] == (None, None, None)
+    assert not any(subject(client, "stream=nightly")[1:])
     night("nightly", 2, arch="b200", mode="training", dtype="float16")
     for address in ("/", "/compilers/"):
         text = page_of(client, f"{address}?stream=nightly")
@@ -138,7 +138,7 @@ def test_pickers_say_what_the_json_filters_by_and_a_table_is_shown_where_any_sub
     chance = random.Random(seed)
     named = False
     for _night in range(chance.randint(1, 6)):
-        parts = {
+        parts: dict[str, Any] = {
             "arch": chance.choice(["h200", "b200", ""]),
             "mode": chance.choice(["inference", "training", ""]),
             "dtype": chance.choice(["bfloat16", "amp", ""]),

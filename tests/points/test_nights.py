@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -136,7 +137,7 @@ def test_a_night_grows_until_every_planned_task_has_ended() -> None:
     assert nights.read(stream)[0].complete
 
 
-def speedup(stream: Stream, value: float, *, hours: float, host: str, **fields: object) -> int:
+def speedup(stream: Stream, value: float, *, hours: float, host: str, **fields: Any) -> int:
     """A point of one series in the night of Monday; return its run."""
     experiment = create_experiment(suite="huggingface", case="a", knobs={})
     run = create_run(

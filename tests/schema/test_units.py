@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 @given(NUMBERS, st.data())
 def test_a_converted_number_is_the_same_quantity(value: float, data: st.DataObject) -> None:
-    sizes = data.draw(st.sampled_from(SIZES))
+    sizes: dict[str, Any] = data.draw(st.sampled_from(SIZES))
     unit, to = (data.draw(st.sampled_from(sorted(sizes))) for _ in range(2))
     try:
         found = convert(value, unit, to)

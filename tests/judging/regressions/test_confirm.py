@@ -52,7 +52,8 @@ def regression(
 ) -> Regression:
     """A regression whose two runs used these versions of torch on h200-a."""
     metric = create_metric()
-    good, bad = (create_run(host_name="h200-a", **({"stream": stream} if stream else {})) for _ in range(2))
+    where: dict[str, Any] = {"stream": stream} if stream else {}
+    good, bad = (create_run(host_name="h200-a", **where) for _ in range(2))
     for run, (torch, git), value in zip((good, bad), torches, (2500, 2000), strict=True):
         environment = create_environment(torch=torch, torch_git=git)
         create_measurement(experiment, metric=metric.name, value=value, run=run, environment=environment)

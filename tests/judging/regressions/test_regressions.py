@@ -228,7 +228,7 @@ def test_a_late_point_says_which_verdict_it_superseded() -> None:
     changed = Point.objects.exclude(superseded=None)
     assert Series.objects.filter(touched_at__isnull=False).count() == 0
     assert SeriesState.objects.get().points == 20
-    assert {VERDICTS[point.superseded] for point in changed} == {"new", "unchanged"}
+    assert {VERDICTS[point.superseded or 0] for point in changed} == {"new", "unchanged"}
 
 
 def test_judging_in_order_and_all_at_once_end_in_the_same_state() -> None:
