@@ -145,6 +145,7 @@ def _calls() -> list[tuple[str, str]]:
         "host_id": "1",
         "schedule_id": "1",
         "failure_id": "1",
+        "cause_id": "1",
         "experiment": "1",
         "metric": "m",
         "variant": "0123456789abcdef",

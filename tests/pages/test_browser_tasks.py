@@ -144,7 +144,7 @@ def test_a_model_is_found_by_a_key(live_hud: Hud, page: Page, nights: tuple[Run,
     page.keyboard.press("ArrowDown")
     assert options.nth(1).get_attribute("aria-selected") == "true"
     page.keyboard.press("Enter")
-    page.wait_for_url("**/experiments/*/")
+    page.wait_for_url("**/experiments/*/?stream=import")
     assert visit.clicks == 0
     page.keyboard.press("/")
     page.locator("dialog[open]").wait_for()
@@ -160,7 +160,7 @@ def test_rows_are_chosen_by_keyboard(live_hud: Hud, page: Page, nights: tuple[Ru
     page.goto(f"{live_hud.url}/runs/")
     for key in "jxjxc":
         page.keyboard.press(key)
-    page.wait_for_url(f"**/compare/?base=run*{nights[0].pk}&head=run*{nights[1].pk}")
+    page.wait_for_url(f"**/compare/?*base=run*{nights[0].pk}&head=run*{nights[1].pk}")
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     page.select_option("select[name=verdict]", "unchanged")
     page.wait_for_url("**verdict=unchanged**")

@@ -112,7 +112,7 @@ def world(live_hud: Hud) -> World:
             past = create_run(order_time=now - timedelta(days=9 - day), commit=f"{day:040x}")
             create_measurement(one, samples=[2500.0 + day, 2510.0, 2490.0], run=past)
         measured = create_measurement(one, samples=[1200.0, 1210.0], run=run)
-        create_verdict(measured, "regressed", change=-0.5, noise=0.01, factor=-50, baseline=2500.0)
+        create_verdict(measured, "regressed", change=-0.5, noise=0.01, factor=-50, level=2500.0)
         regression = create_regression(measured, state=RegressionState.OPEN, note=ATTACK, cause=ATTACK)
         create_measurement(one, metric="speedup", value=None, status="crashed", run=run, note=ATTACK)
     active = create_run("running", host=host, device="cuda", experiment=experiment, title=ATTACK)
