@@ -146,6 +146,7 @@ def _calls() -> list[tuple[str, str]]:
         "schedule_id": "1",
         "failure_id": "1",
         "cause_id": "1",
+        "name": "nightly",
         "experiment": "1",
         "metric": "m",
         "variant": "0123456789abcdef",
