@@ -42,7 +42,7 @@ class ExperimentFilter(Schema):
     limit: int = Field(200, ge=1, le=1000)
 
 
-@router.get("/experiments", response={200: ExperimentsOut, (401, 403, 422): Error})
+@router.get("/experiments", response={200: ExperimentsOut, (401, 403, 404, 422): Error})
 def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dict[str, Any]:
     """List experiments by id, by default of all streams; `next` is the cursor of the next page."""
     check_query(request, ExperimentFilter)
@@ -122,7 +122,7 @@ class _Export:
 
 @router.get(
     "/export",
-    response={(401, 403, 422): Error},
+    response={(401, 403, 404, 422): Error},
     openapi_extra={
         "responses": {
             200: {
