@@ -113,11 +113,14 @@ def _newest_two(lists: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int
                 ORDER BY newer, older OFFSET 0
             ) pair WHERE EXISTS (
                 SELECT FROM member newer
-                JOIN hud_point p ON p.run_id = newer.run_id AND p.value IS NOT NULL
-                JOIN hud_point q ON q.series_id = p.series_id AND q.value IS NOT NULL
-                JOIN member older ON older.run_id = q.run_id
-                WHERE newer.number = list.number AND older.number = list.number
-                    AND newer.place = pair.newer AND older.place = pair.older
+                JOIN member older ON older.number = newer.number AND older.place = pair.older
+                CROSS JOIN LATERAL (  -- OFFSET 0: one look-up in the index of runs for each
+                    SELECT series_id FROM hud_point
+                    WHERE run_id = newer.run_id AND value IS NOT NULL OFFSET 0) p
+                CROSS JOIN LATERAL (
+                    SELECT FROM hud_point WHERE run_id = older.run_id AND series_id = p.series_id
+                        AND value IS NOT NULL OFFSET 0) q
+                WHERE newer.number = list.number AND newer.place = pair.newer
             ) LIMIT 1
         ) two
         """,
