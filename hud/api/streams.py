@@ -25,7 +25,7 @@ router = Router(tags=["streams"])
 
 
 class StreamIn(StrictBody):
-    """What is left out stays as it is; a `reference` that is null or empty is cleared."""
+    """A change of a stream: a field that is left out stays, a null or empty `reference` is cleared."""
 
     name: str | None = Field(None, pattern=f"^{NAME_PATTERN}$")
     title: str | None = Field(None, max_length=200)

@@ -46,8 +46,7 @@ def take_anew(_apps: Any, editor: Any) -> None:
             ],
         )
         cursor.executemany(
-            "INSERT INTO hud_touchedrun (run_id) VALUES (%s)",
-            [(run,) for run in sorted({row[0] for row in rows})],
+            "INSERT INTO hud_touchedrun (run_id) VALUES (%s)", [(run,) for run in sorted({row[0] for row in rows})]
         )
 
 

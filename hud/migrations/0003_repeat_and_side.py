@@ -55,15 +55,8 @@ class Migration(migrations.Migration):
                     "measurement",
                     "pk",
                     models.CompositePrimaryKey(
-                        "run",
-                        "series",
-                        "environment",
-                        "repeat",
-                        "side",
-                        blank=True,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
+                        "run", "series", "environment", "repeat", "side",
+                        blank=True, editable=False, primary_key=True, serialize=False,
                     ),
                 ),
                 migrations.AddIndex(

@@ -39,9 +39,7 @@ class Migration(migrations.Migration):
             models.UniqueConstraint(fields=["schedule", "due"], name="schedule_trigger_identity"),
         ),
         # the renamed column keeps its index
-        migrations.SeparateDatabaseAndState(
-            [], [migrations.RemoveIndex("measurement", "measurement_series")]
-        ),
+        migrations.SeparateDatabaseAndState([], [migrations.RemoveIndex("measurement", "measurement_series")]),
         migrations.RenameField("measurement", "at", "order_time"),
         migrations.SeparateDatabaseAndState(
             [],

@@ -5,39 +5,37 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("hud", "0004_run_requests"),
+        ('hud', '0004_run_requests'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="import",
-            name="attempts",
+            model_name='import',
+            name='attempts',
             field=models.SmallIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name="import",
-            name="started",
+            model_name='import',
+            name='started',
             field=models.DateTimeField(null=True),
         ),
         migrations.AddField(
-            model_name="series",
-            name="touched_until",
+            model_name='series',
+            name='touched_until',
             field=models.DateTimeField(db_index=True, null=True),
         ),
         migrations.CreateModel(
-            name="DailyUse",
+            name='DailyUse',
             fields=[
-                (
-                    "id",
-                    models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
-                ),
-                ("day", models.DateField()),
-                ("sent_bytes", models.BigIntegerField(default=0)),
-                ("key", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="hud.apikey")),
+                ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('day', models.DateField()),
+                ('sent_bytes', models.BigIntegerField(default=0)),
+                ('key', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='hud.apikey')),
             ],
             options={
-                "constraints": [models.UniqueConstraint(fields=("key", "day"), name="daily_use_identity")],
+                'constraints': [models.UniqueConstraint(fields=('key', 'day'), name='daily_use_identity')],
             },
         ),
     ]

@@ -16,8 +16,7 @@ from django.db.models import Q
 def give_roles(apps, _schema_editor):
     Group, User = apps.get_model("auth", "Group"), apps.get_model("auth", "User")
     groups = {
-        name: Group.objects.get_or_create(name=name)[0]
-        for name in ("viewer", "uploader", "operator", "admin")
+        name: Group.objects.get_or_create(name=name)[0] for name in ("viewer", "uploader", "operator", "admin")
     }
     for user in User.objects.filter(Q(is_superuser=True) | Q(is_staff=True)):
         user.is_superuser = user.is_staff = True

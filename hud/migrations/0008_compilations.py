@@ -8,158 +8,75 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("hud", "0007_roles"),
+        ('hud', '0007_roles'),
     ]
 
     operations = [
         migrations.CreateModel(
-            name="Kernel",
+            name='Kernel',
             fields=[
-                (
-                    "id",
-                    models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
-                ),
-                ("digest", models.UUIDField(unique=True)),
-                ("slot", models.CharField(max_length=16)),
-                ("choice", models.CharField(max_length=16)),
-                ("name", models.CharField(max_length=300)),
-                ("kind", models.CharField(max_length=12)),
-                ("config", models.CharField(max_length=500)),
-                ("origins", models.JSONField(default=list)),
-                ("calls", hud.models.compilations.Real()),
-                ("bytes", models.BigIntegerField(null=True)),
-                ("flops", models.BigIntegerField(null=True)),
-                ("candidates", models.IntegerField(default=0)),
-                ("ranked", models.JSONField(default=list)),
-                ("default_config", models.CharField(max_length=500)),
+                ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('digest', models.UUIDField(unique=True)),
+                ('slot', models.CharField(max_length=16)),
+                ('choice', models.CharField(max_length=16)),
+                ('name', models.CharField(max_length=300)),
+                ('kind', models.CharField(max_length=12)),
+                ('config', models.CharField(max_length=500)),
+                ('origins', models.JSONField(default=list)),
+                ('calls', hud.models.compilations.Real()),
+                ('bytes', models.BigIntegerField(null=True)),
+                ('flops', models.BigIntegerField(null=True)),
+                ('candidates', models.IntegerField(default=0)),
+                ('ranked', models.JSONField(default=list)),
+                ('default_config', models.CharField(max_length=500)),
             ],
         ),
         migrations.CreateModel(
-            name="KernelCode",
+            name='KernelCode',
             fields=[
-                (
-                    "id",
-                    models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
-                ),
-                ("digest", models.UUIDField(unique=True)),
-                ("text", models.TextField()),
-                (
-                    "delivered",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), db_index=True),
-                ),
+                ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('digest', models.UUIDField(unique=True)),
+                ('text', models.TextField()),
+                ('delivered', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), db_index=True)),
             ],
         ),
         migrations.CreateModel(
-            name="KernelBinary",
+            name='KernelBinary',
             fields=[
-                ("binary", models.CharField(max_length=16, primary_key=True, serialize=False)),
-                (
-                    "code",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="binaries",
-                        to="hud.kernelcode",
-                    ),
-                ),
+                ('binary', models.CharField(max_length=16, primary_key=True, serialize=False)),
+                ('code', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='binaries', to='hud.kernelcode')),
             ],
         ),
         migrations.CreateModel(
-            name="Compilation",
+            name='Compilation',
             fields=[
-                (
-                    "pk",
-                    models.CompositePrimaryKey(
-                        "run",
-                        "experiment",
-                        "environment",
-                        "repeat",
-                        "side",
-                        blank=True,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
-                    ),
-                ),
-                ("repeat", models.SmallIntegerField(default=0)),
-                ("side", models.SmallIntegerField(default=0)),
-                ("number", models.SmallIntegerField(null=True)),
-                ("order_time", models.DateTimeField()),
-                ("variant", models.CharField(max_length=16)),
-                ("busy_us", models.FloatField(null=True)),
-                ("gaps_us", models.FloatField(null=True)),
-                ("overlap_us", models.FloatField(null=True)),
-                (
-                    "kernels",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.IntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "times_us",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=hud.models.compilations.Real(null=True), default=list, size=None
-                    ),
-                ),
-                (
-                    "binaries",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                ("graph_breaks", models.JSONField(default=list)),
-                ("recompiles", models.JSONField(default=list)),
-                ("cudagraph_skips", models.JSONField(default=list)),
-                ("phases_s", models.JSONField(default=dict)),
-                ("caches", models.JSONField(default=dict)),
-                ("uncounted", models.BooleanField(default=True)),
-                (
-                    "environment",
-                    models.ForeignKey(
-                        db_index=False, on_delete=django.db.models.deletion.PROTECT, to="hud.environment"
-                    ),
-                ),
-                (
-                    "experiment",
-                    models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="compilations",
-                        to="hud.experiment",
-                    ),
-                ),
-                (
-                    "run",
-                    models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="compilations",
-                        to="hud.run",
-                    ),
-                ),
-                (
-                    "upload",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        to="hud.upload",
-                    ),
-                ),
+                ('pk', models.CompositePrimaryKey('run', 'experiment', 'environment', 'repeat', 'side', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('repeat', models.SmallIntegerField(default=0)),
+                ('side', models.SmallIntegerField(default=0)),
+                ('number', models.SmallIntegerField(null=True)),
+                ('order_time', models.DateTimeField()),
+                ('variant', models.CharField(max_length=16)),
+                ('busy_us', models.FloatField(null=True)),
+                ('gaps_us', models.FloatField(null=True)),
+                ('overlap_us', models.FloatField(null=True)),
+                ('kernels', django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), default=list, size=None)),
+                ('times_us', django.contrib.postgres.fields.ArrayField(base_field=hud.models.compilations.Real(null=True), default=list, size=None)),
+                ('binaries', django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), default=list, size=None)),
+                ('graph_breaks', models.JSONField(default=list)),
+                ('recompiles', models.JSONField(default=list)),
+                ('cudagraph_skips', models.JSONField(default=list)),
+                ('phases_s', models.JSONField(default=dict)),
+                ('caches', models.JSONField(default=dict)),
+                ('uncounted', models.BooleanField(default=True)),
+                ('environment', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='hud.environment')),
+                ('experiment', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='compilations', to='hud.experiment')),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='compilations', to='hud.run')),
+                ('upload', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, to='hud.upload')),
             ],
             options={
-                "indexes": [
-                    models.Index(
-                        models.F("experiment"),
-                        models.OrderBy(models.F("order_time"), descending=True),
-                        name="compilation_experiment",
-                    ),
-                    models.Index(models.F("variant"), name="compilation_variant"),
-                    models.Index(
-                        models.F("run"), condition=models.Q(("uncounted", True)), name="compilation_uncounted"
-                    ),
-                ],
+                'indexes': [models.Index(models.F('experiment'), models.OrderBy(models.F('order_time'), descending=True), name='compilation_experiment'), models.Index(models.F('variant'), name='compilation_variant'), models.Index(models.F('run'), condition=models.Q(('uncounted', True)), name='compilation_uncounted')],
             },
         ),
     ]

@@ -9,241 +9,105 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("hud", "0009_compilations_and_caches"),
+        ('hud', '0009_compilations_and_caches'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="verdict",
-            name="reason",
-            field=models.CharField(blank=True, db_default="", max_length=40),
+            model_name='verdict',
+            name='reason',
+            field=models.CharField(blank=True, db_default='', max_length=40),
         ),
         migrations.AddField(
-            model_name="verdict",
-            name="superseded",
-            field=models.CharField(blank=True, db_default="", max_length=12),
+            model_name='verdict',
+            name='superseded',
+            field=models.CharField(blank=True, db_default='', max_length=12),
         ),
         migrations.CreateModel(
-            name="Regression",
+            name='Regression',
             fields=[
-                (
-                    "id",
-                    models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
-                ),
-                ("class_key", models.CharField(max_length=64)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("suspect", "Suspect"),
-                            ("open", "Open"),
-                            ("confirmed", "Confirmed"),
-                            ("acknowledged", "Acknowledged"),
-                            ("resolved", "Resolved"),
-                            ("accepted", "Accepted"),
-                            ("dismissed", "Dismissed"),
-                        ],
-                        default=hud.judging.regressions.states.RegressionState["SUSPECT"],
-                        max_length=12,
-                    ),
-                ),
-                (
-                    "kind",
-                    models.CharField(
-                        default=hud.judging.regressions.states.RegressionKind["STEP"], max_length=12
-                    ),
-                ),
-                ("since", models.DateTimeField()),
-                ("points", models.IntegerField(default=1)),
-                ("before", models.FloatField(null=True)),
-                ("after", models.FloatField(null=True)),
-                ("change", models.FloatField(null=True)),
-                ("factor", models.FloatField(null=True)),
-                ("cause", models.CharField(blank=True, max_length=200)),
-                ("opened", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ("state_since", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ("note", models.CharField(blank=True, max_length=1000)),
-                ("link", models.URLField(blank=True, max_length=300)),
-                ("muted_until", models.DateTimeField(null=True)),
-                (
-                    "concluded_run",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to="hud.run",
-                    ),
-                ),
-                (
-                    "first_run",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to="hud.run",
-                    ),
-                ),
-                (
-                    "last_good_run",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to="hud.run",
-                    ),
-                ),
-                (
-                    "latest_run",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to="hud.run",
-                    ),
-                ),
-                (
-                    "owner",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
-                (
-                    "pairs_run",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to="hud.run",
-                    ),
-                ),
-                (
-                    "repeat_run",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to="hud.run",
-                    ),
-                ),
-                (
-                    "series",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="regressions",
-                        to="hud.series",
-                    ),
-                ),
+                ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('class_key', models.CharField(max_length=64)),
+                ('state', models.CharField(choices=[('suspect', 'Suspect'), ('open', 'Open'), ('confirmed', 'Confirmed'), ('acknowledged', 'Acknowledged'), ('resolved', 'Resolved'), ('accepted', 'Accepted'), ('dismissed', 'Dismissed')], default=hud.judging.regressions.states.RegressionState['SUSPECT'], max_length=12)),
+                ('kind', models.CharField(default=hud.judging.regressions.states.RegressionKind['STEP'], max_length=12)),
+                ('since', models.DateTimeField()),
+                ('points', models.IntegerField(default=1)),
+                ('before', models.FloatField(null=True)),
+                ('after', models.FloatField(null=True)),
+                ('change', models.FloatField(null=True)),
+                ('factor', models.FloatField(null=True)),
+                ('cause', models.CharField(blank=True, max_length=200)),
+                ('opened', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('state_since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('note', models.CharField(blank=True, max_length=1000)),
+                ('link', models.URLField(blank=True, max_length=300)),
+                ('muted_until', models.DateTimeField(null=True)),
+                ('concluded_run', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='hud.run')),
+                ('first_run', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='hud.run')),
+                ('last_good_run', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='hud.run')),
+                ('latest_run', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='hud.run')),
+                ('owner', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('pairs_run', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='hud.run')),
+                ('repeat_run', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='hud.run')),
+                ('series', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='regressions', to='hud.series')),
             ],
         ),
         migrations.CreateModel(
-            name="RegressionEvent",
+            name='RegressionEvent',
             fields=[
-                (
-                    "id",
-                    models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
-                ),
-                ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ("who", models.CharField(blank=True, max_length=150)),
-                ("event", models.CharField(max_length=20)),
-                ("before", models.CharField(blank=True, max_length=12)),
-                ("after", models.CharField(max_length=12)),
-                ("note", models.CharField(blank=True, max_length=1000)),
-                ("level_since", models.DateTimeField(null=True)),
-                (
-                    "regression",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="events",
-                        to="hud.regression",
-                    ),
-                ),
-                (
-                    "run",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to="hud.run",
-                    ),
-                ),
+                ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('who', models.CharField(blank=True, max_length=150)),
+                ('event', models.CharField(max_length=20)),
+                ('before', models.CharField(blank=True, max_length=12)),
+                ('after', models.CharField(max_length=12)),
+                ('note', models.CharField(blank=True, max_length=1000)),
+                ('level_since', models.DateTimeField(null=True)),
+                ('regression', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='hud.regression')),
+                ('run', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='hud.run')),
             ],
         ),
         migrations.CreateModel(
-            name="SeriesState",
+            name='SeriesState',
             fields=[
-                (
-                    "id",
-                    models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
-                ),
-                ("class_key", models.CharField(max_length=64)),
-                ("headline", models.BooleanField(default=False)),
-                ("level", models.JSONField()),
-                ("order_time", models.DateTimeField()),
-                ("value", models.FloatField(null=True)),
-                ("verdict", models.CharField(max_length=12)),
-                ("reason", models.CharField(blank=True, max_length=40)),
-                ("change", models.FloatField(null=True)),
-                ("noise", models.FloatField(null=True)),
-                ("factor", models.FloatField(null=True)),
-                ("baseline", models.FloatField(null=True)),
-                ("points", models.IntegerField(default=0)),
-                ("seen_run", models.IntegerField(db_default=0, default=0)),
-                (
-                    "recent",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.FloatField(null=True), size=None
-                    ),
-                ),
-                (
-                    "environment",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="hud.environment",
-                    ),
-                ),
-                (
-                    "run",
-                    models.ForeignKey(
-                        db_constraint=False,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="+",
-                        to="hud.run",
-                    ),
-                ),
-                (
-                    "series",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="states", to="hud.series"
-                    ),
-                ),
+                ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('class_key', models.CharField(max_length=64)),
+                ('headline', models.BooleanField(default=False)),
+                ('level', models.JSONField()),
+                ('order_time', models.DateTimeField()),
+                ('value', models.FloatField(null=True)),
+                ('verdict', models.CharField(max_length=12)),
+                ('reason', models.CharField(blank=True, max_length=40)),
+                ('change', models.FloatField(null=True)),
+                ('noise', models.FloatField(null=True)),
+                ('factor', models.FloatField(null=True)),
+                ('baseline', models.FloatField(null=True)),
+                ('points', models.IntegerField(default=0)),
+                ('seen_run', models.IntegerField(db_default=0, default=0)),
+                ('recent', django.contrib.postgres.fields.ArrayField(base_field=models.FloatField(null=True), size=None)),
+                ('environment', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='hud.environment')),
+                ('run', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='hud.run')),
+                ('series', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='states', to='hud.series')),
             ],
         ),
         migrations.AddIndex(
-            model_name="regression",
-            index=models.Index(fields=["state", "-since"], name="regression_state"),
+            model_name='regression',
+            index=models.Index(fields=['state', '-since'], name='regression_state'),
         ),
         migrations.AddConstraint(
-            model_name="regression",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("state__in", ["suspect", "open", "confirmed", "acknowledged"])),
-                fields=("series", "class_key"),
-                name="one_active_regression",
-            ),
+            model_name='regression',
+            constraint=models.UniqueConstraint(condition=models.Q(('state__in', ['suspect', 'open', 'confirmed', 'acknowledged'])), fields=('series', 'class_key'), name='one_active_regression'),
         ),
         migrations.AddIndex(
-            model_name="seriesstate",
-            index=models.Index(fields=["run"], name="state_run"),
+            model_name='seriesstate',
+            index=models.Index(fields=['run'], name='state_run'),
         ),
         migrations.AddConstraint(
-            model_name="seriesstate",
-            constraint=models.UniqueConstraint(fields=("series", "class_key"), name="state_of_series"),
+            model_name='seriesstate',
+            constraint=models.UniqueConstraint(fields=('series', 'class_key'), name='state_of_series'),
         ),
         # what is stored is judged again by the judge, in the background: states, verdicts and regressions
         migrations.RunSQL(

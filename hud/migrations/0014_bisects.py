@@ -7,96 +7,56 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("hud", "0013_notifications"),
+        ('hud', '0013_notifications'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="regression",
-            name="canaries",
-            field=models.CharField(blank=True, db_default="", default="", max_length=6),
+            model_name='regression',
+            name='canaries',
+            field=models.CharField(blank=True, db_default='', default='', max_length=6),
         ),
         migrations.AddField(
-            model_name="regression",
-            name="steps",
+            model_name='regression',
+            name='steps',
             field=models.SmallIntegerField(db_default=1, default=1),
         ),
         migrations.CreateModel(
-            name="Bisect",
+            name='Bisect',
             fields=[
-                (
-                    "id",
-                    models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
-                ),
-                ("builds", models.JSONField()),
-                (
-                    "state",
-                    models.CharField(default=hud.judging.bisect.search.BisectState["RUNNING"], max_length=20),
-                ),
-                ("reason", models.CharField(blank=True, max_length=500)),
-                ("good", models.SmallIntegerField(null=True)),
-                ("bad", models.SmallIntegerField(null=True)),
-                ("requested_by", models.CharField(max_length=150)),
-                ("created", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ("finished", models.DateTimeField(null=True)),
-                (
-                    "accelerator",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to="hud.accelerator",
-                    ),
-                ),
-                (
-                    "regression",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="bisects",
-                        to="hud.regression",
-                    ),
-                ),
+                ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('builds', models.JSONField()),
+                ('state', models.CharField(default=hud.judging.bisect.search.BisectState['RUNNING'], max_length=20)),
+                ('reason', models.CharField(blank=True, max_length=500)),
+                ('good', models.SmallIntegerField(null=True)),
+                ('bad', models.SmallIntegerField(null=True)),
+                ('requested_by', models.CharField(max_length=150)),
+                ('created', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('finished', models.DateTimeField(null=True)),
+                ('accelerator', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='hud.accelerator')),
+                ('regression', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='bisects', to='hud.regression')),
             ],
         ),
         migrations.CreateModel(
-            name="BisectStep",
+            name='BisectStep',
             fields=[
-                (
-                    "id",
-                    models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
-                ),
-                ("base", models.SmallIntegerField()),
-                ("head", models.SmallIntegerField()),
-                ("pairs", models.JSONField(null=True)),
-                ("word", models.CharField(blank=True, max_length=8)),
-                ("change", models.FloatField(null=True)),
-                ("low", models.FloatField(null=True)),
-                ("high", models.FloatField(null=True)),
-                ("finished", models.DateTimeField(null=True)),
-                (
-                    "bisect",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="steps", to="hud.bisect"
-                    ),
-                ),
-                (
-                    "run",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to="hud.run",
-                    ),
-                ),
+                ('id', models.AutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('base', models.SmallIntegerField()),
+                ('head', models.SmallIntegerField()),
+                ('pairs', models.JSONField(null=True)),
+                ('word', models.CharField(blank=True, max_length=8)),
+                ('change', models.FloatField(null=True)),
+                ('low', models.FloatField(null=True)),
+                ('high', models.FloatField(null=True)),
+                ('finished', models.DateTimeField(null=True)),
+                ('bisect', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='steps', to='hud.bisect')),
+                ('run', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='hud.run')),
             ],
         ),
         migrations.AddConstraint(
-            model_name="bisect",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("state", hud.judging.bisect.search.BisectState["RUNNING"])),
-                fields=("regression",),
-                name="one_running_bisect",
-            ),
+            model_name='bisect',
+            constraint=models.UniqueConstraint(condition=models.Q(('state', hud.judging.bisect.search.BisectState['RUNNING'])), fields=('regression',), name='one_running_bisect'),
         ),
     ]

@@ -56,7 +56,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "binaries",
-                    django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None),
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), size=None
+                    ),
                 ),
             ],
         ),

@@ -149,7 +149,7 @@ class Point(PointFields):
 
 
 class SidePoint(PointFields):
-    """What an A/B comparison says of a series' experiment and metric on one side. It belongs to no level,
+    """One side of an A/B comparison in one experiment and metric. It belongs to no level,
     trend, best or count: the sides are compared with each other."""
 
     pk = models.CompositePrimaryKey("run", "series", "environment", "side")
@@ -168,7 +168,7 @@ class SidePoint(PointFields):
 
 
 class Expectation(models.Model):
-    """What a list of expected results says of a case. It is no measurement: it belongs to no run and to no
+    """An expected result of a case, from a list. It is no measurement: it belongs to no run and to no
     count. A field that is '' was not said; the row is shown nowhere until it is."""
 
     stream = models.ForeignKey(Stream, models.CASCADE, related_name="expectations")

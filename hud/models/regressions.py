@@ -45,8 +45,8 @@ class SeriesState(models.Model):
 
 
 class Cause(models.Model):
-    """What moved the series of one night together. Made when the night is complete; series may join it, it
-    never splits, and the id of one that was merged leads to the other."""
+    """A cause that moved series of one night together. Made when the night is complete; series may join it,
+    it never splits, and the id of one that was merged leads to the other."""
 
     stream = models.ForeignKey(Stream, models.CASCADE, related_name="causes")
     night = models.DateTimeField()  # order time of the night's first run

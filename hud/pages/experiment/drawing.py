@@ -62,8 +62,8 @@ class Legend:
 
 @dataclass
 class Canvas:
-    """What all charts share. `shapes` has the place in the legend of each known variant; `expected` the busy
-    time in ms that a compilation's choices have in history, by run and number."""
+    """Settings that all charts share. `shapes` has the place in the legend of each known variant; `expected`
+    the busy time in ms that a compilation's choices have in history, by run and number."""
 
     slots: Sequence[Slot]
     look: Look

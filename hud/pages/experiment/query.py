@@ -47,7 +47,7 @@ _MOST_RELATED = 500
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a point came from: the samples of all its processes, the file, and who asked for its run."""
+    """The origin of a point: the samples of all its processes, the file, and who asked for its run."""
 
     samples: list[float] = field(default_factory=list)
     upload: Upload | None = None
