@@ -54,6 +54,7 @@ class PointFields(models.Model):
     # one for each compilation, in order: NULL where it gave none; the whole is NULL where there is one
     values = ArrayField(models.FloatField(null=True), null=True)
     variants = ArrayField(models.CharField(max_length=16), null=True)  # NULL where none is known
+    counts = ArrayField(models.IntegerField(), null=True)  # samples of each; NULL where there is one
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
     code = models.CharField(max_length=200, null=True)  # the outside system's own word
     note = models.TextField(null=True)  # what to know of the value, or the reason of a missing one

@@ -20,9 +20,9 @@ _FEW_KERNELS = 8  # up to as many a variant comes again and says something; with
 _KEY = ("series_id", "order_time", "run_id", "environment_id")
 _SIDE_KEY = ("run_id", "series_id", "environment_id", "side")
 _NUMBERS = {
-    "value": "float8", "values": "float8[]", "variants": "varchar[]", "compilations": "int2",
-    "processes": "int2", "samples": "int4", "spread": "float8", "status": "int2", "code": "varchar",
-    "note": "text", "target": "float8", "target_arch": "varchar",
+    "value": "float8", "values": "float8[]", "variants": "varchar[]", "counts": "int4[]",
+    "compilations": "int2", "processes": "int2", "samples": "int4", "spread": "float8", "status": "int2",
+    "code": "varchar", "note": "text", "target": "float8", "target_arch": "varchar",
 }  # fmt: skip
 _COLUMNS = {
     "series_id": "int4", "order_time": "timestamptz", "run_id": "int4", "environment_id": "int4",
@@ -61,7 +61,7 @@ _PROCESSES = f"""
     ), single AS (
         INSERT INTO new_point ({", ".join(f'"{name}"' for name in _COLUMNS)})
         SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, value, NULL,
-            CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, 1, 1, n, spread, status, code, note,
+            CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, NULL, 1, 1, n, spread, status, code, note,
             target, target_arch
         FROM process WHERE processes = 1
     )

@@ -106,6 +106,8 @@ def main() -> int:
 
 
 def say(text: str) -> None:
+    if not text:
+        return
     with suppress(OSError):  # the dashboard survives a closed terminal
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -167,7 +169,7 @@ def prepare(options: Options) -> None:
     log.write_bytes(b"")
     with embedded.running(embedded.servers(options.data), options.logs):
         back_up_before_migration(options)
-        _manage(options, "migrate", "--verbosity=0")
+        say(_manage(options, "upgrade").strip())
         say(_manage(options, "bootstrap", _CHECKED, "--hud", options.url).strip())
         _collect_static(options)
         if options.demo:

@@ -50,12 +50,11 @@ class ExperimentsOut(Schema):
 
 
 class CompilationOut(Schema):
-    """The value of one compilation. `variant` is null where its kernels are not known, `n`, the number of
-    samples, where the point has several compilations."""
+    """The value of one compilation from `n` samples. `variant` is null where its kernels are not known."""
 
     variant: str | None
     value: float
-    n: int | None
+    n: int
 
 
 class PointOut(Schema):

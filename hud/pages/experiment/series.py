@@ -156,13 +156,12 @@ def _row(point: Point, series: Series) -> dict[str, Any]:
 
 
 def _compilations(point: Point) -> list[dict[str, Any]]:
-    """Return each compilation that gave a value; the variant is None where its kernels are not known, and the
-    number of samples where a point has several compilations."""
+    """Return each compilation that gave a value; the variant is None where its kernels are not known."""
     values = point.compilation_values
     variants = point.variants or list[str | None]([None] * len(values))
-    n = point.samples if len(values) == 1 else None
+    counts = point.counts or [point.samples]
     return [
         {"variant": variant, "value": value, "n": n}
-        for variant, value in zip(variants, values, strict=True)
+        for variant, value, n in zip(variants, values, counts, strict=True)
         if value is not None
     ]
