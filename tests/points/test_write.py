@@ -60,7 +60,7 @@ def delete(chance: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_random_deliveries_deletions_and_corrections_leave_no_other_point(seed: int) -> None:
     chance = random.Random(seed)
-    for number in range(60):
+    for number in range(125):
         delete(chance) if chance.random() < 0.15 else deliver(chance)
         if number % 20 == 0:
             while process_pending():
