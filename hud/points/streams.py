@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from hud.models import NIGHTLY, SAMPLES, Series, Stream
+from hud.models import ACTIVE, NIGHTLY, SAMPLES, Series, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
@@ -32,6 +32,7 @@ class Activity:
     title: str
     is_front: bool
     newest: datetime
+    waits: bool  # whether the judge has yet to judge some of it
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,17 @@ def with_results() -> list[Activity]:
     return fetch(
         Activity,
         """
-        SELECT s.id AS pk, s.name, s.title, s.is_front, r.created AS newest FROM hud_stream s
+        SELECT s.id AS pk, s.name, s.title, s.is_front, r.created AS newest,
+            EXISTS (SELECT FROM hud_series WHERE stream_id = s.id AND touched_at IS NOT NULL) OR EXISTS (
+                SELECT FROM hud_unjudgedrun u JOIN hud_run w ON w.id = u.run_id
+                WHERE w.stream_id = s.id AND w.state <> ALL(%(active)s)) AS waits
+        FROM hud_stream s
         CROSS JOIN LATERAL (
             SELECT created FROM hud_run WHERE stream_id = s.id ORDER BY order_time DESC LIMIT 1) r
         WHERE s.archived IS NULL AND EXISTS (SELECT FROM hud_series WHERE stream_id = s.id)
         ORDER BY r.created DESC, s.id
         """,
-        {},
+        {"active": list(ACTIVE)},
     )
 
 

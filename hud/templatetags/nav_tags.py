@@ -10,6 +10,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from hud.judging.backlog import waiting
 from hud.judging.regressions.counts import Scope, count
 from hud.models import NIGHTLY
 from hud.points.streams import Activity, front, with_results
@@ -36,7 +37,8 @@ def _links(here: str | None, causes: int, in_stream: str, of_causes: str) -> Saf
 @register.inclusion_tag("parts/streams.html", takes_context=True)
 def stream_picker(context: Any) -> dict[str, Any]:
     """Return the streams with their newest results: this page's own, the chosen front one and `nightly`, then
-    the newest; 1 statement. A page of one run leads to the overview of another stream."""
+    the newest, and what the judge has yet to judge of this one: 1 statement, 2 while something waits. A page
+    of one run leads to the overview of another stream."""
     stream, request = context["stream"], context["request"]
 
     def place(one: Activity) -> tuple[bool, bool, bool]:
@@ -47,6 +49,7 @@ def stream_picker(context: Any) -> dict[str, Any]:
     return {
         "stream": stream,
         "shown": shown[:_MOST_STREAMS],
+        "waiting": waiting(stream.pk) if any(one.waits for one in shown if one.pk == stream.pk) else None,
         "more": len(shown) - _MOST_STREAMS if len(shown) > _MOST_STREAMS else 0,
         "address": reverse("overview") if of_one or request.method != "GET" else request.path,
     }
