@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
+from django.core.cache import cache
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
@@ -20,6 +21,7 @@ from runner.suites import CEILINGS
 
 _FEWEST_NIGHTS = 3  # complete ones, until `nightly` is the front stream
 _FIRST_LOOK = 6  # nights, which nearly always decide it
+_REMEMBERED_S = 60
 _RECENT_NIGHTS = 30  # in which a default subject was measured
 
 
@@ -86,7 +88,7 @@ def front() -> Stream:
     chosen = next((stream for stream in by_name.values() if stream.is_front), None)
     if chosen:
         return chosen
-    if NIGHTLY in by_name and _has_nights(by_name[NIGHTLY]):
+    if NIGHTLY in by_name and _has_had_nights(by_name[NIGHTLY]):
         return by_name[NIGHTLY]
     filled = Stream.objects.filter(Exists(Series.objects.filter(stream=OuterRef("pk"))), archived=None)
     first = min(filled, key=lambda stream: (stream.name != SAMPLES, stream.pk), default=None)
@@ -96,6 +98,14 @@ def front() -> Stream:
 def chosen(name: str) -> Stream | None:
     """Return the stream that an address names, the front stream without a name, None if there is none."""
     return streams.named(name).first() if name else front()
+
+
+def _has_had_nights(stream: Stream) -> bool:
+    """Return whether it has enough nights, or had a minute ago: every address without a stream asks."""
+    key = f"nights-{stream.pk}"
+    if not (known := bool(cache.get(key))) and (known := _has_nights(stream)):
+        cache.set(key, True, _REMEMBERED_S)
+    return known
 
 
 def _has_nights(stream: Stream) -> bool:

@@ -114,10 +114,11 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
             _copy(cursor, list(_points(cursor.fetchall())))
             changed += _merge(cursor, runs, series)
         if changed:
-            # a new version of the runs' rows, by which a page sees that what it keeps of them is outdated
+            # also where the number stays: by a new version of the row a page sees that what it keeps of the
+            # run is outdated
             cursor.execute(
                 """
-                UPDATE hud_run SET title = title FROM (
+                UPDATE hud_run SET points = (SELECT count(*) FROM hud_point WHERE run_id = own.id) FROM (
                     SELECT id FROM hud_run WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE
                 ) own WHERE hud_run.id = own.id
                 """,

@@ -52,10 +52,8 @@ def read(stream: Stream, now: datetime) -> list[Week]:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'points', '', sum(p.points)::int
-            FROM hud_run r CROSS JOIN LATERAL (
-                SELECT count(*) AS points FROM hud_point WHERE run_id = r.id
-            ) p
+            SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'points', '', sum(r.points)::int
+            FROM hud_run r
             WHERE r.stream_id = %(stream)s AND r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
             UNION ALL
             SELECT date_trunc('week', e.at AT TIME ZONE 'UTC')::date, e.before, e.after, count(*)
