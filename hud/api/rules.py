@@ -11,7 +11,7 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.auth import who
-from hud.api.schemas.base import Error, StrictBody
+from hud.api.schemas import Error, StrictBody
 from hud.judging.rules import write
 from hud.judging.rules.write import InvalidRule
 from hud.models import Metric, Target, Threshold

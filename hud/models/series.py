@@ -107,6 +107,9 @@ class Alias(NamedRow):
             models.UniqueConstraint(fields=["kind", "suite", "old"], name="alias_identity"),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.old} to {self.new}" + (f" in {self.suite}" if self.suite else "")
+
 
 class Aliases(dict[tuple[str, str, str], str]):
     """New names by kind, suite and old name, read once for many."""
