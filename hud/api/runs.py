@@ -163,7 +163,7 @@ def delete_run(request: HttpRequest, run_id: int, dry_run: bool = False) -> dict
     takes the scope `run` too, unless the run came in uploads of the key's owner within a day."""
     run = row_of(Run, run_id)
     check_may_delete(request, uploads_of(run))
-    return deletion.delete_run(run=run, who=who(request), dry_run=dry_run).to_json()
+    return deletion.delete(run, who=who(request), dry_run=dry_run).to_json()
 
 
 @router.delete("/uploads/{int:upload_id}", response={200: DeletionOut, (401, 403, 404, 409, 503): Error})
@@ -172,7 +172,7 @@ def delete_upload(request: HttpRequest, upload_id: int, dry_run: bool = False) -
     The same file can then be uploaded again. Scopes as for a run."""
     upload = row_of(Upload, upload_id, related="key")
     check_may_delete(request, [upload])
-    return deletion.delete_upload(upload=upload, who=who(request), dry_run=dry_run).to_json()
+    return deletion.delete(upload, who=who(request), dry_run=dry_run).to_json()
 
 
 @router.post("/runs/{int:run_id}/cancel", response={200: RunOut, (401, 403, 404, 503): Error})

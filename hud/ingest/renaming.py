@@ -7,14 +7,14 @@ rolls back. Locks as in `hud.ingest.deletion`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from hud.accounts import audit
-from hud.ingest.deletion import delete_rows, judge_again, touch
+from hud.ingest.deletion import Counts, delete_rows, judge_again, touch
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Alias, Expectation, Experiment, Host, Regression, Run, Series, Target, Threshold
 from hud.points import write as points
@@ -23,6 +23,12 @@ from runner.formats.scalars import nfc
 from runner.schema.devices import arch_key
 
 KINDS = ("suite", "case", "arch", "host")
+_PAIRS = "FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE one.experiment_id = pair.old"
+_ONE_OF_A_KEY = {  # what an experiment has one of for each rest of a key; that of the twin stays
+    "hud_compilation": """known.run_id = one.run_id AND known.environment_id = one.environment_id
+        AND known.repeat = one.repeat AND known.side = one.side""",
+    "hud_knownfailure": "known.stream_id = one.stream_id",
+}
 
 
 class CannotRename(ValueError):
@@ -30,7 +36,7 @@ class CannotRename(ValueError):
 
 
 @dataclass
-class Renaming:
+class Renaming(Counts):
     """Counts of what a renaming changes. `dropped_measurements`: the run has them under the new name too,
     which stay."""
 
@@ -42,12 +48,6 @@ class Renaming:
     targets: int = 0
     runs: int = 0  # with another title or host
     hosts: int = 0
-
-    def to_json(self) -> dict[str, int]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.to_json().items())
 
 
 def rename(*, kind: str, old: str, new: str, who: str, suite: str = "", dry_run: bool = False) -> Renaming:
@@ -136,25 +136,14 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
     """Move the series of experiments to their twins, and measurements where a twin has the same series."""
     pairs: dict[str, Any] = {"old": list(twins), "new": list(twins.values())}
     with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_compilation c SET experiment_id = pair.new
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
-            WHERE c.experiment_id = pair.old AND NOT EXISTS (
-                SELECT FROM hud_compilation k WHERE k.experiment_id = pair.new AND k.run_id = c.run_id
-                    AND k.environment_id = c.environment_id AND k.repeat = c.repeat AND k.side = c.side)
-            """,
-            pairs,
-        )
-        cursor.execute(
-            """
-            UPDATE hud_knownfailure f SET experiment_id = pair.new
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
-            WHERE f.experiment_id = pair.old AND NOT EXISTS (
-                SELECT FROM hud_knownfailure k WHERE k.experiment_id = pair.new AND k.stream_id = f.stream_id)
-            """,
-            pairs,
-        )
+        for table, rest_of_key in _ONE_OF_A_KEY.items():
+            cursor.execute(
+                f"""
+                UPDATE {table} one SET experiment_id = pair.new {_PAIRS} AND NOT EXISTS (
+                    SELECT FROM {table} known WHERE known.experiment_id = pair.new AND {rest_of_key})
+                """,  # noqa: S608 — constants of this module, as below  # nosec B608
+                pairs,
+            )
         cursor.execute(
             """
             SELECT o.id, n.id FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
@@ -170,20 +159,8 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
         lock_series([*series, *joined.values()])
         done.merged_series = len(joined)
         done.moved_measurements, done.dropped_measurements = join_series(joined)
-        cursor.execute(
-            """
-            UPDATE hud_series s SET experiment_id = pair.new, digest = NULL
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE s.experiment_id = pair.old
-            """,
-            pairs,
-        )
-        cursor.execute(
-            """
-            UPDATE hud_runrequest r SET experiment_id = pair.new
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE r.experiment_id = pair.old
-            """,
-            pairs,
-        )
+        cursor.execute(f"UPDATE hud_series one SET experiment_id = pair.new, digest = NULL {_PAIRS}", pairs)  # noqa: S608  # nosec B608
+        cursor.execute(f"UPDATE hud_runrequest one SET experiment_id = pair.new {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     delete_rows(Experiment, twins)
 
 

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from hud.accounts import audit
-from hud.ingest.deletion import delete_upload, judge_again, touch
+from hud.ingest.deletion import Counts, judge_again, touch
+from hud.ingest.deletion import delete as delete_upload
 from hud.ingest.renaming import join_series, lock_series, runs_that_come_twice
 from hud.models import OPERATORS_OWN, Import, KnownFailure, Run, Stream, Upload
 from hud.points.streams import front
@@ -39,16 +40,13 @@ class StreamChanges:
 
 
 @dataclass
-class Merging:
+class Merging(Counts):
     """Counts of what a merge moves. `dropped_uploads` were the same in both streams."""
 
     runs: int = 0
     series: int = 0
     joined_series: int = 0
     dropped_uploads: int = 0
-
-    def __str__(self) -> str:
-        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in asdict(self).items())
 
 
 def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
@@ -94,7 +92,7 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
         _check_removable(stream, "merged into another")
         same = Upload.objects.filter(stream=into).values("content_key")
         for upload in Upload.objects.filter(stream=stream, content_key__in=same):
-            delete_upload(upload=upload, who=who)
+            delete_upload(upload, who=who)
             done.dropped_uploads += 1
         if numbers := runs_that_come_twice(Run.objects.filter(stream=stream), stream=into):
             raise CannotChangeStream(
@@ -121,7 +119,7 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
         into.save(update_fields=["aliases"])
         _judge_again([into.pk, *(one.pk for one in referring)])
         subject = f"stream {stream.name} into {into.name}"
-        audit.note(who=who, action="stream.merge", subject=subject, detail=asdict(done))
+        audit.note(who=who, action="stream.merge", subject=subject, detail=done.to_json())
     return done
 
 
