@@ -11,10 +11,10 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.http import parse_etags
 from ninja import Path, Query, Router
 from ninja.schema import Schema
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from hud.api.openapi import parameter
-from hud.api.schemas import Error, ExperimentsFilter, IdentityOut, Items
+from hud.api.schemas import ANSWER, Error, ExperimentsFilter, IdentityOut, Items
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment, Series, Stream
 from hud.pages import compilations
@@ -211,7 +211,7 @@ def get_series(
 class VariantOut(Schema):
     """The kernels of a variant in its newest compilation, which is of this run and experiment."""
 
-    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+    model_config = ANSWER
     variant: str
     compilations: int
     run: int

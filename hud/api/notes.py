@@ -11,7 +11,7 @@ from ninja.schema import Schema
 from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
-from hud.api.schemas import Error, Filter, Items
+from hud.api.schemas import SHOWN, Error, Filter, Items
 from hud.models import Annotation, Experiment
 from hud.pages.experiment import notes
 from hud.problems import Problem, row_of
@@ -37,15 +37,10 @@ class AnnotationIn(Schema):
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
 
 
-class AnnotationOut(Schema):
+class AnnotationOut(AnnotationIn):
+    model_config = SHOWN
     id: int
     scope: Literal["experiment", "suite", "all"]
-    suite: str
-    experiment: int | None
-    commit: str
-    date: datetime | None
-    text: str
-    link: str
     author: str
     created: datetime
 

@@ -15,8 +15,9 @@ from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
 from hud.api.experiments import stream_of
-from hud.api.schemas import Error, Filter, IdentityOut, Items
+from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items
 from hud.judging.bisect import work
+from hud.judging.bisect.environments import Build
 from hud.judging.regressions import decide
 from hud.judging.regressions.states import TOLD, Event, RegressionState
 from hud.models import Bisect, Cause, Regression
@@ -183,14 +184,6 @@ def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     return detail.to_json()
 
 
-class BuildOut(Schema):
-    interpreter: str
-    torch: str
-    torch_git: str
-    date: str = Field(description="day of the commit; empty if unknown")
-    differs: str = Field("", description="what tells it from others with the same torch")
-
-
 class BisectStepOut(Schema):
     base: int = Field(description="place in `environments`, as are `head`, `good` and `bad`")
     head: int
@@ -204,11 +197,12 @@ class BisectStepOut(Schema):
 
 
 class BisectOut(Schema):
+    model_config = ANSWER
     id: int
     regression: int
     state: str = Field(description="running, found, not_reproduced, cannot_tell, cancelled")
     host: str
-    environments: list[BuildOut]
+    environments: list[Build]
     steps: list[BisectStepOut]
     usual_steps: int
     good: int | None

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from django.conf import settings
 from django.http import FileResponse, HttpRequest, HttpResponse
 from ninja import Router, Schema, Status
-from pydantic import ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from hud.api.auth import check_may_delete, spend_call, who
-from hud.api.schemas import Error, Items, Labels, StreamName, StrictBody
+from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody
 from hud.ingest import deletion
 from hud.ingest.deletion import Deletion, uploads_of
 from hud.models import ApiKey, Artifact, Experiment, Host, Run, Stream, Task, Upload
@@ -54,7 +54,7 @@ class RunIn(StrictBody):
 
 
 class RunOut(Schema):
-    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+    model_config = ANSWER
     id: int
     state: str
     stream: str

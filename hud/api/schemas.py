@@ -28,6 +28,12 @@ class Error(Schema):
     errors: list[dict[str, Any]] = []
 
 
+# of an answer: all fields are there, whatever has a default
+ANSWER = ConfigDict(json_schema_serialization_defaults_required=True)
+# of the answer to a body that people write: what is stored is shown as it is
+SHOWN = ConfigDict(extra="ignore", strict=False, **ANSWER)
+
+
 class StrictBody(Schema):
     """A body that people write: unknown keys are refused, and `true` or "1" is no 1."""
 
