@@ -6,7 +6,7 @@ rolls back. Locks as in `hud.ingest.deletion`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,36 +144,36 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
                 """,  # noqa: S608 — constants of this module, as below  # nosec B608
                 pairs,
             )
-        cursor.execute(
+        found = merge_series(
             """
             SELECT o.id, n.id FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
             JOIN hud_series o ON o.experiment_id = pair.old
             LEFT JOIN hud_series n ON n.experiment_id = pair.new AND n.metric_id = o.metric_id
                 AND n.stream_id = o.stream_id
-            ORDER BY o.id
             """,
             pairs,
         )
-        series: dict[int, int | None] = dict(cursor.fetchall())
-        joined = {old: new for old, new in series.items() if new is not None}
-        lock_series([*series, *joined.values()])
-        done.merged_series = len(joined)
-        done.moved_measurements, done.dropped_measurements = join_series(joined)
+        done.merged_series, done.moved_measurements, done.dropped_measurements = found
         cursor.execute(f"UPDATE hud_series one SET experiment_id = pair.new, digest = NULL {_PAIRS}", pairs)  # noqa: S608  # nosec B608
         cursor.execute(f"UPDATE hud_runrequest one SET experiment_id = pair.new {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     delete_rows(Experiment, twins)
 
 
-def lock_series(ids: Iterable[int]) -> None:
-    """Lock series in the order in which the judge does."""
-    locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+def merge_series(statement: str, given: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Lock the series of a query, in the order in which the judge does, each with the one that takes it over
+    or NULL, and join those with one. Return how many were joined, how many measurements moved, and how many
+    were dropped because the run has them there too."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [list(ids)])  # noqa: S608  # nosec B608
+        cursor.execute(statement, given)
+        series: dict[int, int | None] = dict(cursor.fetchall())
+        joined = {old: new for old, new in series.items() if new is not None}
+        locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608  # nosec B608
+    return len(joined), *_join_series(joined)
 
 
-def join_series(joined: dict[int, int]) -> tuple[int, int]:
-    """Move the measurements, points and regressions of locked series into others, which are judged again.
-    Return how many measurements moved, and how many were dropped because the run has them there too."""
+def _join_series(joined: dict[int, int]) -> tuple[int, int]:
+    """Move the measurements, points and regressions of locked series into others, which are judged again."""
     both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
     with connection.cursor() as cursor:
         cursor.execute(

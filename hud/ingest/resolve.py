@@ -35,17 +35,16 @@ _FAILED = {"wrong", "oom", "crashed", "failed"}
 _ENDS = (State.CANCELLED, State.TIMED_OUT, State.FAILED, State.SUCCEEDED)  # as `hud/runs/states.py` has them
 
 
-@dataclass(frozen=True)
-class _Origin:
+class _Origin(NamedTuple):
     """A record's host, both interpreters of an A/B run, its repeat and side, as `runners` says them.
     `numbered`: it is one process of several, which share the time of their run."""
 
     host: str
-    base: str
-    head: str
-    repeat: int
-    side: int
-    numbered: bool
+    base: str = ""
+    head: str = ""
+    repeat: int = 0
+    side: int = 0
+    numbered: bool = False
 
     @classmethod
     def of(cls, record: Record) -> _Origin:
@@ -59,7 +58,12 @@ class _Origin:
             base, head = text(pair.get("base")), text(pair.get("new"))
             if base and head:
                 return cls(host, base[:60], head[:60], pair["number"], int(pair["side"] == "new"), True)
-        return cls(host, "", "", process if _is_number(process) else 0, 0, _is_number(process))
+        return cls(host, repeat=process, numbered=True) if _is_number(process) else cls(host)
+
+
+_OF_RUN = attrgetter(
+    "benchmark.name", "timestamp", "repo", "head_branch", "head_sha", "workflow_id", "job_id", "run_attempt"
+)
 
 
 class RunKeys:
@@ -76,20 +80,7 @@ class RunKeys:
         origin = self._origins.get(facts)
         if origin is None:
             origin = self._origins[facts] = _Origin.of(record)
-        said = (
-            record.benchmark.name,
-            origin.base,
-            origin.head,
-            origin.host,
-            origin.numbered,
-            record.timestamp,
-            record.repo,
-            record.head_branch,
-            record.head_sha,
-            record.workflow_id,
-            record.job_id,
-            record.run_attempt,
-        )
+        said = (*origin, *_OF_RUN(record))
         found = self._keys.get(said)
         if found is None:
             time = from_epoch(record.timestamp)
@@ -247,7 +238,6 @@ class Runs:
 
 # ---- series and environments
 
-SeriesKey = tuple[int, int, int | None]  # experiment, metric, stream
 RowKey = tuple[int, int, int, int, int]  # run, series, environment, repeat, side
 
 
@@ -303,7 +293,20 @@ def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int | None]]) -> 
         digest: (experiments[item.identity], metrics[item.metric], stream)
         for digest, (item, stream) in missing.items()
     }
-    series = _series_ids({part: digest for digest, part in parts.items()})
+    digests = {part: digest for digest, part in parts.items()}
+    rows = [(*part, digest) for part, digest in digests.items()]
+    columns = dict(zip(_SERIES, zip(*digests, strict=True), strict=False))
+    ids = ids_of("hud_series", _SERIES, columns, rows.__getitem__)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE hud_series s SET digest = given.digest
+            FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
+            WHERE s.id = given.id AND s.digest IS NULL
+            """,
+            [ids, list(digests.values())],
+        )
+    series = dict(zip(digests, ids, strict=True))
     return {digest: series[part] for digest, part in parts.items()}
 
 
@@ -368,23 +371,6 @@ def metric_ids(names: list[str]) -> dict[str, int]:
     """Return the ids of these distinct names. A new one gets the unit and direction of the registry."""
     ids = ids_of("hud_metric", _METRIC, {"name": names}, lambda place: _METRIC_ROW(metric_info(names[place])))
     return dict(zip(names, ids, strict=True))
-
-
-def _series_ids(digests: Mapping[SeriesKey, str]) -> dict[SeriesKey, int]:
-    """Return the series of these experiments, metrics and streams, each with the digest it is found by."""
-    parts = list(digests)
-    keys = dict(zip(_SERIES, zip(*parts, strict=True), strict=False))
-    ids = ids_of("hud_series", _SERIES, keys, lambda place: (*parts[place], digests[parts[place]]))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_series s SET digest = given.digest
-            FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
-            WHERE s.id = given.id AND s.digest IS NULL
-            """,
-            [ids, [digests[part] for part in parts]],
-        )
-    return dict(zip(parts, ids, strict=True))
 
 
 def _environment_ids(environments: Mapping[str, Environment]) -> dict[str, int]:

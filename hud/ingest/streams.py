@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from hud.accounts import audit
 from hud.ingest.deletion import Counts, judge_again, touch
 from hud.ingest.deletion import delete as delete_upload
-from hud.ingest.renaming import join_series, lock_series, runs_that_come_twice
+from hud.ingest.renaming import merge_series, runs_that_come_twice
 from hud.models import OPERATORS_OWN, Import, KnownFailure, Run, Stream, Upload
 from hud.points.streams import front
 from hud.runs import streams
@@ -225,20 +225,15 @@ def _check_removable(stream: Stream, action: str) -> None:
 def _merge_series(stream: Stream, into: Stream) -> tuple[int, int]:
     """Join the series of experiments and metrics that both have, and give the others to `into`, where an
     upload finds them anew by their identity. Return how many were joined, and how many given."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT o.id, n.id FROM hud_series o LEFT JOIN hud_series n ON n.experiment_id = o.experiment_id
-                AND n.metric_id = o.metric_id AND n.stream_id = %(into)s
-            WHERE o.stream_id = %(stream)s
-            """,
-            {"stream": stream.pk, "into": into.pk},
-        )
-        series: dict[int, int | None] = dict(cursor.fetchall())
-    joined = {old: new for old, new in series.items() if new is not None}
-    lock_series([*series, *joined.values()])
-    join_series(joined)
-    return len(joined), stream.series.update(stream=into, digest=None)
+    joined, _moved, _dropped = merge_series(
+        """
+        SELECT o.id, n.id FROM hud_series o LEFT JOIN hud_series n ON n.experiment_id = o.experiment_id
+            AND n.metric_id = o.metric_id AND n.stream_id = %(into)s
+        WHERE o.stream_id = %(stream)s
+        """,
+        {"stream": stream.pk, "into": into.pk},
+    )
+    return joined, stream.series.update(stream=into, digest=None)
 
 
 def _replace_level_stream(stream: Stream, by: Stream | None) -> None:
