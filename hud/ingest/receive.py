@@ -63,9 +63,6 @@ class Receipt:
     links: dict[str, str] = field(default_factory=dict)
     replayed: bool = False  # the answer to an earlier request with the same idempotency key
 
-    def __post_init__(self) -> None:
-        self.skipped_total = max(self.skipped_total, len(self.skipped))  # older receipts have no number
-
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "replayed"}
 
@@ -140,17 +137,13 @@ class Content:
     @cached_property
     def key(self) -> str:
         """Return the digest of content and parameters: equal ones are the same upload."""
-        return self._digest(self._rows)
+        digest = _started_digest(self.format, self.parameters)
+        digest.update(self._rows)
+        return str(digest.hexdigest())
 
     def earlier(self) -> Upload | None:
-        """Return the upload that stored the same content; older ones are known by their bytes."""
-        keys = [self.key] if self._rows == self.body else [self.key, self._digest(self.body)]
-        return Upload.objects.filter(content_key__in=keys, stream=self.stream).first()
-
-    def _digest(self, body: bytes) -> str:
-        digest = _started_digest(self.format, self.parameters)
-        digest.update(body)
-        return str(digest.hexdigest())
+        """Return the upload that stored the same content."""
+        return Upload.objects.filter(content_key=self.key, stream=self.stream).first()
 
     @property
     def _rows(self) -> bytes:
@@ -311,7 +304,13 @@ def ingest(
         else:
             content.check_count(max_records)
             receipt = _store(content, upload_id, key, max_records, on_progress)
-            _audit(content, receipt, key)
+            detail = {
+                "filename": parameters.filename,
+                "format": content.format.name,
+                "stored": receipt.stored,
+                "runs": len(receipt.run_ids),
+            }
+            audit.note(who=_who(key), action="upload", subject=f"upload {receipt.id}", detail=detail)
         if not (receipt.stored or receipt.duplicates or parameters.is_partial or is_piece):
             raise content.nothing_stored(receipt)
         if parameters.is_dry_run:
@@ -381,20 +380,6 @@ def _store(
 
 def _who(key: ApiKey | None) -> str:
     return name_of(key) if key else "command line"
-
-
-def _audit(content: Content, receipt: Receipt, key: ApiKey | None) -> None:
-    audit.note(
-        who=_who(key),
-        action="upload",
-        subject=f"upload {receipt.id}",
-        detail={
-            "filename": content.parameters.filename,
-            "format": content.format.name,
-            "stored": receipt.stored,
-            "runs": len(receipt.run_ids),
-        },
-    )
 
 
 def keep_key(key: ApiKey, text: str, content: Content) -> None:

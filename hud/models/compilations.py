@@ -23,6 +23,8 @@ from hud.models.series import Environment, Experiment
 from hud.models.uploads import Upload
 from runner.schema import compilations as schema
 
+_SAME = ("slot", "choice", "name", "kind", "config", "calls", "bytes", "flops", "candidates")
+
 
 class Kernel(NamedRow):
     """A kernel as compilations describe it: `runner.schema.compilations.Kernel` without time and binary.
@@ -52,20 +54,9 @@ class Kernel(NamedRow):
     @cached_property
     def _described(self) -> dict[str, Any]:
         """Return what is the same in every compilation, of which each repeats most kernels."""
-        return {
-            "slot": self.slot,
-            "choice": self.choice,
-            "name": self.name,
-            "kind": self.kind,
-            "config": self.config,
-            "origins": tuple(self.origins),
-            "calls": self.calls,
-            "bytes": self.bytes,
-            "flops": self.flops,
-            "candidates": self.candidates,
-            "ranked": tuple((config, time_us) for config, time_us in self.ranked),
-            "default": self.default_config,
-        }
+        same = {name: getattr(self, name) for name in _SAME}
+        ranked = tuple((config, time_us) for config, time_us in self.ranked)
+        return {**same, "origins": tuple(self.origins), "ranked": ranked, "default": self.default_config}
 
 
 class BinaryList(NamedRow):
@@ -124,16 +115,18 @@ class Compilation(NamedRow):
         """Return the compilation as its record said it; `kernels` is what `kernels_of` returned."""
         found = zip(self.kernels, self.binary_places, self.times_us, strict=True)
         binaries = self.binary_list.binaries if self.binary_list else []
+        notes = {
+            name: tuple(schema.Note(**note) for note in getattr(self, name))
+            for name in ("graph_breaks", "recompiles", "cudagraph_skips")
+        }
         return schema.Compiled(
             kernels=tuple(kernels[pk].compiled(binaries[place], time_us) for pk, place, time_us in found),
             busy_us=self.busy_us,
             gaps_us=self.gaps_us,
             overlap_us=self.overlap_us,
-            graph_breaks=tuple(schema.Note(**note) for note in self.graph_breaks),
-            recompiles=tuple(schema.Note(**note) for note in self.recompiles),
-            cudagraph_skips=tuple(schema.Note(**note) for note in self.cudagraph_skips),
             phases_s=self.phases_s,
             caches={name: (hits, misses) for name, (hits, misses) in self.caches.items()},
+            **notes,
         )
 
 

@@ -11,6 +11,8 @@ from django.db.models.functions import Now
 from hud.models.base import NamedRow
 from hud.models.streams import Stream, adhoc_id
 
+_THRESHOLD = ("metric", "suite", "case", "backend", "arch")
+_TARGET = (*_THRESHOLD, "dtype", "size")
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic")
 
 
@@ -143,14 +145,11 @@ class Target(NamedRow):
     fraction = models.FloatField(null=True)  # of the arch's measured copy bandwidth
     note = models.CharField(max_length=300, blank=True)
 
-    IDENTITY: ClassVar = ("metric", "suite", "case", "backend", "arch", "dtype", "size")
+    IDENTITY: ClassVar = _TARGET
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(
-                fields=["metric", "suite", "case", "backend", "arch", "dtype", "size"],
-                name="target_identity",
-            ),
+            models.UniqueConstraint(fields=_TARGET, name="target_identity"),
             models.CheckConstraint(
                 condition=Q(value__isnull=False, fraction__isnull=True)
                 | Q(value__isnull=True, fraction__isnull=False),
@@ -172,13 +171,11 @@ class Threshold(NamedRow):
     judged = models.BooleanField(null=True)  # False: no verdicts; True: opens regressions
     note = models.CharField(max_length=300, blank=True)
 
-    IDENTITY: ClassVar = ("metric", "suite", "case", "backend", "arch")
+    IDENTITY: ClassVar = _THRESHOLD
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(
-                fields=["metric", "suite", "case", "backend", "arch"], name="threshold_identity"
-            ),
+            models.UniqueConstraint(fields=_THRESHOLD, name="threshold_identity"),
         ]
 
 
