@@ -141,10 +141,6 @@ class Content:
         digest.update(self._rows)
         return str(digest.hexdigest())
 
-    def earlier(self) -> Upload | None:
-        """Return the upload that stored the same content."""
-        return Upload.objects.filter(content_key=self.key, stream=self.stream).first()
-
     @property
     def _rows(self) -> bytes:
         """Return the body with the line ends of Unix: editors and git change them, and no row."""
@@ -298,12 +294,22 @@ def ingest(
             known = _replay(key, idempotency_key, content)
             if known:
                 return known
-        upload_id = _claim_upload(content, key)
-        if upload_id is None:
-            receipt = _receipt_of_duplicate(content)
+        # a concurrent twin waits here until the first one has committed
+        upload, is_new = Upload.objects.get_or_create(
+            content_key=content.key,
+            stream=stream,
+            defaults={
+                "filename": parameters.filename,
+                "format": content.format.name,
+                "parameters": parameters.given(),
+                "key": key,
+            },
+        )
+        if not is_new:
+            receipt = _receipt_of_duplicate(content, upload)
         else:
             content.check_count(max_records)
-            receipt = _store(content, upload_id, key, max_records, on_progress)
+            receipt = _store(content, upload.pk, key, max_records, on_progress)
             detail = {
                 "filename": parameters.filename,
                 "format": content.format.name,
@@ -411,37 +417,9 @@ def _replay(key: ApiKey, text: str, content: Content) -> Receipt | None:
     return Receipt(**known.receipt, replayed=True)
 
 
-def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
-    """Return the new upload's id, None where the same content is stored already. A concurrent twin waits here
-    until the first one has committed."""
-    given = content.parameters
-    if content.earlier():
-        return None
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO hud_upload (content_key, filename, format, parameters, receipt, key_id, stream_id)
-            VALUES (%s, %s, %s, %s::jsonb, '{}', %s, %s)
-            ON CONFLICT (content_key, stream_id) DO NOTHING RETURNING id
-            """,
-            [
-                content.key,
-                given.filename,
-                content.format.name,
-                json.dumps(given.given()),
-                key.pk if key else None,
-                content.stream.pk if content.stream else None,
-            ],
-        )
-        row = cursor.fetchone()
-    return int(row[0]) if row else None
-
-
-def _receipt_of_duplicate(content: Content) -> Receipt:
+def _receipt_of_duplicate(content: Content, upload: Upload) -> Receipt:
     """Return the receipt of the content that is stored already. Raise BadUpload where only its good part is,
     and that was not what is asked for now."""
-    upload = content.earlier()
-    assert upload is not None
     if Parameters(**upload.parameters).is_partial and not content.parameters.is_partial:
         for _ in content.pieces(RecordParser(content.parameters)):
             pass  # nothing to store; it is read for its faults

@@ -15,7 +15,7 @@ from django.db import connection
 
 from hud.ingest.compilations import NewCompilation, store_compilations
 from hud.ingest.resolve import RowKey, RunPlace, row_keys
-from hud.models import STATUS_CODES
+from hud.models import STATUS_CODES, Measurement
 from hud.points import write as points
 from hud.sql import empty_temporary_table
 from runner.formats import reasons
@@ -168,15 +168,7 @@ def _stored_times(
 def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
     """Return the keys of closed runs that are not stored yet."""
     asked = [key for key in rows if key[0] in closed]
-    if not asked:
-        return []
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT run_id, series_id, environment_id, repeat, side FROM hud_measurement
-            WHERE run_id = ANY(%s)""",
-            [sorted({key[0] for key in asked})],
-        )
-        stored = set(cursor.fetchall())
+    stored = set(Measurement.objects.filter(run__in={key[0] for key in asked}).values_list(*_KEY))
     return [key for key in asked if key not in stored]
 
 

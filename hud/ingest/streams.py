@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from hud.accounts import audit
 from hud.ingest.deletion import Counts, judge_again, touch
 from hud.ingest.deletion import delete as delete_upload
 from hud.ingest.renaming import merge_series, runs_that_come_twice
-from hud.models import OPERATORS_OWN, Import, KnownFailure, Run, Stream, Upload
+from hud.models import OPERATORS_OWN, Import, KnownFailure, Point, Run, Stream, Upload
 from hud.points.streams import front
 from hud.runs import streams
 from hud.runs.references import changing_references
@@ -111,7 +111,7 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
             )
         referring = list(Stream.objects.filter(reference=stream).exclude(pk__in=_chain(into)))
         Stream.objects.filter(pk__in=[one.pk for one in referring]).update(reference=into)
-        _replace_level_stream(stream, into)
+        Point.objects.filter(level_stream=stream).update(level_stream=into)  # the database does not do so
         aliases = [stream.name, *stream.aliases]
         stream.delete()  # of which `into` loses the reference, if it has it
         into.refresh_from_db()
@@ -140,7 +140,7 @@ def delete(stream: Stream, *, who: str) -> None:
             raise CannotChangeStream(f"the stream {stream.name} has {', '.join(filled)}: {words}")
         stream.keys.update(stream=None)
         Import.objects.filter(stream=stream).delete()
-        _replace_level_stream(stream, None)
+        Point.objects.filter(level_stream=stream).update(level_stream=None)  # the database does not do so
         stream.delete()
         audit.note(who=who, action="stream.delete", subject=f"stream {stream.name}")
 
@@ -234,15 +234,6 @@ def _merge_series(stream: Stream, into: Stream) -> tuple[int, int]:
         {"stream": stream.pk, "into": into.pk},
     )
     return joined, stream.series.update(stream=into, digest=None)
-
-
-def _replace_level_stream(stream: Stream, by: Stream | None) -> None:
-    """Name another stream as the one whose level judged a point. The database does not do so by itself."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE hud_point SET level_stream_id = %s WHERE level_stream_id = %s",
-            [by.pk if by else None, stream.pk],
-        )
 
 
 def _judge_again(stream_ids: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from hud.models import STATUS_CODES, STATUS_NAMES
+from hud.models import STATUS_CODES, STATUS_NAMES, Measurement, Point, Run, SidePoint
 from hud.sql import empty_temporary_table, int_array, real
 from runner.schema.points import Process, point_of
 
@@ -199,8 +199,7 @@ def rebuild(*, dry_run: bool = False) -> Difference:
     values, which stay. A dry run changes nothing."""
     differing = 0
     with connection.cursor() as cursor:
-        cursor.execute("SELECT id FROM hud_run ORDER BY id")
-        runs = [run_id for (run_id,) in cursor.fetchall()]
+        runs = list(Run.objects.order_by("pk").values_list("pk", flat=True))
         for start in range(0, len(runs), _RUNS_AT_ONCE):
             with transaction.atomic():
                 cursor.execute(
@@ -224,9 +223,5 @@ def rebuild(*, dry_run: bool = False) -> Difference:
 
 def are_missing() -> bool:
     """Return whether there are measurements and no points: as after a move from before there were any."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT EXISTS (SELECT FROM hud_measurement) AND NOT EXISTS (SELECT FROM hud_point)
-            AND NOT EXISTS (SELECT FROM hud_sidepoint)"""
-        )
-        return bool(cursor.fetchone()[0])
+    made = Point.objects.exists() or SidePoint.objects.exists()
+    return Measurement.objects.exists() and not made
