@@ -46,6 +46,11 @@ def fetch_tuples(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, .
         return rows
 
 
+def empty_temporary_table(cursor: Any, name: str, columns: str) -> None:
+    """Make a table that ends with the transaction, or empty the one that an earlier call has made."""
+    cursor.execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({columns}) ON COMMIT DROP; TRUNCATE {name}")
+
+
 def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:
     """Return rows by id. One array, since hundreds of parameters cost more than the statement."""
     wanted = {pk for pk in ids if pk is not None}

@@ -11,8 +11,7 @@ from ninja.schema import Schema
 from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
-from hud.api.experiments import check_query
-from hud.api.schemas.base import Error
+from hud.api.schemas import SHOWN, Error, Filter, Items
 from hud.models import Annotation, Experiment
 from hud.pages.experiment import notes
 from hud.problems import Problem, row_of
@@ -22,7 +21,7 @@ router = Router(tags=["annotations"])
 _MOST = 500
 
 
-class AnnotationFilter(Schema):
+class _AnnotationsQuery(Filter):
     suite: str = Field("", max_length=60)
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
     commit: str = Field("", max_length=64)
@@ -38,28 +37,18 @@ class AnnotationIn(Schema):
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
 
 
-class AnnotationOut(Schema):
+class AnnotationOut(AnnotationIn):
+    model_config = SHOWN
     id: int
     scope: Literal["experiment", "suite", "all"]
-    suite: str
-    experiment: int | None
-    commit: str
-    date: datetime | None
-    text: str
-    link: str
     author: str
     created: datetime
 
 
-class AnnotationsOut(Schema):
-    items: list[AnnotationOut]
-
-
-@router.get("/annotations", response={200: AnnotationsOut, (401, 403, 404, 422): Error})
-def get_annotations(request: HttpRequest, given: Query[AnnotationFilter]) -> dict[str, Any]:
+@router.get("/annotations", response={200: Items[AnnotationOut], (401, 403, 404, 422): Error})
+def get_annotations(request: HttpRequest, given: Query[_AnnotationsQuery]) -> dict[str, Any]:
     """List notes, the newest first, at most 500: all, or those that concern an experiment, are of a suite, or
     stand at a commit."""
-    check_query(request, AnnotationFilter)
     found = Annotation.objects.order_by("-created", "-pk")
     if given.experiment:
         found = notes.of_experiment(row_of(Experiment, given.experiment))

@@ -11,7 +11,7 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.auth import who
-from hud.api.schemas.base import Error, StrictBody
+from hud.api.schemas import SHOWN, Error, StrictBody
 from hud.judging.rules import write
 from hud.judging.rules.write import InvalidRule
 from hud.models import Metric, Target, Threshold
@@ -67,35 +67,19 @@ class RulesIn(StrictBody):
     metrics: list[MetricIn] | None = Field(None, max_length=_MOST)
 
 
-class MatchedOut(Schema):
+class TargetOut(TargetIn):
+    model_config = SHOWN
     id: int
-    metric: str
-    suite: str
-    case: str
-    backend: str
-    arch: str
 
 
-class TargetOut(MatchedOut):
-    dtype: str
-    size: str
-    value: float | None
-    share: float | None
-    note: str
-
-
-class ThresholdOut(MatchedOut):
-    relative: float | None
-    minimum: float | None
-    judged: bool | None
-    note: str
-
-
-class MetricOut(Schema):
+class ThresholdOut(ThresholdIn):
+    model_config = SHOWN
     id: int
-    metric: str
-    unit: str
-    direction: str
+
+
+class MetricOut(MetricIn):
+    model_config = SHOWN
+    id: int
 
 
 class RulesOut(Schema):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from hud.accounts.access import after_login
-from hud.ingest.deletion import CannotDelete, Deletion, delete_run, delete_upload, may_delete, uploads_of
+from hud.ingest.deletion import CannotDelete, delete, may_delete, uploads_of
 from hud.models import Run, Upload
 from hud.runs.references import Busy
 
@@ -21,39 +21,26 @@ from hud.runs.references import Busy
 @after_login(lambda _request, pk: reverse("run", args=[pk]))
 def run(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Run, pk=pk)
-    _check(request, uploads_of(found))
-
-    def delete(who: str, dry_run: bool) -> Deletion:
-        return delete_run(run=found, who=who, dry_run=dry_run)
-
-    return _answer(request, delete, f"run {pk}", found)
+    return _answer(request, found, uploads_of(found), found)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @after_login(lambda _request, **_kwargs: reverse("runs"))
 def upload(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Upload.objects.select_related("key"), pk=pk)
-    _check(request, [found])
-
-    def delete(who: str, dry_run: bool) -> Deletion:
-        return delete_upload(upload=found, who=who, dry_run=dry_run)
-
-    return _answer(request, delete, f"upload {pk}", found.runs.order_by("pk").first())
-
-
-def _check(request: HttpRequest, uploads: Sequence[Upload]) -> None:
-    scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
-    if not may_delete(uploads, scopes=scopes, owner_id=request.user.pk):
-        raise PermissionDenied
+    return _answer(request, found, [found], found.runs.order_by("pk").first())
 
 
 def _answer(
-    request: HttpRequest, delete: Callable[[str, bool], Deletion], subject: str, run: Run | None
+    request: HttpRequest, found: Run | Upload, uploads: Sequence[Upload], run: Run | None
 ) -> HttpResponse:
     """Show what would go, or delete it."""
-    back = reverse("run", args=[run.pk]) if run else reverse("runs")
+    scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
+    if not may_delete(uploads, scopes=scopes, owner_id=request.user.pk):
+        raise PermissionDenied
+    subject, back = str(found), reverse("run", args=[run.pk]) if run else reverse("runs")
     try:
-        done = delete(request.user.get_username(), request.method != "POST")
+        done = delete(found, who=request.user.get_username(), dry_run=request.method != "POST")
     except (CannotDelete, Busy) as error:
         messages.error(request, f"{subject.capitalize()} is not deleted: {error}.")
         return redirect(back)
