@@ -17,8 +17,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from hud.judging.overdue import overdue_suites
-from hud.judging.regressions.causes import Group
-from hud.judging.regressions.groups import groups
+from hud.judging.regressions.groups import Group, groups
 from hud.judging.regressions.states import AT_ONCE, RegressionState
 from hud.models import Delivery, Notice, OverdueSuite, Point, Regression, Series, UnjudgedRun, Webhook
 
@@ -51,7 +50,7 @@ def queue_messages() -> int:
                 together.setdefault((notice.state, one.series.stream.pk), {})[one.pk] = notice
         for (state, _stream), same in together.items():
             for group in groups([notice.regression for notice in same.values()]) if webhooks else ():
-                data = _regression_data(state, group, [same[key] for key in group.keys])
+                data = _regression_data(state, group, [same[one.pk] for one in group.members])
                 deliveries += _deliveries(webhooks, state, data)
         Delivery.objects.bulk_create(deliveries)
     return len(deliveries)
