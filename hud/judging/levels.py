@@ -44,6 +44,7 @@ class SeriesPoint:
     is_baseline: bool = True  # of the default branch and no rerun: it may change the level
     is_rerun: bool = False
     where: str = ""  # host, card and interpreter
+    noise: float | None = None  # of the series, as the point was judged before
 
 
 @dataclass

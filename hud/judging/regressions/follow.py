@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from django.utils import timezone
 
@@ -13,26 +13,36 @@ from hud.judging.regressions import canaries, known_failures
 from hud.judging.regressions.events import apply, close, record, set_state
 from hud.judging.regressions.explain import name_causes
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, TOLD, Event, RegressionKind
+from hud.judging.rules.thresholds import Judging
 from hud.judging.verdict import Verdict
 from hud.models import Regression, RegressionEvent, Series
 from runner.schema.statistics import median
 
 _FEWEST = 20  # earlier points without which nothing is called a drift
 _BEFORE = 10  # points before a move whose median tells a drift from a step
+BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 State = Regression.State
 
 
-@dataclass(frozen=True)
+@dataclass
 class Judged:
-    """A series in one class of environments after its newest point was judged."""
+    """A series in one class of environments, while it is judged."""
 
     series: Series
     class_key: str
-    level: Level
-    newest: SeriesPoint
-    verdict: Verdict
-    is_headline: bool = True
-    recent: Sequence[float | None] = ()  # values of its newest points, oldest first
+    judging: Judging
+    is_headline: bool = False
+    level: Level = field(default_factory=Level)
+    recent: list[float | None] = field(default_factory=list)  # values of its newest points, oldest first
+    until: datetime = BEFORE_ALL  # the newest point that the level knows
+    newest: SeriesPoint | None = None
+    verdict: Verdict | None = None  # of the newest
+    reference: tuple[int, Level] | None = None  # a stream whose level judges it while it has none of its own
+
+    @property
+    def run_id(self) -> int:
+        assert self.newest
+        return self.newest.run_id
 
 
 def settled(series_ids: Collection[int]) -> dict[tuple[int, str], list[datetime]]:
@@ -57,19 +67,19 @@ def update(judged: Sequence[Judged]) -> None:
         if key not in latest or latest[key].state not in ACTIVE:
             latest[key] = regression
     known_reasons = known_failures.reasons(
-        (one.series, one.newest.time) for one in judged if one.level.move and _fails(one, one.level.move)
+        (one.series, one.until) for one in judged if one.level.move and _fails(one, one.level.move)
     )
     for one in judged:
         known = latest.get((one.series.pk, one.class_key))
         move = one.level.move
         if not one.is_headline:
             if known and known.state in ACTIVE:  # device time has come to an experiment of call time
-                close(known, run_id=one.newest.run_id)
+                close(known, run_id=one.run_id)
         elif move and move.worse and not move.back:
             followed += _follow(one, move, known, known_reasons.get(one.series.pk, ""))
         elif known and known.state in ACTIVE and known.kind in AT_ONCE:
             _come_back(one, move, known)
-    canary_runs = {one.newest.run_id for one in judged if canaries.is_canary(one.series)}
+    canary_runs = {one.run_id for one in judged if canaries.is_canary(one.series)}
     if followed or canary_runs:
         canaries.watch(followed, canary_runs)
         name_causes(followed)
@@ -80,7 +90,7 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
     move that opens none. A failure with a `reason` is known."""
     if reason:
         if known and known.state in ACTIVE and known_failures.is_failure(known):
-            known_failures.end(known, reason, run_id=one.newest.run_id)
+            known_failures.end(known, reason, run_id=one.run_id)
         return []
     kind = _kind(one, move, known)
     regression = known if known and _is_same(known, kind) else Regression()
@@ -98,7 +108,8 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
         regression.repeat_run = regression.pairs_run = regression.concluded_run = None
     regression.since, regression.points, regression.steps = move.time, move.points, move.steps
     regression.first_run_id, regression.last_good_run_id = move.run_id, move.last_good_run
-    regression.latest_run_id = one.newest.run_id
+    regression.latest_run_id = one.run_id
+    assert one.verdict
     regression.before, regression.after = one.verdict.baseline, move.latest
     regression.change, regression.factor = one.verdict.change, one.verdict.factor
     regression.save()
@@ -108,9 +119,9 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
         record(regression, before, regression.state, event=Event.MOVED_AGAIN, run_id=move.run_id)
     elif superseded:
         note = f"{_size(regression)} supersedes {superseded}"
-        record(regression, before, before, event=Event.MOVED_FURTHER, run_id=one.newest.run_id, note=note)
+        record(regression, before, before, event=Event.MOVED_FURTHER, run_id=one.run_id, note=note)
     if regression.state == State.SUSPECT and move.is_sure:
-        apply(regression, Event.AGREED, run_id=one.newest.run_id)
+        apply(regression, Event.AGREED, run_id=one.run_id)
     return [regression]
 
 
@@ -144,6 +155,7 @@ def _kind(one: Judged, move: Move, known: Regression | None) -> RegressionKind:
     if known and known.state in ACTIVE and known.kind in {RegressionKind.STEP, RegressionKind.DRIFT}:
         return RegressionKind(known.kind)
     earlier = [value for value in one.recent[: -move.points] if value is not None]
+    assert one.verdict
     level, after = one.verdict.baseline, move.latest
     if one.series.metric.kind != "timing" or len(earlier) < _FEWEST or level is None or after is None:
         return RegressionKind.STEP
@@ -155,4 +167,4 @@ def _kind(one: Judged, move: Move, known: Regression | None) -> RegressionKind:
 def _come_back(one: Judged, move: Move | None, regression: Regression) -> None:
     """Close an active regression whose series is at its level again."""
     if regression.state == State.SUSPECT or move is None:
-        close(regression, run_id=one.newest.run_id)
+        close(regression, run_id=one.run_id)
