@@ -15,8 +15,7 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Q, QuerySet, Value
 from django.db.models.functions import Greatest, Least
 
-from hud.judging.choices import Drawn, autotune_regret
-from hud.judging.known_kernels import same_choice_ratios
+from hud.judging.choices import Drawn, autotune_regret, same_choice_ratios
 from hud.judging.rules.write import metric_of
 from hud.models import ACTIVE, Compilation, Kernel, Measurement, Run, Series
 from hud.points import write as points

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from hud.judging.known_kernels import same_choice
+from hud.judging.choices import same_choice
 from runner.schema.statistics import (
     LEAST_PAIRS,
     PAIR_ALPHA,

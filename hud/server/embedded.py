@@ -24,10 +24,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psutil
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path, with its name, has at most 107 bytes
 PORT = 5432  # only part of the socket's name
@@ -38,6 +38,8 @@ _TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find t
 _DROPPED_VARIABLES = re.compile(r"PG|LC_|LANG$|LANGUAGE$")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")  # a comma would separate two hosts, a space end an address
 _INSTALLS = {18: "pginstall18", 16: "pginstall"}
+# libpq's names and Django's
+_ADDRESS = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
 PRIVATE_FILES = ("secret_key", "operator.json", "host.json")  # below the data folder
 _LOCALES = {18: ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-locale"), 16: ("--locale=C",)}
 
@@ -121,29 +123,22 @@ def database_settings(data: Path) -> dict[str, Any]:
     url = os.environ.get("DATABASE_URL", "")
     if not url:
         return {"NAME": "hud", "USER": "hud", "HOST": str(run_folder(data)), "PORT": PORT}
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        raise ValueError("DATABASE_URL has a port that is not a number") from None
-    if parts.scheme not in {"postgres", "postgresql"}:
+    if not url.startswith(("postgresql://", "postgres://")):
         raise ValueError("DATABASE_URL must start with postgresql://; no other database is supported")
-    options: dict[str, Any] = {"connect_timeout": 5, **dict(parse_qsl(parts.query))}
-    host = options.pop("host", None) or unquote(parts.hostname or "")
-    return {
-        "NAME": unquote(parts.path.lstrip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": host,
-        "PORT": port or PORT,
-        "OPTIONS": options,
-    }
+    try:
+        given: dict[str, Any] = {"connect_timeout": 5, "port": PORT, **conninfo_to_dict(url)}
+        given["port"] = int(given["port"])
+    except (psycopg.ProgrammingError, ValueError):  # whose text may have the password
+        raise ValueError(
+            "DATABASE_URL is no postgresql://USER:PASSWORD@HOST:PORT/NAME"
+        ) from None
+    settings = {setting: given.pop(name, "") for name, setting in _ADDRESS.items()}
+    return {**settings, "OPTIONS": given}
 
 
 def connect(database: Mapping[str, Any]) -> psycopg.Connection[Any]:
     """Connect to a database of Django's settings, without Django."""
-    names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
-    address: dict[str, Any] = {name: database.get(key) or None for name, key in names.items()}
+    address: dict[str, Any] = {name: database.get(key) or None for name, key in _ADDRESS.items()}
     return psycopg.connect(**{"connect_timeout": 5, **database.get("OPTIONS", {}), **address})
 
 
