@@ -25,7 +25,6 @@ from django.utils import timezone
 
 from hud.judging.levels import (
     Level,
-    Move,
     SeriesPoint,
     advance,
     assess,
@@ -168,8 +167,11 @@ def judge_series(pending: Sequence[Series]) -> None:
         begin = {series.pk: _since(series) if series.pk in known else BEFORE_ALL for series in taken}
         for (series_id, _class), one in present.items():
             # a suspect's newest point is judged again too: what comes may be a repeat that agrees with it
-            if one.until >= _since(one.series) or _is_suspect(one.level.move):
-                _go_back(one)
+            move, since = one.level.move, _since(one.series)
+            if one.until >= since or (move and move.worse and not move.is_sure):
+                level, until = level_before(one.level, since)
+                one.recent = one.recent[: level.taken - one.level.taken] if until else []
+                one.level, one.until, one.newest = level, until or BEFORE_ALL, None
                 begin[series_id] = min(begin[series_id], one.until)
         settled = follow.settled([series.pk for series in taken if begin[series.pk] < _since(series)])
         rows: list[dict[str, Any]] = []
@@ -192,10 +194,6 @@ def judge_series(pending: Sequence[Series]) -> None:
         judged = [one for one in present.values() if one.verdict]
         _write_states(judged)
         follow.update(judged)
-
-
-def _is_suspect(move: Move | None) -> bool:
-    return move is not None and move.worse and not move.is_sure
 
 
 def _since(series: Series) -> datetime:
@@ -248,13 +246,6 @@ def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[Cla
         one.until = time
         found[pk, class_key] = one
     return found
-
-
-def _go_back(one: Judged) -> None:
-    """Return to the last mark before the series' touched point, or to its beginning."""
-    level, until = level_before(one.level, _since(one.series))
-    one.recent = one.recent[: level.taken - one.level.taken] if until else []
-    one.level, one.until, one.newest = level, until or BEFORE_ALL, None
 
 
 def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:

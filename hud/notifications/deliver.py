@@ -40,7 +40,7 @@ class Deliverer(threading.Thread):
                 if time.monotonic() - looked >= _OVERDUE_EVERY_S:
                     looked = time.monotonic()
                     queue_overdue(timezone.now())
-                    _prune()
+                    Delivery.objects.filter(created__lt=timezone.now() - _KEPT).delete()
                 sent = deliver()
             except (DatabaseError, InterfaceError) as error:
                 logger.warning("messages wait for the database: %s", error)
@@ -105,7 +105,3 @@ def _claim() -> Delivery | None:
         found.due = timezone.now() + timedelta(seconds=_AT_ONCE_S)
         found.save(update_fields=["attempts", "due"])
         return found
-
-
-def _prune() -> None:
-    Delivery.objects.filter(created__lt=timezone.now() - _KEPT).delete()

@@ -129,9 +129,7 @@ def database_settings(data: Path) -> dict[str, Any]:
         given: dict[str, Any] = {"connect_timeout": 5, "port": PORT, **conninfo_to_dict(url)}
         given["port"] = int(given["port"])
     except (psycopg.ProgrammingError, ValueError):  # whose text may have the password
-        raise ValueError(
-            "DATABASE_URL is no postgresql://USER:PASSWORD@HOST:PORT/NAME"
-        ) from None
+        raise ValueError("DATABASE_URL is no postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
     settings = {setting: given.pop(name, "") for name, setting in _ADDRESS.items()}
     return {**settings, "OPTIONS": given}
 

@@ -138,24 +138,21 @@ def only_one(options: Options) -> Iterator[bool]:
 def check_port(options: Options, *, patience_s: float) -> None:
     """Raise UpError if the web cannot listen on its port within this time."""
     deadline = time.monotonic() + patience_s
-    while error := _port_problem(options):
-        if time.monotonic() >= deadline:
-            raise UpError(
-                f"port {options.port} on {options.bind} cannot be used ({error.strerror}); "
-                "choose another one: make up PORT=8001"
-            )
-        time.sleep(0.1)
-
-
-def _port_problem(options: Options) -> OSError | None:
     family = socket.AF_INET6 if ":" in options.bind else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((options.bind, options.port))
-        except OSError as error:
-            return error
-    return None
+    while True:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((options.bind, options.port))
+            except OSError as error:
+                if time.monotonic() >= deadline:
+                    raise UpError(
+                        f"port {options.port} on {options.bind} cannot be used ({error.strerror}); "
+                        "choose another one: make up PORT=8001"
+                    ) from None
+            else:
+                return
+        time.sleep(0.1)
 
 
 def prepare(options: Options) -> None:

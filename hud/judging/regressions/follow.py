@@ -78,7 +78,9 @@ def update(judged: Sequence[Judged]) -> None:
         if key not in latest or latest[key].state not in ACTIVE:
             latest[key] = regression
     known_reasons = known_failures.reasons(
-        (one.series, one.until) for one in judged if one.level.move and _fails(one, one.level.move)
+        (one.series, one.until)
+        for one in judged
+        if (move := one.level.move) and move.worse and (move.failed or one.series.metric.kind == "status")
     )
     for one in judged:
         known = latest.get((one.series.pk, one.class_key))
@@ -88,8 +90,13 @@ def update(judged: Sequence[Judged]) -> None:
                 close(known, run_id=one.run_id)
         elif move and move.worse and not move.back:
             followed += _follow(one, move, known, known_reasons.get(one.series.pk, ""))
-        elif known and known.state in ACTIVE and known.kind in AT_ONCE:
-            _come_back(one, move, known)
+        elif (
+            known
+            and known.state in ACTIVE
+            and known.kind in AT_ONCE
+            and (not move or known.state == State.SUSPECT)
+        ):
+            close(known, run_id=one.run_id)  # its series is at its level again
     canary_runs = {one.run_id for one in judged if canaries.is_canary(one.series)}
     if followed or canary_runs:
         canaries.watch(followed, canary_runs)
@@ -104,11 +111,15 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
             known_failures.end(known, reason, run_id=one.run_id)
         return []
     kind = _kind(one, move, known)
-    regression = known if known and _is_same(known, kind) else Regression()
+    goes_on = known and (
+        known.state in ACTIVE or (known.state != State.ACCEPTED and known.kind == kind)  # it begins again
+    )
+    regression = known if known and goes_on else Regression()
     regression.kind = kind
     regression.series, regression.class_key = one.series, one.class_key
-    if known is regression and _is_decided(known, move):
-        return []
+    is_same = move.time == regression.since and move.points <= regression.points
+    if regression.state == State.DISMISSED and is_same:
+        return []  # somebody has dismissed just these points
     is_new, before = regression.pk is None, regression.state
     superseded = _size(regression) if regression.state in TOLD and move.steps > regression.steps else ""
     if regression.state not in ACTIVE:
@@ -136,27 +147,10 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
     return [regression]
 
 
-def _fails(one: Judged, move: Move) -> bool:
-    return move.worse and (move.failed or one.series.metric.kind == "status")
-
-
 def _size(regression: Regression) -> str:
     if regression.change is not None:
         return f"{regression.change:+.1%}"
     return "" if regression.after is None else f"{regression.after:g}"
-
-
-def _is_same(regression: Regression, kind: RegressionKind) -> bool:
-    """Return whether a move of this kind is this regression's, going on or beginning again."""
-    if regression.state in ACTIVE:
-        return True
-    return regression.state != State.ACCEPTED and regression.kind == kind
-
-
-def _is_decided(regression: Regression, move: Move) -> bool:
-    """Return whether somebody has dismissed just these points."""
-    same = move.time == regression.since and move.points <= regression.points
-    return regression.state == State.DISMISSED and same
 
 
 def _kind(one: Judged, move: Move, known: Regression | None) -> RegressionKind:
@@ -173,12 +167,6 @@ def _kind(one: Judged, move: Move, known: Regression | None) -> RegressionKind:
     came = median(earlier[-_BEFORE:]) - level
     is_drift = abs(came) >= abs(after - level) / 2 and (came > 0) == (after > level)
     return RegressionKind.DRIFT if is_drift else RegressionKind.STEP
-
-
-def _come_back(one: Judged, move: Move | None, regression: Regression) -> None:
-    """Close an active regression whose series is at its level again."""
-    if regression.state == State.SUSPECT or move is None:
-        close(regression, run_id=one.run_id)
 
 
 def _name_causes(followed: Sequence[Regression]) -> None:
