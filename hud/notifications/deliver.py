@@ -68,8 +68,7 @@ def attempt(delivery: Delivery) -> bool:
     """Send a delivery that this process has claimed, and note the result."""
     now = timezone.now()
     try:
-        request = request_of(delivery, now)
-        answer = post(delivery.webhook.url, request.body, request.headers)
+        answer = post(delivery.webhook.url, *request_of(delivery, now))
     except (CannotSend, ValueError) as error:
         answer = Answer(0, str(error))
     result = f"{answer.status} {answer.text}".strip() if answer.status else answer.text

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -60,18 +59,16 @@ def queue_overdue(now: datetime) -> int:
     """Queue a message about suites that became overdue, each once in a period; return how many deliveries."""
     with transaction.atomic():
         OverdueSuite.objects.filter(since__lt=now - timedelta(days=30)).delete()
-        new = []
-        for one in overdue_suites(now):
-            _row, is_new = OverdueSuite.objects.get_or_create(
-                stream=one.stream, suite=one.suite, branch=one.branch, arch=one.arch, since=one.since
-            )
-            if is_new:
-                new.append(one)
+        rows = [
+            {name: getattr(one, name) for name in ("stream", "suite", "branch", "arch", "since")}
+            for one in overdue_suites(now)
+        ]
+        new = [row for row in rows if OverdueSuite.objects.get_or_create(**row)[1]]
         if not new:
             return 0
         data = {
             "total": len(new),
-            "overdue": [{**asdict(one), "since": one.since.isoformat()} for one in new[:_LISTED]],
+            "overdue": [{**row, "since": row["since"].isoformat()} for row in new[:_LISTED]],
             "url": f"{settings.HUD_PUBLIC_URL}/",
         }
         deliveries = _deliveries(list(Webhook.objects.filter(active=True)), OVERDUE, data)

@@ -25,6 +25,7 @@ from hud.judging.regressions.confirm import (
     accelerator_of,
     interpreter_of,
     judge_metric,
+    read_pairs,
     rerun_on,
     torch_of,
 )
@@ -212,20 +213,16 @@ def _size(change: float | None) -> float:
     return abs(math.log1p(change)) if change is not None and change > -1 else 0.0
 
 
-def _pairs(bisect: Bisect, step: BisectStep) -> list[list[float]]:
+def _pairs(bisect: Bisect, step: BisectStep) -> list[list[float | None]]:
     """Return the values of a step's pairs; none if its interpreters have another torch by now."""
-    sides: tuple[dict[int, float], dict[int, float]] = ({}, {})
-    rows = Measurement.objects.filter(
-        series=bisect.regression.series_id, run=step.run_id, value__isnull=False
-    )
-    for row in rows.select_related("environment"):
-        build = bisect.builds[step.head if row.side else step.base]
-        if (row.environment.torch, row.environment.torch_git) != (build["torch"], build["torch_git"]):
+    measured = Measurement.objects.filter(series=bisect.regression.series_id, run=step.run_id)
+    pairs, torches = read_pairs(measured.filter(value__isnull=False))
+    for place, found in zip((step.base, step.head), torches, strict=True):
+        build = bisect.builds[place]
+        if found - {(build["torch"], build["torch_git"])}:
             logger.warning("%s: interpreter %s has another torch", bisect, build["interpreter"])
             return []
-        assert row.value is not None
-        sides[row.side][row.repeat] = row.value
-    return [[sides[0][pair], sides[1][pair]] for pair in sorted(sides[0].keys() & sides[1].keys())]
+    return pairs
 
 
 def _end(bisect: Bisect, state: BisectState, reason: str = "") -> None:

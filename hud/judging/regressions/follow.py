@@ -84,19 +84,15 @@ def update(judged: Sequence[Judged]) -> None:
     )
     for one in judged:
         known = latest.get((one.series.pk, one.class_key))
+        active = known if known and known.state in ACTIVE else None
         move = one.level.move
         if not one.is_headline:
-            if known and known.state in ACTIVE:  # device time has come to an experiment of call time
-                close(known, run_id=one.run_id)
+            if active:  # device time has come to an experiment of call time
+                close(active, run_id=one.run_id)
         elif move and move.worse and not move.back:
             followed += _follow(one, move, known, known_reasons.get(one.series.pk, ""))
-        elif (
-            known
-            and known.state in ACTIVE
-            and known.kind in AT_ONCE
-            and (not move or known.state == State.SUSPECT)
-        ):
-            close(known, run_id=one.run_id)  # its series is at its level again
+        elif active and active.kind in AT_ONCE and (not move or active.state == State.SUSPECT):
+            close(active, run_id=one.run_id)  # its series is at its level again
     canary_runs = {one.run_id for one in judged if canaries.is_canary(one.series)}
     if followed or canary_runs:
         canaries.watch(followed, canary_runs)
