@@ -278,9 +278,7 @@ def _choices_of(source: str) -> dict[str, str]:
     ``run:12/experiment:5/compilation:2``; without a number in the first. Raise InvalidRunRequest."""
     found = _PINNED.fullmatch(source)
     if found is None:
-        raise InvalidRunRequest(
-            f"{source!r} is not run:ID/experiment:ID[/compilation:NUMBER]"
-        )
+        raise InvalidRunRequest(f"{source!r} is not run:ID/experiment:ID[/compilation:NUMBER]")
     wanted = {"run_id": int(found["run"]), "experiment_id": int(found["experiment"])}
     if found["number"] is not None:
         wanted["number"] = int(found["number"])
