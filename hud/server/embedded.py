@@ -21,7 +21,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,12 @@ import psutil
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from hud.server.processes import Program
+
 MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path, with its name, has at most 107 bytes
 PORT = 5432  # only part of the socket's name
 NOBODY = 65534
+_STOP_S = 20
 _REDIS_USER = "hud"
 PREDECESSOR_S = 20  # for a server to end whose `make up` was killed
 _TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find the same folder, and it must be short  # nosec B108
@@ -49,14 +52,10 @@ class EmbeddedError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Server:
-    """A server that runs in the foreground."""
+class Server(Program):
+    """A server. `run` is the folder of its socket."""
 
-    name: str
-    command: tuple[str, ...]
-    stop_signal: signal.Signals
-    run: Path  # folder of its socket
-    environment: Mapping[str, str] = field(default_factory=dict)
+    run: Path = Path()
 
     def answers(self) -> bool:
         """Return whether it accepts work now; False while it starts, recovers or is down."""
@@ -184,7 +183,7 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
     command = [*unprivileged, *dies_with_parent("INT"), str(binaries / "postgres")]
     command += ["-D", str(cluster), "-p", str(PORT), "-h", "", "-k", str(run)]
     command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-    return Server("postgres", tuple(command), signal.SIGINT, run, _server_environment())
+    return Server("postgres", command, _server_environment(), signal.SIGINT, _STOP_S, run)
 
 
 def redis(data: Path) -> Server:
@@ -206,7 +205,7 @@ def redis(data: Path) -> Server:
     command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "everysec"]
     command += ["--save", "", "--maxmemory", "256mb", "--maxmemory-policy", "noeviction"]
     command += ["--daemonize", "no", "--loglevel", "warning"]
-    return Server("redis", tuple(command), signal.SIGTERM, run, _server_environment())
+    return Server("redis", command, _server_environment(), signal.SIGTERM, _STOP_S, run)
 
 
 def start(server: Server, log: Path, *, timeout_s: float = 30) -> subprocess.Popen[bytes]:
@@ -225,11 +224,11 @@ def start(server: Server, log: Path, *, timeout_s: float = 30) -> subprocess.Pop
     return process
 
 
-def stop(server: Server, process: subprocess.Popen[bytes], *, timeout_s: float = 20) -> None:
+def stop(server: Server, process: subprocess.Popen[bytes]) -> None:
     """Stop a server that `start` began, unless it has ended already."""
     process.send_signal(server.stop_signal)
     try:
-        process.wait(timeout_s)
+        process.wait(server.stop_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -13,9 +13,8 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +26,12 @@ from circus.process import DEAD_OR_ZOMBIE, UNEXISTING
 from circus.watcher import Watcher
 from tornado.ioloop import IOLoop
 
-from hud.server.processes import adopt_orphans
+from hud.server.processes import Program, adopt_orphans
 
 MAX_LOG_BYTES = 8 * 2**20  # twice that with the predecessor
 CHECK_S = 0.5  # between checks for dead programs
 YOUNG_S = 10  # a program that dies younger than this has probably failed to start
 MAX_WAIT_S = 8  # below YOUNG_S, so that a wait does not count as life
-
-
-@dataclass(frozen=True)
-class Program:
-    """One process to keep running, in its own session."""
-
-    name: str
-    command: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    stop_signal: signal.Signals = signal.SIGTERM
-    stop_s: float = 10  # patience before SIGKILL
 
 
 class Supervisor:

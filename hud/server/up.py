@@ -23,12 +23,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 import psycopg
 
 from hud.server import backup, embedded, worker_account
-from hud.server.supervisor import Program, Supervisor
+from hud.server.processes import Program
+from hud.server.supervisor import Supervisor
 
 BASE = Path(__file__).resolve().parent.parent.parent
 SAMPLES = BASE / "hud" / "samples"
@@ -95,8 +95,9 @@ def main() -> int:
             raise UpError(f"HUD_DATA={options.data} cannot be written: {error.strerror}") from None
         with only_one(options) as killed:
             check_port(options, patience_s=KILLED_WEB_S if killed else 0)
-            with _signals_raise():
-                prepare(options)
+            for number in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C: what `prepare` started is stopped
+                signal.signal(number, signal.default_int_handler)
+            prepare(options)
             return asyncio.run(serve(options))
     except (UpError, embedded.EmbeddedError) as error:
         sys.stderr.write(f"make up: {error}\n")
@@ -199,7 +200,7 @@ async def serve(options: Options) -> int:
     servers = embedded.servers(options.data)
     supervisor = Supervisor(
         [
-            [Program(item.name, item.command, item.environment, item.stop_signal, 20) for item in servers],
+            servers,
             [_python(options, "web", "-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi")],
             [_django(options, name, _CHECKED) for name in ("tick", "imports", "judge")],
             [_agent(options)],
@@ -364,21 +365,6 @@ def _digest(folder: Path, *texts: str) -> str:
 def _tail(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines() if log.exists() else ["(nothing)"]
     return "\n".join(lines[-TAIL_LINES:])
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block like Ctrl-C, so that servers started in it are stopped."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hud.server import supervisor
+from hud.server.processes import Program
 from tests.support.hosts import alive
 from tests.support.waiting import wait_for
 
@@ -30,7 +31,7 @@ def test_a_log_keeps_its_size_and_one_predecessor(tmp_path: Path, monkeypatch: p
 
 def test_a_program_that_dies_is_started_again_and_keeps_its_log(tmp_path: Path) -> None:
     code = "import os, signal; print('process', os.getpid(), flush=True); signal.pause()"
-    sleeper = supervisor.Program("sleeper", [sys.executable, "-c", code])
+    sleeper = Program("sleeper", [sys.executable, "-c", code])
     log = tmp_path / "sleeper.log"
 
     async def play() -> None:
