@@ -18,10 +18,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import psycopg
@@ -238,12 +239,11 @@ async def _start(options: Options, supervisor: Supervisor, servers: list[embedde
     say(f"Ready: {options.url}")
 
 
-async def _until(condition: Callable[[], bool | Awaitable[bool]], limit_s: float) -> bool:
+async def _until(condition: Callable[[], bool], limit_s: float) -> bool:
     """Return whether the condition came true within the limit."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
-        answer = condition()
-        if answer if isinstance(answer, bool) else await answer:
+        if await asyncio.to_thread(condition):
             return True
         await asyncio.sleep(0.1)
     return False
@@ -254,16 +254,13 @@ def _ending(options: Options, name: str) -> str:
     return f"within {READY_S} s; {log} ends with:\n{_tail(log)}"
 
 
-async def _overview_answers(options: Options) -> bool:
+def _overview_answers(options: Options) -> bool:
     """Return whether the overview has status 200, or 302 if reading needs a login."""
-    try:
-        reader, writer = await asyncio.open_connection(options.address, options.port)
-        writer.write(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        status = (await asyncio.wait_for(reader.readline(), 30)).split()
-        writer.close()
-    except (OSError, TimeoutError):
-        return False
-    return len(status) > 1 and status[1] in {b"200", b"302"}
+    connection = HTTPConnection(options.address, options.port, timeout=30)
+    with closing(connection), suppress(OSError, HTTPException):
+        connection.request("GET", "/", headers={"Host": "localhost"})
+        return connection.getresponse().status in {200, 302}
+    return False
 
 
 def _host_is_attached(options: Options, *, since: float) -> bool:
