@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ def real(column: str) -> str:
     return f"CASE WHEN abs({column}) < 1e-30 THEN 0 ELSE least(greatest({column}, -1e30), 1e30) END"
 
 
-def fetch_tuples(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def fetch_tuples(statement: str, params: Mapping[str, Any] | Sequence[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()

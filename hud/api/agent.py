@@ -95,7 +95,13 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
         sent_at=given.sent_at,
         facts=given.facts,
         labels=given.labels,
-        devices=[registration.Device(**device.model_dump()) for device in given.devices],
+        devices=[
+            Accelerator(
+                **device.model_dump(exclude={"suites", "pythons"}),
+                catalog=device.model_dump(include={"suites", "pythons"}),
+            )
+            for device in given.devices
+        ],
     )
     host.refresh_from_db()
     if host.redis_user is None:  # it has registered without a call, as the embedded one does

@@ -19,7 +19,6 @@ from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run.query import artifacts_of
 from hud.problems import Problem, row_of
 from hud.runs import logs, matching, requests, run_states, streams
-from hud.runs.artifacts import artifact_response
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
 from runner.formats.errors import Fault
@@ -238,7 +237,7 @@ def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileRes
     """Download an artifact."""
     row_of(Run, run_id)
     kept = row_of(Artifact, artifact_id)
-    response = artifact_response(kept) if kept.task.run_id == run_id else None
+    response = logs.artifact_response(kept) if kept.task.run_id == run_id else None
     if response is None:
         raise Problem(404, f"run {run_id} has no artifact with the id {artifact_id}")
     return response

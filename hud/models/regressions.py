@@ -134,7 +134,7 @@ class Bisect(NamedRow):
 
     regression = models.ForeignKey(Regression, models.CASCADE, related_name="bisects")
     accelerator = models.ForeignKey(Accelerator, models.SET_NULL, null=True, related_name="+")
-    builds = models.JSONField()  # hud.judging.bisect.environments.Build, the oldest first
+    builds = models.JSONField()  # hud.judging.bisect.work.Build, the oldest first
     state = models.CharField(max_length=20, default=BisectState.RUNNING)
     reason = models.CharField(max_length=500, blank=True)  # why it ended before its time
     # places in `builds`: the closest ones between which the change is

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.judging.aggregates import discoveries, ratio_of
-from hud.judging.regressions.causes import CERTAIN
+from hud.judging.regressions.groups import CERTAIN
 from hud.models import Experiment, Point
 from hud.pages.compilers.query import Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing

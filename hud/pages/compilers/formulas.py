@@ -27,7 +27,7 @@ def by_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
             cell.head = means[cell.column](by_night[table.head].of(block), rows)
             cell.base = means[cell.column](base, old)
             ratio = cell.head / cell.base if cell.head and cell.base else None
-            cell.mean = GeometricMean(cell.base, cell.head, ratio, None, None, None, (), (), ())
+            cell.mean = GeometricMean(cell.base, cell.head, ratio)
             cell.tone = ""
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from hud.judging.overdue import Latest, overdue_suites
-from hud.models import VERDICT_CODES, Experiment, Metric, Point, Series, State, Stream
+from hud.judging.overdue import overdue_suites
+from hud.models import VERDICT_CODES, Experiment, Metric, OverdueSuite, Point, Series, State, Stream
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.query import Comparison, Filters
 from hud.pages.health import processes_standing_still
@@ -64,7 +64,7 @@ class Overview:
     known_runs: set[int]  # that failed, in nothing that is news
     hosts: HostsInLine
     tiles: list[Tile]
-    overdue: list[Latest]  # suites without results for too long
+    overdue: list[OverdueSuite]  # suites without results for too long
     standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
     progress: list[Progress] = field(default_factory=list)  # of the night that grows
     trends: dict[str, Any] | None = None

@@ -15,7 +15,7 @@ from hud.models import Accelerator, Bisect, BisectStep, Regression
 @dataclass(frozen=True)
 class StepLine:
     step: BisectStep
-    base: dict[str, str]  # hud.judging.bisect.environments.Build
+    base: dict[str, str]  # hud.judging.bisect.work.Build
     head: dict[str, str]
     base_place: int
     head_place: int

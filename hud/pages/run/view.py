@@ -23,7 +23,6 @@ from hud.pages.run.query import RunPage
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, run_states
-from hud.runs.artifacts import artifact_response
 from hud.runs.requests import InvalidRunRequest, request_explanation
 from runner.schema.statistics import LEAST_PAIRS
 from runner.suites import SUITES
@@ -155,7 +154,7 @@ def log(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
 @require_safe
 def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
     kept = get_object_or_404(Artifact.objects.select_related("task"), pk=artifact_pk, task__run_id=pk)
-    response = artifact_response(kept)
+    response = logs.artifact_response(kept)
     if response is None:
         raise Http404("this artifact's file is gone")
     return response
