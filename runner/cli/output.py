@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from runner.formats import writer_of
-from runner.schema import outcome_records
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.records import UNEXPECTED, Json
 from runner.schema.suite import BadRequest, TaskSpec
@@ -177,13 +176,28 @@ def records_of(text: str) -> str:
         return text
     if not all(isinstance(line, dict) and "fingerprint" in line and "records" in line for line in lines):
         return text
-    found: list[Json] = []
-    for line in lines:
-        try:
-            found += outcome_records.complete_records(line)
-        except BadRequest:  # noqa: PERF203 - nobody can say what this line lacks
-            found += line["records"]
-    return _lines(found)
+    return _lines(record for line in lines for record in line["records"])
+
+
+def read_records(path: Path, option: str) -> list[dict[str, Json]]:
+    """Return the v3 records of an earlier output. Raise BadRequest for a file without any."""
+    try:
+        return v3_records(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"{option} {path}: {error}") from error
+
+
+def v3_records(text: str) -> list[dict[str, Json]]:
+    """Return the records of a JSON list, an object, or lines of them. Raise ValueError for anything else."""
+    text = records_of(text)
+    try:
+        values = [json.loads(text)]
+    except ValueError:
+        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    found = [record for value in values for record in (value if isinstance(value, list) else [value])]
+    if not all(isinstance(one, dict) and {"benchmark", "model"} <= set(one) for one in found):
+        raise ValueError("it holds no records")
+    return found
 
 
 def _lines(values: Iterable[Json]) -> str:
@@ -207,5 +221,4 @@ def _to_json(result: TaskResult) -> dict[str, Json]:
         "task": result.task.to_json(),
         "outcome": {name: getattr(outcome, name) for name in ("status", "code", "reason", "seconds")},
         "records": [*result.records, *result.unexpected],
-        outcome_records.COMPLETE: bool(result.records),  # what was missing, its launch has added
     }

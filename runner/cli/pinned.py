@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.cli import tables
-from runner.cli.output import records_of
+from runner.cli.output import read_records
 from runner.launch.results import identity
 from runner.schema.compilations import COMPILATION, COMPILED, digest, pinned
 from runner.schema.records import Json
@@ -19,11 +18,7 @@ def read(path: Path, tasks: Sequence[TaskSpec]) -> dict[str, dict[str, str]]:
 
     Raise BadRequest for a file without results, or without choices for one of the tasks.
     """
-    try:
-        records = tables.read_records(records_of(path.read_text()))
-    except (OSError, ValueError) as error:
-        raise BadRequest(f"--pinned {path}: {error}") from error
-    compiled = [record for record in records if COMPILED in _info(record)]
+    compiled = [record for record in read_records(path, "--pinned") if COMPILED in _info(record)]
     compiled.sort(key=lambda record: _info(record).get(COMPILATION) or 0)
     found = {}
     for task in tasks:

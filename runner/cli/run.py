@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.cli import dry_run, pinned, request, resume, tables, terminal
-from runner.cli.output import FORMATS, Output, records_of
+from runner.cli.output import FORMATS, Output, read_records
 from runner.cli.terminal import Job, RunContext
 from runner.launch.launch import Event
 from runner.schema import inductor_options
@@ -99,7 +99,7 @@ def main(options: argparse.Namespace) -> int:
     tasks = request.tasks(request.Request(**{**asked, "device": chosen.device}))
     if options.partition:
         tasks = request.partition(tasks, options.partition)
-    baseline = _baseline(options.baseline)
+    baseline = read_records(options.baseline, "--baseline") if options.baseline else None
     pythons, python, base = _pythons(options)
     new_options = _new_options(options.new_opt, tasks, pythons[python])
     base = base or (python if new_options else "")  # against itself
@@ -194,15 +194,6 @@ def _new_options(
                 f"--new-opt: {task.suite}/{task.case} ({task.backend}) takes no options of inductor"
             )
     return found
-
-
-def _baseline(path: Path | None) -> list[Json] | None:
-    if path is None:
-        return None
-    try:
-        return tables.read_records(records_of(path.read_text()))
-    except (OSError, ValueError) as error:
-        raise BadRequest(f"--baseline {path}: {error}") from error
 
 
 def _output(options: argparse.Namespace, base: str) -> Output | None:
