@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
@@ -21,6 +21,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 
 _PEEK_BYTES = 1 << 16
 _MAX_HEADER_BYTES = 1 << 18
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -63,6 +64,15 @@ class FileWarning:
 
 
 Item = LocatedRecord | Skipped | Fault | FileWarning
+
+
+def each(found: Iterable[_T | Fault], read: Callable[[_T], Iterable[Item]]) -> Iterator[Item]:
+    """Yield what `read` makes of each row or JSON value, and the faults among these."""
+    for part in found:
+        if isinstance(part, Fault):
+            yield part
+        else:
+            yield from read(part)
 
 
 class Preview:

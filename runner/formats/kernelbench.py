@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from runner.formats.format import Format, Item
 from runner.formats.layout import Layout, Quantity
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import text
+from runner.formats.scalars import base_name, text
 from runner.formats.table import pointer
 from runner.schema.records import Record
 
@@ -45,7 +44,7 @@ _LAYOUT = Layout(
 
 
 def _said_by_name(filename: str) -> Mapping[str, str]:
-    found = _FILE.search(PurePosixPath(filename.replace("\\", "/")).name)
+    found = _FILE.search(base_name(filename))
     if not found:
         return {}
     if not found["compiled"]:
@@ -66,7 +65,7 @@ def _problems(levels: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
         for name, times in problems.items():
             entry = times
             if isinstance(times, dict):
-                case = f"{level}/{PurePosixPath(name).name.removesuffix('.py')}"
+                case = f"{level}/{base_name(name).removesuffix('.py')}"
                 entry = {**dict.fromkeys(_LAYOUT.quantities), **times, "case": case}
             yield f"/{level}{pointer(name)}", entry
 

@@ -50,6 +50,11 @@ def invisible_in(text: str) -> str:
     return f"U+{ord(found[0]):04X}" if found else ""
 
 
+def base_name(path: str) -> str:
+    """Return the name of a file, also of a path that Windows wrote."""
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
 def branch_name(name: str) -> str:
     """Return the name of a branch from its full reference or its short form."""
     return nfc(name.removeprefix("refs/heads/"))[:200]

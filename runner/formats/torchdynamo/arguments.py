@@ -11,6 +11,7 @@ from typing import Any
 
 from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, origin_of, suite_name
 from runner.formats.parameters import Parameters
+from runner.formats.scalars import base_name
 from runner.formats.torchdynamo.batch_sizes import default_batch_size, suite_of_model
 from runner.formats.torchdynamo.compiler_names import flagged, inductor_settings, named, other_compiler
 from runner.schema.records import Record
@@ -138,7 +139,7 @@ def _knobs(info: dict[str, Any], device: str, *, accuracy_run: bool) -> dict[str
     if info.get("dynamic_shapes") and info.get("dynamic_batch_only") is False:
         knobs["dynamic_dimensions"] = "all"  # upstream's dynamic runs make the batch alone dynamic
     if knobs.get("batch_size_file"):
-        knobs["batch_size_file"] = str(knobs["batch_size_file"]).replace("\\", "/").rsplit("/", 1)[-1]
+        knobs["batch_size_file"] = base_name(str(knobs["batch_size_file"]))
     if device == "cpu" and isinstance(info.get("threads"), int):
         knobs["threads"] = info["threads"]
     if info.get("ddp") and info.get("optimize_ddp_mode") not in (None, "ddp_optimizer"):
