@@ -6,8 +6,7 @@ import argparse
 import shlex
 from collections.abc import Sequence
 
-from runner.cli.terminal import Job
-from runner.launch.pairs import BASE, NEW, Pair
+from runner.launch.pairs import BASE, NEW, Job
 from runner.schema.suite import suite_of
 
 
@@ -17,8 +16,7 @@ def lines(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
     processes = 1 + max((job.process for job in jobs), default=0)
     if jobs and jobs[0].base_python:
         job = jobs[0]
-        pair = Pair(job.base_python, job.python, job.process, job.new_options)
-        sides = f"{BASE} ({pair.label(BASE)}) and {NEW} ({pair.label(NEW)})"
+        sides = f"{BASE} ({job.label(BASE)}) and {NEW} ({job.label(NEW)})"
         remarks.append(f"# each command measures in {processes} pairs of fresh processes, {sides} in turn")
     if processes > 1 and len(jobs) > processes:
         remarks.append("# the whole request takes turns: every task once, then every task again")

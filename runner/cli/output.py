@@ -214,11 +214,10 @@ def _from_json(line: dict[str, Json]) -> TaskResult:
 
 
 def _to_json(result: TaskResult) -> dict[str, Json]:
-    outcome = result.outcome
     return {
         "fingerprint": result.task.fingerprint(),
         "name": result.name,
         "task": result.task.to_json(),
-        "outcome": {name: getattr(outcome, name) for name in ("status", "code", "reason", "seconds")},
+        "outcome": result.outcome.to_json(),
         "records": [*result.records, *result.unexpected],
     }

@@ -13,8 +13,9 @@ from typing import Any
 
 from runner.cli import dry_run, pinned, request, resume, tables, terminal
 from runner.cli.output import FORMATS, Output, read_records
-from runner.cli.terminal import Job, RunContext
+from runner.cli.terminal import RunContext
 from runner.launch.launch import Event
+from runner.launch.pairs import Job
 from runner.schema import inductor_options
 from runner.schema.outcome_records import TaskResult
 from runner.schema.plan import CACHES, Caches, Replication

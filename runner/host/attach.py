@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runner.host.agent import DETACHED, Agent, Attachment
-from runner.host.client import Hud, HudError, KeyRefused, announced_if_slow, with_retries
+from runner.host.client import Hud, HudError, KeyRefused, with_retries
 from runner.host.spool import write_json
 from runner.system.accelerators import NoSuchDevice, accelerators
 from runner.system.interpreters import Interpreter, interpreter_of
@@ -144,8 +144,8 @@ def _digest(token: str) -> str:
 def _register(address: str, token: str, name: str) -> Attachment:
     try:
         hud = Hud(address)
-        with announced_if_slow(lambda: _say(f"waiting for {address} to answer, to register {name} there")):
-            answer = with_retries(lambda: hud.register(token, name), patience_s=_PATIENCE_S)
+        _say(f"waiting for {address} to answer, to register {name} there")
+        answer = with_retries(lambda: hud.register(token, name), patience_s=_PATIENCE_S)
     except KeyRefused as error:
         raise CannotAttach(f"the token is refused: {error}") from error
     except (HudError, ValueError) as error:

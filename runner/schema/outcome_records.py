@@ -39,6 +39,9 @@ class TaskOutcome:
         status, code, reason = (str(value.get(name) or "") for name in ("status", "code", "reason"))
         return cls(status, code, reason)
 
+    def to_json(self) -> dict[str, Json]:
+        return {name: getattr(self, name) for name in ("status", "code", "reason", "seconds")}
+
 
 @dataclass(frozen=True)
 class TaskResult:

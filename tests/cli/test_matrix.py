@@ -17,7 +17,8 @@ from hud.judging.pairs import judge_pairs
 from runner.__main__ import main
 from runner.cli import request, tables, terminal
 from runner.cli.output import Output, v3_records
-from runner.cli.terminal import Job, RunContext
+from runner.cli.terminal import RunContext
+from runner.launch.pairs import Job
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import TaskSpec
 from runner.system import locks, machine

@@ -22,6 +22,7 @@ from runner.host.agent import Agent, Attachment
 from runner.host.attach import CannotAttach, labels_of, pythons_of
 from runner.host.client import KeyRefused, Lease
 from runner.host.spool import Folder
+from runner.schema.outcome_records import TaskOutcome
 from runner.suites import SUITES
 from runner.system import accelerators, machine
 from runner.system.accelerators import NoSuchDevice
@@ -198,7 +199,7 @@ def test_a_left_over_is_delivered(
     lease = Lease(task.uid, "t", 1, 1, SPEC.to_json(), 45, 10)
     folder = Folder.create(tmp_path / "data", lease, "cpu")
     (folder.path / "results.jsonl").write_text('{"a": 1}\n' + json.dumps(task_record(SPEC)) + "\n")
-    folder.end("timed_out", "timeout", "the time limit of 1 s was reached", 1.0)
+    folder.end(TaskOutcome("timed_out", "timeout", "the time limit of 1 s was reached", 1.0))
     folder.release()
     make_agent("--key", KEY)
     wait_for(lambda: task.state == "done", "the delivery")
