@@ -22,6 +22,7 @@ import msgspec
 import orjson
 
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
+from runner.formats.scalars import is_deeper
 
 _T = TypeVar("_T")
 ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -82,24 +83,6 @@ def first_keys(body: bytes) -> list[str]:
     """Return the keys of the first value of the body, [] where it is no object."""
     value = first_value(body)
     return [*value] if isinstance(value, dict) else []
-
-
-def count(body: bytes, most: int) -> int:
-    """Return how many values a list or lines hold, without decoding them, and `most` where there are more;
-    0 where that is not plain."""
-    try:
-        return sum(1 for _ in islice(_pieces(body), most))
-    except ERRORS:
-        pass
-    found = 0
-    for _number, line in islice(_lines(body), most):
-        if not found:
-            try:
-                _SKIP.decode(line)
-            except ERRORS:
-                return 0
-        found += 1
-    return found
 
 
 def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_T | Fault]:
@@ -280,21 +263,7 @@ def _is_plain(text: bytes) -> bool:
     except (TypeError, ValueError, RecursionError):
         return False
     has_few_brackets = text.count(b"{") + text.count(b"[") <= MAX_DEPTH
-    return text.count(b'"') == written.count(b'"') and (has_few_brackets or _is_shallow(value))
-
-
-def _is_shallow(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if type(parent) is dict else parent)
-            if type(child) in {dict, list}
-        ]
-        if not level:
-            return True
-    return False
+    return text.count(b'"') == written.count(b'"') and (has_few_brackets or not is_deeper(value, MAX_DEPTH))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> _Nested:

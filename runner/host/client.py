@@ -176,7 +176,7 @@ class Hud:
 
     def finish(self, lease: Lease, end: TaskOutcome) -> str:
         """End the task; return its new state. Raise LeaseBroken."""
-        said = {"status": end.status, "code": end.code[:100], "reason": end.reason[:1000]}
+        said: dict[str, Json] = {"status": end.status, "code": end.code[:100], "reason": end.reason[:1000]}
         said["seconds"] = round(end.seconds, 3)
         return str(self._call("POST", f"tasks/{lease.task}/finish", said, lease=lease).get("state", ""))
 
