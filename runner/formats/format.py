@@ -141,6 +141,12 @@ class Writer:
                 )
 
 
+def unsaid(task: TaskSpec, known: Collection[str] = ()) -> str:
+    """Return a message about the settings of a task that a file cannot say beside `known`, or ''."""
+    names = sorted(set(task.identity()).difference(known))
+    return f"it cannot say {', '.join(names)}" if names else ""
+
+
 Describe = Callable[[ParsedMeasurement, Record, Parameters], None]
 
 

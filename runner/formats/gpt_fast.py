@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from runner.formats import v3
-from runner.formats.format import Format, Item, Writer, each, is_json
+from runner.formats.format import Format, Item, Writer, each, is_json, unsaid
 from runner.formats.layout import Layout, Quantity
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
@@ -101,8 +101,7 @@ def _unsupported_reason(task: TaskSpec) -> str:
         measured = {one.knobs.get("D") for one in suite_of(task.suite).expected(task, {})}
         in_part = sizes and "mean" not in measured
         return "its row is the mean over all sizes" if in_part else ""
-    unsaid = sorted(task.identity())
-    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
+    return unsaid(task)
 
 
 def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:

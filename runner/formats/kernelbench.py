@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.formats.format import Format, Item
 from runner.formats.layout import Layout, Quantity
-from runner.formats.measurement import ParsedMeasurement
+from runner.formats.measurement import ParsedMeasurement, warn_of_backend
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import base_name, text
 from runner.formats.table import pointer
@@ -22,10 +22,6 @@ from runner.schema.records import Record
 _LEVEL = re.compile(r"level\w{1,20}")
 _FILE = re.compile(r"baseline_time_torch(?P<compiled>_compile)?(?P<rest>[\w-]*)")
 _MODE = re.compile(r"_(reduce-overhead|max-autotune(?:-no-cudagraphs)?)(?![\w-])")
-_BACKEND_UNSAID = (
-    "nothing says whether KernelBench's baselines ran eager or compiled: give it with the upload,"
-    " ?backend=eager or ?backend=inductor"
-)
 _LAYOUT = Layout(
     "KernelBench",
     case="case",
@@ -77,8 +73,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     measurement.suite = "kernelbench"
-    if not measurement.backend:
-        measurement.warning = _BACKEND_UNSAID
+    warn_of_backend(measurement, "KernelBench's baselines")
 
 
 FORMAT = Format(

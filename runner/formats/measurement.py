@@ -94,6 +94,15 @@ class ParsedMeasurement:
             self.samples, self.status, self.code = [], status, self.code or ZERO_CODE
 
 
+def warn_of_backend(measurement: ParsedMeasurement, benchmark: str) -> None:
+    """Warn where nothing says the backend."""
+    if not measurement.backend:
+        measurement.warning = (
+            f"nothing says whether {benchmark} ran eager or compiled: give it with the upload,"
+            " ?backend=eager or ?backend=inductor"
+        )
+
+
 def info_of(record: Record) -> dict[str, Any]:
     return record.benchmark.extra_info or {}
 

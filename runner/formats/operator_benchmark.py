@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from runner.formats.format import Format, Item
 from runner.formats.layout import Layout, Quantity
-from runner.formats.measurement import ParsedMeasurement, info_of
+from runner.formats.measurement import ParsedMeasurement, info_of, warn_of_backend
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import base_name, text
 from runner.schema.records import Record
@@ -38,10 +38,6 @@ _DTYPE = re.compile(r"_dtype(?:torch\.)?(\w+?)(?=_|$)")
 _FILE_DTYPE = re.compile(r"_(float32|float16|bfloat16|int8|int32)(?=_|\.|$)")
 _BACKENDS = {"eager": "eager", "compile": "inductor", "jit": "jit"}
 _CHECK_S_MARGIN = 0.5  # of check_perf_csv.py
-_BACKEND_UNSAID = (
-    "nothing says whether operator_benchmark ran eager or compiled: give it with the upload,"
-    " ?backend=eager or ?backend=inductor"
-)
 
 
 def _said_by_name(filename: str) -> Mapping[str, str]:
@@ -78,8 +74,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
         measurement.dtype = dtype[1]
     if isinstance(info.get("use_compile"), bool):
         measurement.backend = "inductor" if info["use_compile"] else "eager"
-    if not measurement.backend:
-        measurement.warning = _BACKEND_UNSAID
+    warn_of_backend(measurement, "operator_benchmark")
     if measurement.metric in {"peak memory", "memory bandwidth"}:
         measurement.zero_is("not_run")  # of a device whose memory is not counted, an operator without traffic
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from runner.formats import reasons
-from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, each
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, each, unsaid
 from runner.formats.measurement import ParsedMeasurement, info_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import base_name, number
@@ -107,8 +107,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 def _unsupported_reason(task: TaskSpec) -> str:
     if task.backend not in _BACKENDS:
         return f"it knows only {' and '.join(_BACKENDS)}"
-    unsaid = sorted(set(task.identity()) - _PLAIN)
-    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
+    return unsaid(task, _PLAIN)
 
 
 def _places(task: TaskSpec) -> list[str]:

@@ -223,7 +223,7 @@ def test_what_it_cannot_tell_apart_comes_through_the_door_from_ours(
 
     def measured(request: LaunchRequest) -> TaskOutcome:
         request.folder.mkdir(parents=True)
-        found = {**record(request.task, "token_per_sec", next(numbers)), "runners": [{"name": "box"}]}
+        found = {**record(request.job.task, "token_per_sec", next(numbers)), "runners": [{"name": "box"}]}
         return TaskOutcome("ok", records=[found])
 
     monkeypatch.setattr(terminal, "run_task", measured)
