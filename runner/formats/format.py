@@ -85,13 +85,16 @@ class Preview:
 
     @cached_property
     def header(self) -> list[str]:
+        return self.columns(",")
+
+    def columns(self, delimiter: str) -> list[str]:
         """Return the cells of the first row that is not blank, [] if the body is no text table."""
         start = self._body[:_MAX_HEADER_BYTES].lstrip(b"\xef\xbb\xbf").lstrip()
         if start[:1] in {b"", b"{", b"["}:
             return []
         try:
             line = re.split(rb"[\r\n]", start, maxsplit=1)[0].decode()
-            return [cell.strip() for cell in next(csv.reader([line]), [])]
+            return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
         except (UnicodeDecodeError, csv.Error):
             return []
 

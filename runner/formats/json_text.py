@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -65,13 +64,7 @@ def values(
 
 
 def first_value(body: bytes) -> Any:
-    """Return the first value of the body that is neither null nor wrong, None where there is none. Of a long
-    list no more is read, if that is enough."""
-    try:
-        if _LIST_START.match(body) and (value := _ANY.decode(next(_elements(body), (b"null", ""))[0])):
-            return value
-    except ERRORS:
-        pass  # it may hold NaN, or be lines
+    """Return the first value of the body that is neither null nor wrong, None where there is none."""
     try:
         found = read(body, lambda text, _pointer, _line: _ANY.decode(text))
         return next((value for value in found if value is not None and not isinstance(value, Fault)), None)
@@ -232,21 +225,17 @@ class _Problem(ValueError):
     """Something that this module refuses; its text says what."""
 
 
-class _Nested(int):
-    """The depth of an object, in whose place it stands while the text is read."""
-
-
 def problem(text: bytes) -> str:
     """Return what is refused in this text, which is JSON, or ''."""
     if _is_plain(text):
         return ""
     try:
-        depth = _depth(_DECODER.decode(text.decode()))
+        is_deep = is_deeper(_DECODER.decode(text.decode()), MAX_DEPTH)
     except _Problem as error:
         return str(error)
     except RecursionError:
-        depth = sys.maxsize
-    return f"nested deeper than {MAX_DEPTH}" if depth > MAX_DEPTH else ""
+        is_deep = True
+    return f"nested deeper than {MAX_DEPTH}" if is_deep else ""
 
 
 def _is_plain(text: bytes) -> bool:
@@ -266,23 +255,13 @@ def _is_plain(text: bytes) -> bool:
     return text.count(b'"') == written.count(b'"') and (has_few_brackets or not is_deeper(value, MAX_DEPTH))
 
 
-def _object(pairs: list[tuple[str, Any]]) -> _Nested:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen = dict(pairs)
     if len(seen) < len(pairs):
         names = [name for name, _value in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise _Problem(f"the key {twice[:60]!r} is said twice")
-    return _Nested(1 + max(map(_depth, seen.values()), default=0))
-
-
-def _depth(value: Any) -> int:
-    """Return the depth of an object that was read, or of a list; 0 for anything else."""
-    kind = type(value)
-    if kind is _Nested:
-        return int(value)
-    if kind is list:
-        return 1 + max(map(_depth, value), default=0)
-    return 0
+    return seen
 
 
 def _integer(text: str) -> int:

@@ -7,7 +7,6 @@ are ms. Each shape is an experiment of its own; averages over shapes are in both
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -69,10 +68,6 @@ class _Value:
     value: Json
 
 
-def _columns(line: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=";"), [])]
-
-
 def _is_header(columns: list[str]) -> bool:
     return len(columns) > 1 and any(_COLUMN.fullmatch(name) for name in columns[1:])
 
@@ -80,11 +75,7 @@ def _is_header(columns: list[str]) -> bool:
 def _matches(preview: Preview) -> bool:
     if preview.is_json:
         return b'"tritonbench_' in preview.start and _is_result(preview.first_value)
-    line = preview.start.removeprefix(b"\xef\xbb\xbf").lstrip().splitlines()[:1]
-    try:
-        return b";" in b"".join(line) and _is_header(_columns(line[0].decode()))
-    except (UnicodeDecodeError, csv.Error):
-        return False
+    return _is_header(preview.columns(";"))
 
 
 def _is_result(value: Any) -> bool:
