@@ -301,9 +301,7 @@ def _agent(options: Options) -> Program:
     command = [*prefix, sys.executable, "-m", "runner", "attach", "--stay"]
     command += ["--data", str(options.data / "agent"), "--name", known["name"]]
     environment = options.environment() if problem else worker_account.environment(options.data, BASE)
-    paths = [str(BASE), environment.get("PYTHONPATH", "")]
     environment |= {"HUD_URL": known["hud"], "HUD_KEY": known["key"]}
-    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return Program("agent", command, environment, stop_s=20)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 
 from runner.cli.output import v3_records
@@ -173,13 +172,13 @@ def _results(body: bytes, path: Path) -> list[_Row]:
     return _table(columns, lines, file_hints(str(path)))
 
 
-def _table(columns: Sequence[str], lines: Iterable[Row | Fault], facts: Mapping[str, str]) -> list[_Row]:
+def _table(columns: list[str], lines: Iterable[Row | Fault], facts: Mapping[str, str]) -> list[_Row]:
     """Return the rows of a CSV. Raise BadUpload for one that is too long, or counts in no number."""
     table = []
     for line in lines:
         if isinstance(line, Fault):
             raise BadUpload(f"line {line.line}: {line.detail}")
-        cells = dict(zip_longest(columns, line.cells, fillvalue=""))
+        cells = line.by_column(columns)
         wrong = next((name for name in _COUNTS if cells.get(name) and number(cells[name]) is None), "")
         if wrong:
             raise BadUpload(f"line {line.line}: {wrong}: {cells[wrong][:60]!r} is not a number")

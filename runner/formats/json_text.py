@@ -11,6 +11,7 @@ million empty objects.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -20,11 +21,12 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import orjson
 
+from runner.formats.chunking import CannotSplit, elements
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.scalars import is_deeper
 
 _T = TypeVar("_T")
-ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, CannotSplit)
 MAX_DEPTH = 16
 _ANY = msgspec.json.Decoder()
 _SKIP = msgspec.json.Decoder(msgspec.Raw)  # checks a text without building its value
@@ -33,7 +35,6 @@ _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _MAX_AT_ONCE = 1_000_000  # values of a list that are found at once; each costs some 100 bytes
 _LIST_START = re.compile(rb"\s*\[")
-_LIST_END = re.compile(rb"\s*\]")
 _MAX_UNREADABLE = 1000  # lines before the first one that is JSON
 _NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000|\x00")  # behind an escaped backslash it is no NUL
 # A text that never ends is matched too, so that nothing is searched twice.
@@ -128,31 +129,10 @@ def _pieces(body: bytes) -> Iterator[tuple[bytes, str]]:
     if is_list and body.count(b",") < _MAX_AT_ONCE:
         return ((bytes(raw), f"/{index}") for index, raw in enumerate(_RAW_LIST.decode(body)))
     _SKIP.decode(body)
-    return _elements(body) if is_list else iter([(body, "")])
-
-
-def _elements(body: bytes) -> Iterator[tuple[bytes, str]]:
-    """Yield the texts of a list's values; the body is JSON.
-
-    msgspec has no call that reads one value and says where it ended, but its error does.
-    """
-    rest = memoryview(body)
-    start = body.index(b"[") + 1
-    if _LIST_END.match(body, start):
-        return
-    index = 0
-    while True:
-        try:
-            _SKIP.decode(rest[start:])
-        except msgspec.DecodeError as error:
-            found = _TRAILING.search(str(error))
-            if found is None:
-                raise
-            end = start + int(found[1]) - 1  # of the comma or bracket
-        yield body[start:end], f"/{index}"
-        if body[end] != ord(","):
-            return
-        start, index = end + 1, index + 1
+    if not is_list:
+        return iter([(body, "")])
+    texts = elements(io.TextIOWrapper(io.BytesIO(body), "utf-8"))
+    return ((text, f"/{index}") for index, text in enumerate(texts))
 
 
 def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:
