@@ -139,14 +139,9 @@ def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, with their numbers."""
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    start, number = 0, 1
-    while start < len(body):
-        end = body.find(b"\n", start)
-        end = len(body) if end < 0 else end
-        line = body[start:end]
-        if line and not line.isspace():
-            yield number, line
-        start, number = end + 1, number + 1
+    for number, line in enumerate(io.BytesIO(body), start=1):
+        if not line.isspace():
+            yield number, line.rstrip(b"\n")
 
 
 def _read_lines(
