@@ -168,17 +168,6 @@ def _share(reasons: Counter[str], total: int, verb: str) -> str:
     return f"{share} {verb}: {counts}"
 
 
-def records_of(text: str) -> str:
-    """Return a file of `--format ours` as v3 JSON lines, and any other text as it is."""
-    try:
-        lines = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError:
-        return text
-    if not all(isinstance(line, dict) and "fingerprint" in line and "records" in line for line in lines):
-        return text
-    return _lines(record for line in lines for record in line["records"])
-
-
 def read_records(path: Path, option: str) -> list[dict[str, Json]]:
     """Return the v3 records of an earlier output. Raise BadRequest for a file without any."""
     try:
@@ -188,13 +177,18 @@ def read_records(path: Path, option: str) -> list[dict[str, Json]]:
 
 
 def v3_records(text: str) -> list[dict[str, Json]]:
-    """Return the records of a JSON list, an object, or lines of them. Raise ValueError for anything else."""
-    text = records_of(text)
+    """Return the records of a JSON list, an object, lines of them, or `--format ours`. Raise ValueError for
+    anything else."""
     try:
         values = [json.loads(text)]
     except ValueError:
         values = [json.loads(line) for line in text.splitlines() if line.strip()]
-    found = [record for value in values for record in (value if isinstance(value, list) else [value])]
+    found: list[Json] = []
+    for value in values:
+        if isinstance(value, dict) and "fingerprint" in value and isinstance(value.get("records"), list):
+            found += value["records"]
+        else:
+            found += value if isinstance(value, list) else [value]
     if not all(isinstance(one, dict) and {"benchmark", "model"} <= set(one) for one in found):
         raise ValueError("it holds no records")
     return found
