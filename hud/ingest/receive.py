@@ -199,8 +199,7 @@ class Content:
 
     def check_count(self, max_records: int | None) -> None:
         """Raise TooManyRecords, before any record is read, where the body plainly holds more."""
-        if max_records is not None and self.body.count(_OF_EVERY_RECORD) > max_records:
-            _check_count(json_text.count(self.body, max_records + 1), max_records)
+        _check_count(self.body.count(_OF_EVERY_RECORD), max_records)
 
     def pieces(
         self, parser: RecordParser, max_records: int | None = None

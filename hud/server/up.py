@@ -276,13 +276,13 @@ def _host_is_attached(options: Options, *, since: float) -> bool:
     return False
 
 
-def _python(options: Options, name: str, *arguments: str, stop_s: float = 10) -> Program:
+def _python(options: Options, name: str, *arguments: str) -> Program:
     command = [*embedded.dies_with_parent("TERM"), sys.executable, *arguments]
-    return Program(name, command, options.environment(), stop_s=stop_s)
+    return Program(name, command, options.environment())
 
 
-def _django(options: Options, command: str, *arguments: str, name: str = "", stop_s: float = 10) -> Program:
-    return _python(options, name or command, str(BASE / "manage.py"), command, *arguments, stop_s=stop_s)
+def _django(options: Options, command: str, *arguments: str) -> Program:
+    return _python(options, command, str(BASE / "manage.py"), command, *arguments)
 
 
 def _agent(options: Options) -> Program:
@@ -293,12 +293,11 @@ def _agent(options: Options) -> Program:
             "Benchmarks run as root, who can read every secret of this machine, since no other user works: "
             f"{problem}"
         )
-    if problem:
-        return _django(options, "attach", name="agent", stop_s=20)
     known = json.loads((options.data / "host.json").read_text())
-    command = [*worker_account.prefix(options.data, BASE), sys.executable, "-m", "runner", "attach", "--stay"]
+    prefix = embedded.dies_with_parent("TERM") if problem else worker_account.prefix(options.data, BASE)
+    command = [*prefix, sys.executable, "-m", "runner", "attach", "--stay"]
     command += ["--data", str(options.data / "agent"), "--name", known["name"]]
-    environment = worker_account.environment(options.data, BASE)
+    environment = options.environment() if problem else worker_account.environment(options.data, BASE)
     environment |= {"HUD_URL": known["hud"], "HUD_KEY": known["key"]}
     return Program("agent", command, environment, stop_s=20)
 
