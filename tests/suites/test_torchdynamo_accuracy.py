@@ -91,7 +91,7 @@ class Complex(Model):
         return {"logits": torch.fft.fft(self.linear(x)) * self.turn}
 
 
-ACCURACY = AccuracyRules(tolerance=1e-3, cosine=False, larger_multiplier=False, skip="")
+ACCURACY = AccuracyRules(tolerance=1e-3)
 
 
 def loaded(module: torch.nn.Module, **changes: Any) -> LoadedModel:

@@ -15,26 +15,12 @@ from typing import Any
 import torch
 from torch._dynamo.utils import same
 
+from runner.suites.torchdynamo.rules import AccuracyRules
+
 _SEQUENCES = (list, tuple, deque)
 
 
-class NotComparable(Exception):
-    """The results hold a value that is neither a tensor nor a plain number, string or None."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """`multiplier_by_size`: the harness allows small tensors of this model a larger error.
-    `widest`: it allows ten times eager's (convolutions folded in bfloat16)."""
-
-    tolerance: float
-    cosine: bool = False
-    equal_nan: bool = False
-    multiplier_by_size: bool = False
-    widest: bool = False
-
-
-EXACT = Rules(tolerance=0.0)
+EXACT = AccuracyRules(tolerance=0.0)
 
 
 @dataclass
@@ -64,10 +50,12 @@ class Comparison:
     errors: ErrorStats = field(default_factory=ErrorStats)
 
 
-def compare(eager: Any, result: Any, reference: Any, rules: Rules, *, measured: bool = False) -> Comparison:
+def compare(
+    eager: Any, result: Any, reference: Any, rules: AccuracyRules, *, measured: bool = False
+) -> Comparison:
     """Compare `result` with `eager`, part by part; `measured` also fills in the errors.
 
-    `reference` is None, or the same structure in higher precision. Raise NotComparable for values that are
+    `reference` is None, or the same structure in higher precision. Raise TypeError for values that are
     neither tensors nor plain.
     """
     found = Comparison(same=True)
@@ -110,7 +98,7 @@ def _walk(place: str, eager: Any, result: Any, reference: Any) -> Iterator[tuple
         yield from _walk(below, part, result[name], None if reference is None else reference[name])
 
 
-def _difference(eager: Any, result: Any, reference: Any, rules: Rules) -> str:
+def _difference(eager: Any, result: Any, reference: Any, rules: AccuracyRules) -> str:
     """Return how the result differs, or ''."""
     if isinstance(result, _Missing):
         return result.reason
@@ -119,10 +107,10 @@ def _difference(eager: Any, result: Any, reference: Any, rules: Rules) -> str:
         return _tensor_difference(eager, result, reference, rules)
     if eager is None or isinstance(eager, (str, int, torch.device, torch.dtype)):
         return "" if eager == result else f"eager has {eager!r}, compiled {result!r}"
-    raise NotComparable(f"results of type {type(eager).__name__} cannot be compared")
+    raise TypeError(f"results of type {type(eager).__name__} cannot be compared")
 
 
-def _tensor_difference(eager: torch.Tensor, result: Any, reference: Any, rules: Rules) -> str:
+def _tensor_difference(eager: torch.Tensor, result: Any, reference: Any, rules: AccuracyRules) -> str:
     if not isinstance(result, torch.Tensor) or eager.dtype != result.dtype or eager.shape != result.shape:
         return f"eager gives {_form(eager)}, compiled {_form(result)}"
     eager, result = _plain(eager), _plain(result)
@@ -142,7 +130,7 @@ def _tensor_difference(eager: torch.Tensor, result: Any, reference: Any, rules: 
         tol=rules.tolerance,
         equal_nan=rules.equal_nan,
         log_error=lambda text, *values: problems.append(text % values),
-        use_larger_multiplier_for_smaller_tensor=rules.multiplier_by_size,
+        use_larger_multiplier_for_smaller_tensor=rules.larger_multiplier,
         **({"force_max_multiplier": True} if rules.widest else {}),  # not every torch has it
     ):
         return ""
