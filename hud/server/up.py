@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -284,8 +284,8 @@ def _python(options: Options, name: str, *arguments: str, stop_s: float = 10) ->
     return Program(name, command, options.environment(), stop_s=stop_s)
 
 
-def _django(options: Options, command: str, *arguments: str, name: str = "", stop_s: float = 10) -> Program:
-    return _python(options, name or command, str(BASE / "manage.py"), command, *arguments, stop_s=stop_s)
+def _django(options: Options, command: str, *arguments: str) -> Program:
+    return _python(options, command, str(BASE / "manage.py"), command, *arguments)
 
 
 def _agent(options: Options) -> Program:
@@ -296,14 +296,16 @@ def _agent(options: Options) -> Program:
             "Benchmarks run as root, who can read every secret of this machine, since no other user works: "
             f"{problem}"
         )
-    if problem:
-        return _django(options, "attach", name="agent", stop_s=20)
     known = json.loads((options.data / "host.json").read_text())
-    command = [*worker_account.prefix(options.data, BASE), sys.executable, "-m", "runner", "attach", "--stay"]
-    command += ["--data", str(options.data / "agent"), "--name", known["name"]]
-    environment = worker_account.environment(options.data, BASE)
-    environment |= {"HUD_URL": known["hud"], "HUD_KEY": known["key"]}
-    return Program("agent", command, environment, stop_s=20)
+    arguments = ["-m", "runner", "attach", "--stay"]
+    arguments += ["--data", str(options.data / "agent"), "--name", known["name"]]
+    if problem:
+        agent = _python(options, "agent", *arguments, stop_s=20)
+    else:
+        command = [*worker_account.prefix(options.data, BASE), sys.executable, *arguments]
+        agent = Program("agent", command, worker_account.environment(options.data, BASE), stop_s=20)
+    key = {"HUD_URL": known["hud"], "HUD_KEY": known["key"]}
+    return replace(agent, environment={**agent.environment, **key})
 
 
 def _manage(options: Options, *arguments: str) -> str:

@@ -410,13 +410,15 @@ def test_a_suite_whose_packages_no_interpreter_has_is_not_offered(tmp_path: Path
     assert lacking["timm"] == "no interpreter has timm and torchvision"
 
 
-def test_the_embedded_agent_reads_its_host_file(fake: FakeHud, control: Control, tmp_path: Path) -> None:
+def test_an_agent_that_stays_does_nothing_once_detached(
+    fake: FakeHud, control: Control, tmp_path: Path
+) -> None:
+    """As `make up` starts it."""
     data = tmp_path / "hud"
-    data.mkdir()
-    (data / "host.json").write_text(json.dumps({"hud": fake.url, "name": "embedded", "key": KEY}))
     python = f"default={control.python},STANDIN={control.folder}"
-    command = ["manage.py", "attach", "--devices", "cpu", "--python", python]
-    agent = HostProcess(tmp_path, command, {"HUD_DATA": str(data), "DJANGO_SETTINGS_MODULE": "hud.settings"})
+    command = ["-m", "runner", "attach", "--stay", "--data", str(data / "agent"), "--name", "embedded"]
+    command += ["--devices", "cpu", "--python", python]
+    agent = HostProcess(tmp_path, command, {"HUD_URL": fake.url, "HUD_KEY": KEY})
     agent.start()
     wait_for(lambda: fake.beats, f"a beat: {agent.log}")
     assert (data / "agent" / "agent.lock").exists()

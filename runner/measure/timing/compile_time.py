@@ -85,7 +85,6 @@ def forget_compiles() -> None:
     torch._dynamo.reset()
     counters.clear()
     compilation_time_metrics.clear()
-    pinning.begin()
     forget()
 
 

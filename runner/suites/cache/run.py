@@ -113,8 +113,7 @@ def _record(spec: TaskSpec, report: Report, done: list[Pair], failure: TaskFailu
         recorder = Recorder(spec, report, prepare(spec.device))
         knobs = {**spec.identity(), "origin": ORIGINS[spec.case]}
         if failure is not None:
-            for metric in METRICS:
-                recorder.missing(metric, failure, knobs=knobs)
+            recorder.missing(METRICS, failure, knobs=knobs)
             return None
         for result in results_of(done):
             recorder.add(result, knobs=knobs)

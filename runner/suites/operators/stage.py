@@ -16,13 +16,12 @@ import torch
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure.ceilings import gbps
-from runner.measure.kernels.produced import CODE, code_file
+from runner.measure.kernels.produced import keep_code
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, warning
 from runner.measure.state.environment import environment
 from runner.measure.timing import call_time, graph_replay
-from runner.measure.timing.call_time import latency_results
 from runner.schema.compilations import EXPLAINABLE
 from runner.schema.options import EXPLAIN, OptionValue
 from runner.schema.records import Json
@@ -71,7 +70,7 @@ def measure_all(
             if times.no_device and times.no_device.status in _ENDS:
                 raise times.no_device
         device.release()
-    report.artifact(CODE, f"{CODE}-{waiting[0]}.json.gz", code_file(rows.code))
+    keep_code(report, rows.code, f"-{waiting[0]}")
     return None
 
 
@@ -108,11 +107,8 @@ class _Rows:
 
     def measured(self, call: Call, times: Times, warning: str) -> None:
         """Write all results of a call; `warning` says what disturbed the device meanwhile."""
-        results = latency_results(times.call, call_time.CLOCK)
-        if times.produced:
-            times.facts.update(times.produced.facts(results))
-            self.code |= times.produced.code
-        results.append(Result("kernel_count", [float(times.kernel_count)], facts=times.facts))
+        results = list(times.results)
+        self.code |= times.code
         if times.device:
             clock = graph_replay.CLOCK
             bandwidth = gbps(times.moved_bytes, times.device.compiled)
@@ -134,16 +130,13 @@ class _Rows:
             described = dataclasses.replace(result, facts={**result.facts, **about})
             writer.add(described, knobs=knobs, warning=warning)
         if times.no_device:
-            for metric in METRICS_CUDA:
-                writer.missing(metric, times.no_device, knobs=knobs)
+            writer.missing(METRICS_CUDA, times.no_device, knobs=knobs)
 
     def failed(
         self, call: Call, failure: TaskFailure, facts: Mapping[str, Json] = MappingProxyType({})
     ) -> None:
         writer, knobs = self.recorder(call.operator), shape_knobs(self._spec, call)
-        facts = {"reason": failure.reason, **facts}
-        for metric in call_metrics(self._spec):
-            writer.status(metric, failure.status, failure.code, facts, knobs=knobs)
+        writer.missing(call_metrics(self._spec), failure, facts, knobs=knobs)
 
 
 def plain_knobs(spec: TaskSpec) -> dict[str, OptionValue]:

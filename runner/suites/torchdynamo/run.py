@@ -143,7 +143,7 @@ class StageRunner:
     def _perform(self, done: int, total: int) -> None:
         """Run the three stages that measure; `warm` needs what `cold` has compiled."""
         if self._unsupported():
-            self._recorder.missing("speedup", self._failures[0], knobs=self._knobs)
+            self._recorder.missing(["speedup"], self._failures[0], knobs=self._knobs)
             return
         if self._measure("cold", done, total) is not None:
             self._measure("warm", done + 1, total)
@@ -163,8 +163,7 @@ class StageRunner:
             answer = self._stage("accuracy", 0, total, "a")
         except TaskFailure as failure:
             problem, facts = self._explained("accuracy", failure)
-            facts |= {"reason": problem.reason}
-            self._recorder.status("accuracy", problem.status, problem.code, facts, knobs=self._knobs)
+            self._recorder.missing(["accuracy"], problem, facts, knobs=self._knobs)
         else:
             status, code, facts = answer["status"], answer["code"], answer["facts"]
             problem = TaskFailure(status, code, facts.get("reason", code))
@@ -230,7 +229,7 @@ class StageRunner:
         self._found[result.metric] = result
         verdict = self._verdict if result.metric in _JUDGED else None
         if verdict is not None and verdict.status == "wrong":
-            self._recorder.missing(result.metric, verdict, knobs=self._knobs)
+            self._recorder.missing([result.metric], verdict, knobs=self._knobs)
             return
         if verdict is not None:
             marked = {"status": verdict.status, "code": verdict.code, "reason": str(verdict)}
@@ -241,9 +240,8 @@ class StageRunner:
         self, stage: str, failure: TaskFailure, facts: Mapping[str, Json] = MappingProxyType({})
     ) -> None:
         self._failures.append(failure)
-        facts = {"reason": failure.reason, **facts}
-        for metric in stage_metrics(stage, self._spec.device, fresh=self._fresh):
-            self._recorder.status(metric, failure.status, failure.code, facts, knobs=self._knobs)
+        metrics = stage_metrics(stage, self._spec.device, fresh=self._fresh)
+        self._recorder.missing(metrics, failure, facts, knobs=self._knobs)
 
     def _derive(self, counted: Mapping[str, Json] | None) -> None:
         """Add the metrics that need the results of two stages. `counted` are eager mode's FLOPs."""

@@ -29,11 +29,10 @@ from runner.measure.compiler.artifacts import (
     trace_compiles,
 )
 from runner.measure.compiler.counters import recompiles
-from runner.measure.compiler.kernels import kernels, kernels_hash
+from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels import pinning, tuning
-from runner.measure.kernels.produced import CODE, code_file, produced
+from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Result
-from runner.measure.state.device import Device
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
 from runner.measure.timing import call_time, gpu_active_time
 from runner.measure.timing.call_time import latency_results
@@ -89,7 +88,6 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         setup.step.remember()
         setup.eager_once()
         warm_compiler(setup, compiler, workers=True)
-        loaded = len(_inductor_modules())
         call = setup.compiled(compiler)
         report.event("compile", label=spec.case)
         first = first_calls(call, setup.device, before_call=setup.step.begin)
@@ -104,7 +102,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
                 Result(name, [float(getattr(counted, name))], facts=reasons.get(name, {}))
                 for name in HARNESS_COUNTS
             ]
-        modules, extern = _inductor_modules()[loaded:], counters.extern_calls()
+        modules, extern = counters.modules(), counters.extern_calls()
         before = recompiles()
         report.event("measure", label=spec.case)
         states.append(device_state(setup.device))
@@ -155,7 +153,10 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
         keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
         with memory_history(on=keep_history):
             first = first_calls(call, setup.device, before_call=setup.step.begin)
-            found = memory.peaks(setup.device)
+            twice = {"note": "the package holds a copy of the weights"}
+            peaks = memory.peaks(
+                setup.device, "compiled", twice if compiler.backend.export == "aot_inductor" else {}
+            )
             if keep_history:
                 report.artifact("memory_snapshot", "snapshot.pickle", memory_snapshot())
         counted = counters.counts()
@@ -164,7 +165,7 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
             facts = {"caches": counted.caches}
             results.append(Result("cache_hits", [float(counted.cache_hits)], facts=facts))
             results.append(Result("cache_misses", [float(counted.cache_misses)], facts=facts))
-        results += _memory_results(found, "compiled", setup.device, compiler.backend.export)
+        results += peaks
     return {"results": [asdict(result) for result in results], "about": setup.about()}
 
 
@@ -177,7 +178,7 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
         for _ in range(_EAGER_CALLS):
             setup.step.begin()
             setup.eager()
-        results = _memory_results(memory.peaks(setup.device), "eager", setup.device, "none")
+        results = memory.peaks(setup.device, "eager")
         counted: Json = None
         if spec.device == "cuda":
             begin = setup.step.begin
@@ -221,13 +222,6 @@ def _recompiles_result(count: int, before: Sequence[Note]) -> Result:
     return Result("recompiles", [float(count)], facts={"reasons": reasons} if reasons else {})
 
 
-def _inductor_modules() -> list[Any]:
-    """Return the modules of generated code that this process has loaded."""
-    from torch._inductor.codecache import PyCodeCache  # noqa: PLC0415 - as above
-
-    return list(PyCodeCache.modules)
-
-
 def _kernel_results(
     setup: StageSetup,
     call: Callable[[], Any],
@@ -259,10 +253,8 @@ def _kernel_results(
             results.append(Result("triton_time_share", [share], gpu_active_time.CLOCK, facts=covered))
     if not found:
         return results
-    facts: dict[str, Json] = {"kernels_hash": kernels_hash(found), "generated": len(found)}
-    facts |= {"extern_calls": extern, **contents.facts(called)}
-    report.artifact(CODE, f"{CODE}.json.gz", code_file(contents.code))
-    return [*results, Result("kernel_count", [float(len(found) + extern)], facts=facts)]
+    keep_code(report, contents.code)
+    return [*results, contents.count(modules, extern, called, generated=len(found))]
 
 
 def _profiled(
@@ -314,21 +306,6 @@ def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any])
     finally:
         setup.model.inputs = whole
     return latency_results(times, call_time.CLOCK, "_other_batch", other_batch_size=sizes[1])
-
-
-def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) -> list[Result]:
-    twice = {"note": "the package holds a copy of the weights"} if export == "aot_inductor" else {}
-    if device.type == "cpu":
-        name = "peak_rss_bytes" if who == "compiled" else "eager_peak_rss_bytes"
-        return [Result(name, [float(found.resident)], "VmHWM after clearing it", facts=twice)]
-    clock = "allocator, peak allocated"
-    results = [
-        Result(f"{who}_peak_memory_bytes", [float(found.allocated)], clock, facts=twice),
-        Result(f"{who}_peak_reserved_bytes", [float(found.reserved)], "allocator, peak reserved"),
-    ]
-    if who == "compiled":
-        results.append(Result("private_pool_bytes", [float(found.private_pools)], "allocator's snapshot"))
-    return results
 
 
 def _keep(
