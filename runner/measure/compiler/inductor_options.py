@@ -56,9 +56,6 @@ def check_option(path: str) -> None:
     """Raise TaskFailure (unsupported) for an option that this torch's inductor does not have."""
     from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
 
-    place = config
-    for step in path.split("."):
-        if not hasattr(place, step):
-            reason = f"inductor of torch {torch.__version__} has no {path}"
-            raise TaskFailure("unsupported", "no_such_option", reason)
-        place = getattr(place, step)
+    if not hasattr(config, path):
+        reason = f"inductor of torch {torch.__version__} has no {path}"
+        raise TaskFailure("unsupported", "no_such_option", reason)

@@ -297,7 +297,7 @@ def _library(call: Call, work: list[Work] | None) -> Kernel | None:
 
 
 def _ranking(call: Call) -> Ranking | None:
-    return next((ranking for ranking in tuning.rankings() if ranking.is_of(call)), None)
+    return next((ranking for ranking in tuning.rankings if ranking.is_of(call)), None)
 
 
 def _flops_of_ranking(ranking: Ranking) -> int | None:

@@ -5,7 +5,6 @@ Settings are made for the whole process, as the harness makes them: a stage is a
 
 from __future__ import annotations
 
-import functools
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -121,8 +120,7 @@ def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
     options |= candidate_options()
     for path, value in options.items():
         check_option(path)
-        *groups, name = path.split(".")
-        setattr(functools.reduce(getattr, groups, config), name, value)
+        setattr(config, path, value)
 
 
 def _exported(exporter: str, module: Module) -> Function:

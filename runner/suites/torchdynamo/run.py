@@ -162,19 +162,18 @@ class StageRunner:
         try:
             answer = self._stage("accuracy", 0, total, "a")
         except TaskFailure as failure:
-            problem, facts = self._explained("accuracy", failure)
-            self._recorder.missing(["accuracy"], problem, facts, knobs=self._knobs)
-        else:
-            status, code, facts = answer["status"], answer["code"], answer["facts"]
-            problem = TaskFailure(status, code, facts.get("reason", code))
-            if status != "ok":
-                problem, more = self._explained("accuracy", problem)
-                facts |= {"reason": problem.reason, **more}
-            self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
-            for result in answer["results"]:
-                self._recorder.add(Result(**result), knobs=self._knobs)
-            if status == "ok":
-                return
+            facts = {"reason": failure.reason}
+            answer = {"status": failure.status, "code": failure.code, "facts": facts, "results": []}
+        status, code, facts = answer["status"], answer["code"], answer["facts"]
+        problem = TaskFailure(status, code, facts.get("reason", code))
+        if status != "ok":
+            problem, more = self._explained("accuracy", problem)
+            facts |= {"reason": problem.reason, **more}
+        self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
+        for result in answer["results"]:
+            self._recorder.add(Result(**result), knobs=self._knobs)
+        if status == "ok":
+            return
         self._failures.append(problem)
         doubted = TaskFailure("cannot_tell", problem.code, str(problem))
         self._verdict = problem if problem.status == "wrong" else doubted

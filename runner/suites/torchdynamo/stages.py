@@ -8,16 +8,22 @@ stage cold alone.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from runner.formats.torchdynamo.backend_names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
+from runner.launch.results import FOUND
 from runner.measure import flops, memory
 from runner.measure.compiler import counters
 from runner.measure.compiler.artifacts import (
@@ -33,23 +39,124 @@ from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Result
+from runner.measure.state.device import Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
+from runner.measure.state.environment import environment
 from runner.measure.timing import call_time, gpu_active_time
-from runner.measure.timing.call_time import latency_results
-from runner.measure.timing.compile_time import FirstCalls, first_calls, start_workers
+from runner.measure.timing.call_time import (
+    PairedTimes,
+    TimingPlan,
+    interleaved_timings,
+    latency_results,
+)
+from runner.measure.timing.compile_time import (
+    FirstCalls,
+    first_calls,
+    forget_compiles,
+    start_workers,
+    warm_toolchain,
+)
 from runner.schema.compilations import Note
 from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
-from runner.suites.torchdynamo.stage_setup import StageSetup, prepare_device, warm_compiler
+from runner.suites.torchdynamo.model.loaded_model import LoadedModel, load
+from runner.suites.torchdynamo.model.step import Step
 
 _CHAINED_WINDOWS = 10
 _CHAINED_BELOW_MS = 10.0  # a longer call hides no launch: a few windows of it say enough
 _CHAINED_WINDOWS_OF_LONG = 3
 _PAIRS_OF_OTHER_BATCH = 20
 _EAGER_CALLS = 3
+
+
+class StageSetup:
+    """The device, model and steps of a stage. Made in the stage's own process."""
+
+    def __init__(self, spec: TaskSpec, folder: Path) -> None:
+        self.spec = spec
+        self.device = prepare_device(spec, folder)
+        self.model: LoadedModel = load(spec)
+        self.step = Step(self.model, spec)
+
+    def eager(self) -> Any:
+        return self.step.function(self.model.inputs)
+
+    def eager_once(self) -> None:
+        """Load libraries and fill eager mode's own caches, so that nobody's first call pays for them."""
+        self.step.begin()
+        self.eager()
+        self.step.begin()
+        self.device.synchronize()
+
+    def before_pair(self) -> None:
+        """Make the inputs of the next pair of calls."""
+        if self.spec.knobs.get("randomize_input"):
+            self.model.new_values()
+
+    def timings(self, call: Callable[[], Any], **limits: Any) -> PairedTimes:
+        """Time eager and compiled in turn, from equal states; `limits` are fields of TimingPlan."""
+        plan = TimingPlan(
+            before_ten=self.step.restore, before_pair=self.before_pair, before_call=self.step.begin, **limits
+        )
+        return interleaved_timings(self.eager, call, self.device, plan)
+
+    def compiled(self, compiler: Compiler) -> Callable[[], Any]:
+        """Return a call of the compiled step; nothing is compiled yet."""
+        compiler.mark_dynamic(self.model)
+        step = compiler.step(self.step, self.model)
+        return lambda: step(self.model.inputs)
+
+    def about(self) -> dict[str, Json]:
+        """Return the facts that stand beside every number."""
+        model = self.model
+        return {
+            "batch_size": model.batch_size,
+            "parameters": model.parameters,
+            "matmul_precision": torch.get_float32_matmul_precision(),
+            "half_attention_sums": torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
+            **({"size_note": model.size_note} if model.size_note else {}),
+        }
+
+    def grad_mode(self) -> contextlib.AbstractContextManager[Any]:
+        return torch.no_grad() if self.spec.mode == "inference" else torch.enable_grad()
+
+
+def prepare_device(spec: TaskSpec, folder: Path) -> Device:
+    """Set this process up with the task's threads and settings; note its device for the one that records."""
+    threads = spec.knobs.get("threads")
+    device = prepare(spec.device, threads if isinstance(threads, int) else None)
+    apply_settings(spec)
+    noted = folder / FOUND
+    if not noted.exists():
+        found = {"device": asdict(device), "environment": asdict(environment(device))}
+        noted.write_text(json.dumps(found))
+    return device
+
+
+def apply_settings(spec: TaskSpec) -> None:
+    """Apply the task's settings of torch to this process."""
+    knobs = spec.knobs
+    precision = knobs.get("matmul_precision", "high" if spec.device == "cuda" else "highest")
+    torch.set_float32_matmul_precision(str(precision))
+    # As the harness: attention that is spelled out sums in its own type, not in float32.
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+    if knobs.get("deterministic"):
+        torch.use_deterministic_algorithms(True)
+    percent = knobs.get("memory_percent", 100)
+    if spec.device == "cuda" and isinstance(percent, int) and percent < 100:
+        torch.cuda.set_per_process_memory_fraction(percent / 100)
+
+
+def warm_compiler(setup: StageSetup, compiler: Compiler, *, workers: bool) -> None:
+    """Start the compilers, let them compile something small, and set every counter to 0."""
+    if compiler.backend.export == "none":
+        workers = workers and compiler.backend.is_inductor
+        warm_toolchain(setup.device, compiled=compiler.function, workers=workers)
+    forget_compiles()
+    gc.collect()
 
 
 def accuracy(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001 - all stages take it
@@ -186,7 +293,7 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
             facts = {"launches": found.launches, "steps": len(found.steps)}
             results.append(Result("eager_gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts))
             setup.step.begin()
-            counted = asdict(flops.count(setup.eager))
+            counted = flops.count(setup.eager)
     return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
 
 
