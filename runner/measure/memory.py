@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 
@@ -27,19 +26,19 @@ def reset(device: Device) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # the peak of resident memory becomes what it is now
 
 
-def peaks(device: Device, who: str, facts: Mapping[str, Json] = MappingProxyType({})) -> list[Result]:
+def peaks(device: Device, who: str, note: str = "") -> list[Result]:
     """Return the peaks since `reset` of `who`, eager or compiled: on CUDA what the allocator gave out and
     held, and what it holds for CUDA graphs at the end; on a CPU the resident memory."""
+    facts = {"note": note} if note else {}
     if device.type == "cpu":
         resident = high_water_bytes(Path("/proc/self/status").read_text())
         name = "peak_rss_bytes" if who == "compiled" else "eager_peak_rss_bytes"
         return [Result(name, [float(resident)], "VmHWM after clearing it", facts=facts)]
     torch.cuda.synchronize()
-    clock = "allocator, peak"
     allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     found = [
-        Result(f"{who}_peak_memory_bytes", [float(allocated)], f"{clock} allocated", facts=facts),
-        Result(f"{who}_peak_reserved_bytes", [float(reserved)], f"{clock} reserved"),
+        Result(f"{who}_peak_memory_bytes", [float(allocated)], "allocator, peak allocated", facts=facts),
+        Result(f"{who}_peak_reserved_bytes", [float(reserved)], "allocator, peak reserved"),
     ]
     if who == "compiled":
         private = private_pool_bytes(torch.cuda.memory_snapshot())

@@ -40,7 +40,6 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         calls = inputs.calls_of_task(spec, os.environ)
     except (BadInputs, OSError) as error:
         raise TaskFailure("unsupported", "no_inputs", str(error)) from error
-    inputs.named(spec)  # cached before the forks, so that all stages have the same name
     if not calls:
         raise TaskFailure("unsupported", "no_inputs", f"no call of {spec.case} is recorded there")
     started = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -23,12 +24,12 @@ from runner.measure.state.device_state import device_state, warning
 from runner.measure.state.environment import environment
 from runner.measure.timing import call_time, graph_replay
 from runner.schema.compilations import EXPLAINABLE
-from runner.schema.options import EXPLAIN, OptionValue
+from runner.schema.options import EXPLAIN
 from runner.schema.records import Json
 from runner.schema.statistics import QUANTILES, quantiles
 from runner.schema.suite import TaskSpec
-from runner.suites.operators import METRICS_CUDA, call_metrics
-from runner.suites.operators.inputs import Call, named
+from runner.suites.operators import METRICS_CUDA, call_metrics, inputs_name
+from runner.suites.operators.inputs import Call
 from runner.suites.operators.one import UPSTREAM_CLOCK, Times, compile_and_check, measure
 
 OPERATORBENCH_MS = "operatorbench_ms"  # eager and compiled by its clock; read by the writer of its files
@@ -98,6 +99,9 @@ class _Rows:
         self._device = device
         self._environment = environment(device)
         self.code: dict[str, str] = {}  # of kernels, by binary
+        others = {name: value for name, value in spec.identity().items() if name != "shape"}
+        # of the experiment over all shapes of an operator
+        self.knobs = {**others, "inputs": inputs_name(str(spec.setting("inputs")), os.environ)}
 
     def recorder(self, operator: str, backend: str = "") -> Recorder:
         """Return a recorder for one operator; a task may have many."""
@@ -119,7 +123,7 @@ class _Rows:
                 Result("device_bandwidth_gbps", bandwidth, clock, facts=facts),
                 Result("device_speedup", [times.device.speedup], clock, n=len(times.device.compiled)),
             ]
-        writer, knobs = self.recorder(call.operator), shape_knobs(self._spec, call)
+        writer, knobs = self.recorder(call.operator), {**self.knobs, "shape": call.label}
         about = {
             "inputs": call.text[:1000],
             "calls_in_models": call.count,
@@ -135,18 +139,8 @@ class _Rows:
     def failed(
         self, call: Call, failure: TaskFailure, facts: Mapping[str, Json] = MappingProxyType({})
     ) -> None:
-        writer, knobs = self.recorder(call.operator), shape_knobs(self._spec, call)
+        writer, knobs = self.recorder(call.operator), {**self.knobs, "shape": call.label}
         writer.missing(call_metrics(self._spec), failure, facts, knobs=knobs)
-
-
-def plain_knobs(spec: TaskSpec) -> dict[str, OptionValue]:
-    """Return the knobs of the experiment over all shapes of an operator."""
-    others = {name: value for name, value in spec.identity().items() if name != "shape"}
-    return {**others, "inputs": named(spec)}
-
-
-def shape_knobs(spec: TaskSpec, call: Call) -> dict[str, OptionValue]:
-    return {**plain_knobs(spec), "shape": call.label}
 
 
 def summarise(
@@ -174,10 +168,10 @@ def summarise(
             one = _Operator([done[place] for place in good], counts, elapsed_s, len(places))
             writer = rows.recorder(operator)
             for result in one.results(device.type):
-                writer.add(result, knobs=plain_knobs(spec))
+                writer.add(result, knobs=rows.knobs)
             if not spec.compilation:
                 beside = rows.recorder(operator, backend="eager")
-                beside.add(one.mean_ms(0, device.type), knobs=plain_knobs(spec))
+                beside.add(one.mean_ms(0, device.type), knobs=rows.knobs)
     return None
 
 

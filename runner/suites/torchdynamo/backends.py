@@ -143,10 +143,6 @@ def _aot_inductor(module: Module, args: Arguments, kwargs: Keywords) -> Function
         return torch._inductor.aoti_load_package(package)
 
 
-def _export(module: Module, args: Arguments, kwargs: Keywords) -> Function:
-    return torch.export.export(module, args, dict(kwargs), strict=True).module()
-
-
 class _Model(Module):
     """Wraps a model: torch's own classes are compiled into functions that do not take `self`."""
 
@@ -172,6 +168,8 @@ def _aot_precompile(module: Module, args: Arguments, kwargs: Keywords) -> Functi
 
 _EXPORTERS: dict[str, Callable[[Module, Arguments, Keywords], Function]] = {
     "aot_inductor": _aot_inductor,
-    "export": _export,
+    "export": lambda module, args, kwargs: torch.export.export(
+        module, args, dict(kwargs), strict=True
+    ).module(),
     "aot_precompile": _aot_precompile,
 }

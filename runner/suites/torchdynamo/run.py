@@ -43,9 +43,8 @@ from runner.schema.records import Environment, Json
 from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
-from runner.suites.torchdynamo import stage_metrics, stages_of
+from runner.suites.torchdynamo import stage_metrics, stages, stages_of
 from runner.suites.torchdynamo.model.built_model import ModelRequest
-from runner.suites.torchdynamo.stages import STAGES
 from runner.system.environment import environment
 
 # Imported late by compiling: once here, and not in every stage. Not every release has them all.
@@ -129,13 +128,13 @@ class StageRunner:
         """Run the stages that the knob `test` asks for, or that of a further compilation. Return the worst
         failure, if any."""
         (self._report.folder / FOUND).unlink(missing_ok=True)  # an earlier attempt's
-        stages = stages_of(self._spec)
-        total = len(stages)
-        if "accuracy" in stages:
+        names = stages_of(self._spec)
+        total = len(names)
+        if "accuracy" in names:
             self._check(total)
         if self._spec.compilation:
             self._measure("cold", 0, total)
-        elif "cold" in stages:
+        elif "cold" in names:
             self._perform(total - 3, total)
         self._report.event("finished", total, total)
         return max(self._failures, key=lambda failure: severity(failure.status), default=None)
@@ -219,7 +218,8 @@ class StageRunner:
             reason = f"no time was left for the stage {name} of the time limit of {of_task_s} s"
             raise TaskFailure("timed_out", "no_time", reason)
         variables = cache_variables(self._caches / caches) if self._caches else {}
-        work = partial(STAGES[name], self._spec, self._report, fresh=self._fresh)
+        more = {"fresh": self._fresh} if name == "cold" else {}
+        work = partial(getattr(stages, name), self._spec, self._report, **more)
         return run_stage(
             name, work, folder=self._report.folder, variables=variables, timeout_s=min(left_s, limit_s)
         )

@@ -159,7 +159,7 @@ def warm_compiler(setup: StageSetup, compiler: Compiler, *, workers: bool) -> No
     gc.collect()
 
 
-def accuracy(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001 - all stages take it
+def accuracy(spec: TaskSpec, report: Report) -> Json:
     """Check the compiled step on a small batch, deterministic, by a compile of its own."""
     prepare_device(spec, report.folder)
     compiler = Compiler(spec)
@@ -237,7 +237,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     }
 
 
-def compiles(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
+def compiles(spec: TaskSpec, report: Report) -> Json:
     """Compile the step as `cold` does and call it once: what is repeated to explain a failure of `cold`."""
     setup = StageSetup(spec, report.folder)
     with setup.grad_mode():
@@ -247,7 +247,7 @@ def compiles(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: A
     return None
 
 
-def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
+def warm(spec: TaskSpec, report: Report) -> Json:
     """Measure the compiled step alone, its kernels taken from the caches."""
     setup = StageSetup(spec, report.folder)
     on_gpu = spec.device == "cuda"
@@ -260,10 +260,9 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
         keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
         with memory_history(on=keep_history):
             first = first_calls(call, setup.device, before_call=setup.step.begin)
-            twice = {"note": "the package holds a copy of the weights"}
-            peaks = memory.peaks(
-                setup.device, "compiled", twice if compiler.backend.export == "aot_inductor" else {}
-            )
+            twice = compiler.backend.export == "aot_inductor"
+            note = "the package holds a copy of the weights" if twice else ""
+            peaks = memory.peaks(setup.device, "compiled", note)
             if keep_history:
                 report.artifact("memory_snapshot", "snapshot.pickle", memory_snapshot())
         counted = counters.counts()
@@ -276,7 +275,7 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
     return {"results": [asdict(result) for result in results], "about": setup.about()}
 
 
-def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
+def eager(spec: TaskSpec, report: Report) -> Json:
     """Measure eager mode alone; on CUDA count its FLOPs too."""
     setup = StageSetup(spec, report.folder)
     with setup.grad_mode():
@@ -295,15 +294,6 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
             setup.step.begin()
             counted = flops.count(setup.eager)
     return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
-
-
-STAGES: dict[str, Callable[..., Json]] = {
-    "accuracy": accuracy,
-    "cold": cold,
-    "warm": warm,
-    "eager": eager,
-    "compiles": compiles,
-}
 
 
 def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:

@@ -54,25 +54,21 @@ def _stage(spec: TaskSpec, report: Report, name: str, cell: Cell) -> Json:
     from runner.suites.xla.measure import Timed  # noqa: PLC0415
 
     artifacts = report.folder / "artifacts"
+    variables, share = machine.variables(spec, cell), _VERIFY_SHARE
+    if name == "measure":
+        variables, share = variables | machine.dumps(spec, cell, artifacts), 1 - _VERIFY_SHARE
 
-    def verified() -> Json:
+    def work() -> Json:
         machine.set_precision(spec)
-        return dataclasses.asdict(verify.verify(spec, cell))
-
-    def measured() -> Json:
-        machine.set_precision(spec)
+        if name == "verify":
+            return dataclasses.asdict(verify.verify(spec, cell))
         timed = Timed(spec, cell, artifacts)
         repeats = cast("int", spec.setting("repeat"))
         timed.run(repeats, lambda repeat: report.event("measure", repeat, repeats, spec.case))
         return timed.samples
 
-    variables = machine.variables(spec, cell)
-    if name == "verify":
-        work, timeout_s = verified, spec.timeout_s * _VERIFY_SHARE
-    else:
-        work, timeout_s = measured, spec.timeout_s * (1 - _VERIFY_SHARE)
-        variables |= machine.dumps(spec, cell, artifacts)
     try:
+        timeout_s = spec.timeout_s * share
         return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=timeout_s)
     finally:
         machine.keep_readable(artifacts)

@@ -29,7 +29,7 @@ from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.accuracy.comparison import EXACT, Comparison, compare
-from runner.suites.torchdynamo.model.loaded_model import DTYPES, LoadedModel, cast, cast_module, load
+from runner.suites.torchdynamo.model.loaded_model import LoadedModel, cast, cast_module, dtype_of, load
 from runner.suites.torchdynamo.model.step import Step, StepFunction
 from runner.suites.torchdynamo.rules import AccuracyRules
 
@@ -124,8 +124,8 @@ def _compared(
 ) -> Comparison:
     large = model.parameters >= _LARGE_PARAMETERS
     reference = _reference(spec, model, torch.float32 if large else torch.float64, details)
-    cast_module(model.module, DTYPES[spec.dtype])
-    model.inputs = cast(model.inputs, DTYPES[spec.dtype])
+    cast_module(model.module, dtype_of(spec))
+    model.inputs = cast(model.inputs, dtype_of(spec))
     eager = _run(spec, model, _eager_step, "eager_1st_run")
     again = _run(spec, model, _eager_step, "eager_2nd_run")
     equal_nan = spec.dtype != "float32"
