@@ -26,7 +26,7 @@ from runner.measure import ceilings
 from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.counters import graph_facts
-from runner.measure.forked import before_forks, run_stage
+from runner.measure.forked import run_stage
 from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Recorder, Result
@@ -58,7 +58,6 @@ _EXPLAIN_SHARE = 0.8  # of the time that is left after a failure
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Measure one model in one type of weights. A wrong result, like any failure, leaves no number."""
-    before_forks()
     ends = time.monotonic() + spec.timeout_s
     kept, new = os.environ.get(KEPT_CACHES), os.environ.get(NEW_CACHES)
     caches = Path(kept or new or report.folder / "caches")

@@ -12,7 +12,6 @@ from typing import Any, cast
 import torch
 from torch._dynamo.utils import same
 from torch._inductor import metrics
-from torch._inductor.compile_fx import compile_fx
 from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.utils import gen_gm_and_inputs, timed
 
@@ -166,6 +165,8 @@ def _made(call: Call, spec: TaskSpec, device: Device) -> tuple[_Made, torch.fx.G
 def _compiled(module: torch.fx.GraphModule, made: _Made, configuration: str) -> tuple[Function, float]:
     """Compile with inductor directly, as operatorbench: no guards of dynamo around a call of microseconds.
     Return the function and seconds."""
+    from torch._inductor.compile_fx import compile_fx  # noqa: PLC0415 - may start compile workers
+
     tuning.watch()
     forget_compiles()
     metrics.reset()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._inductor import config, list_mode_options
 from torch.nn import Module
 
 from runner.formats.torchdynamo.backend_names import Backend, backend_of
@@ -96,18 +97,16 @@ class Compiler:
 
 
 def _set_dynamo(spec: TaskSpec) -> None:
-    config = torch._dynamo.config
-    config.suppress_errors = bool(spec.knobs.get("suppress_errors"))
-    config.specialize_int = bool(spec.knobs.get("specialize_int"))
+    dynamo = torch._dynamo.config
+    dynamo.suppress_errors = bool(spec.knobs.get("suppress_errors"))
+    dynamo.specialize_int = bool(spec.knobs.get("specialize_int"))
     if spec.knobs.get("compiled_autograd"):
-        config.compiled_autograd = True
+        dynamo.compiled_autograd = True
     if spec.dynamic and spec.knobs.get("dynamic_dimensions") == "all":
-        config.assume_static_by_default = False
+        dynamo.assume_static_by_default = False
 
 
 def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
-    from torch._inductor import config, list_mode_options  # noqa: PLC0415 - not every backend needs inductor
-
     options: dict[str, Any] = {}
     if backend.compile_mode != "default":
         options |= list_mode_options(backend.compile_mode, None)

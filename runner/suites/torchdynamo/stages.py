@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._inductor import config
 
 from runner.formats.torchdynamo.backend_names import backend_of
 from runner.launch.failures import TaskFailure
@@ -297,8 +298,6 @@ def eager(spec: TaskSpec, report: Report) -> Json:
 
 
 def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:
-    from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
-
     facts: dict[str, Json] = {
         "first_calls_ms": [round(time_ms, 4) for time_ms in first.compiling_ms],
         "steady_ms": [round(time_ms, 4) for time_ms in first.steady_ms],

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._inductor import config as inductor
 from torch.utils import _pytree as pytree
 
 from runner.formats.statuses import status_of
@@ -287,8 +288,6 @@ def deterministic(spec: TaskSpec) -> Iterator[None]:
 
 
 def _switches(spec: TaskSpec) -> list[tuple[Any, str, bool]]:
-    import torch._inductor.config as inductor  # noqa: PLC0415 - takes a second
-
     backends = torch.backends
     switches = [
         (inductor, "fallback_random", True),

@@ -160,38 +160,22 @@ def _form(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-@dataclass
-class _Part:
-    """Sums over the tensors of a part of the results (the logits, or all gradients), as of one vector."""
+_Sums = defaultdict[str, float]  # over the tensors of a part of the results, as of one vector
 
-    numbers: int = 0
-    product: float = 0.0  # of eager and compiled
-    eager_square: float = 0.0
-    square: float = 0.0
-    eager_error: float | None = None  # square of the distance to the reference; None without one
-    error: float = 0.0
 
-    def add(self, eager: torch.Tensor, result: torch.Tensor, reference: torch.Tensor | None) -> None:
-        self.numbers += eager.numel()
-        self.product += float((eager * result).sum())
-        self.eager_square += float(eager.square().sum())
-        self.square += float(result.square().sum())
-        if reference is not None:
-            known = reference.isfinite()  # not everywhere where a half has a number
-            self.eager_error = (self.eager_error or 0.0) + float((reference - eager)[known].square().sum())
-            self.error += float((reference - result)[known].square().sum())
+def _cosine(part: _Sums) -> float | None:
+    """Return the cosine of eager to compiled; None where a side is all zeros."""
+    norms = math.sqrt(part["eager_square"]) * math.sqrt(part["square"])
+    return part["product"] / norms if norms else None
 
-    def cosine(self) -> float | None:
-        """Return the cosine of eager to compiled; None where a side is all zeros."""
-        norms = math.sqrt(self.eager_square) * math.sqrt(self.square)
-        return self.product / norms if norms else None
 
-    def rmse_ratio(self) -> float | None:
-        if self.eager_error is None:
-            return None
-        if self.eager_error:
-            return math.sqrt(self.error / self.eager_error)
-        return math.inf if self.error else 1.0
+def _rmse_ratio(part: _Sums) -> float | None:
+    """Return the error of compiled over eager's; None without a reference."""
+    if "eager_error" not in part:
+        return None
+    if part["eager_error"]:
+        return math.sqrt(part["error"] / part["eager_error"])
+    return math.inf if part["error"] else 1.0
 
 
 class _ErrorSums:
@@ -199,7 +183,7 @@ class _ErrorSums:
 
     def __init__(self) -> None:
         self._stats = ErrorStats()
-        self._parts: defaultdict[str, _Part] = defaultdict(_Part)
+        self._parts: defaultdict[str, _Sums] = defaultdict(lambda: defaultdict(float))
         self._relative_sum = 0.0
         self._relative_square = 0.0
 
@@ -218,7 +202,15 @@ class _ErrorSums:
             eager, result, precise = eager[kept], result[kept], None if precise is None else precise[kept]
         if not eager.numel():
             return
-        self._parts[place.split(".", maxsplit=1)[0]].add(eager, result, precise)
+        part = self._parts[place.split(".", maxsplit=1)[0]]  # the logits, or all gradients
+        part["numbers"] += eager.numel()
+        part["product"] += float((eager * result).sum())
+        part["eager_square"] += float(eager.square().sum())
+        part["square"] += float(result.square().sum())
+        if precise is not None:
+            known = precise.isfinite()  # not everywhere where a half has a number
+            part["eager_error"] += float((precise - eager)[known].square().sum())
+            part["error"] += float((precise - result)[known].square().sum())
         relative = (eager - result).abs() / (1 + eager.abs())
         stats.relative_max = max(stats.relative_max, float(relative.max()))
         self._relative_sum += float(relative.sum())
@@ -227,9 +219,9 @@ class _ErrorSums:
     def stats(self) -> ErrorStats:
         stats = self._stats
         # a single number has neither direction nor a mean error
-        parts = [part for part in self._parts.values() if part.numbers > 1] or [*self._parts.values()]
-        stats.rmse_ratio = max((r for part in parts if (r := part.rmse_ratio()) is not None), default=None)
-        stats.cosine = min((c for part in parts if (c := part.cosine()) is not None), default=None)
+        parts = [part for part in self._parts.values() if part["numbers"] > 1] or [*self._parts.values()]
+        stats.rmse_ratio = max((r for part in parts if (r := _rmse_ratio(part)) is not None), default=None)
+        stats.cosine = min((c for part in parts if (c := _cosine(part)) is not None), default=None)
         finite = stats.numbers - stats.not_finite or 1
         stats.relative_mean = self._relative_sum / finite
         variance = self._relative_square / finite - stats.relative_mean**2
