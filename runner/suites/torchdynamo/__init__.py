@@ -98,7 +98,7 @@ _KEPT = (
     extra("profile_details", "the trace with shapes, memory and stacks"),  # nosec B610
     extra("keep_code", "the code that inductor generated"),  # nosec B610
     extra("keep_memory_snapshot", "the allocator's history of the compiled run"),  # nosec B610
-    extra("keep_tlparse", "tlparse's report of the compile, where it is installed"),  # nosec B610
+    extra("keep_tlparse", "torch's structured log of the compile, which tlparse reads"),  # nosec B610
 )
 OPTIONS = (*_PROCEDURE, *_MODEL, *_CHECK, *_COMPILER, *_KEPT, *INDUCTOR_OPTIONS)
 

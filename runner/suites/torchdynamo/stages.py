@@ -28,11 +28,10 @@ from runner.launch.results import FOUND
 from runner.measure import flops, memory
 from runner.measure.compiler import counters
 from runner.measure.compiler.artifacts import (
-    NoReport,
+    compile_log,
     generated_code,
     memory_history,
     memory_snapshot,
-    tlparse_report,
     trace_compiles,
 )
 from runner.measure.compiler.counters import recompiles
@@ -420,8 +419,9 @@ def _keep(
         else:
             lacking.append("keep_code: inductor generated no code")
     if spec.knobs.get("keep_tlparse"):
-        try:
-            report.artifact("tlparse", "tlparse.tar.gz", tlparse_report(report.folder / "tlparse"))
-        except NoReport as why:  # a measurement needs none
-            lacking.append(f"keep_tlparse: no report, {why}")
+        log = compile_log(report.folder / "tlparse")
+        if log:
+            report.artifact("tlparse", "tlparse.tar.gz", log)
+        else:
+            lacking.append("keep_tlparse: torch logged nothing of a compile")
     return {"not_kept": lacking} if lacking else {}
