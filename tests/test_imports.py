@@ -68,9 +68,9 @@ def imports(name: str) -> Iterator[str]:
 
 
 RUNNER = [name for name in modules("runner") if name != "runner.__main__"]
-# The plain part of a suite is its `__init__.py` and the options beside it; the rest may need torch.
+# The plain part of a suite is its `__init__.py`; the rest may need torch.
 OF_SUITES = [name for name in RUNNER if below(name, ("runner.suites",))]
-PLAIN_SUITES = [name for name in OF_SUITES if name.count(".") <= 2 or name.endswith(".options")]
+PLAIN_SUITES = [name for name in OF_SUITES if name.count(".") <= 2]
 TORCH = [
     name
     for name in RUNNER

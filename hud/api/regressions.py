@@ -17,7 +17,7 @@ from hud.api.auth import who
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items
 from hud.judging.bisect import work
-from hud.judging.bisect.environments import Build
+from hud.judging.bisect.work import Build
 from hud.judging.regressions import decide
 from hud.judging.regressions.states import TOLD, Event, RegressionState
 from hud.models import Bisect, Cause, Regression

@@ -171,11 +171,11 @@ def test_the_verifiers_codes(monkeypatch: pytest.MonkeyPatch, step: Any, code: s
 def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = Cell("cpu", "", "inductor", "eval")
     monkeypatch.setattr(
-        verify, "compiled", lambda step, place, **_: lambda *a, **k: step(*a, **k) + bool(place.dynamo)
+        verify, "compiled", lambda step, place, _spec: lambda *a, **k: step(*a, **k) + bool(place.dynamo)
     )
     found = verify.verify(spec(), cell)
     assert (found.code, found.status) == ("FAIL", "failed")
-    monkeypatch.setattr(verify, "compiled", lambda step, place, **_: None if place.dynamo else step)
+    monkeypatch.setattr(verify, "compiled", lambda step, place, _spec: None if place.dynamo else step)
     found = verify.verify(spec(), cell)
     assert (found.code, found.status) == ("EXCEPTION_RAISED", "not_run")
     assert found.reason
