@@ -13,9 +13,7 @@ import orjson
 from django.http import Http404, HttpResponse
 
 from hud.ingest.export import inert
-from hud.pages.forms import FilterForm
 from hud.problems import Problem
-from runner.formats.errors import Fault
 
 Rows = Sequence[Mapping[str, Any]]
 _EXPERIMENT = "experiment suite case knobs mode dtype backend device arch dynamic"
@@ -68,14 +66,6 @@ def answer(data_format: str, name: str, rows: Rows, **about: Any) -> HttpRespons
         return response
     body = orjson.dumps({**about, "items": list(rows)}, option=orjson.OPT_NON_STR_KEYS)
     return HttpResponse(body, content_type="application/json")
-
-
-def refusal(form: FilterForm) -> HttpResponse | None:
-    """Return a 400 for an invalid query string, which a page would ignore with a notice."""
-    if form.is_valid():
-        return None
-    faults = [Fault(f"/{name}", " ".join(map(str, errors))) for name, errors in form.errors.items()]
-    return Problem(400, "invalid query string", errors=faults).response()
 
 
 def missing(data_format: str, text: str) -> HttpResponse:

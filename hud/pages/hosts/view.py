@@ -17,18 +17,27 @@ from hud.accounts.access import after_login
 from hud.hosts import registration
 from hud.models import Host, Schedule
 from hud.pages import data
-from hud.pages.forms import DetachForm, DrainForm, PauseForm
 from hud.pages.hosts import query, queue
 from hud.pages.hosts import schedules as schedule_query
 from hud.runs import run_states, schedules
 
-_ACTIONS: dict[str, type[forms.Form]] = {
-    "drain": DrainForm,
-    "pause": PauseForm,
-    "resume": forms.Form,
-    "detach": DetachForm,
-}
+_MAX_PAUSE_MINUTES = 30 * 24 * 60
 _back_to_hosts = after_login(lambda _request, **_kwargs: reverse("hosts"))
+
+
+class DrainForm(forms.Form):
+    note = forms.CharField(required=False, max_length=500)
+
+
+class PauseForm(DrainForm):
+    minutes = forms.IntegerField(min_value=1, max_value=_MAX_PAUSE_MINUTES)
+
+
+class SureForm(forms.Form):
+    sure = forms.BooleanField()
+
+
+_FORMS = {"drain": DrainForm, "pause": PauseForm, "resume": forms.Form, "detach": SureForm}
 
 
 @require_safe
@@ -60,9 +69,9 @@ def live(request: HttpRequest) -> HttpResponse:
 def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
     """Drain, pause, resume or detach a host."""
     host = get_object_or_404(Host, pk=pk)
-    if action not in _ACTIONS:
-        raise Http404(f"actions of a host: {', '.join(_ACTIONS)}")
-    form = _ACTIONS[action](request.POST)
+    if action not in _FORMS:
+        raise Http404(f"actions of a host: {', '.join(_FORMS)}")
+    form = _FORMS[action](request.POST)
     if not form.is_valid():
         for name, errors in form.errors.items():
             messages.error(request, f"{name}: {' '.join(map(str, errors))}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.views import LoginView, LogoutView
@@ -17,12 +19,37 @@ from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login
 from hud.accounts.keys import create_key, effective_scopes, revoke_key, with_owners
+from hud.accounts.roles import SCOPES
 from hud.models import ApiKey
 from hud.pages import data
-from hud.pages.forms import KeyForm
 from hud.runs.streams import BadStreamName, StreamRefused, of_new_key
 
 ROWS = 200
+
+
+class KeyForm(forms.Form):
+    """A new key, with scopes of those that its owner has."""
+
+    name = forms.CharField(label="Name", max_length=100, help_text="what will use it")
+    scopes = forms.MultipleChoiceField(label="Scopes", widget=forms.CheckboxSelectMultiple)
+    stream = forms.CharField(
+        label="Stream", max_length=60, required=False, help_text="of its uploads; default: one of its name"
+    )
+    days = forms.TypedChoiceField(
+        label="Expires",
+        coerce=int,
+        empty_value=None,
+        required=False,
+        choices=[("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("", "never")],
+        initial="90",
+    )
+
+    def __init__(self, data: Any = None, *, scopes: Collection[str]) -> None:
+        super().__init__(data)
+        field = self.fields["scopes"]
+        assert isinstance(field, forms.MultipleChoiceField)
+        field.choices = [(scope, meaning) for scope, meaning in SCOPES.items() if scope in scopes]
+
 
 login = LoginView.as_view(
     template_name="keys/login.html",

@@ -31,9 +31,10 @@ from hud.pages.compare.sides import resolve
 from hud.pages.compilations import known_between
 from hud.pages.experiment.history import fact_name
 from hud.pages.hosts.pairs import Builds, Rerun
+from hud.pages.query_string import number, one_of, words
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
-from hud.pages.regressions.tabs import count_suspects, in_tab
+from hud.pages.regressions.tabs import TABS, count_suspects, in_tab
 from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
@@ -50,17 +51,17 @@ _SAME_FACTS = {"date"}  # of an environment, that change every night
 class Filters:
     """The page's query string; '' means any."""
 
-    tab: str = "inbox"
-    state: str = ""  # exactly this one, in place of a tab
-    arch: str = ""
-    mode: str = ""
-    dtype: str = ""
-    base: str = ""  # sides: what first moved after the one and not after the other
-    head: str = ""
-    suite: str = ""
-    branch: str = ""
-    owner: str = ""  # a name, or `NOBODY`
-    open: int | None = None  # the one whose history is shown
+    tab: str = one_of(*TABS, default="inbox")
+    state: str = one_of(*RegressionState)  # exactly this one, in place of a tab
+    arch: str = words(100)
+    mode: str = words(40)
+    dtype: str = words(40)
+    base: str = words(210)  # sides: what first moved after the one and not after the other
+    head: str = words(210)
+    suite: str = words(60)
+    branch: str = words()
+    owner: str = words(150)  # a name, or `NOBODY`
+    open: int | None = number(names=("open", "id"))  # the one whose history is shown; `id` is the old name
 
     def query(self, stream: Stream) -> str:
         """Return the query string of what is counted."""

@@ -10,7 +10,8 @@ from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from hud.models import ACTIVE, VERDICT_CODES, Point, Run, Series, SidePoint, Stream, Task
+from hud.models import ACTIVE, VERDICT_CODES, Point, Run, Series, SidePoint, State, Stream, Task
+from hud.pages.query_string import number, one_of, words
 from hud.runs import streams
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 from hud.sql import fetch_tuples, int_array
@@ -38,15 +39,15 @@ _COLUMNS = (  # without those that may be large: receipts of uploads, facts of h
 class Filters:
     """The list's query string; '' means any."""
 
-    state: str = ""
-    kind: str = ""  # one of KINDS
-    branch: str = ""
-    suite: str = ""
-    commit: str = ""  # the beginning of one, or a range old..new with both ends
-    host: str = ""
-    q: str = ""
-    stream: str = ""  # its name
-    before: int | None = None  # only runs with a smaller id: the next page
+    state: str = one_of(*State)
+    kind: str = one_of(*KINDS)
+    branch: str = words()
+    suite: str = words(60)
+    commit: str = words(130)  # the beginning of one, or a range old..new with both ends
+    host: str = words(100)
+    q: str = words()
+    stream: str = words(60)  # its name
+    before: int | None = number()  # only runs with a smaller id: the next page
 
 
 @dataclass(slots=True)
