@@ -36,7 +36,7 @@ def get_hosts(request: HttpRequest) -> dict[str, Any]:
 def get_queue(request: HttpRequest) -> dict[str, Any]:
     """List running and queued runs in the order of service, with estimated starts."""
     found = queue.read()
-    return {"items": [line.to_row() for line in found.lines], "more": found.more}
+    return {"items": found.lines, "more": found.more}
 
 
 @router.post("/hosts/tokens", response={201: TokenOut, (401, 403): Error})

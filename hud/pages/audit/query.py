@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime, time, timezone
-from typing import Any
 
 from django import forms
 from django.db.models import Q, QuerySet
 
+from hud.columns import Columns
 from hud.models import Audit
 from hud.pages.query_string import number, parameter, words
 
+COLUMNS = Columns("id=pk at who action subject address detail")
 PAGE_ROWS = 100
 MOST_ROWS = 1000  # of one answer of the API
 
@@ -53,8 +54,3 @@ def _matching(filters: Filters) -> QuerySet[Audit]:
     if filters.before:
         wanted &= Q(pk__lt=filters.before)
     return Audit.objects.filter(wanted).order_by("-pk")
-
-
-def to_row(row: Audit) -> dict[str, Any]:
-    names = ("at", "who", "action", "subject", "address", "detail")
-    return {"id": row.pk, **{name: getattr(row, name) for name in names}}

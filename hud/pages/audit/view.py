@@ -16,8 +16,7 @@ def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)
     page = query.read(filters, query.PAGE_ROWS)
     if data_format:
-        return data.answer(
-            data_format, "audit", [query.to_row(row) for row in page.rows], next=page.next_before
-        )
+        rows = [query.COLUMNS.row(row) for row in page.rows]
+        return data.answer(data_format, "audit", rows, query.COLUMNS.names, next=page.next_before)
     context = {"page": page, "filters": filters, "kinds": KINDS, "complaints": complaints}
     return render(request, "audit/audit.html", context)

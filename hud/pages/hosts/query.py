@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
+from hud.columns import Columns, under
 from hud.hosts.registration import is_visible, state_of
 from hud.models import Accelerator, Experiment, Host, Task
 from hud.pages.hosts.facts import Facts
@@ -20,6 +21,16 @@ from hud.templatetags.hud_tags import duration
 SILENT = {"lost", "detached"}
 SKEW_S = 5
 USABLE = {"online", "late"}
+_OF_HOST = Columns(
+    f"host=host.name state {under('host', 'labels note last_beat refused_results refused_reason')}"
+)
+_OF_ACCELERATOR = Columns(
+    """accelerator=accelerator.name device=accelerator.device_name arch=accelerator.arch
+    accelerator_state=state why_dirty=accelerator.unavailable_reason running waiting suites""",
+    running=lambda line: line.running.run_id if line.running else None,
+    suites=lambda line: line.accelerator.catalog.get("suites", []),
+)
+HEADER = (*_OF_HOST.names, *_OF_ACCELERATOR.names, "lacking")
 
 
 @dataclass(slots=True)
@@ -79,24 +90,7 @@ class HostLine:
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [
-            {
-                "host": self.host.name,
-                "state": self.state,
-                "labels": self.host.labels,
-                "note": self.host.note,
-                "last_beat": self.host.last_beat,
-                "refused_results": self.host.refused_results,
-                "refused_reason": self.host.refused_reason,
-                "accelerator": line.accelerator.name,
-                "device": line.accelerator.device_name,
-                "arch": line.accelerator.arch,
-                "accelerator_state": line.state,
-                "why_dirty": line.accelerator.unavailable_reason,
-                "running": line.running.run_id if line.running else None,
-                "waiting": line.waiting,
-                "suites": line.accelerator.catalog.get("suites", []),
-                "lacking": self.facts.lacking,
-            }
+            {**_OF_HOST.row(self), **_OF_ACCELERATOR.row(line), "lacking": self.facts.lacking}
             for line in self.accelerators
         ]
 

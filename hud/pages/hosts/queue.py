@@ -105,7 +105,7 @@ class QueueLine:
     run: int
     title: str
     state: str
-    interactive: bool
+    watched: bool  # a person waits for it
     created: datetime
     requested_by: str
     host: str  # that was asked for; '' any
@@ -128,7 +128,7 @@ class QueueLine:
     @property
     def order(self) -> tuple[bool, datetime, int]:
         """Return the sort key that `matching.ORDER` uses."""
-        return not self.interactive, self.created, self.run
+        return not self.watched, self.created, self.run
 
     @property
     def wants(self) -> str:
@@ -144,14 +144,6 @@ class QueueLine:
         if not self.queued or self.usable:
             return ""
         return "no matching accelerator is available" if self.fits else "no attached accelerator matches"
-
-    def to_row(self) -> dict[str, Any]:
-        return {
-            "run": self.run, "title": self.title, "state": self.state, "position": self.position,
-            "starts_in_s": self.starts_in_s, "wants": self.wants, "hindrance": self.hindrance,
-            "requested_by": self.requested_by, "watched": self.interactive, "tasks": self.tasks,
-            "done": self.done,
-        }  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -207,7 +199,7 @@ def _lines() -> list[QueueLine]:
     return fetch(
         QueueLine,
         f"""
-        SELECT r.id run, r.title, r.state, q.interactive, r.created, q.requested_by,
+        SELECT r.id run, r.title, r.state, q.interactive watched, r.created, q.requested_by,
             coalesce(wanted.name, '') host, q.arch, q.device, q.labels::json, r.interpreter,
             r.base_interpreter, tasks.n tasks, tasks.done, coalesce(places.fits, '{{}}') fits,
             coalesce(places.usable, '{{}}') usable

@@ -43,7 +43,8 @@ _FORMS = {"drain": DrainForm, "pause": PauseForm, "resume": forms.Form, "detach"
 @require_safe
 def host_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "hosts", [row for line in query.read() for row in line.to_rows()])
+        rows = [row for line in query.read() for row in line.to_rows()]
+        return data.answer(data_format, "hosts", rows, query.HEADER)
     return _page(request)
 
 

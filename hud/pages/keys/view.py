@@ -20,11 +20,17 @@ from django.views.decorators.http import require_POST, require_safe
 from hud.accounts.access import after_login
 from hud.accounts.keys import create_key, effective_scopes, revoke_key, with_owners
 from hud.accounts.roles import SCOPES
+from hud.columns import Columns
 from hud.models import ApiKey
 from hud.pages import data
 from hud.runs.streams import BadStreamName, StreamRefused, of_new_key
 
 ROWS = 200
+_COLUMNS = Columns(
+    """name prefix owner=owner?.username scopes host=host?.name stream=stream?.name created last_used expires
+    revoked""",
+    scopes=lambda key: " ".join(key.scopes),
+)
 
 
 class KeyForm(forms.Form):
@@ -63,7 +69,7 @@ _back_to_keys = after_login(lambda _request, **_kwargs: reverse("keys"))
 @require_safe
 def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "keys", [_row(key) for key in _keys(request)])
+        return data.answer(data_format, "keys", [_COLUMNS.row(key) for key in _keys(request)], _COLUMNS.names)
     return _page(request, KeyForm(scopes=_scopes(request)))
 
 
@@ -84,18 +90,6 @@ def _keys(request: HttpRequest) -> list[ApiKey]:
     if "admin" not in _scopes(request):
         found = found.filter(owner=request.user.pk)
     return list(found[:ROWS])
-
-
-def _row(key: ApiKey) -> dict[str, Any]:
-    return {
-        "name": key.name,
-        "prefix": key.prefix,
-        "owner": key.owner.get_username() if key.owner else "",
-        "scopes": " ".join(key.scopes),
-        "host": key.host.name if key.host else "",
-        "stream": key.stream.name if key.stream else "",
-        **{name: getattr(key, name) for name in ("created", "last_used", "expires", "revoked")},
-    }
 
 
 @require_POST

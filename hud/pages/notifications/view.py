@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login
+from hud.columns import Columns
 from hud.models import Webhook, WebhookFormat
 from hud.notifications import webhooks
 from hud.notifications.messages import EVENTS
@@ -21,6 +22,10 @@ from hud.notifications.webhooks import InvalidWebhook
 from hud.pages import data
 
 _back = after_login(lambda _request, **_kwargs: reverse("notifications"))
+_COLUMNS = Columns(  # without the path of the address, which may be a secret of its receiver
+    "id=pk host name format events active created last_at last_ok last_result waiting",
+    host=lambda webhook: urlsplit(webhook.url).hostname,
+)
 _USUAL = ("open", "confirmed", "resolved", "overdue")
 
 
@@ -53,7 +58,8 @@ class WebhookForm(forms.Form):
 @require_safe
 def webhook_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "notifications", [_row(webhook) for webhook in _webhooks()])
+        rows = [_COLUMNS.row(webhook) for webhook in _webhooks()]
+        return data.answer(data_format, "notifications", rows, _COLUMNS.names)
     number = request.GET.get("edit", "")
     editing = next((one for one in _webhooks() if str(one.pk) == number), None)
     form = WebhookForm(initial=_values(editing)) if editing else WebhookForm()
@@ -82,13 +88,6 @@ def _webhooks() -> list[Webhook]:
 
 def _values(webhook: Webhook) -> dict[str, Any]:
     return {name: getattr(webhook, name) for name in ("name", "url", "format", "events")}
-
-
-def _row(webhook: Webhook) -> dict[str, Any]:
-    """Return a webhook without what may be a secret of its receiver: the path of its address."""
-    names = ("name", "format", "events", "active", "created", "last_at", "last_ok", "last_result", "waiting")
-    host = urlsplit(webhook.url).hostname
-    return {"id": webhook.pk, "host": host, **{name: getattr(webhook, name) for name in names}}
 
 
 @require_POST

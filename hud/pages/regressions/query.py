@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.db.models import Q
 
+from hud.columns import Columns, under
 from hud.judging.regressions import groups
 from hud.judging.regressions.causes import Moved, group, score
 from hud.judging.regressions.counts import Counts, Scope, cause_key, count
@@ -35,7 +36,6 @@ from hud.pages.query_string import number, one_of, words
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
 from hud.pages.regressions.tabs import TABS, count_suspects, in_tab
-from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.devices import is_named
@@ -45,6 +45,17 @@ NOBODY = "nobody"
 _NIGHTS = timedelta(days=28)
 _WITH_SERIES = "JOIN hud_series series ON series.id = one.series_id"
 _SAME_FACTS = {"date"}  # of an environment, that change every night
+_COLUMNS = Columns(f"""
+    id=regression.pk state=regression.state stream=regression.series.stream.name experiment=experiment.pk
+    {under("experiment", "suite case knobs mode dtype backend device arch dynamic")}
+    metric=metric.name unit=metric.unit direction=metric.direction
+    {under("regression", "before after change factor points kind cause canaries since opened")}
+    cause_id=regression.cause_row_id first_run=regression.first_run_id
+    last_good_run=regression.last_good_run_id base_commit=regression.last_good_run?.commit
+    head_commit=regression.first_run?.commit owner=regression.owner?.username
+    {under("regression", "note link muted_until state_since")}
+""")
+HEADER = (*_COLUMNS.names, "group", "group_cause", "group_size")
 
 
 @dataclass(frozen=True)
@@ -89,26 +100,7 @@ class Line:
     recent: list[float | None] = field(default_factory=list)  # of its series, oldest first
 
     def to_row(self) -> dict[str, Any]:
-        one = self.regression
-        runs = {"first_run": one.first_run, "last_good_run": one.last_good_run}
-        return {
-            "id": one.pk,
-            "state": one.state,
-            "stream": one.series.stream.name,
-            **identity(self.experiment),
-            "experiment": self.experiment.pk,
-            "metric": self.metric.name,
-            "unit": self.metric.unit,
-            "direction": self.metric.direction,
-            **{name: getattr(one, name) for name in ("before", "after", "change", "factor", "points")},
-            **{name: getattr(one, name) for name in ("kind", "cause", "canaries", "since", "opened")},
-            "cause_id": one.cause_row_id,
-            **{name: run.pk if run else None for name, run in runs.items()},
-            "base_commit": one.last_good_run.commit if one.last_good_run else "",
-            "head_commit": one.first_run.commit if one.first_run else "",
-            "owner": one.owner.get_username() if one.owner else "",
-            **{name: getattr(one, name) for name in ("note", "link", "muted_until", "state_since")},
-        }
+        return _COLUMNS.row(self)
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         page = query.read(stream, filters, user)
     if data_format:
         detail = {"detail": page.detail.to_json()} if page.detail else {}
-        return data.answer(data_format, "regressions", page.to_rows(), counts=page.counts.to_json(), **detail)
+        counts = page.counts.to_json()
+        return data.answer(data_format, "regressions", page.to_rows(), query.HEADER, counts=counts, **detail)
     context = {
         "page": page,
         "filters": filters,

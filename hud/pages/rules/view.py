@@ -26,7 +26,7 @@ _back_to_rules = after_login(lambda _request, **_kwargs: reverse("rules"))
 @require_safe
 def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "rules", query.read().to_rows())
+        return data.answer(data_format, "rules", query.read().to_rows(), query.HEADER)
     kind, _dash, number = request.GET.get("edit", "").partition("-")
     rule = _rule(kind, int(number)) if kind in KINDS and number.isdecimal() and len(number) < 10 else None
     if rule is not None:

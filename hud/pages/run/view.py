@@ -60,7 +60,9 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     page = list_query.read(filters)
     if data_format:
         rows = [line.to_row() for line in page.lines]
-        return data.answer(data_format, "runs", rows, next=page.next_before, total=page.total)
+        return data.answer(
+            data_format, "runs", rows, list_query.COLUMNS.names, next=page.next_before, total=page.total
+        )
     context = {
         "page": page,
         "filters": filters,
@@ -99,11 +101,16 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
     results = page.results
     regressed = results.counts["regressed"].points if "regressed" in results.counts else 0
     line = list_query.RunLine(page.run, page.progress.done, page.progress.total, regressed)
-    about = {"run": line.to_row(), "pairs": compared, "total": results.total, "next": results.next_page}
-    about["counts"] = {kind: count.points for kind, count in results.counts.items()}
-    about["waiting"] = page.waiting.to_row() if page.waiting else None
-    about["kernels"] = [one.to_row() for one in page.kernels]
-    about["artifacts"] = [one.to_row() for one in page.artifacts]
+    about: dict[str, Any] = {
+        "run": line.to_row(),
+        "pairs": compared,
+        "total": results.total,
+        "next": results.next_page,
+        "counts": {kind: count.points for kind, count in results.counts.items()},
+        "waiting": page.waiting.to_row() if page.waiting else None,
+        "kernels": [one.to_row() for one in page.kernels],
+        "artifacts": [one.to_row() for one in page.artifacts],
+    }
     return data.answer(data_format, name, page.to_rows(), **about)
 
 

@@ -10,7 +10,8 @@ from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from hud.models import ACTIVE, VERDICT_CODES, Point, Run, Series, SidePoint, State, Stream, Task
+from hud.columns import Columns
+from hud.models import ACTIVE, VERDICT_CODES, Point, Run, RunRequest, Series, SidePoint, State, Stream, Task
 from hud.pages.query_string import number, one_of, words
 from hud.runs import streams
 from hud.runs.branches import branch_or_default, other_branch, stored_names
@@ -33,6 +34,12 @@ _COLUMNS = (  # without those that may be large: receipts of uploads, facts of h
     "request__arch", "request__requested_by", "request__retry_of", "request__host__name",
     "request__trigger", "request__interactive", "upload__created", "stream__name",
 )  # fmt: skip
+COLUMNS = Columns("""
+    run=run.pk state=run.state reason=run.reason title host arch=asked.arch source=run.source
+    commit=run.commit branch filename=run.upload?.filename external_id=run.external_id done total
+    created=run.created started=run.started finished=run.finished requested_by=asked.requested_by
+    retry_of=asked.retry_of_id upload=run.upload_id seconds regressed stream=run.stream.name
+""")
 
 
 @dataclass(frozen=True)
@@ -78,9 +85,13 @@ class RunLine:
         return branch_or_default(self.run.branch)
 
     @property
+    def asked(self) -> RunRequest:
+        return self.run.request_or_empty
+
+    @property
     def who(self) -> str:
         """Return who or what asked for it: a person or key, the schedule, or the source of an upload."""
-        asked = self.run.request_or_empty
+        asked = self.asked
         return asked.requested_by or ("schedule" if asked.trigger_id else "") or self.run.source
 
     @property
@@ -92,31 +103,7 @@ class RunLine:
         return seconds_of(self.run)
 
     def to_row(self) -> dict[str, Any]:
-        run, asked = self.run, self.run.request_or_empty
-        return {
-            "run": run.pk,
-            "state": run.state,
-            "reason": run.reason,
-            "title": self.title,
-            "host": self.host,
-            "arch": asked.arch,
-            "source": run.source,
-            "commit": run.commit,
-            "branch": branch_or_default(run.branch),
-            "filename": run.upload.filename if run.upload else "",
-            "external_id": run.external_id,
-            "done": self.done,
-            "total": self.total,
-            "created": run.created,
-            "started": run.started,
-            "finished": run.finished,
-            "requested_by": asked.requested_by,
-            "retry_of": asked.retry_of_id,
-            "upload": run.upload_id,
-            "seconds": self.seconds,
-            "regressed": self.regressed,
-            "stream": run.stream.name,
-        }
+        return COLUMNS.row(self)
 
 
 @dataclass

@@ -27,11 +27,15 @@ from django.db.models import (
 from django.db.models.functions import Cast, Length
 from django.urls import reverse
 
+from hud.columns import Columns
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Host, Point, Regression, Run, Series, Stream
 from hud.pages.streams import link
 from runner.suites import SUITES
 
+COLUMNS = Columns(
+    "kind title about url", about=lambda one: ", ".join(filter(None, (one.about, one.commit[:10])))
+)
 MOST = 12  # results of a kind
 _MOST_WORDS = 8
 _FEWEST_OF_HASH = 4
@@ -47,10 +51,6 @@ class Result:
     about: str
     url: str
     commit: str = ""  # of a run
-
-    def to_row(self) -> dict[str, Any]:
-        about = ", ".join(filter(None, (self.about, self.commit[:10])))
-        return {"kind": self.kind, "title": self.title, "about": about, "url": self.url}
 
 
 @dataclass(frozen=True)

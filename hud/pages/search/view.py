@@ -24,10 +24,9 @@ def search(request: HttpRequest, data_format: str = "") -> HttpResponse:
     text = asked.q
     kinds = query.search(streams.of_request(request), text)
     if data_format:
-        rows = [one.to_row() for kind in kinds for one in kind.found]
-        return data.answer(
-            data_format, "search", rows, q=text, totals={kind.kind: kind.total for kind in kinds}
-        )
+        rows = [query.COLUMNS.row(one) for kind in kinds for one in kind.found]
+        totals = {kind.kind: kind.total for kind in kinds}
+        return data.answer(data_format, "search", rows, query.COLUMNS.names, q=text, totals=totals)
     streams.name_in_links(request)
     context = {"text": text, "kinds": kinds, "complaints": complaints}
     return render(request, "search/search.html", context)
