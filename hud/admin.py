@@ -90,14 +90,10 @@ class PeopleAdmin(_UserAdmin):
     def role(self, user: User) -> str:
         return role_of_user(user).value
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return "admin" in scopes_of_user(request.user)
-
     def has_change_permission(self, request: HttpRequest, _obj: User | None = None) -> bool:
         return "admin" in scopes_of_user(request.user)
 
-    def has_delete_permission(self, request: HttpRequest, _obj: User | None = None) -> bool:
-        return "admin" in scopes_of_user(request.user)
+    has_add_permission = has_delete_permission = has_change_permission
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -109,12 +105,8 @@ class PeopleAdmin(_UserAdmin):
         return super().log_addition(request, obj, message)
 
     def log_change(self, request: HttpRequest, obj: User, message: Any) -> Any:
-        note(
-            who=request.user.get_username(),
-            action="user.change",
-            subject=obj.username,
-            detail={"change": message},
-        )
+        who, detail = request.user.get_username(), {"change": message}
+        note(who=who, action="user.change", subject=obj.username, detail=detail)
         return super().log_change(request, obj, message)
 
     def log_deletions(self, request: HttpRequest, queryset: QuerySet[User]) -> Any:

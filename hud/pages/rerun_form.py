@@ -12,7 +12,6 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.pages.hosts.query import Place
-from hud.pages.option_fields import knob_field, knob_text
 from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorOptions
@@ -62,6 +61,51 @@ class _OptionsField(forms.CharField):
             return inductor_options.parsed(settings)
         except BadRequest as error:
             raise forms.ValidationError(str(error)) from error
+
+
+class _KnobField(forms.CharField):
+    """A word that the suite looks up, or integers joined by + as on the command line."""
+
+    def __init__(self, knob: Option, **about: Any) -> None:
+        super().__init__(max_length=200, **about)
+        self._knob = knob
+
+    def clean(self, value: Any) -> OptionValue | None:
+        text: str = super().clean(value)
+        chosen: Any = text
+        if self._knob.kind == "ints":
+            parts = text.replace(" ", "").split("+")
+            chosen = [int(part) if part.isascii() and part.isdecimal() else part for part in parts]
+        if text and (problem := self._knob.problem(chosen)):
+            raise forms.ValidationError(problem)
+        return chosen if text else None
+
+
+def _knob_field(knob: Option) -> forms.Field:
+    """Return a field whose value is valid for the knob, or None where nothing was chosen."""
+    default = "" if knob.default is None else f"default: {_knob_text(knob.default)}"
+    about: dict[str, Any] = {"label": knob.name, "help_text": knob.help, "required": False}
+    if knob.kind == "int":
+        about["help_text"] = "; ".join(filter(None, (knob.help, f"{knob.low} to {knob.high}", default)))
+        return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
+    if knob.kind == "ints":
+        about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}, several joined by +"
+    if knob.kind in ("ints", "word"):
+        return _KnobField(knob, **about)
+    values = {_knob_text(value): value for value in knob.choices or (True, False)}
+    return forms.TypedChoiceField(
+        choices=[("", default or "default"), *((text, text) for text in values)],
+        coerce=values.__getitem__,
+        empty_value=None,
+        **about,
+    )
+
+
+def _knob_text(value: OptionValue) -> str:
+    """Return a value as its field shows it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 class RerunForm(forms.Form):
@@ -149,9 +193,9 @@ class RerunForm(forms.Form):
         if not self.whole:
             return
         for name, knob in self._knobs.items():
-            self.fields[name] = knob_field(knob)
+            self.fields[name] = _knob_field(knob)
             if knob.name in own:
-                self.initial.setdefault(name, knob_text(own[knob.name]))
+                self.initial.setdefault(name, _knob_text(own[knob.name]))
 
     def _offer(self, name: str, none: str, offered: Sequence[str]) -> None:
         field = self.fields[name]
@@ -188,12 +232,8 @@ class RerunForm(forms.Form):
         return bool(self["base_environment"].value())
 
     @property
-    def knob_fields(self) -> list[forms.BoundField]:
-        """Return the suite's options, those that the experiment sets first."""
-        return [*self.first_knobs, *self.other_knobs]
-
-    @property
     def first_knobs(self) -> list[forms.BoundField]:
+        """Return the suite's first options, those that the experiment sets before others."""
         return [self[name] for name in self._first]
 
     @property

@@ -96,7 +96,11 @@ def test_a_lost_hosts_accelerators_are_not_called_idle(client: Client) -> None:
 def test_telling_a_host_needs_a_login_and_a_post(client: Client, action: str) -> None:
     host = create_host(drained=action == "resume")
     address = f"/hosts/{host.pk}/{action}"
-    assert client.post(address, {"minutes": "5"})["Location"] == "/login/?next=/hosts/"
+    for before, after in (("/hosts/?a=1", "/hosts/%3Fa%3D1"), ("/hosts/token", "/"), ("", "/")):
+        answer = client.post(address, {"minutes": "5"}, headers={"referer": f"http://testserver{before}"})
+        assert answer["Location"] == f"/login/?next={after}"
+    answer = client.post(address, {"minutes": "5"}, headers={"referer": "http://elsewhere.org/hosts/"})
+    assert answer["Location"] == "/login/?next=/"
     assert Host.objects.get() == host
     assert not Audit.objects.exists()
     client.force_login(create_user())

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from hud.accounts.audit import KINDS
 from hud.pages import data, query_string
 from hud.pages.audit import query
 
 
-@require_safe
 def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)
     page = query.read(filters, query.PAGE_ROWS)

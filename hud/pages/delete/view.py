@@ -3,57 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
 
-from hud.accounts.access import after_login
 from hud.ingest.deletion import CannotDelete, Deletion, delete_run, delete_upload, may_delete, uploads_of
 from hud.models import Run, Upload
 from hud.runs.references import Busy
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@after_login(lambda _request, pk: reverse("run", args=[pk]))
 def run(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Run, pk=pk)
-    _check(request, uploads_of(found))
-
-    def delete(who: str, dry_run: bool) -> Deletion:
-        return delete_run(run=found, who=who, dry_run=dry_run)
-
-    return _answer(request, delete, f"run {pk}", found)
+    return _answer(request, partial(delete_run, run=found), uploads_of(found), f"run {pk}", found)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@after_login(lambda _request, **_kwargs: reverse("runs"))
 def upload(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Upload.objects.select_related("key"), pk=pk)
-    _check(request, [found])
-
-    def delete(who: str, dry_run: bool) -> Deletion:
-        return delete_upload(upload=found, who=who, dry_run=dry_run)
-
-    return _answer(request, delete, f"upload {pk}", found.runs.order_by("pk").first())
-
-
-def _check(request: HttpRequest, uploads: Sequence[Upload]) -> None:
-    scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
-    if not may_delete(uploads, scopes=scopes, owner_id=request.user.pk):
-        raise PermissionDenied
+    run = found.runs.order_by("pk").first()
+    return _answer(request, partial(delete_upload, upload=found), [found], f"upload {pk}", run)
 
 
 def _answer(
-    request: HttpRequest, delete: Callable[[str, bool], Deletion], subject: str, run: Run | None
+    request: HttpRequest,
+    delete: Callable[..., Deletion],
+    uploads: Sequence[Upload],
+    subject: str,
+    run: Run | None,
 ) -> HttpResponse:
-    """Show what would go, or delete it."""
+    """Show what would go, or delete it. Raise PermissionDenied."""
+    scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
+    if not may_delete(uploads, scopes=scopes, owner_id=request.user.pk):
+        raise PermissionDenied
     back = reverse("run", args=[run.pk]) if run else reverse("runs")
     try:
-        done = delete(request.user.get_username(), request.method != "POST")
+        done = delete(who=request.user.get_username(), dry_run=request.method != "POST")
     except (CannotDelete, Busy) as error:
         messages.error(request, f"{subject.capitalize()} is not deleted: {error}.")
         return redirect(back)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from hud.columns import Columns
 from hud.judging.regressions import funnel as weeks
@@ -32,7 +31,6 @@ class Column:
     dismissed: float
 
 
-@require_safe
 def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     found = weeks.read(streams.of_request(request), timezone.now())
     if data_format:

@@ -13,11 +13,8 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.access import after_login
 from hud.accounts.keys import create_key, effective_scopes, revoke_key, with_owners
 from hud.accounts.roles import SCOPES
 from hud.columns import Columns
@@ -63,10 +60,8 @@ login = LoginView.as_view(
     extra_context={"sign_on": lambda: bool(settings.HUD_OIDC_ISSUER)},
 )
 logout = LogoutView.as_view()
-_back_to_keys = after_login(lambda _request, **_kwargs: reverse("keys"))
 
 
-@require_safe
 def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         return data.answer(data_format, "keys", [_COLUMNS.row(key) for key in _keys(request)], _COLUMNS.names)
@@ -92,8 +87,6 @@ def _keys(request: HttpRequest) -> list[ApiKey]:
     return list(found[:ROWS])
 
 
-@require_POST
-@_back_to_keys
 def create(request: HttpRequest) -> HttpResponse:
     """Create a key of the person and show its secret once."""
     form = KeyForm(request.POST, scopes=_scopes(request))
@@ -130,8 +123,6 @@ def create(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@require_POST
-@_back_to_keys
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a key of the person's own, or as an admin any."""
     found = ApiKey.objects.all()

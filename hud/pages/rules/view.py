@@ -8,10 +8,7 @@ from django.contrib import messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.access import after_login
 from hud.judging.rules import write
 from hud.judging.rules.preview import NIGHTS, SHOWN, Preview, preview
 from hud.judging.rules.write import InvalidRule, Rule
@@ -20,10 +17,7 @@ from hud.pages import data
 from hud.pages.rules import query
 from hud.pages.rules.forms import FORMS, KINDS, RuleForm
 
-_back_to_rules = after_login(lambda _request, **_kwargs: reverse("rules"))
 
-
-@require_safe
 def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         return data.answer(data_format, "rules", query.read().to_rows(), query.HEADER)
@@ -60,8 +54,6 @@ def _page(
     return render(request, "rules/rules.html", context, status=status)
 
 
-@require_POST
-@_back_to_rules
 def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse:
     """Store a rule, or show what it would have flagged."""
     if kind not in FORMS:
@@ -93,8 +85,6 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
     return redirect("rules")
 
 
-@require_POST
-@_back_to_rules
 def delete(request: HttpRequest, kind: str, pk: int) -> HttpResponse:
     rule = _rule(kind, pk)
     if rule is None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import words
@@ -18,7 +17,6 @@ class _Asked:
     q: str = words()
 
 
-@require_safe
 def search(request: HttpRequest, data_format: str = "") -> HttpResponse:
     asked, complaints = query_string.read(_Asked, request.GET, data_format)
     text = asked.q

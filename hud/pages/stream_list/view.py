@@ -9,9 +9,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.access import after_login
 from hud.ingest.streams import CannotChangeStream, StreamChanges, change, delete, merge
 from hud.models import OPERATORS_OWN, Stream
 from hud.pages import data
@@ -66,7 +64,6 @@ def _form(action: str, stream: Stream, posted: Any = None) -> forms.Form:
     return form
 
 
-@require_safe
 def stream_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     lines = query.read()
     if data_format:
@@ -84,8 +81,6 @@ def stream_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     return render(request, "streams/streams.html", content)
 
 
-@require_POST
-@after_login(lambda _request, **_kwargs: reverse("streams"))
 def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     """Change, archive, open, merge or delete a stream, or make it the front one."""
     stream, who = streams.named(name).select_related("reference").first(), request.user.get_username()
