@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.models import ApiKey, Audit, Host, Run, Schedule, Stream
-from hud.pages.hosts import facts, queue
+from hud.pages.hosts import query, queue
 from hud.runs import requests, schedules
 from runner.schema.plan import Selection
 from tests.support.claims import request
@@ -175,7 +175,7 @@ def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
     "name", ["cpu", "memory_bytes", "gpus", "gpu_limits", "pythons", "ceilings", "lacking"]
 )
 def test_a_host_may_say_anything(name: str, said: Any) -> None:
-    facts.read({name: said})
+    query.read_facts({name: said})
 
 
 def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:

@@ -310,7 +310,7 @@ def test_the_form_offers_every_knob_in_its_bounds() -> None:
 @pytest.mark.parametrize(
     ("field", "text", "said"),
     [
-        ("knob_D", "256+x", "Integers, joined by +"),
+        ("knob_D", "256+x", "x&#x27; is not an integer"),
         ("knob_D", "16", "16 is not within 64 to 16384"),
         ("knob_repeat", "5", "greater than or equal to 20"),
         ("environment", "nightly", "No host has an environment nightly; there are: default, tuned"),

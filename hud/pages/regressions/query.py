@@ -11,12 +11,13 @@ from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.db.models import Q
+from django.utils import timezone
 
 from hud.columns import Columns, under
 from hud.judging.regressions import groups
 from hud.judging.regressions.causes import Moved, group, score
 from hud.judging.regressions.counts import Counts, Scope, cause_key, count
-from hud.judging.regressions.states import ACTIVE, Event, RegressionState, possible
+from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionState, possible
 from hud.models import (
     Cause,
     Environment,
@@ -35,11 +36,20 @@ from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.query_string import number, one_of, words
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
-from hud.pages.regressions.tabs import TABS, count_suspects, in_tab
 from hud.runs.branches import branch_or_default
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.devices import is_named
 
+_TABS: dict[str, tuple[Sequence[RegressionState], bool | None]] = {  # states, and whether they are muted
+    "inbox": (TOLD, False),
+    "mine": (TOLD, False),
+    "suspects": ([RegressionState.SUSPECT], False),
+    "resolved": ([RegressionState.RESOLVED], None),
+    "accepted": ([RegressionState.ACCEPTED], None),
+    "dismissed": ([RegressionState.DISMISSED], None),
+    "muted": (ACTIVE, True),
+}
+TABS = tuple(_TABS)
 MOST_ROWS = 500
 NOBODY = "nobody"
 _NIGHTS = timedelta(days=28)
@@ -55,6 +65,7 @@ _COLUMNS = Columns(f"""
     head_commit=regression.first_run?.commit owner=regression.owner?.username
     {under("regression", "note link muted_until state_since")}
 """)
+_EVENT = Columns("at who event before after note run=run_id")
 HEADER = (*_COLUMNS.names, "group", "group_cause", "group_size")
 
 
@@ -150,7 +161,7 @@ class Detail:
 
     def to_json(self) -> dict[str, Any]:
         """Return the regression with its history."""
-        return {**self.line.to_row(), "history": [_event(event) for event in self.events]}
+        return {**self.line.to_row(), "history": [_EVENT.row(event) for event in self.events]}
 
 
 @dataclass(frozen=True)
@@ -188,23 +199,14 @@ class RegressionsPage:
         return sum(cause.is_new for cause in self.causes)
 
     @property
-    def order(self) -> list[int]:
-        """Return the id that each row opens, from top to bottom."""
-        return [cause.first.regression.pk for _title, causes in self.sections for cause in causes]
-
-    def beside(self, step: int) -> int | None:
-        """Return the row before (-1) or after (1) the open one."""
-        one = self.detail.cause.first.regression.pk if self.detail and self.detail.cause else None
-        place = self.order.index(one) + step if one in self.order else -1
-        return self.order[place] if 0 <= place < len(self.order) else None
-
-    @property
-    def previous(self) -> int | None:
-        return self.beside(-1)
-
-    @property
-    def following(self) -> int | None:
-        return self.beside(1)
+    def neighbours(self) -> tuple[int | None, int | None]:
+        """Return what the rows before and after the open one open."""
+        if not (self.detail and self.detail.cause):
+            return None, None
+        rows = [cause for _title, causes in self.sections for cause in causes]
+        order = [None, *(cause.first.regression.pk for cause in rows), None]
+        place = order.index(self.detail.cause.first.regression.pk)
+        return order[place - 1], order[place + 1]
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [
@@ -212,6 +214,23 @@ class RegressionsPage:
             for number, cause in enumerate(self.causes, 1)
             for line in cause.lines
         ]
+
+
+def in_tab(tab: str, user: User | None) -> Q:
+    """Return the condition of a tab's regressions."""
+    if tab == "all":
+        return Q()
+    states, muted = _TABS[tab]
+    wanted = Q(state__in=states)
+    if muted is not None:
+        is_muted = Q(muted_until__gt=timezone.now())
+        wanted &= is_muted if muted else ~is_muted
+    return wanted & Q(owner=user) if tab == "mine" else wanted
+
+
+def count_suspects(scope: Scope) -> int:
+    """Return how many regressions wait for a second result: 1 statement."""
+    return Regression.objects.filter(scope.condition() & in_tab("suspects", None)).count()
 
 
 def stream_of(pk: int) -> Stream | None:
@@ -392,11 +411,6 @@ def _detail(line: Line, causes: Sequence[CauseLines]) -> Detail:
     rerun = builds.of_regressions([one])[one.pk]
     panel = bisects.panel(one, builds.accelerators)
     return Detail(line, events, actions, _differences(one), panel, rerun, cause, code)
-
-
-def _event(event: RegressionEvent) -> dict[str, Any]:
-    names = ("at", "who", "event", "before", "after", "note")
-    return {**{name: getattr(event, name) for name in names}, "run": event.run_id}
 
 
 def _differences(one: Regression) -> list[tuple[str, str, str]]:

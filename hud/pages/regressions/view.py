@@ -25,7 +25,6 @@ from hud.models import Bisect, Regression
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
 from hud.pages.regressions import query
-from hud.pages.regressions.tabs import TABS
 from hud.points.sides import BadSide
 from hud.problems import Problem
 
@@ -74,7 +73,7 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
     context = {
         "page": page,
         "filters": filters,
-        "tabs": TABS if user else [tab for tab in TABS if tab != "mine"],
+        "tabs": query.TABS if user else [tab for tab in query.TABS if tab != "mine"],
         "most": query.MOST_ROWS,
         "complaints": complaints,
         "counts_of_page": page.counts,
