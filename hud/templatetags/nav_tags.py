@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from django import template
-from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.safestring import SafeString
 
 from hud.judging.regressions.counts import Scope, count
 from hud.models import NIGHTLY
@@ -18,19 +15,14 @@ register = template.Library()
 _MOST_STREAMS = 8
 
 
-@register.simple_tag(takes_context=True)
-def navigation(context: Any, here: str | None) -> SafeString:
+@register.inclusion_tag("parts/nav.html", takes_context=True)
+def navigation(context: Any, here: str | None) -> dict[str, Any]:
     """Return the links to the pages in this one's stream, else in the front one, with how many causes wait
     for somebody: of what the page is about where it counts them, else of the stream, 1 statement."""
     counts = context.get("counts_of_page") or count(Scope(context.get("stream") or front()))
     in_stream = context.get("in_stream", "")
-    return _links(here, counts.causes, in_stream, context.get("query_of_counts", in_stream))
-
-
-@lru_cache(maxsize=256)
-def _links(here: str | None, causes: int, in_stream: str, of_causes: str) -> SafeString:
-    about = {"here": here, "causes": causes, "in_stream": in_stream, "of_causes": of_causes}
-    return render_to_string("parts/nav.html", about)
+    of_causes = context.get("query_of_counts", in_stream)
+    return {"here": here, "causes": counts.causes, "in_stream": in_stream, "of_causes": of_causes}
 
 
 @register.inclusion_tag("parts/streams.html", takes_context=True)

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from django.db.models import F
+from django.db.models import Count, F
 from django.utils import timezone
 
 from hud.columns import Columns, under
 from hud.hosts.registration import is_visible, state_of, unavailable_suites
 from hud.models import Accelerator, Experiment, Host, Task
-from hud.sql import fetch_models, fetch_tuples
+from hud.sql import fetch_tuples
 from hud.templatetags.hud_tags import duration
 
 SILENT = {"lost", "detached"}
@@ -172,9 +172,8 @@ class Place:
 
 def present_accelerators() -> list[Accelerator]:
     """Return the accelerators of attached hosts, silent ones too: 1 statement."""
-    attached = """JOIN hud_host host ON host.id = one.host_id
-        WHERE one.present AND host.detached_at IS NULL ORDER BY host.name, one.name"""
-    return fetch_models(Accelerator, attached, {}, host=Host)
+    attached = Accelerator.objects.filter(present=True, host__detached_at=None).select_related("host")
+    return list(attached.order_by("host__name", "name"))
 
 
 def visible_accelerators() -> list[Accelerator]:
@@ -220,20 +219,11 @@ class HostsInLine:
 def in_one_line() -> HostsInLine:
     """Count hosts by state, and tasks that run and wait: 2 statements."""
     now = timezone.now()
-    hosts = fetch_tuples(
-        "SELECT last_beat, paused_until, drained FROM hud_host WHERE detached_at IS NULL ORDER BY id", {}
-    )
-    states = Counter(
-        state_of(Host(last_beat=beat, paused_until=paused, drained=drained), now)
-        for beat, paused, drained in hosts
-    )
+    hosts = Host.objects.filter(detached_at=None).only("last_beat", "paused_until", "drained")
+    states = Counter(state_of(host, now) for host in hosts.order_by("pk"))
     active = (Task.State.RUNNING, Task.State.QUEUED)
-    tasks = dict(
-        fetch_tuples(
-            "SELECT state, count(*) FROM hud_task WHERE state = ANY(%(active)s) GROUP BY 1",
-            {"active": list(active)},
-        )
-    )
+    counted = Task.objects.filter(state__in=active).values_list("state").annotate(Count("pk"))
+    tasks = dict(counted.order_by())
     return HostsInLine(dict(states), *(tasks.get(state, 0) for state in active))
 
 

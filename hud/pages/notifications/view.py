@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlsplit
 
 from django import forms
@@ -57,7 +56,7 @@ def webhook_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
         return data.answer(data_format, "notifications", rows, _COLUMNS.names)
     number = request.GET.get("edit", "")
     editing = next((one for one in _webhooks() if str(one.pk) == number), None)
-    form = WebhookForm(initial=_values(editing)) if editing else WebhookForm()
+    form = WebhookForm(initial=forms.model_to_dict(editing, exclude=["secret"])) if editing else WebhookForm()
     return _page(request, form, editing=editing)
 
 
@@ -79,10 +78,6 @@ def _page(
 def _webhooks() -> list[Webhook]:
     waiting = Count("deliveries", filter=Q(deliveries__delivered=None, deliveries__given_up=None))
     return list(Webhook.objects.annotate(waiting=waiting).order_by("name"))
-
-
-def _values(webhook: Webhook) -> dict[str, Any]:
-    return {name: getattr(webhook, name) for name in ("name", "url", "format", "events")}
 
 
 def create(request: HttpRequest) -> HttpResponse:

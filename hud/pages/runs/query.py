@@ -15,7 +15,6 @@ from hud.models import ACTIVE, VERDICT_CODES, Point, Run, RunRequest, Series, Si
 from hud.pages.query_string import number, one_of, words
 from hud.runs import streams
 from hud.runs.branches import branch_or_default, other_branch, stored_names
-from hud.sql import fetch_tuples, int_array
 
 PAGE_ROWS = 50
 # Kinds of runs with their names on the page. A night is a schedule's run or an upload with a commit of the
@@ -229,12 +228,7 @@ def _of_commits(text: str) -> tuple[Q, list[str]]:
 
 
 def _with_tasks(runs: Sequence[Run]) -> list[RunLine]:
-    totals = fetch_tuples(
-        """
-        SELECT run_id, count(*) FILTER (WHERE state <> ALL(%(active)s)), count(*)
-        FROM hud_task WHERE run_id = ANY(%(runs)s::int[]) GROUP BY 1
-        """,
-        {"active": [Task.State.QUEUED, Task.State.RUNNING], "runs": int_array(run.pk for run in runs)},
-    )
+    ended = Count("pk", filter=~Q(state__in=[Task.State.QUEUED, Task.State.RUNNING]))
+    totals = Task.objects.filter(run__in=runs).values_list("run").annotate(ended, Count("pk")).order_by()
     counts = {run: numbers for run, *numbers in totals}
     return [RunLine(run, *counts.get(run.pk, (0, 0))) for run in runs]

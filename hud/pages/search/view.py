@@ -12,7 +12,6 @@ from django.db.models import (
     Count,
     Exists,
     F,
-    IntegerField,
     Max,
     Min,
     OuterRef,
@@ -20,7 +19,6 @@ from django.db.models import (
     QuerySet,
     Subquery,
     TextField,
-    Value,
     When,
     Window,
 )
@@ -127,36 +125,19 @@ def _named(found: QuerySet[Any], words: Iterable[str], path: str = "") -> QueryS
     return found
 
 
-def _closeness(word: str, name: str = "case") -> Case:
-    return Case(
-        When(**{f"{name}__iexact": word}, then=Value(0)),
-        When(**{f"{name}__istartswith": word}, then=Value(1)),
-        default=Value(2),
-        output_field=IntegerField(),
-    )
-
-
 def _measured(words: list[str], stream: Stream) -> QuerySet[Any]:
     """Return the experiments that match, with `rank`, 0 for those with results in the stream and 2 for those
     without any, and `newest`, the time of their newest point."""
-    newest_of_series = Point.objects.filter(series=OuterRef("pk"), rerun=False).order_by("-order_time")
+    newest_point = Point.objects.filter(series=OuterRef("pk"), rerun=False).order_by("-order_time")
     series = Series.objects.filter(experiment=OuterRef("pk"))
-    newest = (
-        series.annotate(newest=Subquery(newest_of_series.values("order_time")[:1]))
-        .filter(newest__isnull=False)
-        .order_by("-newest")
-    )
-    own = newest.filter(stream=stream)
-    named = _named(Experiment.objects.all(), words)
-    measured: QuerySet[Any] = named.annotate(
-        newest=Subquery(newest.values("newest")[:1]),
-        rank=Case(
-            When(Exists(own), then=Value(0)),
-            When(newest__isnull=False, then=Value(1)),
-            default=Value(2),
-            output_field=IntegerField(),
-        ),
-        close=_closeness(words[0]),
+    series = series.annotate(newest=Subquery(newest_point.values("order_time")[:1]))
+    series = series.filter(newest__isnull=False).order_by("-newest")
+    own, elsewhere = Exists(series.filter(stream=stream)), Q(newest__isnull=False)
+    exact, begins = Q(case__iexact=words[0]), Q(case__istartswith=words[0])
+    measured: QuerySet[Any] = _named(Experiment.objects.all(), words).annotate(
+        newest=Subquery(series.values("newest")[:1]),
+        rank=Case(When(own, then=0), When(elsewhere, then=1), default=2),
+        close=Case(When(exact, then=0), When(begins, then=1), default=2),
     )
     return measured
 
@@ -207,21 +188,14 @@ def _suites(words: list[str]) -> Results:
 def _experiments(words: list[str], stream: Stream) -> Results:
     newest_first = F("newest").desc(nulls_last=True)
     names = (Length("case"), "case", Length("options"), "backend", "pk")
-    rows = list(
-        _measured(words, stream)
-        .annotate(total=Window(Count("pk")))
-        .order_by("rank", "close", newest_first, *names)[:MOST]
-    )
+    rows, total = _top(_measured(words, stream), "rank", "close", newest_first, *names)
     found = []
     for one in rows:
         address = reverse("experiment", args=[one.pk])  # without a stream it shows one that has results
-        found.append(Result("experiment", one.title, _about(one), address if one.rank else link(address)))
-    return Results("experiment", found, _total(rows))
-
-
-def _about(one: Experiment) -> str:
-    words = (one.suite, one.backend, one.mode, one.dtype, one.arch or one.device)
-    return " · ".join(filter(None, (*words, "dynamic shapes" if one.dynamic else "")))
+        facts = (one.suite, one.backend, one.mode, one.dtype, one.arch or one.device)
+        about = " · ".join(filter(None, (*facts, "dynamic shapes" if one.dynamic else "")))
+        found.append(Result("experiment", one.title, about, address if one.rank else link(address)))
+    return Results("experiment", found, total)
 
 
 def _regressions(words: list[str], stream: Stream) -> Results:
@@ -233,7 +207,7 @@ def _regressions(words: list[str], stream: Stream) -> Results:
     named = Regression.objects.filter(wanted).select_related(
         "series__experiment", "series__metric", "series__stream"
     )
-    rows = _counted(named, _elsewhere("series__stream", stream))
+    rows, total = _top(named, Case(When(series__stream=stream, then=0), default=1))
     found = [
         Result(
             "regression",
@@ -243,7 +217,7 @@ def _regressions(words: list[str], stream: Stream) -> Results:
         )
         for one in rows
     ]
-    return Results("regression", found, _total(rows))
+    return Results("regression", found, total)
 
 
 def _runs(words: list[str], stream: Stream) -> Results:
@@ -257,7 +231,8 @@ def _runs(words: list[str], stream: Stream) -> Results:
     if number is not None and words[0].lower() != "regression":
         wanted |= Q(pk=number)
     names = ("title", "host_name", "branch", "commit", "order_time")
-    rows = _counted(Run.objects.filter(wanted).only(*names), _elsewhere("stream", stream), "-order_time")
+    is_elsewhere = Case(When(stream=stream, then=0), default=1)
+    rows, total = _top(Run.objects.filter(wanted).only(*names), is_elsewhere, "-order_time")
     found = [
         Result(
             "run",
@@ -270,29 +245,22 @@ def _runs(words: list[str], stream: Stream) -> Results:
     ]
     if number is not None:
         found.sort(key=lambda one: one.title != f"Run {number}")
-    return Results("run", found, _total(rows))
+    return Results("run", found, total)
 
 
 def _hosts(words: list[str]) -> Results:
     wanted = Q()
     for word in words:
         wanted &= Q(name__icontains=word)
-    rows = _counted(Host.objects.filter(wanted).only("name", "detached_at"))
+    rows, total = _top(Host.objects.filter(wanted).only("name", "detached_at"))
     found = [
         Result("host", one.name, "detached" if one.detached_at else "attached", reverse("hosts"))
         for one in rows
     ]
-    return Results("host", found, _total(rows))
+    return Results("host", found, total)
 
 
-def _elsewhere(path: str, stream: Stream) -> Case:
-    """Return a sort key: what is of the page's stream first."""
-    return Case(When(**{path: stream}, then=Value(0)), default=Value(1), output_field=IntegerField())
-
-
-def _counted(found: QuerySet[Any], *order: Any) -> list[Any]:
-    return list(found.annotate(total=Window(Count(F("pk")))).order_by(*order, "-pk")[:MOST])
-
-
-def _total(rows: list[Any]) -> int:
-    return rows[0].total if rows else 0
+def _top(found: QuerySet[Any], *order: Any) -> tuple[list[Any], int]:
+    """Return the first results, and how many there are."""
+    rows = list(found.annotate(total=Window(Count(F("pk")))).order_by(*order, "-pk")[:MOST])
+    return rows, rows[0].total if rows else 0
