@@ -7,9 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 from django import forms
-from django.forms.utils import flatatt
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
 
 from hud.pages.hosts.query import Place
 from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
@@ -23,30 +20,6 @@ from runner.schema.suite import MAX_COMPILATIONS, BadRequest
 _KNOB = "knob_"  # prefix of a field's name
 _MAIN_FIELDS = ("place", "environment", "compilations", "repeats")
 _FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above ten
-
-
-class _Select(forms.Select):
-    """Render a select in Python; Django takes two templates for each option."""
-
-    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:  # noqa: ARG002
-        chosen = self.format_value(value)
-        options = format_html_join(
-            "",
-            '<option value="{}"{}>{}</option>',
-            ((key, mark_safe(" selected") if str(key) in chosen else "", text) for key, text in self.choices),  # nosec B308, B703
-        )
-        about = flatatt(self.build_attrs(self.attrs, {"name": name, **(attrs or {})}))
-        return format_html("<select{}>{}</select>", about, options)
-
-
-class _Number(forms.NumberInput):
-    """Render a number field in Python, for the same reason."""
-
-    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:  # noqa: ARG002
-        text = self.format_value(value)
-        given = "" if text is None else format_html(' value="{}"', text)
-        about = flatatt(self.build_attrs(self.attrs, attrs))
-        return format_html('<input type="number" name="{}"{}{}>', name, given, about)
 
 
 class _OptionsField(forms.CharField):
@@ -115,8 +88,8 @@ class RerunForm(forms.Form):
     experiment sets come first.
     """
 
-    place = forms.ChoiceField(label="Host", widget=_Select)
-    environment = forms.ChoiceField(label="Environment", required=False, widget=_Select)
+    place = forms.ChoiceField(label="Host")
+    environment = forms.ChoiceField(label="Environment", required=False)
     base_environment = forms.ChoiceField(
         label="Compare with (A/B)", required=False, help_text="baseline environment"
     )
@@ -129,14 +102,12 @@ class RerunForm(forms.Form):
     compilations = forms.IntegerField(
         label="Compilations",
         required=False,
-        widget=_Number,
         min_value=1,
         max_value=MAX_COMPILATIONS,
         help_text=f"processes with empty caches; default: {COMPILATIONS['cuda']} on a GPU, 1 on a CPU",
     )
     repeats = forms.IntegerField(
         label="Repeats",
-        widget=_Number,
         min_value=1,
         max_value=MAX_REPEATS,
         initial=1,

@@ -219,7 +219,7 @@ class HostsInLine:
 def in_one_line() -> HostsInLine:
     """Count hosts by state, and tasks that run and wait: 2 statements."""
     now = timezone.now()
-    hosts = Host.objects.filter(detached_at=None).only("last_beat", "paused_until", "drained")
+    hosts = Host.objects.filter(detached_at=None).only("last_beat", "paused_until", "drained", "detached_at")
     states = Counter(state_of(host, now) for host in hosts.order_by("pk"))
     active = (Task.State.RUNNING, Task.State.QUEUED)
     counted = Task.objects.filter(state__in=active).values_list("state").annotate(Count("pk"))

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Count, Q
 from django.utils import timezone
 
 from hud.columns import Columns, under
@@ -26,7 +26,7 @@ from hud.models import (
     Regression,
     RegressionEvent,
     Run,
-    Series,
+    SeriesState,
     Stream,
 )
 from hud.pages.compare.sides import resolve
@@ -37,7 +37,7 @@ from hud.pages.query_string import number, one_of, words
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
 from hud.runs.branches import branch_or_default
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.sql import attach, by_id
 from runner.schema.devices import is_named
 
 _TABS: dict[str, tuple[Sequence[RegressionState], bool | None]] = {  # states, and whether they are muted
@@ -53,7 +53,6 @@ TABS = tuple(_TABS)
 MOST_ROWS = 500
 NOBODY = "nobody"
 _NIGHTS = timedelta(days=28)
-_WITH_SERIES = "JOIN hud_series series ON series.id = one.series_id"
 _SAME_FACTS = {"date"}  # of an environment, that change every night
 _COLUMNS = Columns(f"""
     id=regression.pk state=regression.state stream=regression.series.stream.name experiment=experiment.pk
@@ -165,15 +164,6 @@ class Detail:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What became of the regressions that were opened in 28 nights."""
-
-    opened: int
-    confirmed: int
-    dismissed: int
-
-
-@dataclass(frozen=True)
 class RegressionsPage:
     causes: list[CauseLines]
     counts: Counts  # of what waits, in all tabs the same
@@ -182,7 +172,7 @@ class RegressionsPage:
     archs: list[str]
     suites: list[str]
     owners: list[str]
-    opened: Opened
+    opened: dict[str, int]  # in 28 nights, with what became of them
     truncated: bool
 
     @property
@@ -247,15 +237,9 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
     chosen = next((line for line in lines if line.regression.pk == filters.open), None)
     if filters.open and chosen is None:
         chosen = line_of(filters.open)
-    choices = fetch_tuples(
-        """
-        SELECT DISTINCT e.arch, e.suite, u.username
-        FROM hud_regression r JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s
-        JOIN hud_experiment e ON e.id = s.experiment_id
-        LEFT JOIN auth_user u ON u.id = r.owner_id WHERE r.state = ANY(%(active)s)
-        """,
-        {"active": list(ACTIVE), "stream": stream.pk},
-    )
+    active = Regression.objects.filter(series__stream=stream, state__in=ACTIVE).order_by()
+    names = ("series__experiment__arch", "series__experiment__suite", "owner__username")
+    choices = list(active.values_list(*names).distinct())
     causes = grouped(lines)
     return RegressionsPage(
         causes=causes,
@@ -270,23 +254,18 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
     )
 
 
-def _opened(stream: Stream) -> Opened:
-    (found,) = fetch_tuples(
-        """
-        SELECT count(DISTINCT r.id), count(DISTINCT r.id) FILTER (WHERE e.event = %(confirmed)s),
-            count(DISTINCT r.id) FILTER (WHERE e.event = %(dismissed)s)
-        FROM hud_regression r JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s
-        LEFT JOIN hud_regressionevent e ON e.regression_id = r.id
-        WHERE r.opened > now() - %(nights)s
-        """,
-        {
-            "confirmed": Event.CONFIRMED_BY_PAIRS,
-            "dismissed": Event.NOT_REPRODUCED,
-            "nights": _NIGHTS,
-            "stream": stream.pk,
-        },
+def _opened(stream: Stream) -> dict[str, int]:
+    """Return what became of the regressions that were opened in 28 nights."""
+    lately = Regression.objects.filter(series__stream=stream, opened__gt=timezone.now() - _NIGHTS)
+
+    def count_with(event: Event) -> Count:
+        return Count("pk", distinct=True, filter=Q(events__event=event))
+
+    return lately.aggregate(
+        opened=Count("pk", distinct=True),
+        confirmed=count_with(Event.CONFIRMED_BY_PAIRS),
+        dismissed=count_with(Event.NOT_REPRODUCED),
     )
-    return Opened(*found)
 
 
 def waiting(scope: Scope) -> list[CauseLines]:
@@ -297,8 +276,8 @@ def waiting(scope: Scope) -> list[CauseLines]:
 
 def line_of(pk: int) -> Line | None:
     """Return a regression for the API, None if there is none."""
-    found = fetch_models(Regression, f"{_WITH_SERIES} WHERE one.id = %(id)s", {"id": pk}, series=Series)
-    return next(iter(_lines(_complete(found))), None)
+    found = Regression.objects.filter(pk=pk).select_related("series")
+    return next(iter(_lines(_complete(list(found)))), None)
 
 
 def listed(filters: Filters, stream: Stream | None) -> list[Line]:
@@ -343,11 +322,9 @@ def _lines(found: Sequence[Regression]) -> list[Line]:
 
 def add_recent(lines: Sequence[Line]) -> None:
     """Add the newest values of their series: 1 statement."""
-    states = fetch_tuples(
-        "SELECT series_id, class_key, recent FROM hud_seriesstate WHERE series_id = ANY(%(series)s::int[])",
-        {"series": int_array({line.regression.series_id for line in lines})},
-    )
-    recent = {(series, class_key): values for series, class_key, values in states}
+    states = SeriesState.objects.filter(series__in={line.regression.series_id for line in lines})
+    rows = states.values_list("series", "class_key", "recent")
+    recent = {(series, class_key): values for series, class_key, values in rows}
     for line in lines:
         line.recent.extend(recent.get((line.regression.series_id, line.regression.class_key), []))
 

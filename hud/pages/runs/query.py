@@ -229,6 +229,7 @@ def _of_commits(text: str) -> tuple[Q, list[str]]:
 
 def _with_tasks(runs: Sequence[Run]) -> list[RunLine]:
     ended = Count("pk", filter=~Q(state__in=[Task.State.QUEUED, Task.State.RUNNING]))
-    totals = Task.objects.filter(run__in=runs).values_list("run").annotate(ended, Count("pk")).order_by()
+    of_runs = Task.objects.filter(run__in=runs).values_list("run").order_by()
+    totals = of_runs.annotate(ended=ended, total=Count("pk"))
     counts = {run: numbers for run, *numbers in totals}
     return [RunLine(run, *counts.get(run.pk, (0, 0))) for run in runs]
