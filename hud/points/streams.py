@@ -5,33 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
-from datetime import datetime
+from typing import Any
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, Subquery
 from django.utils import timezone
 
-from hud.models import NIGHTLY, SAMPLES, Series, Stream
+from hud.models import NIGHTLY, SAMPLES, Experiment, Point, Run, Series, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
-from hud.sql import fetch, fetch_tuples
+from hud.sql import fetch_tuples
 from runner.schema.devices import is_named
 from runner.suites import CEILINGS
 
 _FEWEST_NIGHTS = 3  # complete ones, until `nightly` is the front stream
 _FIRST_LOOK = 6  # nights, which nearly always decide it
 _RECENT_NIGHTS = 30  # in which a default subject was measured
-
-
-@dataclass(frozen=True)
-class Activity:
-    """A stream with results, and when the newest came."""
-
-    pk: int
-    name: str
-    title: str
-    is_front: bool
-    newest: datetime
 
 
 @dataclass(frozen=True)
@@ -42,35 +31,23 @@ class Measured:
     suite: str
 
 
-def with_results() -> list[Activity]:
-    """Return the streams that have results and are not archived, the newest first: 1 statement."""
-    return fetch(
-        Activity,
-        """
-        SELECT s.id AS pk, s.name, s.title, s.is_front, r.created AS newest FROM hud_stream s
-        CROSS JOIN LATERAL (
-            SELECT created FROM hud_run WHERE stream_id = s.id ORDER BY order_time DESC LIMIT 1) r
-        WHERE s.archived IS NULL AND EXISTS (SELECT FROM hud_series WHERE stream_id = s.id)
-        ORDER BY r.created DESC, s.id
-        """,
-        {},
-    )
+def with_results() -> list[Any]:
+    """Return the streams that have results and are not archived, each with `newest`, when its newest result
+    came; the one with the newest first: 1 statement."""
+    newest = Run.objects.filter(stream=OuterRef("pk")).order_by("-order_time").values("created")[:1]
+    measured = Exists(Series.objects.filter(stream=OuterRef("pk")))
+    found = Stream.objects.filter(measured, archived=None).annotate(newest=Subquery(newest))
+    return list(found.filter(newest__isnull=False).order_by("-newest", "pk"))
 
 
 def with_experiment(pk: int, preferred: Stream) -> Stream:
     """Return a stream with results of an experiment: the preferred one if it has any, else the one with the
     newest, and without any the preferred one: 1 statement."""
-    found = Stream.objects.raw(
-        """
-        SELECT t.* FROM hud_series s JOIN hud_stream t ON t.id = s.stream_id
-        CROSS JOIN LATERAL (
-            SELECT order_time FROM hud_point WHERE series_id = s.id ORDER BY order_time DESC LIMIT 1) p
-        WHERE s.experiment_id = %(experiment)s
-        ORDER BY t.id = %(preferred)s DESC, p.order_time DESC LIMIT 1
-        """,
-        {"experiment": pk, "preferred": preferred.pk},
-    )
-    return next(iter(found), preferred)
+    newest = Point.objects.filter(series=OuterRef("pk")).order_by("-order_time").values("order_time")[:1]
+    series = Series.objects.filter(experiment=pk).select_related("stream")
+    measured = series.annotate(newest=Subquery(newest), is_preferred=Q(stream=preferred))
+    found = measured.filter(newest__isnull=False).order_by("-is_preferred", "-newest").first()
+    return found.stream if found else preferred
 
 
 def front() -> Stream:
@@ -106,31 +83,18 @@ def _count_measured(complete: Sequence[Night]) -> int:
     runs = [run for night in complete for run in night.runs]
     if not runs:
         return 0
-    measured = fetch_tuples(
-        """
-        SELECT run.id FROM unnest(%(runs)s::int[]) AS run(id) WHERE EXISTS (
-            SELECT FROM hud_point p JOIN hud_series s ON s.id = p.series_id
-            JOIN hud_experiment e ON e.id = s.experiment_id AND e.suite <> %(ceilings)s
-            WHERE p.run_id = run.id AND p.value IS NOT NULL)
-        """,
-        {"runs": runs, "ceilings": CEILINGS},
-    )
-    ids = {run for (run,) in measured}
+    measured = Point.objects.filter(run=OuterRef("pk"), value__isnull=False)
+    measured = measured.exclude(series__experiment__suite=CEILINGS)
+    ids = set(Run.objects.filter(Exists(measured), pk__in=runs).values_list("pk", flat=True))
     return sum(not ids.isdisjoint(night.runs) for night in complete)
 
 
 def measured_by(stream: Stream) -> list[Measured]:
     """Return what a stream has measured, without ceilings: 1 statement."""
-    rows = fetch_tuples(
-        """
-        SELECT arch, mode, dtype, suite FROM hud_experiment e
-        WHERE suite <> %(ceilings)s AND EXISTS (
-            SELECT FROM hud_series s WHERE s.experiment_id = e.id AND s.stream_id = %(stream)s)
-        GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
-        """,
-        {"stream": stream.pk, "ceilings": CEILINGS},
-    )
-    return [Measured(Subject(*names), suite) for *names, suite in rows]
+    names = ("arch", "mode", "dtype", "suite")
+    of_stream = Exists(Series.objects.filter(experiment=OuterRef("pk"), stream=stream))
+    found = Experiment.objects.filter(of_stream, ~Q(suite=CEILINGS)).order_by(*names)
+    return [Measured(Subject(*row[:3]), row[3]) for row in found.values_list(*names).distinct()]
 
 
 def subjects(of_stream: Sequence[Night], measured: Collection[Measured]) -> list[Subject]:

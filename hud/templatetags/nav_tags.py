@@ -8,8 +8,8 @@ from django import template
 from django.urls import reverse
 
 from hud.judging.regressions.counts import Scope, count
-from hud.models import NIGHTLY
-from hud.points.streams import Activity, front, with_results
+from hud.models import NIGHTLY, Stream
+from hud.points.streams import front, with_results
 
 register = template.Library()
 _MOST_STREAMS = 8
@@ -31,7 +31,7 @@ def stream_picker(context: Any) -> dict[str, Any]:
     the newest; 1 statement. A page of one run leads to the overview of another stream."""
     stream, request = context["stream"], context["request"]
 
-    def place(one: Activity) -> tuple[bool, bool, bool]:
+    def place(one: Stream) -> tuple[bool, bool, bool]:
         return one.pk != stream.pk, not one.is_front, one.name != NIGHTLY
 
     shown = sorted(with_results(), key=place)

@@ -248,7 +248,7 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
         detail=_detail(chosen, causes) if chosen else None,
         archs=sorted({arch for arch, _suite, _owner in choices if is_named(arch) or arch == filters.arch}),
         suites=sorted({suite for _arch, suite, _owner in choices}),
-        owners=sorted({owner for _arch, _suite, owner in choices if owner}),
+        owners=[NOBODY, *sorted({owner for _arch, _suite, owner in choices if owner})],
         opened=_opened(stream),
         truncated=len(found) > MOST_ROWS,
     )

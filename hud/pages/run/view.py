@@ -71,7 +71,7 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "kinds": list_query.KINDS,
         "suites": sorted({*SUITES, filters.suite} - {""}),
         "branches": sorted({line.branch for line in page.lines}),
-        "streams": with_results(),
+        "streams": [stream.name for stream in with_results()],
     }
     return render(request, "runs/runs.html", context)
 
