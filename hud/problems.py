@@ -62,7 +62,8 @@ def row_of(kind: type[_Row], pk: int, related: str | None = None) -> _Row:
 
 
 class ProblemMiddleware:
-    """Turn errors that ninja answers itself, such as 405, into problem+json."""
+    """Answer a Problem that a page raises, and turn errors that ninja answers itself, such as 405, into
+    problem+json."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -79,3 +80,6 @@ class ProblemMiddleware:
         if "Allow" in answer:
             problem["Allow"] = answer["Allow"]
         return problem
+
+    def process_exception(self, _request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        return exception.response() if isinstance(exception, Problem) else None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.urls import is_valid_path, resolve
 from django.utils.functional import SimpleLazyObject
 
 from hud.accounts import rate_limit
@@ -28,8 +29,8 @@ _View = TypeVar("_View", bound=Callable[..., HttpResponse])
 
 
 def after_login(address: Callable[..., str]) -> Callable[[_View], _View]:
-    """Say where a visitor goes on who pressed a button, was sent to the login, and is back: `address` takes
-    the request and the URL's arguments."""
+    """Say where a visitor goes on who pressed a button, was sent to the login, and is back, if that is not
+    the page with the button: `address` takes the request and the URL's arguments."""
 
     def mark(view: _View) -> _View:
         view.after_login = address  # type: ignore[attr-defined]
@@ -98,7 +99,7 @@ def _refuse_visitor(
     if not user.is_authenticated:
         address = request.get_full_path()
         if request.method not in _READING:
-            address = getattr(view, "after_login", lambda _request, **_kwargs: "/")(request, **kwargs)
+            address = getattr(view, "after_login", _page_before)(request, **kwargs)
         return redirect_to_login(address)
     if need in {STAFF, QUEUES}:
         permitted = user.is_staff and (need == STAFF or user.has_perm(need))
@@ -107,6 +108,15 @@ def _refuse_visitor(
     if not permitted:
         raise PermissionDenied
     return None
+
+
+def _page_before(request: HttpRequest, **_kwargs: Any) -> str:
+    """Return the page of ours with the button that a visitor pressed, else the overview."""
+    before = urlsplit(request.headers.get("Referer", ""))
+    is_ours = before.netloc == request.get_host() and is_valid_path(before.path)
+    if not is_ours or "GET" not in (needs_of(resolve(before.path).view_name) or {}):
+        return "/"
+    return urlunsplit(before._replace(scheme="", netloc=""))
 
 
 def _refuse_caller(request: HttpRequest, need: str) -> HttpResponse | None:

@@ -48,4 +48,4 @@ def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]
     filters = given.model_dump(exclude={"cursor", "limit"})
     page = query.read(query.Filters(**filters, before=given.cursor), given.limit)
     following = None if page.next_before is None else str(page.next_before)
-    return {"items": [query.to_row(row) for row in page.rows], "next": following}
+    return {"items": [query.COLUMNS.row(row) for row in page.rows], "next": following}

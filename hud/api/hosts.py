@@ -80,7 +80,7 @@ class QueueOut(Items[QueuedOut]):
 def get_queue(request: HttpRequest) -> dict[str, Any]:
     """List running and queued runs in the order of service, with estimated starts."""
     found = queue.read()
-    return {"items": [line.to_row() for line in found.lines], "more": found.more}
+    return {"items": found.lines, "more": found.more}
 
 
 class TokenOut(Schema):

@@ -13,9 +13,7 @@ import orjson
 from django.http import Http404, HttpResponse
 
 from hud.ingest.export import inert
-from hud.pages.forms import FilterForm
 from hud.problems import Problem
-from runner.formats.errors import Fault
 
 Rows = Sequence[Mapping[str, Any]]
 _EXPERIMENT = "experiment suite case knobs mode dtype backend device arch dynamic"
@@ -23,7 +21,6 @@ _POINT = """metric unit direction value spread n compilations status code reason
     level verdict_reason target target_name target_met record_target record_target_arch warning time run
     processes rerun expectation known_failure"""
 _HEADERS = {  # of a CSV without rows, by the name of the page
-    "audit": "id at who action subject address detail",
     "code": """cause kernel kind origins base_us head_us change_us share beyond_noise portion group slot
         base_choice head_choice base_config head_config base_binary head_binary base_calls head_calls""",
     "code-points": f"{_EXPERIMENT} points base head time stream",
@@ -34,48 +31,26 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
         head_value change low high p night_noise verdict matched only_base only_head""",
     "experiment": f"""{_EXPERIMENT} stream {_POINT} placed_by host source commit branch environment
         environment_class torch torch_git""",
-    "hosts": """host state labels note last_beat refused_results refused_reason accelerator device arch
-        accelerator_state why_dirty running waiting suites lacking""",
-    "keys": "name prefix owner scopes host stream created last_used expires revoked",
     "limits": f"""{_EXPERIMENT} kernel kind slot calls time_us ceiling_us lost_us share_of_ceiling bound
         run stream""",
-    "notifications": "id host name format events active created last_at last_ok last_result waiting",
     "overview": f"list {_EXPERIMENT} {_POINT}",
-    "regressions": f"""id state stream {_EXPERIMENT} metric unit direction before after change factor points
-        kind cause canaries since opened cause_id first_run last_good_run base_commit head_commit owner note
-        link muted_until state_since group group_cause group_size""",
-    "rules": """kind id metric suite case backend arch dtype size value share relative minimum judged unit
-        direction note""",
     "run": f"{_EXPERIMENT} {_POINT} stream",
     "run-pairs": f"""{_EXPERIMENT} metric unit direction base new change low high p pairs verdict better
         base_status new_status base_values new_values""",
-    "runs": """run state reason title host arch source commit branch filename external_id done total created
-        started finished requested_by retry_of upload seconds regressed stream""",
-    "search": "kind title about url",
-    "streams": """name title owner reference front archived aliases created newest experiments series runs
-        newest_night newest_night_time newest_night_complete""",
     "suite": f"{_EXPERIMENT} stream {_POINT}",
 }
 
 
-def answer(data_format: str, name: str, rows: Rows, **about: Any) -> HttpResponse:
-    """Return `rows` as JSON or CSV; JSON has `about` beside them."""
+def answer(data_format: str, name: str, rows: Rows, header: Sequence[str] = (), **about: Any) -> HttpResponse:
+    """Return `rows` as JSON or CSV, which without rows has the `header`; JSON has `about` beside them."""
     if data_format == "csv":
         page = re.sub(r"-\d+", "", name)
-        header = _HEADERS.get(page) or _HEADERS.get(page.partition("-")[0], "")
-        response = HttpResponse(to_csv(rows, header.split()), content_type="text/csv; charset=utf-8")
+        header = header or (_HEADERS.get(page) or _HEADERS.get(page.partition("-")[0], "")).split()
+        response = HttpResponse(to_csv(rows, header), content_type="text/csv; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="{_filename(name)}.csv"'
         return response
     body = orjson.dumps({**about, "items": list(rows)}, option=orjson.OPT_NON_STR_KEYS)
     return HttpResponse(body, content_type="application/json")
-
-
-def refusal(form: FilterForm) -> HttpResponse | None:
-    """Return a 400 for an invalid query string, which a page would ignore with a notice."""
-    if form.is_valid():
-        return None
-    faults = [Fault(f"/{name}", " ".join(map(str, errors))) for name, errors in form.errors.items()]
-    return Problem(400, "invalid query string", errors=faults).response()
 
 
 def missing(data_format: str, text: str) -> HttpResponse:

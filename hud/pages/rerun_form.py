@@ -7,12 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from django import forms
-from django.forms.utils import flatatt
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
 
 from hud.pages.hosts.query import Place
-from hud.pages.option_fields import knob_field, knob_text
 from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
 from runner.schema import inductor_options
 from runner.schema.inductor_options import InductorOptions
@@ -24,30 +20,6 @@ from runner.schema.suite import MAX_COMPILATIONS, BadRequest
 _KNOB = "knob_"  # prefix of a field's name
 _MAIN_FIELDS = ("place", "environment", "compilations", "repeats")
 _FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above ten
-
-
-class _Select(forms.Select):
-    """Render a select in Python; Django takes two templates for each option."""
-
-    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:  # noqa: ARG002
-        chosen = self.format_value(value)
-        options = format_html_join(
-            "",
-            '<option value="{}"{}>{}</option>',
-            ((key, mark_safe(" selected") if str(key) in chosen else "", text) for key, text in self.choices),  # nosec B308, B703
-        )
-        about = flatatt(self.build_attrs(self.attrs, {"name": name, **(attrs or {})}))
-        return format_html("<select{}>{}</select>", about, options)
-
-
-class _Number(forms.NumberInput):
-    """Render a number field in Python, for the same reason."""
-
-    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:  # noqa: ARG002
-        text = self.format_value(value)
-        given = "" if text is None else format_html(' value="{}"', text)
-        about = flatatt(self.build_attrs(self.attrs, attrs))
-        return format_html('<input type="number" name="{}"{}{}>', name, given, about)
 
 
 class _OptionsField(forms.CharField):
@@ -64,6 +36,51 @@ class _OptionsField(forms.CharField):
             raise forms.ValidationError(str(error)) from error
 
 
+class _KnobField(forms.CharField):
+    """A word that the suite looks up, or integers joined by + as on the command line."""
+
+    def __init__(self, knob: Option, **about: Any) -> None:
+        super().__init__(max_length=200, **about)
+        self._knob = knob
+
+    def clean(self, value: Any) -> OptionValue | None:
+        text: str = super().clean(value)
+        chosen: Any = text
+        if self._knob.kind == "ints":
+            parts = text.replace(" ", "").split("+")
+            chosen = [int(part) if part.isascii() and part.isdecimal() else part for part in parts]
+        if text and (problem := self._knob.problem(chosen)):
+            raise forms.ValidationError(problem)
+        return chosen if text else None
+
+
+def _knob_field(knob: Option) -> forms.Field:
+    """Return a field whose value is valid for the knob, or None where nothing was chosen."""
+    default = "" if knob.default is None else f"default: {_knob_text(knob.default)}"
+    about: dict[str, Any] = {"label": knob.name, "help_text": knob.help, "required": False}
+    if knob.kind == "int":
+        about["help_text"] = "; ".join(filter(None, (knob.help, f"{knob.low} to {knob.high}", default)))
+        return forms.IntegerField(min_value=knob.low, max_value=knob.high, **about)
+    if knob.kind == "ints":
+        about["help_text"] = f"{knob.help}; {knob.low} to {knob.high}, several joined by +"
+    if knob.kind in ("ints", "word"):
+        return _KnobField(knob, **about)
+    values = {_knob_text(value): value for value in knob.choices or (True, False)}
+    return forms.TypedChoiceField(
+        choices=[("", default or "default"), *((text, text) for text in values)],
+        coerce=values.__getitem__,
+        empty_value=None,
+        **about,
+    )
+
+
+def _knob_text(value: OptionValue) -> str:
+    """Return a value as its field shows it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 class RerunForm(forms.Form):
     """The rerun form: host, repeats, environments and options of an experiment.
 
@@ -71,8 +88,8 @@ class RerunForm(forms.Form):
     experiment sets come first.
     """
 
-    place = forms.ChoiceField(label="Host", widget=_Select)
-    environment = forms.ChoiceField(label="Environment", required=False, widget=_Select)
+    place = forms.ChoiceField(label="Host")
+    environment = forms.ChoiceField(label="Environment", required=False)
     base_environment = forms.ChoiceField(
         label="Compare with (A/B)", required=False, help_text="baseline environment"
     )
@@ -85,14 +102,12 @@ class RerunForm(forms.Form):
     compilations = forms.IntegerField(
         label="Compilations",
         required=False,
-        widget=_Number,
         min_value=1,
         max_value=MAX_COMPILATIONS,
         help_text=f"processes with empty caches; default: {COMPILATIONS['cuda']} on a GPU, 1 on a CPU",
     )
     repeats = forms.IntegerField(
         label="Repeats",
-        widget=_Number,
         min_value=1,
         max_value=MAX_REPEATS,
         initial=1,
@@ -149,9 +164,9 @@ class RerunForm(forms.Form):
         if not self.whole:
             return
         for name, knob in self._knobs.items():
-            self.fields[name] = knob_field(knob)
+            self.fields[name] = _knob_field(knob)
             if knob.name in own:
-                self.initial.setdefault(name, knob_text(own[knob.name]))
+                self.initial.setdefault(name, _knob_text(own[knob.name]))
 
     def _offer(self, name: str, none: str, offered: Sequence[str]) -> None:
         field = self.fields[name]
@@ -188,12 +203,8 @@ class RerunForm(forms.Form):
         return bool(self["base_environment"].value())
 
     @property
-    def knob_fields(self) -> list[forms.BoundField]:
-        """Return the suite's options, those that the experiment sets first."""
-        return [*self.first_knobs, *self.other_knobs]
-
-    @property
     def first_knobs(self) -> list[forms.BoundField]:
+        """Return the suite's first options, those that the experiment sets before others."""
         return [self[name] for name in self._first]
 
     @property

@@ -8,7 +8,6 @@ value is a cross on a dotted line where it failed, else a gap.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -46,10 +45,10 @@ def sparkline(
     scale = (height - 6) / ((high - low) or 1.0)
     floor = height / 2 if high == low else height - 3
     first = len(values) - moved
-    places = _places(len(values), width)
+    step = (width - 6) / max(len(values) - 1, 1)
     spots = [
-        f"{x},{floor - scale * (value - low):.1f}" if value is not None else ""
-        for x, value in zip(places, values, strict=True)
+        f"{3 + index * step:.1f},{floor - scale * (value - low):.1f}" if value is not None else ""
+        for index, value in enumerate(values)
     ]
     parts = []
     if level is not None and band:
@@ -57,7 +56,7 @@ def sparkline(
         parts.append(f'<rect y="{top:.1f}" width="{width}" height="{max(bottom - top, 1):.1f}" rx="1"/>')
     missing = [index for index, value in enumerate(values) if value is None] if crosses else []
     if missing:
-        y, step = floor - scale * (middle - low), (width - 6) / max(len(values) - 1, 1)
+        y = floor - scale * (middle - low)
         parts.append(f'<path class="dots" d="M3 {y:.1f}H{width - 3}"/>')
         parts += [
             f'<path class="cross" d="M{0.5 + index * step:.1f} {y - 2.5:.1f}l5 5m0-5l-5 5"/>'
@@ -107,13 +106,6 @@ def interval(
         f'<line class="ci {tone}" x1="{x_of(low)}" x2="{x_of(high)}" y1="10" y2="10"/>'
         f'<circle class="pt {tone}" cx="{x_of(value)}" cy="10" r="3.4"/></svg>'
     )
-
-
-@lru_cache(maxsize=512)
-def _places(count: int, width: int) -> list[str]:
-    """Return where the values stand, from left to right."""
-    step = (width - 6) / max(count - 1, 1)
-    return [f"{3 + index * step:.1f}" for index in range(count)]
 
 
 def _noise_of(values: Sequence[float], middle: float) -> float:

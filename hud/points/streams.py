@@ -8,10 +8,10 @@ from dataclasses import astuple, dataclass
 from datetime import datetime
 
 from django.core.cache import cache
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, Subquery
 from django.utils import timezone
 
-from hud.models import ACTIVE, NIGHTLY, SAMPLES, Series, Stream
+from hud.models import ACTIVE, NIGHTLY, SAMPLES, Experiment, Point, Run, Series, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
@@ -67,17 +67,11 @@ def with_results() -> list[Activity]:
 def with_experiment(pk: int, preferred: Stream) -> Stream:
     """Return a stream with results of an experiment: the preferred one if it has any, else the one with the
     newest, and without any the preferred one: 1 statement."""
-    found = Stream.objects.raw(
-        """
-        SELECT t.* FROM hud_series s JOIN hud_stream t ON t.id = s.stream_id
-        CROSS JOIN LATERAL (
-            SELECT order_time FROM hud_point WHERE series_id = s.id ORDER BY order_time DESC LIMIT 1) p
-        WHERE s.experiment_id = %(experiment)s
-        ORDER BY t.id = %(preferred)s DESC, p.order_time DESC LIMIT 1
-        """,
-        {"experiment": pk, "preferred": preferred.pk},
-    )
-    return next(iter(found), preferred)
+    newest = Point.objects.filter(series=OuterRef("pk")).order_by("-order_time").values("order_time")[:1]
+    series = Series.objects.filter(experiment=pk).select_related("stream")
+    measured = series.annotate(newest=Subquery(newest), is_preferred=Q(stream=preferred))
+    found = measured.filter(newest__isnull=False).order_by("-is_preferred", "-newest").first()
+    return found.stream if found else preferred
 
 
 def front() -> Stream:
@@ -121,31 +115,18 @@ def _count_measured(complete: Sequence[Night]) -> int:
     runs = [run for night in complete for run in night.runs]
     if not runs:
         return 0
-    measured = fetch_tuples(
-        """
-        SELECT run.id FROM unnest(%(runs)s::int[]) AS run(id) WHERE EXISTS (
-            SELECT FROM hud_point p JOIN hud_series s ON s.id = p.series_id
-            JOIN hud_experiment e ON e.id = s.experiment_id AND e.suite <> %(ceilings)s
-            WHERE p.run_id = run.id AND p.value IS NOT NULL)
-        """,
-        {"runs": runs, "ceilings": CEILINGS},
-    )
-    ids = {run for (run,) in measured}
+    measured = Point.objects.filter(run=OuterRef("pk"), value__isnull=False)
+    measured = measured.exclude(series__experiment__suite=CEILINGS)
+    ids = set(Run.objects.filter(Exists(measured), pk__in=runs).values_list("pk", flat=True))
     return sum(not ids.isdisjoint(night.runs) for night in complete)
 
 
 def measured_by(stream: Stream) -> list[Measured]:
     """Return what a stream has measured, without ceilings: 1 statement."""
-    rows = fetch_tuples(
-        """
-        SELECT arch, mode, dtype, suite FROM hud_experiment e
-        WHERE suite <> %(ceilings)s AND EXISTS (
-            SELECT FROM hud_series s WHERE s.experiment_id = e.id AND s.stream_id = %(stream)s)
-        GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
-        """,
-        {"stream": stream.pk, "ceilings": CEILINGS},
-    )
-    return [Measured(Subject(*names), suite) for *names, suite in rows]
+    names = ("arch", "mode", "dtype", "suite")
+    of_stream = Exists(Series.objects.filter(experiment=OuterRef("pk"), stream=stream))
+    found = Experiment.objects.filter(of_stream, ~Q(suite=CEILINGS)).order_by(*names)
+    return [Measured(Subject(*row[:3]), row[3]) for row in found.values_list(*names).distinct()]
 
 
 def subjects(of_stream: Sequence[Night], measured: Collection[Measured]) -> list[Subject]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import string
 
 import pytest
+from django.http import QueryDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hud.pages.forms import (
-    DrainForm,
-    ExperimentChoice,
-    LogPosition,
-    PauseForm,
-    RunFilters,
-    SuiteFilters,
-)
+from hud.pages import query_string
+from hud.pages.experiment.choice import Choice
 from hud.pages.hosts.query import Place
+from hud.pages.hosts.view import DrainForm, PauseForm
+from hud.pages.regressions import query as regressions
 from hud.pages.rerun_form import RerunForm
+from hud.pages.run.view import LogPosition
 from hud.pages.runs import query as runs
 from hud.pages.suite import query as suite
 
@@ -28,29 +26,40 @@ PLACES = [
 TEXT = st.text(string.printable + "\0é�", max_size=300) | st.text(string.digits + "-.eE", max_size=30)
 
 
-def test_nothing_said_means_nothing_filtered() -> None:
-    assert SuiteFilters({}).filters() == suite.Filters()
-    assert RunFilters({}).filters() == runs.Filters()
-    assert ExperimentChoice({}).kept() == {}
+@pytest.mark.parametrize("kind", [suite.Filters, runs.Filters, Choice, LogPosition])
+def test_nothing_said_means_nothing_filtered(kind: type[object]) -> None:
+    assert query_string.read(kind, QueryDict()) == (kind(), [])
 
 
 def test_what_cannot_be_is_left_out_and_named() -> None:
-    form = SuiteFilters({"mode": "inference", "page": "many"})
-    assert form.filters() == suite.Filters(mode="inference")
-    assert form.complaints() == ["page: Enter a whole number."]
+    filters, complaints = query_string.read(suite.Filters, QueryDict("mode=inference&page=many&q=a&q=b"))
+    assert filters == suite.Filters(mode="inference")
+    assert complaints == [
+        "q: Given more than once; it takes one value.",
+        "page: Enter a whole number.",
+    ]
 
 
-@pytest.mark.parametrize("form", [SuiteFilters, RunFilters, ExperimentChoice, LogPosition])
+def test_the_old_name_of_a_parameter_counts_where_the_new_one_is_not_given() -> None:
+    asked = {"id=3": 3, "open=4": 4, "id=3&open=4": 4, "id=3&open=": 3}
+    for text, pk in asked.items():
+        assert query_string.read(regressions.Filters, QueryDict(text))[0].open == pk
+
+
+@pytest.mark.parametrize("kind", [suite.Filters, runs.Filters, Choice, LogPosition])
 @settings(deadline=None)
 @given(
     values=st.dictionaries(
         st.sampled_from(["mode", "q", "page", "state", "before", "metric", "points", "task", "start"]), TEXT
     )
 )
-def test_any_text_yields_filters(form: type[SuiteFilters], values: dict[str, str]) -> None:
-    kept = form(values).kept()
-    assert all("\0" not in value for value in kept.values() if isinstance(value, str))
-    assert all(0 <= value <= 2**53 for value in kept.values() if isinstance(value, int))
+def test_any_text_yields_filters(kind: type[suite.Filters], values: dict[str, str]) -> None:
+    given = QueryDict(mutable=True)
+    given.update(values)
+    filters, _complaints = query_string.read(kind, given)
+    kept = vars(filters).values()
+    assert all("\0" not in value for value in kept if isinstance(value, str))
+    assert all(0 <= value <= 2**53 for value in kept if isinstance(value, int))
 
 
 @settings(deadline=None)

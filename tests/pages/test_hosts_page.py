@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.models import ApiKey, Audit, Host, Run, Schedule, Stream
-from hud.pages.hosts import facts, queue
+from hud.pages.hosts import query, queue
 from hud.runs import requests, schedules
 from runner.schema.plan import Selection
 from tests.support.claims import request
@@ -96,7 +96,11 @@ def test_a_lost_hosts_accelerators_are_not_called_idle(client: Client) -> None:
 def test_telling_a_host_needs_a_login_and_a_post(client: Client, action: str) -> None:
     host = create_host(drained=action == "resume")
     address = f"/hosts/{host.pk}/{action}"
-    assert client.post(address, {"minutes": "5"})["Location"] == "/login/?next=/hosts/"
+    for before, after in (("/hosts/?a=1", "/hosts/%3Fa%3D1"), ("/hosts/token", "/"), ("", "/")):
+        answer = client.post(address, {"minutes": "5"}, headers={"referer": f"http://testserver{before}"})
+        assert answer["Location"] == f"/login/?next={after}"
+    answer = client.post(address, {"minutes": "5"}, headers={"referer": "http://elsewhere.org/hosts/"})
+    assert answer["Location"] == "/login/?next=/"
     assert Host.objects.get() == host
     assert not Audit.objects.exists()
     client.force_login(create_user())
@@ -171,7 +175,7 @@ def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
     "name", ["cpu", "memory_bytes", "gpus", "gpu_limits", "pythons", "ceilings", "lacking"]
 )
 def test_a_host_may_say_anything(name: str, said: Any) -> None:
-    facts.read({name: said})
+    query.read_facts({name: said})
 
 
 def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:

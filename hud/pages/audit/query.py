@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime, time, timezone
-from typing import Any
 
+from django import forms
 from django.db.models import Q, QuerySet
 
+from hud.columns import Columns
 from hud.models import Audit
+from hud.pages.query_string import number, parameter, words
 
+COLUMNS = Columns("id=pk at who action subject address detail")
 PAGE_ROWS = 100
 MOST_ROWS = 1000  # of one answer of the API
 
 
 @dataclass(frozen=True)
 class Filters:
-    who: str = ""  # a part of the name
-    action: str = ""  # `key.revoke`, or `key` for all of keys
-    subject: str = ""  # a part of it
-    since: date | None = None
-    until: date | None = None  # with this day
-    before: int | None = None  # only rows with a smaller id: the next page
+    who: str = words(150)  # a part of the name
+    action: str = words(60)  # `key.revoke`, or `key` for all of keys
+    subject: str = words()  # a part of it
+    since: date | None = parameter(forms.DateField(required=False), names=("from",))
+    until: date | None = parameter(forms.DateField(required=False), names=("to",))  # with this day
+    before: int | None = number()  # only rows with a smaller id: the next page
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,3 @@ def _matching(filters: Filters) -> QuerySet[Audit]:
     if filters.before:
         wanted &= Q(pk__lt=filters.before)
     return Audit.objects.filter(wanted).order_by("-pk")
-
-
-def to_row(row: Audit) -> dict[str, Any]:
-    names = ("at", "who", "action", "subject", "address", "detail")
-    return {"id": row.pk, **{name: getattr(row, name) for name in names}}

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from hud.models import Stream
-from hud.pages import data, streams
+from hud.pages import data, query_string, streams
 from hud.pages.code import chooser, query
 from hud.pages.code.table import Table
-from hud.pages.forms import CodeSides
+from hud.pages.query_string import words
 from hud.points.sides import BadSide
 from hud.problems import Problem
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Two points, as `hud.points.sides` reads them, and the slot of the kernel whose code to show."""
+
+    base: str = words(300)
+    head: str = words(300)
+    kernel: str = words(16)
+    q: str = words()  # of the chooser
 
 
 @require_safe
 def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
     """Show the comparison, or without sides those that could be made."""
-    form = CodeSides(request.GET)
-    if data_format and (refusal := data.refusal(form)):
-        return refusal
+    asked, complaints = query_string.read(_Asked, request.GET, data_format)
     stream = streams.of_request(request)
-    kept = form.kept()
-    sides = kept.get("base", ""), kept.get("head", "")
-    if not all(sides):
-        return _chooser(request, stream, data_format, kept.get("q", ""), form.complaints())
+    if not (asked.base and asked.head):
+        return _chooser(request, stream, data_format, asked.q, complaints)
     try:
-        page = query.read(*sides, stream, slot=kept.get("kernel", ""), with_code=not data_format)
+        page = query.read(asked.base, asked.head, stream, slot=asked.kernel, with_code=not data_format)
     except BadSide as error:
         if data_format:
             return Problem(404, str(error)).response()
         return _chooser(request, stream, "", "", [str(error)])
     if data_format:
         return data.answer(data_format, "code", page.to_rows(), **page.to_json())
-    context = {"page": page, "table": Table.of(page.attribution), "complaints": form.complaints()}
+    context = {"page": page, "table": Table.of(page.attribution), "complaints": complaints}
     return render(request, "code/code.html", context)
 
 

@@ -28,6 +28,7 @@ from hud.pages.compare.pairs import Pairs, Rules, screen
 from hud.pages.compare.points import Ints, Point, add_details
 from hud.pages.compare.rows import Row, add_experiments, complete, count_kernels, row_of
 from hud.pages.compare.sides import Side, resolve
+from hud.pages.query_string import one_of, words
 from hud.pages.suite.query import identities
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
@@ -42,13 +43,13 @@ VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
 class Filters:
     """What to show, beside the sides; '' means any."""
 
-    metric: str = ""  # else of each experiment the most telling
-    suite: str = ""
-    verdict: str = ""
-    formulas: Formulas = ""
-    arch: str = ""
-    mode: str = ""
-    dtype: str = ""
+    metric: str = words()  # else of each experiment the most telling
+    suite: str = words(60)
+    verdict: str = one_of(*VERDICTS)
+    formulas: Formulas = one_of("hud")
+    arch: str = words(100)
+    mode: str = words(40)
+    dtype: str = words(40)
 
     @property
     def subject(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
@@ -11,30 +11,37 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from hud.models import Stream
-from hud.pages import data, streams
+from hud.pages import data, query_string, streams
 from hud.pages.compare import chooser, query, text
 from hud.pages.compare.groups import Group
 from hud.pages.compare.query import Filters
 from hud.pages.compare.sides import MOST_SIDES
-from hud.pages.forms import CompareFilters
+from hud.pages.query_string import one_of, words
 from hud.points.sides import BadSide
 from hud.problems import Problem
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the page reads beside its filters; `head` is read apart, since it may be repeated."""
+
+    base: str = words(300)
+    rows: str = one_of("all")
 
 
 @require_safe
 def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     """Show the comparison, or without sides those that could be made."""
-    form = CompareFilters(request.GET)
-    if data_format and (refusal := data.refusal(form)):
-        return refusal
+    filters, complaints = query_string.read(Filters, request.GET, data_format)
+    asked, wrong = query_string.read(_Asked, request.GET, data_format)
+    complaints += wrong
     stream = streams.of_request(request)
-    kept = form.kept()
-    base, everything = kept.pop("base", ""), kept.pop("rows", "") == "all"
+    base, everything = asked.base, asked.rows == "all"
     heads = [head for head in request.GET.getlist("head") if head]
     if not base or not heads:
-        return _chooser(request, data_format, base, heads, form.complaints())
+        return _chooser(request, data_format, base, heads, complaints)
     try:
-        page = read(base, heads, Filters(**kept), stream)
+        page = read(base, heads, filters, stream)
     except BadSide as error:
         if data_format:
             return Problem(error.status, str(error)).response()
@@ -58,7 +65,7 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "query_of_counts": urlencode([*sides[:3], *page.filters.subject.items()]),
         "everything": everything,
         "verdicts": [(word, sum(one.verdicts[word] for one in page.counts)) for word in query.VERDICTS],
-        "complaints": form.complaints(),
+        "complaints": complaints,
         "chosen": chosen,
         "subject": [(name, value) for name, value in page.filters.subject.items() if value],
         "most_heads": MOST_SIDES - 1,

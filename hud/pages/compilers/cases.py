@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
 from hud.models import Experiment, Point
-from hud.pages.compilers.query import Comparison
+from hud.pages.compilers.query import SHOWN, SORTS, Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import interval
 from hud.points import expectations
@@ -21,8 +21,6 @@ from hud.runs.branches import branch_or_default
 from hud.sql import by_id, fetch_tuples, int_array
 
 GRID_NIGHTS = 28
-SORTS = ("certainty", "change", "name", "speedup")
-SHOWN = ("regressed", "improved", "failed")
 _BEYOND = 2.5  # times the noise
 _Z_95 = 1.96
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+from django import forms
 from django.utils import timezone
 
 from hud.judging.regressions.counts import Counts, Scope, count
@@ -17,6 +18,7 @@ from hud.models import Stream
 from hud.pages.compilers import formulas
 from hud.pages.compilers import table as of_table
 from hud.pages.compilers.table import TREND_NIGHTS, Table
+from hud.pages.query_string import one_of, parameter, words
 from hud.points import nights as of_nights
 from hud.points import streams
 from hud.points.nights import Night, Results, Subject
@@ -28,24 +30,29 @@ WINDOWS = (1, 7, 28, 90)  # days from the baseline to the candidate
 CHOICES = ("arch", "mode", "dtype")
 _MOST_OFFERED = 6  # subjects, where a page has nothing to show
 _MOST_KEPT = 64  # tables in the memory of a process
+SORTS = ("certainty", "change", "name", "speedup")  # of the cases
+SHOWN = ("regressed", "improved", "failed")
+_DAYS = forms.TypedChoiceField(
+    required=False, coerce=int, empty_value=None, choices=[(days, days) for days in WINDOWS]
+)
 
 
 @dataclass(frozen=True)
 class Filters:
     """The query string; '' means the default subject of the stream, or the usual side."""
 
-    branch: str = ""
-    arch: str = ""
-    mode: str = ""
-    dtype: str = ""
-    base: str = ""
-    head: str = ""
-    window: int = 7
-    formulas: str = ""  # hud: those of PyTorch's HUD
-    cell: str = ""  # suite/backend whose cases are listed
-    sort: str = ""
-    show: str = ""
-    trend: str = ""  # the suite of the trend charts
+    branch: str = words()
+    arch: str = words(100)
+    mode: str = words(40)
+    dtype: str = words(40)
+    base: str = words(210)
+    head: str = words(210)
+    window: int = parameter(_DAYS, 7)
+    formulas: str = one_of("hud")  # those of PyTorch's HUD
+    cell: str = words()  # suite/backend whose cases are listed
+    sort: str = one_of(*SORTS)
+    show: str = one_of(*SHOWN)
+    trend: str = words(60)  # the suite of the trend charts
 
 
 @dataclass

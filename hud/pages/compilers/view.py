@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from hud.pages import data, streams
+from hud.pages import data, query_string, streams
 from hud.pages.compilers import cases, query
-from hud.pages.forms import FilterForm
 from hud.problems import Problem
-
-
-class CompilerFilters(FilterForm):
-    """The query string of the overview and of the compilers."""
-
-    branch = forms.CharField(required=False, max_length=200)
-    arch = forms.CharField(required=False, max_length=100)
-    mode = forms.CharField(required=False, max_length=40)
-    dtype = forms.CharField(required=False, max_length=40)
-    base = forms.CharField(required=False, max_length=210)
-    head = forms.CharField(required=False, max_length=210)
-    window = forms.TypedChoiceField(
-        required=False, coerce=int, empty_value=None, choices=[(days, days) for days in query.WINDOWS]
-    )
-    formulas = forms.ChoiceField(required=False, choices=[("hud", "hud")])
-    cell = forms.CharField(required=False, max_length=200)
-    sort = forms.ChoiceField(required=False, choices=[(name, name) for name in cases.SORTS])
-    show = forms.ChoiceField(required=False, choices=[(name, name) for name in cases.SHOWN])
-    trend = forms.CharField(required=False, max_length=60)
-
-    def filters(self) -> query.Filters:
-        return query.Filters(**self.kept())
 
 
 @require_safe
 def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
     stream = streams.of_request(request)
-    form = CompilerFilters(request.GET)
-    if data_format and (refusal := data.refusal(form)):
-        return refusal
-    page = query.read(form.filters(), stream)
+    filters, complaints = query_string.read(query.Filters, request.GET, data_format)
+    page = query.read(filters, stream)
     filters = page.filters
     suite, _slash, backend = filters.cell.partition("/")
     chosen = cases.read(page, (suite, backend)) if filters.cell else None
@@ -73,7 +47,7 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
         else [],
         "dates": cases.dates_html(chosen.nights) if chosen else "",
         "marks": cases.MARKS,
-        "sorts": cases.SORTS,
-        "complaints": form.complaints() + page.complaints,
+        "sorts": query.SORTS,
+        "complaints": complaints + page.complaints,
     }
     return render(request, "compilers/compilers.html", context)

@@ -9,23 +9,17 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
 
-from hud.accounts.access import after_login
 from hud.ingest.deletion import CannotDelete, delete, may_delete, uploads_of
 from hud.models import Run, Upload
 from hud.runs.references import Busy
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@after_login(lambda _request, pk: reverse("run", args=[pk]))
 def run(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Run, pk=pk)
     return _answer(request, found, uploads_of(found), found)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@after_login(lambda _request, **_kwargs: reverse("runs"))
 def upload(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Upload.objects.select_related("key"), pk=pk)
     return _answer(request, found, [found], found.runs.order_by("pk").first())

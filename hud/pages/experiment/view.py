@@ -15,12 +15,12 @@ from django.views.decorators.http import require_POST, require_safe
 from hud.accounts.access import after_login, form_as_it_was
 from hud.judging.regressions import known_failures
 from hud.models import Annotation, Experiment, KnownFailure
-from hud.pages import data, streams
+from hud.pages import data, query_string, streams
 from hud.pages.experiment import drawing, notes, query, rerun, state
+from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.history import HistoryPoint
 from hud.pages.experiment.query import ExperimentPage
-from hud.pages.forms import ExperimentChoice
 from hud.pages.hosts.query import places_for, present_accelerators
 from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import identity
@@ -42,26 +42,24 @@ class NoteForm(forms.Form):
 
 @require_safe
 def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
-    form = ExperimentChoice(request.GET)
-    if data_format and (refusal := data.refusal(form)):
-        return refusal
+    choice, complaints = query_string.read(Choice, request.GET, data_format)
     stream = streams.of_experiment(request, pk)
-    page = query.read(
-        pk, stream, form.range(), rows=form.rows(), as_data=bool(data_format), **form.query_options()
-    )
+    page = query.read(pk, stream, choice.range, as_data=bool(data_format), **choice.of_query)
     if page is None:
         return data.missing(data_format, f"no experiment has the id {pk}")
     if data_format:
         return _data(page, data_format)
-    whole = form.kept().get("options") == "all"
     rerun_form = rerun.form_of(
-        page.experiment, page.places, spec=page.spec, initial=request.GET.dict(), whole=whole
+        page.experiment,
+        page.places,
+        spec=page.spec,
+        initial=request.GET.dict(),
+        whole=choice.options == "all",
     )
-    complaints = form.complaints()
-    wanted = form.kept().get("metric")
+    wanted = choice.metric
     if wanted and not (page.history and page.history.metric.name == wanted):
         complaints.append(f"metric: not measured for this experiment: {wanted!r}")
-    return _render(request, page, rerun_form, choice=form, complaints=complaints)
+    return _render(request, page, rerun_form, choice=choice, complaints=complaints)
 
 
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
@@ -95,14 +93,14 @@ def _render(
     page: ExperimentPage,
     form: RerunForm,
     *,
-    choice: ExperimentChoice,
+    choice: Choice,
     status: int = 200,
     **more: Any,
 ) -> HttpResponse:
-    kept, history = choice.kept(), page.history
+    history = page.history
     shapes, legend = state.shapes_of(page)
     canvas = Canvas(
-        page.charts.slots, choice.look(), shapes=shapes, legend=legend, expected=state.expected_of(page)
+        page.charts.slots, choice.look, shapes=shapes, legend=legend, expected=state.expected_of(page)
     )
     canvas.events = state.lines_of(page.charts, page.notes, canvas)
     values = [value for one in page.points for value in one.point.compilation_values if value is not None]
@@ -123,13 +121,13 @@ def _render(
         "axis": drawing.axis(canvas),
         "details": state.details_of(page, canvas),
         "legend": legend,
-        "branch": kept.get("branch", ""),
+        "branch": choice.branch,
         "arch_name": arch_name(page.experiment.arch or page.experiment.device),
         "form": form,
         "command": page.spec.command() if page.spec else "",
         "impossible": page.impossible,
         "older": f"{page.older[0].timestamp() * 1e6:.0f}_{page.older[1]}" if page.older else "",
-        "before": kept.get("before"),
+        "before": choice.before,
         "target": _target_of(page.points),
         "with_sources": any(one.run.upload_id for one in page.points),
         "range": (min(values), max(values)) if values else (0.0, 1.0),
@@ -170,8 +168,8 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
             return redirect("run", pk=run.pk)
         except InvalidRunRequest as error:
             problem = "" if form.refuse(error) else str(error)
-    choice = ExperimentChoice(request.POST)
-    page = query.read(pk, stream, choice.range(), rows=choice.rows(), **choice.query_options())
+    choice, _complaints = query_string.read(Choice, request.POST)
+    page = query.read(pk, stream, choice.range, **choice.of_query)
     assert page is not None
     return _render(request, page, form, choice=choice, status=422, problem=problem)
 

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
+from hud.columns import Columns
 from hud.judging.regressions import funnel as weeks
 from hud.judging.regressions.funnel import Week
 from hud.pages import data, streams
 
 _HEIGHT = 100  # units of the chart
 _LEAST_COLUMNS = 8  # weeks in it
-_SHOWN = (
-    "points",
-    "suspects",
-    "repeats",
-    "noise",
-    "opened",
-    "confirmed",
-    "dismissed",
-    "resolved",
-    "accepted",
-)
+_COUNTS = "points suspects repeats noise opened confirmed dismissed resolved accepted"
+_SHOWN = _COUNTS.split()
+_DATA = Columns(f"week=name start {_COUNTS} false_alarm_rate=false_alarms")
 
 
 @dataclass(frozen=True)
@@ -40,11 +31,10 @@ class Column:
     dismissed: float
 
 
-@require_safe
 def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     found = weeks.read(streams.of_request(request), timezone.now())
     if data_format:
-        return data.answer(data_format, "funnel", [_row(week) for week in found])
+        return data.answer(data_format, "funnel", [_DATA.row(week) for week in found], _DATA.names)
     first = next((place for place, week in enumerate(reversed(found)) if _is_filled(week)), len(found) - 1)
     filled = max(len(found) - first, 1)
     columns = _columns(found[: max(filled, _LEAST_COLUMNS)])
@@ -63,11 +53,6 @@ def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 def _is_filled(week: Week) -> bool:
     return any(getattr(week, name) for name in _SHOWN)
-
-
-def _row(week: Week) -> dict[str, Any]:
-    counts = {name: getattr(week, name) for name in _SHOWN}
-    return {"week": week.name, "start": week.start, **counts, "false_alarm_rate": week.false_alarms}
 
 
 def _columns(found: list[Week]) -> list[Column]:

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from django.db.models import F
+from django.db.models import Count, F
 from django.utils import timezone
 
-from hud.hosts.registration import is_visible, state_of
+from hud.columns import Columns, under
+from hud.hosts.registration import is_visible, state_of, unavailable_suites
 from hud.models import Accelerator, Experiment, Host, Task
-from hud.pages.hosts.facts import Facts
-from hud.pages.hosts.facts import read as read_facts
-from hud.sql import fetch_models, fetch_tuples
+from hud.sql import fetch_tuples
 from hud.templatetags.hud_tags import duration
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
 USABLE = {"online", "late"}
+_LINES = {
+    "cpu": "CPU",
+    "cpu_count": "processors",
+    "memory_bytes": "memory",
+    "os": "OS",
+    "compiler": "C++ compiler",
+    "python": "agent Python",
+}
+_LIMITS = {"max_sm_mhz": "{} MHz", "max_memory_mhz": "memory {} MHz", "power_limit_w": "{} W"}
+_UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s"}
+_OF_HOST = Columns(
+    f"host=host.name state {under('host', 'labels note last_beat refused_results refused_reason')}"
+)
+_OF_ACCELERATOR = Columns(
+    """accelerator=accelerator.name device=accelerator.device_name arch=accelerator.arch
+    accelerator_state=state why_dirty=accelerator.unavailable_reason running waiting suites""",
+    running=lambda line: line.running.run_id if line.running else None,
+    suites=lambda line: line.accelerator.catalog.get("suites", []),
+)
+HEADER = (*_OF_HOST.names, *_OF_ACCELERATOR.names, "lacking")
 
 
 @dataclass(slots=True)
@@ -79,24 +98,7 @@ class HostLine:
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [
-            {
-                "host": self.host.name,
-                "state": self.state,
-                "labels": self.host.labels,
-                "note": self.host.note,
-                "last_beat": self.host.last_beat,
-                "refused_results": self.host.refused_results,
-                "refused_reason": self.host.refused_reason,
-                "accelerator": line.accelerator.name,
-                "device": line.accelerator.device_name,
-                "arch": line.accelerator.arch,
-                "accelerator_state": line.state,
-                "why_dirty": line.accelerator.unavailable_reason,
-                "running": line.running.run_id if line.running else None,
-                "waiting": line.waiting,
-                "suites": line.accelerator.catalog.get("suites", []),
-                "lacking": self.facts.lacking,
-            }
+            {**_OF_HOST.row(self), **_OF_ACCELERATOR.row(line), "lacking": self.facts.lacking}
             for line in self.accelerators
         ]
 
@@ -170,9 +172,8 @@ class Place:
 
 def present_accelerators() -> list[Accelerator]:
     """Return the accelerators of attached hosts, silent ones too: 1 statement."""
-    attached = """JOIN hud_host host ON host.id = one.host_id
-        WHERE one.present AND host.detached_at IS NULL ORDER BY host.name, one.name"""
-    return fetch_models(Accelerator, attached, {}, host=Host)
+    attached = Accelerator.objects.filter(present=True, host__detached_at=None).select_related("host")
+    return list(attached.order_by("host__name", "name"))
 
 
 def visible_accelerators() -> list[Accelerator]:
@@ -218,18 +219,73 @@ class HostsInLine:
 def in_one_line() -> HostsInLine:
     """Count hosts by state, and tasks that run and wait: 2 statements."""
     now = timezone.now()
-    hosts = fetch_tuples(
-        "SELECT last_beat, paused_until, drained FROM hud_host WHERE detached_at IS NULL ORDER BY id", {}
-    )
-    states = Counter(
-        state_of(Host(last_beat=beat, paused_until=paused, drained=drained), now)
-        for beat, paused, drained in hosts
-    )
+    hosts = Host.objects.filter(detached_at=None).only("last_beat", "paused_until", "drained", "detached_at")
+    states = Counter(state_of(host, now) for host in hosts.order_by("pk"))
     active = (Task.State.RUNNING, Task.State.QUEUED)
-    tasks = dict(
-        fetch_tuples(
-            "SELECT state, count(*) FROM hud_task WHERE state = ANY(%(active)s) GROUP BY 1",
-            {"active": list(active)},
-        )
-    )
+    counted = Task.objects.filter(state__in=active).values_list("state").annotate(Count("pk"))
+    tasks = dict(counted.order_by())
     return HostsInLine(dict(states), *(tasks.get(state, 0) for state in active))
+
+
+@dataclass(slots=True)
+class Facts:
+    """Rows by the names that the template shows; a size in bytes is a number, all else is text."""
+
+    lines: dict[str, str | float]
+    gpus: list[dict[str, Any]]
+    pythons: list[dict[str, str]]
+    ceilings: dict[str, str]  # measured, by accelerator
+    lacking: dict[str, str]  # suite → why it is not offered
+
+
+def read_facts(facts: Mapping[str, Any]) -> Facts:
+    """Read the facts of a host's last heartbeat. A host may report anything: unexpected values are left
+    out."""
+    lines = {
+        name: facts[key] if key == "memory_bytes" else _text(facts[key])
+        for key, name in _LINES.items()
+        if (_is_number(facts.get(key)) if key == "memory_bytes" else facts.get(key) not in (None, ""))
+    }
+    limits = {_text(one.get("uuid")): one for one in _objects(facts.get("gpu_limits"))}
+    gpus = []
+    for one in _objects(facts.get("gpus")):
+        highest = limits.get(_text(one.get("uuid")), {})
+        gpus.append({
+            **{key: _text(one.get(key)) for key in ("name", "uuid", "driver")},
+            "memory_bytes": one["memory_bytes"] if _is_number(one.get("memory_bytes")) else None,
+            "limits": ", ".join(
+                text.format(_text(highest[key])) for key, text in _LIMITS.items() if highest.get(key)
+            ),
+        })  # fmt: skip
+    keys = ("torch", "cuda", "triton", "python", "error")
+    pythons = [
+        {"name": name, **{key: _text(_object(one).get(key)) for key in keys}}
+        for name, one in sorted(_object(facts.get("pythons")).items())
+    ]
+    ceilings = {}
+    for accelerator, by_name in sorted(_object(facts.get("ceilings")).items()):
+        texts = []
+        for key, measured in sorted(_object(by_name).items()):
+            name, _, unit = key.rpartition("_")
+            value = _object(measured).get("value")
+            if name and _is_number(value):
+                texts.append(f"{name.replace('_', ' ')} {value:.4g} {_UNITS.get(unit, unit)}")
+        if texts:
+            ceilings[accelerator] = ", ".join(texts)
+    return Facts(lines, gpus, pythons, ceilings, unavailable_suites(facts))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)[:300]

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import OuterRef, Subquery
+from django.db.models import Count, OuterRef, Subquery
 from django.utils import timezone
 
 from hud.hosts.registration import state_of
@@ -40,7 +40,7 @@ _USUAL = f"""
         SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY past.seconds) seconds
         FROM (
             SELECT {_SECONDS} seconds FROM hud_task p
-            WHERE t.finished IS NULL AND {_ALIKE} AND p.spec->>'device' = t.spec->>'device'
+            WHERE {_ALIKE} AND p.spec->>'device' = t.spec->>'device'
             ORDER BY p.id DESC LIMIT 10
         ) past
     ) usual ON true
@@ -54,31 +54,12 @@ class Progress:
     eta_s: float | None  # None: ended, or never measured before
 
 
-@dataclass(slots=True)
-class _TaskWork:
-    ended: bool
-    running_s: float  # since it started; 0 while it waits
-    usual_s: float | None  # median of earlier tasks of the same kind
-
-
 def progress_of(run: Run) -> Progress:
     """Return the run's progress, with `eta_s` while each remaining task has a past one to estimate from."""
-    work = fetch(
-        _TaskWork,
-        f"""
-        SELECT t.finished IS NOT NULL ended,
-            CASE WHEN t.state = 'running' THEN extract(epoch FROM now() - t.started) ELSE 0 END::float8
-                running_s,
-            usual.seconds * {_PROCESSES.format("t")} usual_s
-        FROM hud_task t {_USUAL}
-        WHERE t.run_id = %(run)s
-        """,  # noqa: S608 - constants of this file  # nosec B608
-        {"run": run.pk},
-    )
-    remaining = [task for task in work if not task.ended]
-    left = [max(task.usual_s - task.running_s, 0.0) for task in remaining if task.usual_s is not None]
-    known = run.state in ACTIVE and remaining and len(left) == len(remaining)
-    return Progress(len(work) - len(remaining), len(work), round(sum(left), 1) if known else None)
+    tasks = Task.objects.filter(run=run).aggregate(done=Count("finished"), total=Count("pk"))
+    remaining = _work(run.pk) if run.state in ACTIVE else []
+    left = _seconds_left(remaining) if remaining else None
+    return Progress(**tasks, eta_s=None if left is None else round(left, 1))
 
 
 def usual_by_place(spec: TaskSpec) -> dict[tuple[int | None, str, str], float]:
@@ -105,7 +86,7 @@ class QueueLine:
     run: int
     title: str
     state: str
-    interactive: bool
+    watched: bool  # a person waits for it
     created: datetime
     requested_by: str
     host: str  # that was asked for; '' any
@@ -128,7 +109,7 @@ class QueueLine:
     @property
     def order(self) -> tuple[bool, datetime, int]:
         """Return the sort key that `matching.ORDER` uses."""
-        return not self.interactive, self.created, self.run
+        return not self.watched, self.created, self.run
 
     @property
     def wants(self) -> str:
@@ -144,14 +125,6 @@ class QueueLine:
         if not self.queued or self.usable:
             return ""
         return "no matching accelerator is available" if self.fits else "no attached accelerator matches"
-
-    def to_row(self) -> dict[str, Any]:
-        return {
-            "run": self.run, "title": self.title, "state": self.state, "position": self.position,
-            "starts_in_s": self.starts_in_s, "wants": self.wants, "hindrance": self.hindrance,
-            "requested_by": self.requested_by, "watched": self.interactive, "tasks": self.tasks,
-            "done": self.done,
-        }  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -196,10 +169,14 @@ def _estimate(line: QueueLine, lines: Sequence[QueueLine], work: Sequence[_Work]
         for part in work
         if (part.run in earlier if part.accelerator is None else part.accelerator in mine)
     ]
-    left = [
-        max(part.usual_s * part.tasks - part.running_s, 0.0) for part in before if part.usual_s is not None
-    ]
-    line.starts_in_s = round(sum(left) / len(mine), 1) if mine and len(left) == len(before) else None
+    left = _seconds_left(before)
+    line.starts_in_s = round(left / len(mine), 1) if mine and left is not None else None
+
+
+def _seconds_left(parts: Sequence[_Work]) -> float | None:
+    """Return how long these tasks still take together, None where one is of a kind that never ran."""
+    known = [max(one.usual_s * one.tasks - one.running_s, 0.0) for one in parts if one.usual_s is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def _lines() -> list[QueueLine]:
@@ -207,7 +184,7 @@ def _lines() -> list[QueueLine]:
     return fetch(
         QueueLine,
         f"""
-        SELECT r.id run, r.title, r.state, q.interactive, r.created, q.requested_by,
+        SELECT r.id run, r.title, r.state, q.interactive watched, r.created, q.requested_by,
             coalesce(wanted.name, '') host, q.arch, q.device, q.labels::json, r.interpreter,
             r.base_interpreter, tasks.n tasks, tasks.done, coalesce(places.fits, '{{}}') fits,
             coalesce(places.usable, '{{}}') usable
@@ -226,7 +203,8 @@ def _lines() -> list[QueueLine]:
     )
 
 
-def _work() -> list[_Work]:
+def _work(run: int | None = None) -> list[_Work]:
+    """Return the tasks that have not ended, of one run or of all."""
     return fetch(
         _Work,
         f"""
@@ -240,14 +218,15 @@ def _work() -> list[_Work]:
                 count(*) tasks,
                 coalesce(sum(extract(epoch FROM now() - t.started)) FILTER (WHERE t.state = 'running'), 0)
                     running_s
-            FROM hud_task t WHERE t.state IN ('queued', 'running')
+            FROM hud_task t
+            WHERE t.state IN ('queued', 'running') AND t.run_id = coalesce(%(run)s, t.run_id)
             GROUP BY 1, 2, 3
-        ), kinds AS (SELECT DISTINCT spec, NULL::timestamptz finished FROM work)
+        ), kinds AS (SELECT DISTINCT spec FROM work)
         SELECT work.run_id run, work.accelerator_id accelerator, work.tasks, work.running_s::float8,
             known.seconds * {_PROCESSES.format("work")} usual_s
         FROM work JOIN (SELECT t.spec, usual.seconds FROM kinds t {_USUAL}) known USING (spec)
         """,  # noqa: S608 - constants of this room  # nosec B608
-        {},
+        {"run": run},
     )
 
 

@@ -9,8 +9,18 @@ from typing import Any
 from django.db.models import Prefetch
 from django.utils import timezone
 
+from hud.columns import Columns, under
 from hud.models import NIGHTLY, RunRequest, Schedule, ScheduleTrigger
 from hud.runs.schedules import CEILINGS, next_due
+
+_SAID = """name enabled cron time_zone suite cases modes dtypes backends compilations repeats device
+    environment labels everywhere"""
+_COLUMNS = Columns(
+    f"id=schedule.pk {under('schedule', _SAID)} stream next_due last_due last_reason=last?.reason last_runs",
+    stream=lambda line: line.schedule.stream.name if line.schedule.stream else NIGHTLY,
+    last_due=lambda line: line.last.due if line.last else None,
+    last_runs=lambda line: [request.pk for request in line.last.requests.all()] if line.last else [],
+)
 
 
 @dataclass(slots=True)
@@ -44,18 +54,7 @@ class ScheduleLine:
         return ", ".join(filter(None, [which, one.device, *labels, python]))
 
     def to_row(self) -> dict[str, Any]:
-        one = self.schedule
-        return {
-            "id": one.pk, "name": one.name, "enabled": one.enabled, "cron": one.cron,
-            "time_zone": one.time_zone, "suite": one.suite, "cases": one.cases, "modes": one.modes,
-            "dtypes": one.dtypes, "backends": one.backends, "compilations": one.compilations,
-            "repeats": one.repeats, "device": one.device, "environment": one.environment,
-            "labels": one.labels, "everywhere": one.everywhere,
-            "stream": one.stream.name if one.stream else NIGHTLY,
-            "next_due": self.next_due, "last_due": self.last.due if self.last else None,
-            "last_reason": self.last.reason if self.last else "",
-            "last_runs": [request.pk for request in self.last.requests.all()] if self.last else [],
-        }  # fmt: skip
+        return _COLUMNS.row(self)
 
 
 def read() -> list[ScheduleLine]:

@@ -9,32 +9,37 @@ from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.access import after_login
 from hud.hosts import registration
 from hud.models import Host, Schedule
 from hud.pages import data
-from hud.pages.forms import DetachForm, DrainForm, PauseForm
 from hud.pages.hosts import query, queue
 from hud.pages.hosts import schedules as schedule_query
 from hud.runs import run_states, schedules
 
-_ACTIONS: dict[str, type[forms.Form]] = {
-    "drain": DrainForm,
-    "pause": PauseForm,
-    "resume": forms.Form,
-    "detach": DetachForm,
-}
-_back_to_hosts = after_login(lambda _request, **_kwargs: reverse("hosts"))
+_MAX_PAUSE_MINUTES = 30 * 24 * 60
 
 
-@require_safe
+class DrainForm(forms.Form):
+    note = forms.CharField(required=False, max_length=500)
+
+
+class PauseForm(DrainForm):
+    minutes = forms.IntegerField(min_value=1, max_value=_MAX_PAUSE_MINUTES)
+
+
+class SureForm(forms.Form):
+    sure = forms.BooleanField()
+
+
+_FORMS = {"drain": DrainForm, "pause": PauseForm, "resume": forms.Form, "detach": SureForm}
+
+
 def host_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "hosts", [row for line in query.read() for row in line.to_rows()])
+        rows = [row for line in query.read() for row in line.to_rows()]
+        return data.answer(data_format, "hosts", rows, query.HEADER)
     return _page(request)
 
 
@@ -48,21 +53,18 @@ def _live() -> dict[str, Any]:
     return {"lines": lines, "activities": query.activities(lines), "queue": queue.read()}
 
 
-@require_safe
 def live(request: HttpRequest) -> HttpResponse:
     response = render(request, "hosts/live.html", _live())
     response["Cache-Control"] = "no-store"
     return response
 
 
-@require_POST
-@_back_to_hosts
 def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
     """Drain, pause, resume or detach a host."""
     host = get_object_or_404(Host, pk=pk)
-    if action not in _ACTIONS:
-        raise Http404(f"actions of a host: {', '.join(_ACTIONS)}")
-    form = _ACTIONS[action](request.POST)
+    if action not in _FORMS:
+        raise Http404(f"actions of a host: {', '.join(_FORMS)}")
+    form = _FORMS[action](request.POST)
     if not form.is_valid():
         for name, errors in form.errors.items():
             messages.error(request, f"{name}: {' '.join(map(str, errors))}")
@@ -85,8 +87,6 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
     return redirect("hosts")
 
 
-@require_POST
-@_back_to_hosts
 def token(request: HttpRequest) -> HttpResponse:
     """Create a registration token and show it once."""
     secret = registration.create_token(who=request.user.get_username())
@@ -95,8 +95,6 @@ def token(request: HttpRequest) -> HttpResponse:
     return _page(request, command)
 
 
-@require_POST
-@_back_to_hosts
 def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     """Enable or disable a schedule."""
     found = get_object_or_404(Schedule, pk=pk)
@@ -108,8 +106,6 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("hosts")
 
 
-@require_POST
-@_back_to_hosts
 def delete_schedule(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a schedule and keep its runs."""
     found = get_object_or_404(Schedule, pk=pk)

@@ -2,27 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.views import LoginView, LogoutView
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.access import after_login
 from hud.accounts.keys import create_key, effective_scopes, revoke_key, with_owners
+from hud.accounts.roles import SCOPES
+from hud.columns import Columns
 from hud.models import ApiKey
 from hud.pages import data
-from hud.pages.forms import KeyForm
 from hud.runs.streams import BadStreamName, StreamRefused, of_new_key
 
 ROWS = 200
+_COLUMNS = Columns(
+    """name prefix owner=owner?.username scopes host=host?.name stream=stream?.name created last_used expires
+    revoked""",
+    scopes=lambda key: " ".join(key.scopes),
+)
+
+
+class KeyForm(forms.Form):
+    """A new key, with scopes of those that its owner has."""
+
+    name = forms.CharField(label="Name", max_length=100, help_text="what will use it")
+    scopes = forms.MultipleChoiceField(label="Scopes", widget=forms.CheckboxSelectMultiple)
+    stream = forms.CharField(
+        label="Stream", max_length=60, required=False, help_text="of its uploads; default: one of its name"
+    )
+    days = forms.TypedChoiceField(
+        label="Expires",
+        coerce=int,
+        empty_value=None,
+        required=False,
+        choices=[("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("", "never")],
+        initial="90",
+    )
+
+    def __init__(self, data: Any = None, *, scopes: Collection[str]) -> None:
+        super().__init__(data)
+        field = self.fields["scopes"]
+        assert isinstance(field, forms.MultipleChoiceField)
+        field.choices = [(scope, meaning) for scope, meaning in SCOPES.items() if scope in scopes]
+
 
 login = LoginView.as_view(
     template_name="keys/login.html",
@@ -30,13 +60,11 @@ login = LoginView.as_view(
     extra_context={"sign_on": lambda: bool(settings.HUD_OIDC_ISSUER)},
 )
 logout = LogoutView.as_view()
-_back_to_keys = after_login(lambda _request, **_kwargs: reverse("keys"))
 
 
-@require_safe
 def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "keys", [_row(key) for key in _keys(request)])
+        return data.answer(data_format, "keys", [_COLUMNS.row(key) for key in _keys(request)], _COLUMNS.names)
     return _page(request, KeyForm(scopes=_scopes(request)))
 
 
@@ -59,20 +87,6 @@ def _keys(request: HttpRequest) -> list[ApiKey]:
     return list(found[:ROWS])
 
 
-def _row(key: ApiKey) -> dict[str, Any]:
-    return {
-        "name": key.name,
-        "prefix": key.prefix,
-        "owner": key.owner.get_username() if key.owner else "",
-        "scopes": " ".join(key.scopes),
-        "host": key.host.name if key.host else "",
-        "stream": key.stream.name if key.stream else "",
-        **{name: getattr(key, name) for name in ("created", "last_used", "expires", "revoked")},
-    }
-
-
-@require_POST
-@_back_to_keys
 def create(request: HttpRequest) -> HttpResponse:
     """Create a key of the person and show its secret once."""
     form = KeyForm(request.POST, scopes=_scopes(request))
@@ -109,8 +123,6 @@ def create(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@require_POST
-@_back_to_keys
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a key of the person's own, or as an admin any."""
     found = ApiKey.objects.all()

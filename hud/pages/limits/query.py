@@ -14,6 +14,7 @@ from typing import Any
 from hud.models import Experiment, Stream
 from hud.pages.limits.ceilings import Ceilings, ceilings_by_arch
 from hud.pages.limits.lines import ArchLine, KernelLine, ModelLine, Nameless, RegretLine
+from hud.pages.query_string import words
 from hud.runs.branches import stored_names
 from hud.sql import fetch, fetch_tuples
 from runner.schema.devices import is_named
@@ -27,11 +28,11 @@ CHOICES = ("mode", "dtype", "backend", "suite")
 
 @dataclass(frozen=True)
 class Filters:
-    arch: str = ""
-    mode: str = ""
-    dtype: str = ""
-    backend: str = ""
-    suite: str = ""
+    arch: str = words(100)
+    mode: str = words(40)
+    dtype: str = words(40)
+    backend: str = words(100)
+    suite: str = words(60)
 
 
 @dataclass

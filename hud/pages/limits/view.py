@@ -7,8 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from hud.models import Stream
-from hud.pages import data, streams
-from hud.pages.forms import LimitsFilters
+from hud.pages import data, query_string, streams
 from hud.pages.limits import query
 from hud.pages.limits.query import LimitsPage
 from hud.pages.suite.query import identity
@@ -16,15 +15,13 @@ from hud.pages.suite.query import identity
 
 @require_safe
 def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    form = LimitsFilters(request.GET)
-    if data_format and (refusal := data.refusal(form)):
-        return refusal
+    filters, complaints = query_string.read(query.Filters, request.GET, data_format)
     stream = streams.of_request(request)
-    page = query.read(form.filters(), stream, everything=bool(data_format))
+    page = query.read(filters, stream, everything=bool(data_format))
     if data_format:
         return _data(page, stream, data_format)
     choices = [(name, getattr(page.filters, name), page.words.get(name, [])) for name in query.CHOICES]
-    context = {"page": page, "choices": choices, "complaints": form.complaints()}
+    context = {"page": page, "choices": choices, "complaints": complaints}
     return render(request, "limits/limits.html", context)
 
 

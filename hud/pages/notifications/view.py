@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlsplit
 
 from django import forms
@@ -10,17 +9,18 @@ from django.contrib import messages
 from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.access import after_login
+from hud.columns import Columns
 from hud.models import Webhook, WebhookFormat
 from hud.notifications import webhooks
 from hud.notifications.messages import EVENTS
 from hud.notifications.webhooks import InvalidWebhook
 from hud.pages import data
 
-_back = after_login(lambda _request, **_kwargs: reverse("notifications"))
+_COLUMNS = Columns(  # without the path of the address, which may be a secret of its receiver
+    "id=pk host name format events active created last_at last_ok last_result waiting",
+    host=lambda webhook: urlsplit(webhook.url).hostname,
+)
 _USUAL = ("open", "confirmed", "resolved", "overdue")
 
 
@@ -50,13 +50,13 @@ class WebhookForm(forms.Form):
     )
 
 
-@require_safe
 def webhook_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "notifications", [_row(webhook) for webhook in _webhooks()])
+        rows = [_COLUMNS.row(webhook) for webhook in _webhooks()]
+        return data.answer(data_format, "notifications", rows, _COLUMNS.names)
     number = request.GET.get("edit", "")
     editing = next((one for one in _webhooks() if str(one.pk) == number), None)
-    form = WebhookForm(initial=_values(editing)) if editing else WebhookForm()
+    form = WebhookForm(initial=forms.model_to_dict(editing, exclude=["secret"])) if editing else WebhookForm()
     return _page(request, form, editing=editing)
 
 
@@ -80,25 +80,10 @@ def _webhooks() -> list[Webhook]:
     return list(Webhook.objects.annotate(waiting=waiting).order_by("name"))
 
 
-def _values(webhook: Webhook) -> dict[str, Any]:
-    return {name: getattr(webhook, name) for name in ("name", "url", "format", "events")}
-
-
-def _row(webhook: Webhook) -> dict[str, Any]:
-    """Return a webhook without what may be a secret of its receiver: the path of its address."""
-    names = ("name", "format", "events", "active", "created", "last_at", "last_ok", "last_result", "waiting")
-    host = urlsplit(webhook.url).hostname
-    return {"id": webhook.pk, "host": host, **{name: getattr(webhook, name) for name in names}}
-
-
-@require_POST
-@_back
 def create(request: HttpRequest) -> HttpResponse:
     return _save(request, Webhook())
 
 
-@require_POST
-@_back
 def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
     """Change, test, pause, resume or delete a webhook."""
     webhook, who = get_object_or_404(Webhook, pk=pk), request.user.get_username()

@@ -20,7 +20,7 @@ from hud.pages.overview import look, tiles, trends
 from hud.pages.overview.look import Look
 from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
-from hud.pages.regressions import tabs
+from hud.pages.regressions.query import count_suspects
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
 from hud.pages.suite.query import identity
@@ -186,7 +186,7 @@ def read(
         comparison=comparison,
         looks=look.chosen(rows, which, user),
         listed={name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")},
-        suspects=tabs.count_suspects(comparison.scope),
+        suspects=count_suspects(comparison.scope),
         regressed=sorted(
             (point for point in shown if point.series_id in regressed),
             key=lambda point: -abs(point.change or 0),

@@ -9,9 +9,8 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
 
-from hud.pages import data, streams
-from hud.pages.compilers.query import WINDOWS, Comparison
-from hud.pages.compilers.view import CompilerFilters
+from hud.pages import data, query_string, streams
+from hud.pages.compilers.query import WINDOWS, Comparison, Filters
 from hud.pages.overview import look, query
 from hud.problems import Problem
 
@@ -19,12 +18,10 @@ from hud.problems import Problem
 @require_safe
 def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
     stream = streams.of_request(request)
-    form = CompilerFilters(request.GET)
-    if data_format and (refusal := data.refusal(form)):
-        return refusal
+    filters, complaints = query_string.read(Filters, request.GET, data_format)
     which = request.GET.get("look", "")
     user = request.user if isinstance(request.user, User) else None
-    page = query.read(form.filters(), stream, which, user, with_regressed=bool(data_format))
+    page = query.read(filters, stream, which, user, with_regressed=bool(data_format))
     comparison = page.comparison
     if data_format and comparison.complaints:
         return Problem(400, "; ".join(comparison.complaints)).response()
@@ -56,7 +53,7 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "table_html": _table_html(comparison) if table and table.suites else "",
         "windows": WINDOWS,
         "look": which if which in {"new", "mine"} else "",
-        "complaints": form.complaints() + comparison.complaints,
+        "complaints": complaints + comparison.complaints,
     }
     response = render(request, "overview/overview.html", context)
     streams.keep_choice(request, response)

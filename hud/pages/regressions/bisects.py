@@ -7,9 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hud.columns import Columns, under
 from hud.judging.bisect import work
 from hud.judging.bisect.search import BisectState, most_steps
 from hud.models import Accelerator, Bisect, BisectStep, Regression
+
+_STEP = Columns(
+    "base=base_place head=head_place run=step.run_id answer=step.word"
+    f" {under('step', 'pairs change low high finished')}"
+)
+_COLUMNS = Columns(
+    f"""id=bisect.pk regression=bisect.regression_id state=bisect.state
+    host=bisect.accelerator?.host.name environments=bisect.builds steps usual_steps
+    {under("bisect", "good bad conclusion requested_by created finished")}""",
+    steps=lambda view: [_STEP.row(line) for line in view.steps],
+)
 
 
 @dataclass(frozen=True)
@@ -30,17 +42,6 @@ class StepLine:
         low, high = self.step.low, self.step.high
         return None if low is None or high is None else (math.expm1(low), math.expm1(min(high, 700)))
 
-    def to_json(self) -> dict[str, Any]:
-        one = self.step
-        return {
-            "base": self.base_place,
-            "head": self.head_place,
-            "run": one.run_id,
-            "answer": one.word,
-            "pairs": one.pairs,
-            **{name: getattr(one, name) for name in ("change", "low", "high", "finished")},
-        }
-
 
 @dataclass(frozen=True)
 class BisectView:
@@ -53,19 +54,7 @@ class BisectView:
         return self.bisect.state == BisectState.RUNNING
 
     def to_json(self) -> dict[str, Any]:
-        one = self.bisect
-        accelerator = one.accelerator
-        return {
-            "id": one.pk,
-            "regression": one.regression_id,
-            "state": one.state,
-            "host": accelerator.host.name if accelerator else "",
-            "environments": one.builds,
-            "steps": [line.to_json() for line in self.steps],
-            "usual_steps": self.usual_steps,
-            **{name: getattr(one, name) for name in ("good", "bad", "conclusion", "requested_by")},
-            **{name: getattr(one, name) for name in ("created", "finished")},
-        }
+        return _COLUMNS.row(self)
 
 
 @dataclass(frozen=True)

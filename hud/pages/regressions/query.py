@@ -10,11 +10,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Count, Q
+from django.utils import timezone
 
+from hud.columns import Columns, under
 from hud.judging.regressions.counts import Counts, Scope, cause_key, count
 from hud.judging.regressions.groups import experiments_of_runs, group, score
-from hud.judging.regressions.states import ACTIVE, Event, RegressionState, possible
+from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionState, possible
 from hud.models import (
     Cause,
     Environment,
@@ -23,43 +25,63 @@ from hud.models import (
     Regression,
     RegressionEvent,
     Run,
-    Series,
+    SeriesState,
     Stream,
 )
 from hud.pages.compare.sides import resolve
 from hud.pages.compilations import known_between
 from hud.pages.experiment.history import fact_name
 from hud.pages.hosts.pairs import Builds, Rerun
+from hud.pages.query_string import number, one_of, words
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
-from hud.pages.regressions.tabs import count_suspects, in_tab
-from hud.pages.suite.query import identity
 from hud.runs.branches import branch_or_default
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.sql import attach, by_id
 from runner.schema.devices import is_named
 
+_TABS: dict[str, tuple[Sequence[RegressionState], bool | None]] = {  # states, and whether they are muted
+    "inbox": (TOLD, False),
+    "mine": (TOLD, False),
+    "suspects": ([RegressionState.SUSPECT], False),
+    "resolved": ([RegressionState.RESOLVED], None),
+    "accepted": ([RegressionState.ACCEPTED], None),
+    "dismissed": ([RegressionState.DISMISSED], None),
+    "muted": (ACTIVE, True),
+}
+TABS = tuple(_TABS)
 MOST_ROWS = 500
 NOBODY = "nobody"
 _NIGHTS = timedelta(days=28)
-_WITH_SERIES = "JOIN hud_series series ON series.id = one.series_id"
 _SAME_FACTS = {"date"}  # of an environment, that change every night
+_COLUMNS = Columns(f"""
+    id=regression.pk state=regression.state stream=regression.series.stream.name experiment=experiment.pk
+    {under("experiment", "suite case knobs mode dtype backend device arch dynamic")}
+    metric=metric.name unit=metric.unit direction=metric.direction
+    {under("regression", "before after change factor points kind cause canaries since opened")}
+    cause_id=regression.cause_row_id first_run=regression.first_run_id
+    last_good_run=regression.last_good_run_id base_commit=regression.last_good_run?.commit
+    head_commit=regression.first_run?.commit owner=regression.owner?.username
+    {under("regression", "note link muted_until state_since")}
+""")
+_EVENT = Columns("at who event before after note run=run_id")
+HEADER = (*_COLUMNS.names, "group", "group_cause", "group_size")
 
 
 @dataclass(frozen=True)
 class Filters:
     """The page's query string; '' means any."""
 
-    tab: str = "inbox"
-    state: str = ""  # exactly this one, in place of a tab
-    arch: str = ""
-    mode: str = ""
-    dtype: str = ""
-    base: str = ""  # sides: what first moved after the one and not after the other
-    head: str = ""
-    suite: str = ""
-    branch: str = ""
-    owner: str = ""  # a name, or `NOBODY`
-    open: int | None = None  # the one whose history is shown
+    tab: str = one_of(*TABS, default="inbox")
+    state: str = one_of(*RegressionState)  # exactly this one, in place of a tab
+    arch: str = words(100)
+    mode: str = words(40)
+    dtype: str = words(40)
+    base: str = words(210)  # sides: what first moved after the one and not after the other
+    head: str = words(210)
+    suite: str = words(60)
+    branch: str = words()
+    owner: str = words(150)  # a name, or `NOBODY`
+    open: int | None = number(names=("open", "id"))  # the one whose history is shown; `id` is the old name
 
     def query(self, stream: Stream) -> str:
         """Return the query string of what is counted."""
@@ -87,26 +109,7 @@ class Line:
     recent: list[float | None] = field(default_factory=list)  # of its series, oldest first
 
     def to_row(self) -> dict[str, Any]:
-        one = self.regression
-        runs = {"first_run": one.first_run, "last_good_run": one.last_good_run}
-        return {
-            "id": one.pk,
-            "state": one.state,
-            "stream": one.series.stream.name,
-            **identity(self.experiment),
-            "experiment": self.experiment.pk,
-            "metric": self.metric.name,
-            "unit": self.metric.unit,
-            "direction": self.metric.direction,
-            **{name: getattr(one, name) for name in ("before", "after", "change", "factor", "points")},
-            **{name: getattr(one, name) for name in ("kind", "cause", "canaries", "since", "opened")},
-            "cause_id": one.cause_row_id,
-            **{name: run.pk if run else None for name, run in runs.items()},
-            "base_commit": one.last_good_run.commit if one.last_good_run else "",
-            "head_commit": one.first_run.commit if one.first_run else "",
-            "owner": one.owner.get_username() if one.owner else "",
-            **{name: getattr(one, name) for name in ("note", "link", "muted_until", "state_since")},
-        }
+        return _COLUMNS.row(self)
 
 
 @dataclass(frozen=True)
@@ -156,16 +159,7 @@ class Detail:
 
     def to_json(self) -> dict[str, Any]:
         """Return the regression with its history."""
-        return {**self.line.to_row(), "history": [_event(event) for event in self.events]}
-
-
-@dataclass(frozen=True)
-class Opened:
-    """What became of the regressions that were opened in 28 nights."""
-
-    opened: int
-    confirmed: int
-    dismissed: int
+        return {**self.line.to_row(), "history": [_EVENT.row(event) for event in self.events]}
 
 
 @dataclass(frozen=True)
@@ -177,7 +171,7 @@ class RegressionsPage:
     archs: list[str]
     suites: list[str]
     owners: list[str]
-    opened: Opened
+    opened: dict[str, int]  # in 28 nights, with what became of them
     truncated: bool
 
     @property
@@ -194,23 +188,14 @@ class RegressionsPage:
         return sum(cause.is_new for cause in self.causes)
 
     @property
-    def order(self) -> list[int]:
-        """Return the id that each row opens, from top to bottom."""
-        return [cause.first.regression.pk for _title, causes in self.sections for cause in causes]
-
-    def beside(self, step: int) -> int | None:
-        """Return the row before (-1) or after (1) the open one."""
-        one = self.detail.cause.first.regression.pk if self.detail and self.detail.cause else None
-        place = self.order.index(one) + step if one in self.order else -1
-        return self.order[place] if 0 <= place < len(self.order) else None
-
-    @property
-    def previous(self) -> int | None:
-        return self.beside(-1)
-
-    @property
-    def following(self) -> int | None:
-        return self.beside(1)
+    def neighbours(self) -> tuple[int | None, int | None]:
+        """Return what the rows before and after the open one open."""
+        if not (self.detail and self.detail.cause):
+            return None, None
+        rows = [cause for _title, causes in self.sections for cause in causes]
+        order = [None, *(cause.first.regression.pk for cause in rows), None]
+        place = order.index(self.detail.cause.first.regression.pk)
+        return order[place - 1], order[place + 1]
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [
@@ -218,6 +203,23 @@ class RegressionsPage:
             for number, cause in enumerate(self.causes, 1)
             for line in cause.lines
         ]
+
+
+def in_tab(tab: str, user: User | None) -> Q:
+    """Return the condition of a tab's regressions."""
+    if tab == "all":
+        return Q()
+    states, muted = _TABS[tab]
+    wanted = Q(state__in=states)
+    if muted is not None:
+        is_muted = Q(muted_until__gt=timezone.now())
+        wanted &= is_muted if muted else ~is_muted
+    return wanted & Q(owner=user) if tab == "mine" else wanted
+
+
+def count_suspects(scope: Scope) -> int:
+    """Return how many regressions wait for a second result: 1 statement."""
+    return Regression.objects.filter(scope.condition() & in_tab("suspects", None)).count()
 
 
 def stream_of(pk: int) -> Stream | None:
@@ -234,15 +236,9 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
     chosen = next((line for line in lines if line.regression.pk == filters.open), None)
     if filters.open and chosen is None:
         chosen = line_of(filters.open)
-    choices = fetch_tuples(
-        """
-        SELECT DISTINCT e.arch, e.suite, u.username
-        FROM hud_regression r JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s
-        JOIN hud_experiment e ON e.id = s.experiment_id
-        LEFT JOIN auth_user u ON u.id = r.owner_id WHERE r.state = ANY(%(active)s)
-        """,
-        {"active": list(ACTIVE), "stream": stream.pk},
-    )
+    active = Regression.objects.filter(series__stream=stream, state__in=ACTIVE).order_by()
+    names = ("series__experiment__arch", "series__experiment__suite", "owner__username")
+    choices = list(active.values_list(*names).distinct())
     causes = grouped(lines)
     return RegressionsPage(
         causes=causes,
@@ -251,29 +247,24 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
         detail=_detail(chosen, causes) if chosen else None,
         archs=sorted({arch for arch, _suite, _owner in choices if is_named(arch) or arch == filters.arch}),
         suites=sorted({suite for _arch, suite, _owner in choices}),
-        owners=sorted({owner for _arch, _suite, owner in choices if owner}),
+        owners=[NOBODY, *sorted({owner for _arch, _suite, owner in choices if owner})],
         opened=_opened(stream),
         truncated=len(found) > MOST_ROWS,
     )
 
 
-def _opened(stream: Stream) -> Opened:
-    (found,) = fetch_tuples(
-        """
-        SELECT count(DISTINCT r.id), count(DISTINCT r.id) FILTER (WHERE e.event = %(confirmed)s),
-            count(DISTINCT r.id) FILTER (WHERE e.event = %(dismissed)s)
-        FROM hud_regression r JOIN hud_series s ON s.id = r.series_id AND s.stream_id = %(stream)s
-        LEFT JOIN hud_regressionevent e ON e.regression_id = r.id
-        WHERE r.opened > now() - %(nights)s
-        """,
-        {
-            "confirmed": Event.CONFIRMED_BY_PAIRS,
-            "dismissed": Event.NOT_REPRODUCED,
-            "nights": _NIGHTS,
-            "stream": stream.pk,
-        },
+def _opened(stream: Stream) -> dict[str, int]:
+    """Return what became of the regressions that were opened in 28 nights."""
+    lately = Regression.objects.filter(series__stream=stream, opened__gt=timezone.now() - _NIGHTS)
+
+    def count_with(event: Event) -> Count:
+        return Count("pk", distinct=True, filter=Q(events__event=event))
+
+    return lately.aggregate(
+        opened=Count("pk", distinct=True),
+        confirmed=count_with(Event.CONFIRMED_BY_PAIRS),
+        dismissed=count_with(Event.NOT_REPRODUCED),
     )
-    return Opened(*found)
 
 
 def waiting(scope: Scope) -> list[CauseLines]:
@@ -284,8 +275,8 @@ def waiting(scope: Scope) -> list[CauseLines]:
 
 def line_of(pk: int) -> Line | None:
     """Return a regression for the API, None if there is none."""
-    found = fetch_models(Regression, f"{_WITH_SERIES} WHERE one.id = %(id)s", {"id": pk}, series=Series)
-    return next(iter(_lines(_complete(found))), None)
+    found = Regression.objects.filter(pk=pk).select_related("series")
+    return next(iter(_lines(_complete(list(found)))), None)
 
 
 def listed(filters: Filters, stream: Stream | None) -> list[Line]:
@@ -330,11 +321,9 @@ def _lines(found: Sequence[Regression]) -> list[Line]:
 
 def add_recent(lines: Sequence[Line]) -> None:
     """Add the newest values of their series: 1 statement."""
-    states = fetch_tuples(
-        "SELECT series_id, class_key, recent FROM hud_seriesstate WHERE series_id = ANY(%(series)s::int[])",
-        {"series": int_array({line.regression.series_id for line in lines})},
-    )
-    recent = {(series, class_key): values for series, class_key, values in states}
+    states = SeriesState.objects.filter(series__in={line.regression.series_id for line in lines})
+    rows = states.values_list("series", "class_key", "recent")
+    recent = {(series, class_key): values for series, class_key, values in rows}
     for line in lines:
         line.recent.extend(recent.get((line.regression.series_id, line.regression.class_key), []))
 
@@ -397,11 +386,6 @@ def _detail(line: Line, causes: Sequence[CauseLines]) -> Detail:
     rerun = builds.of_regressions([one])[one.pk]
     panel = bisects.panel(one, builds.accelerators)
     return Detail(line, events, actions, _differences(one), panel, rerun, cause, code)
-
-
-def _event(event: RegressionEvent) -> dict[str, Any]:
-    names = ("at", "who", "event", "before", "after", "note")
-    return {**{name: getattr(event, name) for name in names}, "run": event.run_id}
 
 
 def _differences(one: Regression) -> list[tuple[str, str, str]]:

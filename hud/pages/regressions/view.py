@@ -7,38 +7,54 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.access import after_login
 from hud.judging.bisect import work
 from hud.judging.bisect.search import BisectState
 from hud.judging.regressions import decide
 from hud.judging.regressions.groups import of_cause
-from hud.judging.regressions.states import Event
+from hud.judging.regressions.states import BY_PEOPLE, Event
 from hud.models import Bisect, Regression
-from hud.pages import data, streams
-from hud.pages.forms import RegressionAction, RegressionFilters
+from hud.pages import data, query_string, streams
+from hud.pages.query_string import MAX_ID
 from hud.pages.regressions import query
-from hud.pages.regressions.tabs import TABS
 from hud.points.sides import BadSide
 from hud.problems import Problem
 
 _MUTE_DAYS = 14
 
 
-@require_safe
+class RegressionAction(forms.Form):
+    """A person's decision on a regression."""
+
+    event = forms.ChoiceField(
+        choices=[(name, name) for name in (*BY_PEOPLE, "mute", "unmute", "mine", "unassign")]
+    )
+    note = forms.CharField(required=False, max_length=1000)
+    until = forms.DateField(required=False)  # of `mute`
+    days = forms.IntegerField(required=False, min_value=1, max_value=365)  # instead of it
+    ids = forms.CharField(required=False)
+
+    def clean_ids(self) -> list[int]:
+        """Return the ids of a selection. A box stands for one regression, or for all of a group."""
+        given = self.data.getlist("ids") if isinstance(self.data, QueryDict) else []
+        texts = " ".join(given).split()
+        if not all(
+            text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= MAX_ID for text in texts
+        ):
+            raise forms.ValidationError("A selection is made of ids.")
+        return sorted({int(text) for text in texts})[: query.MOST_ROWS]
+
+
 def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    form = RegressionFilters(request.GET)
-    if data_format and (refusal := data.refusal(form)):
-        return refusal
-    filters, complaints = form.filters(), form.complaints()
+    filters, complaints = query_string.read(query.Filters, request.GET, data_format)
     user = request.user if isinstance(request.user, User) else None
     own = query.stream_of(filters.open) if filters.open else None
     stream = streams.enter(request, own) if own else streams.of_request(request)
@@ -52,11 +68,12 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         page = query.read(stream, filters, user)
     if data_format:
         detail = {"detail": page.detail.to_json()} if page.detail else {}
-        return data.answer(data_format, "regressions", page.to_rows(), counts=page.counts.to_json(), **detail)
+        counts = page.counts.to_json()
+        return data.answer(data_format, "regressions", page.to_rows(), query.HEADER, counts=counts, **detail)
     context = {
         "page": page,
         "filters": filters,
-        "tabs": TABS if user else [tab for tab in TABS if tab != "mine"],
+        "tabs": query.TABS if user else [tab for tab in query.TABS if tab != "mine"],
         "most": query.MOST_ROWS,
         "complaints": complaints,
         "counts_of_page": page.counts,
@@ -65,16 +82,12 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
     return render(request, "regressions/regressions.html", context)
 
 
-@require_POST
-@after_login(lambda _request, pk: f"{reverse('regressions')}?open={pk}")
 def act(request: HttpRequest, pk: int) -> HttpResponse:
     """Apply a person's decision to a regression and all others of its cause, and show it again."""
     chosen = of_cause(get_object_or_404(Regression.objects.select_related("series"), pk=pk))
     return _act(request, chosen.values_list("pk", flat=True), f"{reverse('regressions')}?open={pk}")
 
 
-@require_POST
-@after_login(lambda _request: reverse("regressions"))
 def act_on_several(request: HttpRequest) -> HttpResponse:
     """Apply a person's decision to a selection, and show the list again."""
     return _act(request, [], reverse("regressions"))
@@ -105,8 +118,6 @@ def _act(request: HttpRequest, chosen: Iterable[int], back: str) -> HttpResponse
     return redirect(back)
 
 
-@require_POST
-@after_login(lambda _request, pk: f"{reverse('regressions')}?open={pk}")
 def bisect(request: HttpRequest, pk: int) -> HttpResponse:
     """Start a bisect of a regression, or cancel the one that runs, and show the regression again."""
     regression = get_object_or_404(Regression, pk=pk)

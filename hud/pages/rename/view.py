@@ -8,11 +8,8 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST
 
 from hud.accounts import audit
-from hud.accounts.access import after_login
 from hud.ingest.renaming import KINDS, CannotRename, Renaming, rename
 from hud.models import Alias, Experiment
 from hud.runs.references import Busy
@@ -26,8 +23,6 @@ class RenameForm(forms.Form):
     suite = forms.CharField(required=False, max_length=60, help_text="of a case or an arch; empty: all")
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@after_login(lambda _request: reverse("rename"))
 def page(request: HttpRequest) -> HttpResponse:
     form = RenameForm(request.POST or None)
     preview: Renaming | None = None
@@ -58,8 +53,6 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "rename/rename.html", context)
 
 
-@require_POST
-@after_login(lambda _request, **_kwargs: reverse("rename"))
 def remove(request: HttpRequest, pk: int) -> HttpResponse:
     alias = get_object_or_404(Alias, pk=pk)
     audit.note(who=request.user.get_username(), action="rename.remove_alias", subject=str(alias))

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Count
 
+from hud.columns import Columns
 from hud.judging.rules.preview import NIGHTS, Flag, Preview, newest_series
 from hud.judging.rules.thresholds import least_change
 from hud.judging.rules.write import Rule, rules_of
@@ -17,10 +18,13 @@ from runner.schema.devices import is_named
 from runner.schema.metrics import METRICS, is_known
 
 MOST_UNKNOWN = 50
-_COLUMNS = (
-    "kind", "id", "metric", "suite", "case", "backend", "arch", "dtype", "size", "value", "share", "relative",
-    "minimum", "judged", "unit", "direction", "note",
-)  # fmt: skip
+_COLUMNS = {
+    Target: Columns("id=pk metric=metric.name suite case backend arch dtype size value share=fraction note"),
+    Threshold: Columns("id=pk metric suite case backend arch relative minimum judged note"),
+    Metric: Columns("id=pk metric=name unit direction"),
+}
+HEADER = """kind id metric suite case backend arch dtype size value share relative minimum judged unit
+    direction note""".split()  # noqa: SIM905 - of all three
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class RulesPage:
 
     def to_rows(self) -> list[dict[str, Any]]:
         rules: list[Rule] = [*self.targets, *self.thresholds, *self.metrics]
-        return [dict.fromkeys(_COLUMNS) | {"kind": kind_of(rule), **to_row(rule)} for rule in rules]
+        return [dict.fromkeys(HEADER) | {"kind": kind_of(rule), **to_row(rule)} for rule in rules]
 
 
 def kind_of(rule: Rule) -> str:
@@ -51,14 +55,7 @@ def kind_of(rule: Rule) -> str:
 
 def to_row(rule: Rule) -> dict[str, Any]:
     """Return a rule as the API shows it."""
-    if isinstance(rule, Metric):
-        return {"id": rule.pk, "metric": rule.name, "unit": rule.unit, "direction": rule.direction}
-    names = ("suite", "case", "backend", "arch")
-    if isinstance(rule, Target):
-        said = {name: getattr(rule, name) for name in (*names, "dtype", "size", "value", "note")}
-        return {"id": rule.pk, "metric": rule.metric.name, **said, "share": rule.fraction}
-    said = {name: getattr(rule, name) for name in (*names, "relative", "minimum", "judged", "note")}
-    return {"id": rule.pk, "metric": rule.metric, **said}
+    return _COLUMNS[type(rule)].row(rule)
 
 
 def read() -> RulesPage:

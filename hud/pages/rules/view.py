@@ -2,36 +2,142 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.access import after_login
 from hud.judging.rules import write
 from hud.judging.rules.preview import NIGHTS, SHOWN, Preview, preview
-from hud.judging.rules.write import InvalidRule, Rule
-from hud.models import Target, Threshold
+from hud.judging.rules.write import InvalidRule, Rule, metric_of
+from hud.models import Metric, Target, Threshold
 from hud.pages import data
 from hud.pages.rules import query
-from hud.pages.rules.forms import FORMS, KINDS, RuleForm
 
-_back_to_rules = after_login(lambda _request, **_kwargs: reverse("rules"))
+_JUDGED = {"": None, "yes": True, "no": False}
 
 
-@require_safe
+def _text(
+    label: str, most: int, *, help_text: str = "", offers: str = "", needed: bool = False
+) -> forms.CharField:
+    widget = forms.TextInput(attrs={"list": offers} if offers else {})
+    return forms.CharField(label=label, max_length=most, required=needed, help_text=help_text, widget=widget)
+
+
+class RuleForm(forms.Form):
+    """What the forms have in common: `row` returns the rule, `of` what the form says of one, `refuse` shows
+    what is wrong with it."""
+
+    model: ClassVar[type[Target | Threshold | Metric]]
+
+    def row(self, pk: int | None) -> Rule:
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, rule: Any) -> dict[str, Any]:
+        return {name: getattr(rule, name) for name in cls.base_fields if hasattr(rule, name)}
+
+    def refuse(self, error: InvalidRule) -> None:
+        self.add_error(error.field if error.field in self.fields else None, str(error))
+
+
+class MatchingForm(RuleForm):
+    """What a rule matches."""
+
+    metric = _text("Metric", 200, offers="metrics")
+    suite = _text("Suite", 60, offers="suites")
+    case = _text("Case", 200)
+    backend = _text("Backend", 100, offers="backends")
+    arch = _text("Arch", 100, offers="archs")
+
+
+class TargetForm(MatchingForm):
+    model = Target
+    metric = _text("Metric", 200, offers="metrics", needed=True)
+    dtype = _text("Dtype", 40)
+    size = _text("Size", 40, help_text="the case parameter D")
+    value = forms.FloatField(label="Value", required=False, help_text="in the metric's unit")
+    share = forms.FloatField(
+        label="Or share of the ceiling",
+        required=False,
+        help_text="0.55 of the arch's measured copy bandwidth",
+    )
+    note = _text("Note", 300)
+
+    def row(self, pk: int | None) -> Target:
+        said = dict(self.cleaned_data)
+        metric, share = metric_of(said.pop("metric")), said.pop("share")
+        return Target(pk=pk, metric=metric, fraction=share, **said)
+
+    @classmethod
+    def of(cls, rule: Any) -> dict[str, Any]:
+        return {**super().of(rule), "metric": rule.metric.name, "share": rule.fraction}
+
+
+class ThresholdForm(MatchingForm):
+    model = Threshold
+    relative = forms.FloatField(
+        label="Smallest change, %",
+        required=False,
+        help_text="of the level, for timings; counts take the absolute one",
+    )
+    minimum = forms.FloatField(
+        label="Smallest change, absolute", required=False, help_text="in the metric's unit"
+    )
+    judged = forms.ChoiceField(
+        label="Judged",
+        required=False,
+        choices=[("", "by the role of its metric"), ("yes", "yes: opens regressions"), ("no", "no")],
+    )
+    note = _text("Note", 300)
+
+    def row(self, pk: int | None) -> Threshold:
+        said = dict(self.cleaned_data)
+        relative, judged = said.pop("relative"), _JUDGED[said.pop("judged")]
+        share = None if relative is None else relative / 100
+        return Threshold(pk=pk, relative=share, judged=judged, **said)
+
+    @classmethod
+    def of(cls, rule: Any) -> dict[str, Any]:
+        judged = next(word for word, value in _JUDGED.items() if value is rule.judged)
+        relative = None if rule.relative is None else float(f"{rule.relative * 100:.12g}")
+        return {**super().of(rule), "relative": relative, "judged": judged}
+
+
+class MetricForm(RuleForm):
+    model = Metric
+    metric = _text("Metric", 200, offers="unknown", needed=True)
+    unit = _text("Unit", 40, help_text="as on the pages: ms, GB/s, x; empty for none")
+    direction = forms.ChoiceField(
+        label="Direction",
+        choices=[("down", "lower is better"), ("up", "higher is better"), ("none", "neither")],
+    )
+
+    def row(self, pk: int | None) -> Metric:
+        metric = metric_of(self.cleaned_data["metric"])
+        if pk not in {None, metric.pk}:
+            raise InvalidRule("metric", "the name of a metric stays; add another one")
+        metric.unit, metric.direction = self.cleaned_data["unit"], self.cleaned_data["direction"]
+        return metric
+
+    @classmethod
+    def of(cls, rule: Any) -> dict[str, Any]:
+        return {"metric": rule.name, "unit": rule.unit, "direction": rule.direction}
+
+
+FORMS: dict[str, type[RuleForm]] = {"target": TargetForm, "threshold": ThresholdForm, "metric": MetricForm}
+
+
 def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "rules", query.read().to_rows())
+        return data.answer(data_format, "rules", query.read().to_rows(), query.HEADER)
     kind, _dash, number = request.GET.get("edit", "").partition("-")
-    rule = _rule(kind, int(number)) if kind in KINDS and number.isdecimal() and len(number) < 10 else None
+    rule = _rule(kind, int(number)) if kind in FORMS and number.isdecimal() and len(number) < 10 else None
     if rule is not None:
-        said = FORMS[kind].of(rule)  # type: ignore[arg-type]  # the form of its kind
-        form = FORMS[kind](initial=said, auto_id=f"{kind}_%s")
+        form = FORMS[kind](initial=FORMS[kind].of(rule), auto_id=f"{kind}_%s")
         return _page(request, {kind: form}, editing=rule)
     named = request.GET.get("metric", "")[:200]
     asked = FORMS["metric"](initial={"metric": named}, auto_id="metric_%s")
@@ -46,10 +152,9 @@ def _page(
     found: Preview | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    forms = {kind: given.get(kind) or form(auto_id=f"{kind}_%s") for kind, form in FORMS.items()}
     context = {
         "page": query.read(),
-        "forms": forms,
+        "forms": {kind: given.get(kind) or form(auto_id=f"{kind}_%s") for kind, form in FORMS.items()},
         "open": next(iter(given), ""),
         "editing": editing,
         "preview": found,
@@ -60,8 +165,6 @@ def _page(
     return render(request, "rules/rules.html", context, status=status)
 
 
-@require_POST
-@_back_to_rules
 def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse:
     """Store a rule, or show what it would have flagged."""
     if kind not in FORMS:
@@ -93,8 +196,6 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
     return redirect("rules")
 
 
-@require_POST
-@_back_to_rules
 def delete(request: HttpRequest, kind: str, pk: int) -> HttpResponse:
     rule = _rule(kind, pk)
     if rule is None:
@@ -106,10 +207,10 @@ def delete(request: HttpRequest, kind: str, pk: int) -> HttpResponse:
 
 
 def _rule(kind: str, pk: int) -> Rule | None:
-    if kind not in KINDS or pk > 2**31 - 1:
+    if kind not in FORMS or pk > 2**31 - 1:
         return None
     wanted: dict[str, Any] = {"pk": pk, **({"told": True} if kind == "metric" else {})}
-    return KINDS[kind]._default_manager.filter(**wanted).first()
+    return FORMS[kind].model._default_manager.filter(**wanted).first()
 
 
 def _preview(rule: Rule) -> Preview:

@@ -23,6 +23,7 @@ from hud.models import (
     SidePoint,
     Stream,
 )
+from hud.pages.query_string import MAX_PAGE, number, one_of, words
 from hud.points import expectations
 from hud.points.read import main_metrics
 from hud.points.targets import Targets
@@ -51,10 +52,10 @@ SORTS = tuple(_SORTS) + tuple(f"-{name}" for name in _SORTS if name)
 class ResultFilters:
     """The table's part of the query string."""
 
-    show: str = ""  # one of KINDS
-    q: str = ""  # words that must all occur in experiment or metric; -word must not
-    sort: str = ""  # "" by importance; a column, with - the other way round
-    page: int = 1
+    show: str = one_of(*KINDS)
+    q: str = words()  # words that must all occur in experiment or metric; -word must not
+    sort: str = one_of(*filter(None, SORTS))  # "" by importance; a column, with - the other way round
+    page: int = number(MAX_PAGE, default=1)
 
 
 @dataclass(slots=True)

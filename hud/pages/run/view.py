@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -13,13 +15,13 @@ from django.views.decorators.http import require_POST, require_safe
 from hud.accounts.access import after_login
 from hud.ingest.deletion import may_delete
 from hud.models import Artifact, Point, Run, Series, State, Task, Upload
-from hud.pages import data, streams
-from hud.pages.forms import ExplainForm, LogPosition, RunFilters
+from hud.pages import data, query_string, streams
+from hud.pages.query_string import MAX_ID, number, one_of
 from hud.pages.run import log as log_part
 from hud.pages.run import query
-from hud.pages.run.forms import ResultForm
 from hud.pages.run.log import LogView
 from hud.pages.run.query import RunPage
+from hud.pages.run.results import ResultFilters
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, run_states
@@ -33,46 +35,59 @@ JSON_POINTS = 200  # in one answer; `next` is the number of the next page
 _ALL_POINTS = 20_000  # in a CSV
 
 
+@dataclass(frozen=True)
+class LogPosition:
+    """A place in the log of a run's task."""
+
+    task: int | None = number(least=0)
+    start: int = number(2**53, least=0, default=0)
+    line: int | None = number()  # that the page begins before
+    whole: str = one_of("1")  # all at once
+
+
+class ExplainForm(forms.Form):
+    """A failed result of a run."""
+
+    series = forms.IntegerField(min_value=1, max_value=MAX_ID)
+
+
 @require_safe
 def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    form = RunFilters(request.GET)
-    if data_format and (refusal := data.refusal(form)):
-        return refusal
-    filters = form.filters()
+    filters, complaints = query_string.read(list_query.Filters, request.GET, data_format)
     if filters.stream:
         streams.of_request(request)
     page = list_query.read(filters)
     if data_format:
         rows = [line.to_row() for line in page.lines]
-        return data.answer(data_format, "runs", rows, next=page.next_before, total=page.total)
+        return data.answer(
+            data_format, "runs", rows, list_query.COLUMNS.names, next=page.next_before, total=page.total
+        )
     context = {
         "page": page,
         "filters": filters,
-        "complaints": form.complaints(),
+        "complaints": complaints,
         "states": [state.value for state in State],
         "kinds": list_query.KINDS,
         "suites": sorted({*SUITES, filters.suite} - {""}),
         "branches": sorted({line.branch for line in page.lines}),
-        "streams": with_results(),
+        "streams": [stream.name for stream in with_results()],
     }
     return render(request, "runs/runs.html", context)
 
 
 @require_safe
 def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
-    form = ResultForm(request.GET)
-    if data_format and (refusal := data.refusal(form)):
-        return refusal
+    filters, complaints = query_string.read(ResultFilters, request.GET, data_format)
     size = {"json": JSON_POINTS, "csv": _ALL_POINTS}.get(data_format, SHOWN_POINTS)
-    page = query.read(pk, form.filters(), size)
+    page = query.read(pk, filters, size)
     if page is None:
         return data.missing(data_format, f"no run has the id {pk}")
     streams.enter(request, page.run.stream)
     if data_format:
         return _data(request, page, data_format)
-    place = LogPosition(request.GET).kept()
-    context = {**_context(request, page), "log": _log(page, place.get("task"), place.get("line"))}
-    return render(request, "run/run.html", {**context, "complaints": form.complaints()})
+    place, _complaints = query_string.read(LogPosition, request.GET)
+    context = {**_context(request, page), "log": _log(page, place.task, place.line)}
+    return render(request, "run/run.html", {**context, "complaints": complaints})
 
 
 def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse:
@@ -85,18 +100,24 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
     results = page.results
     regressed = results.counts["regressed"].points if "regressed" in results.counts else 0
     line = list_query.RunLine(page.run, page.progress.done, page.progress.total, regressed)
-    about = {"run": line.to_row(), "pairs": compared, "total": results.total, "next": results.next_page}
-    about["counts"] = {kind: count.points for kind, count in results.counts.items()}
-    about["waiting"] = page.waiting.to_row() if page.waiting else None
-    about["kernels"] = [one.to_row() for one in page.kernels]
-    about["artifacts"] = [one.to_row() for one in page.artifacts]
+    about: dict[str, Any] = {
+        "run": line.to_row(),
+        "pairs": compared,
+        "total": results.total,
+        "next": results.next_page,
+        "counts": {kind: count.points for kind, count in results.counts.items()},
+        "waiting": page.waiting.to_row() if page.waiting else None,
+        "kernels": [one.to_row() for one in page.kernels],
+        "artifacts": [one.to_row() for one in page.artifacts],
+    }
     return data.answer(data_format, name, page.to_rows(), **about)
 
 
 @require_safe
 def live(request: HttpRequest, pk: int) -> HttpResponse:
     """Render the parts of the page that change while it runs."""
-    page = query.read(pk, ResultForm(request.GET).filters(), SHOWN_POINTS)
+    filters, _complaints = query_string.read(ResultFilters, request.GET)
+    page = query.read(pk, filters, SHOWN_POINTS)
     if page is None:
         return data.missing("", f"no run has the id {pk}")
     streams.enter(request, page.run.stream)
@@ -134,14 +155,11 @@ def _log(page: RunPage, position: int | None, line: int | None) -> LogView | Non
 def log(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
     """Return a task's log from byte `start`; the header X-Log-Next says where the next piece begins. `whole`
     asks for all of it at once."""
-    form = LogPosition(request.GET)
-    if refusal := data.refusal(form):
-        return refusal
-    kept = form.kept()
-    task = get_object_or_404(Task.objects.filter(run_id=pk), position=kept.get("task", 0))
-    if "whole" in kept:
+    asked, _complaints = query_string.read(LogPosition, request.GET, "text")
+    task = get_object_or_404(Task.objects.filter(run_id=pk), position=asked.task or 0)
+    if asked.whole:
         return StreamingHttpResponse(log_part.whole(task), content_type="text/plain; charset=utf-8")
-    start = kept.get("start", 0)
+    start = asked.start
     piece = logs.read(task, start, _PIECE_BYTES)
     response = HttpResponse(piece, content_type="text/plain; charset=utf-8")
     response["X-Log-Next"] = str(start + len(piece))

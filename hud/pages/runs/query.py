@@ -10,10 +10,11 @@ from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from hud.models import ACTIVE, VERDICT_CODES, Point, Run, Series, SidePoint, Stream, Task
+from hud.columns import Columns
+from hud.models import ACTIVE, VERDICT_CODES, Point, Run, RunRequest, Series, SidePoint, State, Stream, Task
+from hud.pages.query_string import number, one_of, words
 from hud.runs import streams
 from hud.runs.branches import branch_or_default, other_branch, stored_names
-from hud.sql import fetch_tuples, int_array
 
 PAGE_ROWS = 50
 # Kinds of runs with their names on the page. A night is a schedule's run or an upload with a commit of the
@@ -32,21 +33,27 @@ _COLUMNS = (  # without those that may be large: receipts of uploads, facts of h
     "request__arch", "request__requested_by", "request__retry_of", "request__host__name",
     "request__trigger", "request__interactive", "upload__created", "stream__name",
 )  # fmt: skip
+COLUMNS = Columns("""
+    run=run.pk state=run.state reason=run.reason title host arch=asked.arch source=run.source
+    commit=run.commit branch filename=run.upload?.filename external_id=run.external_id done total
+    created=run.created started=run.started finished=run.finished requested_by=asked.requested_by
+    retry_of=asked.retry_of_id upload=run.upload_id seconds regressed stream=run.stream.name
+""")
 
 
 @dataclass(frozen=True)
 class Filters:
     """The list's query string; '' means any."""
 
-    state: str = ""
-    kind: str = ""  # one of KINDS
-    branch: str = ""
-    suite: str = ""
-    commit: str = ""  # the beginning of one, or a range old..new with both ends
-    host: str = ""
-    q: str = ""
-    stream: str = ""  # its name
-    before: int | None = None  # only runs with a smaller id: the next page
+    state: str = one_of(*State)
+    kind: str = one_of(*KINDS)
+    branch: str = words()
+    suite: str = words(60)
+    commit: str = words(130)  # the beginning of one, or a range old..new with both ends
+    host: str = words(100)
+    q: str = words()
+    stream: str = words(60)  # its name
+    before: int | None = number()  # only runs with a smaller id: the next page
 
 
 @dataclass(slots=True)
@@ -77,9 +84,13 @@ class RunLine:
         return branch_or_default(self.run.branch)
 
     @property
+    def asked(self) -> RunRequest:
+        return self.run.request_or_empty
+
+    @property
     def who(self) -> str:
         """Return who or what asked for it: a person or key, the schedule, or the source of an upload."""
-        asked = self.run.request_or_empty
+        asked = self.asked
         return asked.requested_by or ("schedule" if asked.trigger_id else "") or self.run.source
 
     @property
@@ -91,31 +102,7 @@ class RunLine:
         return seconds_of(self.run)
 
     def to_row(self) -> dict[str, Any]:
-        run, asked = self.run, self.run.request_or_empty
-        return {
-            "run": run.pk,
-            "state": run.state,
-            "reason": run.reason,
-            "title": self.title,
-            "host": self.host,
-            "arch": asked.arch,
-            "source": run.source,
-            "commit": run.commit,
-            "branch": branch_or_default(run.branch),
-            "filename": run.upload.filename if run.upload else "",
-            "external_id": run.external_id,
-            "done": self.done,
-            "total": self.total,
-            "created": run.created,
-            "started": run.started,
-            "finished": run.finished,
-            "requested_by": asked.requested_by,
-            "retry_of": asked.retry_of_id,
-            "upload": run.upload_id,
-            "seconds": self.seconds,
-            "regressed": self.regressed,
-            "stream": run.stream.name,
-        }
+        return COLUMNS.row(self)
 
 
 @dataclass
@@ -241,12 +228,8 @@ def _of_commits(text: str) -> tuple[Q, list[str]]:
 
 
 def _with_tasks(runs: Sequence[Run]) -> list[RunLine]:
-    totals = fetch_tuples(
-        """
-        SELECT run_id, count(*) FILTER (WHERE state <> ALL(%(active)s)), count(*)
-        FROM hud_task WHERE run_id = ANY(%(runs)s::int[]) GROUP BY 1
-        """,
-        {"active": [Task.State.QUEUED, Task.State.RUNNING], "runs": int_array(run.pk for run in runs)},
-    )
+    ended = Count("pk", filter=~Q(state__in=[Task.State.QUEUED, Task.State.RUNNING]))
+    of_runs = Task.objects.filter(run__in=runs).values_list("run").order_by()
+    totals = of_runs.annotate(ended=ended, total=Count("pk"))
     counts = {run: numbers for run, *numbers in totals}
     return [RunLine(run, *counts.get(run.pk, (0, 0))) for run in runs]

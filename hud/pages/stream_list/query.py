@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from hud.columns import Columns
 from hud.models import Stream
 from hud.points import nights
 from hud.points.nights import Night
 from hud.points.streams import front
-from hud.sql import fetch
+from hud.sql import fetch_tuples
 
-
-@dataclass(frozen=True)
-class _Counts:
-    pk: int
-    newest: datetime | None
-    runs: int
-    experiments: int
-    series: int
+COLUMNS = Columns(
+    """name=stream.name title=stream.title owner=stream.owner?.username reference=stream.reference?.name
+    front=is_front archived aliases=stream.aliases created=stream.created newest experiments series runs
+    newest_night=night?.side newest_night_time newest_night_complete""",
+    archived=lambda line: line.stream.archived is not None,
+    newest_night_time=lambda line: line.night and line.night.time,
+    newest_night_complete=lambda line: line.night and line.night.complete,
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,10 @@ class StreamLine:
     """A stream, with its counts and its nights, oldest first."""
 
     stream: Stream
-    counts: _Counts
+    newest: datetime | None
+    runs: int
+    experiments: int
+    series: int
     nights: Sequence[Night]
     is_front: bool  # chosen, or by default
 
@@ -38,29 +42,18 @@ class StreamLine:
         return self.nights[-1] if self.nights else None
 
     def to_row(self) -> dict[str, Any]:
-        one, counts = self.stream, self.counts
-        return {
-            "name": one.name, "title": one.title, "owner": one.owner.get_username() if one.owner else "",
-            "reference": one.reference.name if one.reference else "", "front": self.is_front,
-            "archived": one.archived is not None, "aliases": one.aliases, "created": one.created,
-            "newest": counts.newest, "experiments": counts.experiments, "series": counts.series,
-            "runs": counts.runs,
-            "newest_night": self.night.side if self.night else "",
-            "newest_night_time": self.night.time if self.night else None,
-            "newest_night_complete": self.night.complete if self.night else None,
-        }  # fmt: skip
+        return COLUMNS.row(self)
 
 
 def read() -> list[StreamLine]:
     """Return all streams, those with the newest results first and archived ones last: 2 statements, those
     that find the front stream, and 1 for each stream with runs."""
-    counts = fetch(
-        _Counts,
+    counts = fetch_tuples(
         """
-        SELECT s.id AS pk, (SELECT created FROM hud_run WHERE stream_id = s.id
+        SELECT s.id, (SELECT created FROM hud_run WHERE stream_id = s.id
                 ORDER BY order_time DESC LIMIT 1) AS newest,
-            (SELECT count(*) FROM hud_run WHERE stream_id = s.id) AS runs,
-            coalesce(c.experiments, 0) AS experiments, coalesce(c.series, 0) AS series
+            (SELECT count(*) FROM hud_run WHERE stream_id = s.id),
+            coalesce(c.experiments, 0), coalesce(c.series, 0)
         FROM hud_stream s LEFT JOIN (
             SELECT stream_id, count(DISTINCT experiment_id) AS experiments, count(*) AS series
             FROM hud_series GROUP BY 1
@@ -72,7 +65,9 @@ def read() -> list[StreamLine]:
     front_stream = front()
     by_id = Stream.objects.select_related("owner", "key", "reference").in_bulk()
     return [
-        StreamLine(stream, row, nights.read(stream) if row.runs else [], stream == front_stream)
-        for row in counts
-        if (stream := by_id.get(row.pk))
+        StreamLine(
+            one, newest, runs, experiments, series, nights.read(one) if runs else [], one == front_stream
+        )
+        for pk, newest, runs, experiments, series in counts
+        if (one := by_id.get(pk))
     ]

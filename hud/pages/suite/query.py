@@ -13,6 +13,7 @@ from django.db.models.functions import Cast, Length, Replace
 
 from hud.models import Experiment, Metric, Point, Series, Stream
 from hud.pages.hosts.query import visible_accelerators
+from hud.pages.query_string import MAX_PAGE, number, one_of, words
 from hud.pages.suite import counts, newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals, Wanted
@@ -32,6 +33,10 @@ SPEEDUPS = COLUMNS[0].metrics
 SPARKLINE_POINTS = 24
 _TEXT = TextField()
 CHOICES = ("mode", "dtype", "backend", "arch")
+VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged")
+STATUSES = ("ok", "failed", "not_run")
+TARGETS = ("met", "missed")
+EXPECTATIONS = ("unexpected",)
 _UNKNOWN = "arch unknown"
 # the shorter knobs first: D=1024 stands before D=16384
 _ORDER = ("case", "arch", "device", "dtype", "mode", "backend", Length("knobs_text"), "knobs_text", "dynamic")
@@ -41,17 +46,17 @@ _ORDER = ("case", "arch", "device", "dtype", "mode", "backend", Length("knobs_te
 class Filters:
     """The table's filters and order in the URL; '' means any."""
 
-    mode: str = ""
-    dtype: str = ""
-    backend: str = ""
-    arch: str = ""
-    q: str = ""  # words that must all occur in the case or its options; -word must not
-    verdict: str = ""
-    status: str = ""
-    target: str = ""
-    expectation: str = ""  # unexpected
-    sort: str = ""  # key of a column, with - the largest first
-    page: int = 1
+    mode: str = words(40)
+    dtype: str = words(40)
+    backend: str = words(100)
+    arch: str = words(100)
+    q: str = words()  # words that must all occur in the case or its options; -word must not
+    verdict: str = one_of(*VERDICTS)
+    status: str = one_of(*STATUSES)
+    target: str = one_of(*TARGETS)
+    expectation: str = one_of(*EXPECTATIONS)
+    sort: str = words(60)  # key of a column, with - the largest first
+    page: int = number(MAX_PAGE, default=1)
 
 
 @dataclass(slots=True)

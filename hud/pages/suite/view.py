@@ -13,15 +13,13 @@ from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login
 from hud.models import Experiment
-from hud.pages import data, streams
-from hud.pages.forms import MAX_ID, SuiteFilters
+from hud.pages import data, query_string, streams
+from hud.pages.query_string import MAX_ID
 from hud.pages.suite import matrix, query
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import InvalidRunRequest, RunOptions, request_reruns
 
 MOST_RERUN = 200  # experiments of one request
-_VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged")
-_STATUSES = ("ok", "failed", "not_run")
 
 
 class SuiteRerun(forms.Form):
@@ -54,10 +52,7 @@ def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 @require_safe
 def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpResponse:
-    form = SuiteFilters(request.GET)
-    if data_format and (refusal := data.refusal(form)):
-        return refusal
-    filters = form.filters()
+    filters, complaints = query_string.read(query.Filters, request.GET, data_format)
     stream = streams.of_request(request)
     page = query.read(stream, name, filters, everything=data_format == "csv")
     if page is None:
@@ -77,8 +72,8 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     query.trends(page.rows)
     query.add_places(page)
     counts = page.counts(filters)
-    results = {"verdict": _VERDICTS, "status": _STATUSES, "target": ("met", "missed")}
-    results["expectation"] = ("unexpected",)
+    results = {"verdict": query.VERDICTS, "status": query.STATUSES, "target": query.TARGETS}
+    results["expectation"] = query.EXPECTATIONS
     choices = []  # name, value and offers of each filter; an unknown value stays visible
     for choice, offered in {**page.choices, **results}.items():
         value: str = getattr(filters, choice)
@@ -89,7 +84,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         "page": page,
         "filters": filters,
         "filtered": filters != query.Filters(),
-        "complaints": form.complaints(),
+        "complaints": complaints,
         "choices": choices,
         "varying": page.varying,
         "constant": page.constant,
