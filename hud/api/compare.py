@@ -13,8 +13,7 @@ from hud.api.experiments import check_query
 from hud.api.schemas.base import Error
 from hud.pages import streams
 from hud.pages.compare import text
-from hud.pages.compare.query import Filters
-from hud.pages.compare.view import read
+from hud.pages.compare.query import Filters, read
 from hud.points.sides import BadSide
 from hud.problems import Problem
 

@@ -28,6 +28,9 @@ _STEP = 7  # between dots
 _NAMED = 9
 _TONES = {"regressed": "w", "failed": "w", "improved": "g", "inconclusive": "u"}
 _SHORT = {"geometric mean": "geomean"}  # so that a tile's line stays one at 1280 px
+_PASSED = (
+    '<span class="faint">{base_passed} →</span> <b>{head_passed}</b> <span class="u">of {expected}</span>'
+)
 register.filter("change", text.percent)
 register.filter("reasons", text.reasons)
 register.filter("apart", text.apart)
@@ -139,7 +142,11 @@ def _tile(totals: Totals, kind: str, mean: Mean | None) -> str:
             f'<li><span>{kind.capitalize()}</span><b>–</b><span class="faint">not on both sides</span></li>'
         )
     tone = mean.tone if totals.is_same_place else ""
-    matched = str(mean.matched) if mean.matched == totals.matched else f"{mean.matched} of {totals.matched}"
+    matched = (
+        str(mean.matched)
+        if mean.matched == totals.counts["matched"]
+        else f"{mean.matched} of {totals.counts['matched']}"
+    )
     return (
         f'<li class="{tone}"><span>{escape(mean.metric.title)}</span><span>{_ends(mean)}</span>'
         f"<span>{_moved(mean, tone)}</span>"
@@ -148,15 +155,14 @@ def _tile(totals: Totals, kind: str, mean: Mean | None) -> str:
 
 
 def _passing(totals: Totals) -> str:
-    failures, passes = totals.new_failures, totals.new_passes
+    failures, passes = (totals.counts[name] for name in ("new_failures", "new_passes"))
     tone = "worse" if failures else "better" if passes else ""
     moved = [f"{failures} new failure{'s' if failures > 1 else ''}"] if failures else []
     moved += [f"{passes} new pass{'es' if passes > 1 else ''}"] if passes else []
     icon = {"worse": "▼ ", "better": "▲ "}.get(tone, "")
-    words = ", ".join(moved) or f"none of {totals.matched} changed"
+    words = ", ".join(moved) or f"none of {totals.counts['matched']} changed"
     return (
-        f'<li class="{tone}"><span>Passing</span><span><span class="faint">{totals.base_passed} →</span>'
-        f' <b>{totals.head_passed}</b> <span class="u">of {totals.expected}</span></span>'
+        f'<li class="{tone}"><span>Passing</span><span>{_PASSED.format_map(totals.counts)}</span>'
         f'<span class="{tone or "faint"}">{icon}{words}</span>'
         '<span class="faint">experiments on either side</span></li>'
     )
@@ -183,15 +189,14 @@ def _means_row(group: Group, formulas: str) -> str:
     address = streams.link(reverse("suite", args=[group.suite]), backend=group.backend)
     suite = f'<a href="{escape(address)}">'
     suite += f"{escape(group.suite)}</a> {escape(group.backend)}"
-    alone = [(group.only_base, "only baseline"), (group.only_head, "only candidate")]
+    alone = [(group.counts["only_base"], "only baseline"), (group.counts["only_head"], "only candidate")]
     rest = ", ".join(f"{number} {words}" for number, words in alone if number)
     rates = f"{percent(group.rates[0])} → {percent(group.rates[1])}" if formulas and group.rates[1] else ""
     means = "".join(f'<td class="num">{_mean(mean, group.is_same_place)}</td>' for mean in group.cells)
     return (
         f'<tr><th scope="row">{suite}<span class="under dim">{escape(group.rest)}</span></th>'
-        f'<td class="num" data-label="matched"><b>{group.matched}</b>{_under(rest)}</td>'
-        f'<td class="num" data-label="passing"><span class="faint">{group.base_passed.passed} →</span>'
-        f' <b>{group.head_passed.passed}</b> <span class="u">of {group.head_passed.expected}</span>'
+        f'<td class="num" data-label="matched"><b>{group.counts["matched"]}</b>{_under(rest)}</td>'
+        f'<td class="num" data-label="passing">{_PASSED.format_map(group.counts)}'
         f"{_under(rates)}</td>{means}</tr>"
     )
 
@@ -239,24 +244,18 @@ def _interval(judged: Judged, limit: float) -> str:
     )
 
 
-@register.filter
-def limit(page: ComparePage) -> float:
-    """Return the largest change to draw, at least 2 %."""
-    return max(0.02, page.reach)
-
-
 @register.simple_tag
 def swarm(page: ComparePage, rows: Shown) -> SafeString:
     """Return all changes of the first candidate on one axis: a dot is an experiment, named where it moved."""
-    if len(page.changes) < 2:
+    changes, reach = page.changes(0), page.reach
+    if len(changes) < 2:
         return SafeString("")
-    reach = limit(page)
 
     def x_of(change: float) -> float:
         return _WIDTH / 2 + (_WIDTH / 2 - 60) * max(-1.0, min(1.0, change / reach))
 
     bins: dict[int, list[str]] = {}
-    for verdict, change in reversed(page.changes):
+    for verdict, change in reversed(changes):
         bins.setdefault(round(x_of(change) / _STEP), []).append(_TONES.get(verdict, "d"))
     marks = []
     for place, tones in bins.items():
@@ -278,7 +277,7 @@ def swarm(page: ComparePage, rows: Shown) -> SafeString:
         '<line class="zero" x1="{}" x2="{}" y1="4" y2="92"/>'
         '<line class="gr" x1="20" x2="{}" y1="92" y2="92"/>{}{}{}</svg>',
         _WIDTH,
-        len(page.changes),
+        len(changes),
         text.percent(-reach),
         text.percent(reach),
         _WIDTH // 2,
