@@ -22,6 +22,7 @@ from hud.judging.aggregates import (
     ratio_of,
 )
 from hud.models import Metric
+from hud.pages.attributes import attributes
 from hud.pages.compare.environment import Places
 from hud.pages.compare.points import Cohort, Floats, Ints, Key, Point, Points, add_details
 from runner.schema.metrics import device_time_of
@@ -70,18 +71,8 @@ class Mean:
     def to_json(self) -> dict[str, Any]:
         return {
             "metric": self.metric.name,
-            "unit": self.metric.unit,
-            "direction": self.metric.direction,
-            "statistic": self.statistic,
-            "base": self.base,
-            "head": self.head,
-            "change": self.change,
-            "low": self.low,
-            "high": self.high,
-            "p": self.p,
-            "matched": self.matched,
-            "only_base": self.only_base,
-            "only_head": self.only_head,
+            **attributes(self.metric, "unit direction"),
+            **attributes(self, "statistic base head change low high p matched only_base only_head"),
         }
 
 

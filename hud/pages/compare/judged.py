@@ -13,6 +13,7 @@ import numpy as np
 
 from hud.judging.verdict import Rule, judge_points, point_factors
 from hud.models import Metric
+from hud.pages.attributes import attributes
 from hud.pages.compare.environment import Place
 from hud.pages.compare.points import Bools, Cohort, Floats, Ints, Point
 from runner.schema.metrics import role_of
@@ -87,20 +88,14 @@ class Judged:
     def to_row(self) -> dict[str, Any]:
         return {
             "metric": self.metric.name,
-            "unit": self.metric.unit,
-            "direction": self.metric.direction,
+            **attributes(self.metric, "unit direction"),
             "base": self.base.value,
             "head": self.head.value,
             "base_n": self.base.compilations,
             "head_n": self.head.compilations,
             "base_status": self.base.status,
             "head_status": self.head.status,
-            "change": self.change,
-            "margin": self.margin,
-            "noise": self.noise,
-            "factor": self.factor,
-            "verdict": self.verdict,
-            "reason": self.reason,
+            **attributes(self, "change margin noise factor verdict reason"),
             "base_run": self.base.run_id,
             "head_run": self.head.run_id,
         }

@@ -88,7 +88,7 @@ class Point:
 class Points:
     """The points of a side that ran, one element each. A missing value or noise is NaN; `count` is the number
     of compilations that gave a value, `level_points` over how many points the noise is known. In a cohort
-    these are tables, with a row for each experiment and a column for each metric; ids are 0 without a point."""
+    these are tables, a row for each experiment and a column for each metric; ids are 0 without a point."""
 
     side: Side = field(repr=False)
     experiment: Ints

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -12,9 +12,12 @@ from typing import Any, Literal
 from hud.judging.aggregates import (
     FEWEST_TO_CALL,
     GeometricMean,
+    HudRow,
     PassRate,
     compare_means,
     discoveries,
+    hud_geometric_mean,
+    hud_pass_rate,
     pass_rate,
 )
 from hud.judging.rules.thresholds import prior_noise
@@ -171,7 +174,7 @@ class Table:
     entries: dict[Block, Entry]
     nights: list[Night]  # of the trends
     charts: dict[str, dict[str, Any] | None] = field(default_factory=dict)  # of the trends, by suite
-    html: dict[str, str] = field(default_factory=dict)  # as a page shows it, by the query string of its links
+    html: dict[tuple[Any, ...], str] = field(default_factory=dict)  # as pages show it
 
     @property
     def rows(self) -> list[tuple[str, int, list[Entry | None]]]:
@@ -368,3 +371,38 @@ def _tint(cells: Sequence[Cell]) -> None:
             )
         if moved:
             cell.tone = "worse" if (ratio > 1) == (cell.column == COMPILE) else "better"
+
+
+def use_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
+    """Replace the numbers by those of PyTorch's HUD: each side over its own rows, with no interval."""
+    for block, entry in table.entries.items():
+        base = by_night[table.base].of(block) if table.base else {}
+        rows, old = _hud_rows(by_night[table.head].of(block)), _hud_rows(base)
+        rate = hud_pass_rate(rows) or 0.0
+        entry.passes = PassRate(round(rate * len(rows)), len(rows), ())
+        entry.new, entry.known = (), len(rows) - entry.passes.passed
+        means: dict[str, Callable[[Values, Sequence[HudRow]], float | None]] = {
+            SPEEDUP: lambda _values, found: hud_geometric_mean(found) or None,
+            COMPILE: lambda values, _found: _mean(values, PREFERRED[COMPILE]),
+            MEMORY: lambda values, _found: _mean(values, PREFERRED[MEMORY]),
+        }
+        for cell in entry.cells:
+            cell.head = means[cell.column](by_night[table.head].of(block), rows)
+            cell.base = means[cell.column](base, old)
+            ratio = cell.head / cell.base if cell.head and cell.base else None
+            cell.mean = GeometricMean(cell.base, cell.head, ratio, None, None, None, (), (), ())
+            cell.tone = ""
+
+
+def _hud_rows(values: Values) -> list[HudRow]:
+    passed = passing(values)
+    speedups = next((values[name] for name in reversed(PREFERRED[SPEEDUP]) if values.get(name)), {})
+    return [
+        HudRow("pass" if ok else "fail", speedups.get(int(case)) or 0.0)
+        for case, ok in sorted(passed.items())
+    ]
+
+
+def _mean(values: Values, metrics: Collection[str]) -> float | None:
+    found = next((numbers(values[name]) for name in metrics if values.get(name)), {})
+    return math.fsum(found.values()) / len(found) if found else None
