@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from html import escape
+from urllib.parse import quote
 
 from django import template
 from django.urls import reverse
@@ -20,7 +21,7 @@ from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row
 from hud.pages.compare.text import Shown
 from hud.pages.sparkline import interval
-from hud.templatetags.hud_tags import badge_html, percent, unit
+from hud.templatetags.hud_tags import address, badge_html, percent, unit
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
@@ -57,17 +58,17 @@ def sentence(counts: Counts) -> SafeString:
 @register.simple_tag
 def compared_rows(rows: Sequence[Row], reach: float) -> SafeString:
     """Return rows of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
-    experiment = reverse("experiment", args=[0])
-    return mark_safe("".join(_row(row, reach, experiment.replace("0", str(row.pk))) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+    return mark_safe("".join(_row(row, reach) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
-def _row(row: Row, reach: float, experiment: str) -> str:
+def _row(row: Row, reach: float) -> str:
     best, several = row.best, len(row.cells) > 1
-    address, under = streams.link(experiment, stream=row.stream, metric=best and best.metric.name), ""
+    experiment, under = f"{address(row.pk, 'experiment')}?stream={row.stream}", ""
+    metric = f"&amp;metric={quote(best.metric.name)}" if best else ""
     if best:
         also = f"; also {', '.join(row.also)}" if row.also else ""
         under = f'<span class="under faint">{escape(best.metric.title + also)}</span>'
-    title = f'<a href="{escape(address)}">{escape(row.experiment.title)}</a>'
+    title = f'<a href="{experiment}{metric}">{escape(row.experiment.title)}</a>'
     parts = [f'<tr><th scope="row">{title} <span class="dim">{escape(row.about)}</span>{under}</th>']
     other = best if several else None
     parts += [_of_candidate(cell, other) if cell else _NOT_ON_BOTH for cell in row.cells]
@@ -105,8 +106,9 @@ def _of_candidate(cell: Judged, best: Judged | None) -> str:
 def _what_changed(row: Row) -> str:
     if not row.code:
         return f'<span class="dim">{escape(row.facts)}</span>'
-    address = streams.link(_path("code"), stream=row.stream, base=row.code[0], head=row.code[1])
-    return f'<a href="{escape(address)}">{escape(row.facts or "Kernels")}</a>'
+    base, head = row.code
+    query = f"stream={row.stream}&amp;base={base}&amp;head={head}"
+    return f'<a href="{_path("code")}?{query}">{escape(row.facts or "Kernels")}</a>'
 
 
 @cache
@@ -118,12 +120,12 @@ def _state(row: Row, experiment: str) -> str:
     """Return the regression's state, and how to rerun the experiment at that address."""
     shown = ""
     if one := row.regression:
-        address = streams.link(_path("regressions"), stream=row.stream, open=one.pk)
-        shown = f'<a class="state" href="{escape(address)}">{escape(one.state)}</a> '
+        regression = f"{_path('regressions')}?stream={row.stream}&amp;open={one.pk}"
+        shown = f'<a class="state" href="{regression}">{escape(one.state)}</a> '
     if rerun := row.rerun:
         label = "Rerun in pairs" if rerun.in_pairs else "Rerun"
-        address = f"{experiment}?stream={row.stream}&amp;{escape(rerun.query)}#rerun"
-        shown += f'<a class="button small" href="{address}" data-rerun>{label}</a>'
+        query = escape(rerun.query)
+        shown += f'<a class="button small" href="{experiment}&amp;{query}#rerun" data-rerun>{label}</a>'
         shown += rerun.hindrance and f'<span class="under faint">{escape(rerun.hindrance)}</span>'
     return shown
 

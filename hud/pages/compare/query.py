@@ -153,11 +153,11 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     rows = rows_of.read(cohort, places, filters.metric)
     several = len({key[4] for key, _experiments in cohort.members}) > 1
     sections: list[list[Row]] = [[], [], [], []]
-    for row in sorted(rows, key=lambda row: -row.best.score if row.best and row.section < 3 else 0.0):
+    for row in rows:
         row.with_arch = several
-        if filters.verdict in {"", *(cell.verdict for cell in row.cells if cell)}:
+        if not filters.verdict or filters.verdict in {cell.verdict for cell in row.cells if cell}:
             sections[row.section].append(row)
-    movers, undecided, quiet, apart = sections
+    movers, undecided, quiet = (sorted(section, key=lambda row: -row.score) for section in sections[:3])
     there = [any(table.there[:, at].any() for table in cohort.sides) for at in range(len(cohort.metrics))]
     groups = [groups_of.read(cohort, place, places, filters.formulas) for place in range(1, len(sides))]
     totals = [groups_of.totals(cohort, place, of_head) for place, of_head in enumerate(groups, start=1)]
@@ -168,7 +168,7 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
         movers,
         undecided,
         quiet,
-        apart,
+        sections[3],
         [_counts(rows, place, of_head) for place, of_head in enumerate(totals)],
         totals,
         groups,

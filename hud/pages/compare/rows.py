@@ -52,6 +52,10 @@ class Row:
         return "" if self.alone is None else "head" if self.alone[0] else "base"
 
     @property
+    def score(self) -> float:
+        return self.best.score if self.best else 0.0
+
+    @property
     def section(self) -> int:
         """Return 0 for a mover, 1 undecided, 2 within the noise, 3 not compared."""
         if self.best is None or self.best.both_fail:
@@ -78,7 +82,9 @@ class Row:
 
     def choose_best(self) -> None:
         there = [cell for cell in self.cells if cell]
-        self.best = max(there, key=lambda cell: (cell.moved, cell.undecided, cell.score), default=None)
+        if len(there) > 1:
+            there.sort(key=lambda cell: (cell.moved, cell.undecided, cell.score), reverse=True)
+        self.best = there[0] if there else None
 
     def to_rows(self, heads: Sequence[Side], about: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a row for each candidate; `about` identifies the experiment."""
