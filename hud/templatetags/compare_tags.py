@@ -106,7 +106,7 @@ def _of_candidate(cell: Judged, best: Judged | None) -> str:
 def _what_changed(row: Row) -> str:
     if not row.code:
         return f'<span class="dim">{escape(row.facts)}</span>'
-    base, head = row.code
+    base, head = (quote(side, "") for side in row.code)
     query = f"stream={row.stream}&amp;base={base}&amp;head={head}"
     return f'<a href="{_path("code")}?{query}">{escape(row.facts or "Kernels")}</a>'
 
