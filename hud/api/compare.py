@@ -12,8 +12,7 @@ from pydantic import Field
 from hud.api.schemas import Error, Filter
 from hud.pages import streams
 from hud.pages.compare import text
-from hud.pages.compare.query import Filters
-from hud.pages.compare.view import read
+from hud.pages.compare.query import Filters, read
 from hud.points.sides import BadSide
 from hud.problems import Problem
 
