@@ -14,12 +14,13 @@ from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login, form_as_it_was
 from hud.judging.regressions import known_failures
+from hud.judging.regressions.states import RegressionState, possible
 from hud.models import Annotation, Experiment, KnownFailure
 from hud.pages import data, streams
 from hud.pages.experiment import drawing, notes, query, rerun, state
 from hud.pages.experiment.drawing import Canvas
-from hud.pages.experiment.history import HistoryPoint
-from hud.pages.experiment.query import ExperimentPage
+from hud.pages.experiment.history import point_row
+from hud.pages.experiment.query import ExperimentPage, TableRow
 from hud.pages.forms import ExperimentChoice
 from hud.pages.hosts.query import places_for, present_accelerators
 from hud.pages.rerun_form import RerunForm
@@ -65,10 +66,9 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
 
 
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
-    histories = [history for history in (page.history, *page.siblings) if history]
     rows = [
-        {**identity(history.experiment), "stream": page.stream.name, **point.to_row()}
-        for history in histories
+        {**identity(history.experiment), "stream": page.stream.name, **point_row(point)}
+        for history in page.histories
         for point in history.points
     ]
     return data.answer(
@@ -106,12 +106,16 @@ def _render(
     )
     canvas.events = state.lines_of(page.charts, page.notes, canvas)
     values = [value for one in page.points for value in one.point.compilation_values if value is not None]
-    newest_alone = bool(history and history.newest and history.newest.point.processes == 1)
+    regression = page.charts.active
+    choices = [one.value for one in legend if one.value is not None]  # the autotuner's
+    newest_alone = bool(history and history.newest and history.newest.processes == 1)
     rule = value_rule(page.experiment.suite, history.metric.name) if history else "median"
     context = {
         "page": page,
         "experiment": page.experiment,
-        "state": state.verdict_of(page, legend),
+        "regression": regression,
+        "actions": possible(RegressionState(regression.state)) if regression else [],
+        "choices": (min(choices), max(choices)) if len(choices) > 1 else None,
         "look": canvas.look,
         "canvas": canvas,
         "charts": [
@@ -131,7 +135,7 @@ def _render(
         "older": f"{page.older[0].timestamp() * 1e6:.0f}_{page.older[1]}" if page.older else "",
         "before": kept.get("before"),
         "target": _target_of(page.points),
-        "with_sources": any(one.run.upload_id for one in page.points),
+        "with_sources": any(one.point.run.upload_id for one in page.points),
         "range": (min(values), max(values)) if values else (0.0, 1.0),
         "samples": drawing.samples(page.origin.samples, history.metric, rule if newest_alone else "median")
         if history and len(page.origin.samples) > 1
@@ -143,7 +147,7 @@ def _render(
     return render(request, "experiment/experiment.html", context, status=status)
 
 
-def _target_of(points: Sequence[HistoryPoint]) -> str | None:
+def _target_of(points: Sequence[TableRow]) -> str | None:
     """Return the only target of these points, '' where they have several, None where none has any."""
     targets = [one.point.targets for one in points]
     found = {target.brief if target.own else "" for each in targets for target in each}
