@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -29,16 +28,6 @@ from hud.points.read import to_row
 from hud.points.targets import arch_name
 from hud.runs.requests import InvalidRunRequest, request_rerun
 from runner.schema.suite import value_rule
-
-
-class NoteForm(forms.Form):
-    """A note beside the charts of an experiment."""
-
-    text = forms.CharField(max_length=300)
-    link = forms.CharField(required=False, max_length=300)
-    commit = forms.CharField(required=False, max_length=64)
-    date = forms.DateTimeField(required=False)
-    scope = forms.ChoiceField(choices=[(name, name) for name in ("experiment", "suite", "all")])
 
 
 @require_safe
@@ -184,26 +173,16 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
 @after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#notes")
 def add_note(request: HttpRequest, pk: int) -> HttpResponse:
     """Store a note of this experiment, of its suite, or of everything."""
-    asked, form = get_object_or_404(Experiment, pk=pk), NoteForm(request.POST)
-    if not form.is_valid():
+    asked, scope = get_object_or_404(Experiment, pk=pk), request.POST.get("scope")
+    given = {**request.POST.dict(), "suite": asked.suite if scope == "suite" else ""}
+    form = notes.NoteForm(given, instance=Annotation(experiment=asked if scope == "experiment" else None))
+    if scope not in ("experiment", "suite", "all"):
+        form.add_error(None, "The scope is experiment, suite or all.")
+    if form.is_valid():
+        form.store(request.user.get_username())
+    else:
         texts = [f"{name}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
         messages.error(request, f"The note is not stored. {' '.join(texts)}")
-        return redirect(f"{_address(request, pk)}#notes")
-    said = form.cleaned_data
-    try:
-        notes.add(
-            notes.NewNote(
-                text=said["text"],
-                link=said["link"],
-                commit=said["commit"],
-                at=said["date"],
-                suite=asked.suite if said["scope"] == "suite" else "",
-                experiment=asked if said["scope"] == "experiment" else None,
-            ),
-            who=request.user.get_username(),
-        )
-    except notes.BadNote as error:
-        messages.error(request, f"The note is not stored. {error.field}: {error}.")
     return redirect(f"{_address(request, pk)}#notes")
 
 
