@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -14,12 +15,12 @@ from hud.accounts.access import after_login
 from hud.ingest.deletion import may_delete
 from hud.models import Artifact, Point, Run, Series, State, Task, Upload
 from hud.pages import data, streams
-from hud.pages.forms import ExplainForm, LogPosition, RunFilters
+from hud.pages.forms import MAX_PAGE, ExplainForm, FilterForm, LogPosition, RunFilters
 from hud.pages.run import log as log_part
 from hud.pages.run import query
-from hud.pages.run.forms import ResultForm
 from hud.pages.run.log import LogView
 from hud.pages.run.query import RunPage
+from hud.pages.run.results import KINDS, SORTS, ResultFilters
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, run_states
@@ -32,6 +33,18 @@ _PIECE_BYTES = 128 * 1024  # of the log, at a time
 SHOWN_POINTS = 50  # of the results on a page
 JSON_POINTS = 200  # in one answer; `next` is the number of the next page
 _ALL_POINTS = 20_000  # in a CSV
+
+
+class ResultForm(FilterForm):
+    show = forms.ChoiceField(required=False, choices=[(kind, kind) for kind in KINDS])
+    q = forms.CharField(required=False, max_length=200)
+    sort = forms.ChoiceField(
+        required=False, choices=[(sign + name, name) for name in SORTS for sign in ("", "-")]
+    )
+    page = forms.IntegerField(required=False, min_value=1, max_value=MAX_PAGE)
+
+    def filters(self) -> ResultFilters:
+        return ResultFilters(**self.kept())
 
 
 @require_safe
