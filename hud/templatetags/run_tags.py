@@ -112,15 +112,19 @@ def _sentence_of_pairs(page: RunPage) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def sorted_head(context: Any, current: str, name: str, label: str, classes: str = "") -> SafeString:
+def sorted_head(
+    context: Any, current: str, name: str, label: str, *, classes: str = "", title: str = "", anchor: str = ""
+) -> SafeString:
     """Return a column head that sorts: first upwards, then downwards, then as it was."""
     following = {name: f"-{name}", f"-{name}": None}.get(current, name)
     order = {name: "ascending", f"-{name}": "descending"}.get(current, "")
     return format_html(
-        '<th scope="col" class="{}"{}><a href="{}#results">{}{}</a></th>',
+        '<th scope="col" class="{}"{}{}><a href="{}{}">{}{}</a></th>',
         classes,
         format_html(' aria-sort="{}"', order) if order else "",
+        format_html(' title="{}"', title) if title else "",
         querystring(context, sort=following, page=None) or "?",
+        anchor,
         label,
         {"ascending": " ↑", "descending": " ↓"}.get(order, ""),
     )
