@@ -18,7 +18,7 @@ from hud.api.schemas import ANSWER, Error, ExperimentsFilter, IdentityOut, Items
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment, Series, Stream
 from hud.pages import compilations
-from hud.pages.experiment.series import BadCursor, Filters, series_points, series_stamp
+from hud.pages.experiment.series import BadCursor, Filters, etag_of, series_points
 from hud.points import streams
 from hud.problems import Problem
 from runner.formats.errors import Fault
@@ -192,17 +192,19 @@ def get_series(
     if known and not given.stream:
         stream = streams.with_experiment(experiment, stream)
     filters = Filters(branch_name(given.branch), given.since, given.until, given.cursor)
-    stamp = series_stamp(experiment, metric, stream.pk, filters) if known else None
-    if stamp is None:
+    found = Series.objects.select_related("experiment", "metric", "stream")
+    found = found.filter(experiment=experiment, metric__name=metric, stream=stream) if known else found.none()
+    series = found.first()
+    if series is None:
         detail = f"experiment {experiment} has no metric {metric[:200]!r} in the stream {stream}"
         raise Problem(404, detail)
-    etag = f'"{stamp.etag}"'
+    etag = f'"{etag_of(series, filters)}"'
     asked = [known.removeprefix("W/") for known in parse_etags(request.headers.get("If-None-Match", ""))]
     if etag in asked or "*" in asked:  # a compressed answer has a weak tag
         return HttpResponse(status=304, headers={"ETag": etag})
     response["ETag"] = etag
     try:
-        return series_points(stamp)
+        return series_points(series, filters)
     except BadCursor as error:
         raise Problem(422, str(error), errors=[Fault("?cursor", str(error))]) from error
 

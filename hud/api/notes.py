@@ -66,22 +66,12 @@ def post_annotation(request: HttpRequest, given: AnnotationIn) -> Any:
     if given.suite and given.experiment:
         raise Problem(422, "a note is of an experiment or of a suite", errors=[Fault("/suite", "remove it")])
     experiment = row_of(Experiment, given.experiment) if given.experiment else None
-    try:
-        note = notes.add(
-            notes.NewNote(
-                text=given.text,
-                link=given.link,
-                commit=given.commit,
-                at=given.date,
-                suite=given.suite,
-                experiment=experiment,
-            ),
-            who=who(request),
-        )
-    except notes.BadNote as error:
-        raise Problem(
-            422, f"{error.field}: {error}", errors=[Fault(f"/{error.field}", str(error))]
-        ) from error
+    note = Annotation(experiment=experiment)
+    form = notes.NoteForm(given.model_dump(exclude={"experiment"}), instance=note)
+    if not form.is_valid():
+        faults = [Fault(f"/{name}", " ".join(map(str, errors))) for name, errors in form.errors.items()]
+        raise Problem(422, f"{faults[0].pointer[1:]}: {faults[0].detail}", errors=faults)
+    form.store(who(request))
     note.refresh_from_db()
     return Status(201, notes.to_row(note))
 
