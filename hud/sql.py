@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.models import Model
 from django.db.models.base import ModelState
 from numpy.typing import NDArray
@@ -79,14 +79,15 @@ def fetch_models(
     table = f"({rows})" if rows else model._meta.db_table
     statement = f"SELECT {', '.join(columns)} FROM {table} one {condition}"  # noqa: S608 — tables of ours  # nosec B608
     found: list[M] = []
+    database = connections[DEFAULT_DB_ALIAS]  # what `connection` looks up at every use
     for row in fetch_tuples(statement, params):
         for name, kind, start, names, readers in parts:
             made = kind.__new__(kind)
             values = made.__dict__
             values.update(zip(names, row[start : start + len(names)], strict=True), _state=ModelState())
-            made._state.adding, made._state.db = False, connection.alias
+            made._state.adding, made._state.db = False, DEFAULT_DB_ALIAS
             for attribute, read in readers:
-                values[attribute] = read(values[attribute], None, connection)
+                values[attribute] = read(values[attribute], None, database)
             if name == "one":
                 found.append(made)
             else:

@@ -40,6 +40,7 @@ from hud.judging.regressions.follow import BEFORE_ALL, Judged
 from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
 from hud.judging.verdict import Verdict
 from hud.models import ACTIVE, VERDICT_CODES, Point, Series, SeriesState
+from hud.points.write import count_points
 from hud.sql import fetch_tuples, real
 from runner.schema.statistics import median
 
@@ -316,9 +317,10 @@ def _judge_points(
 
 def _write_judgements(rows: Sequence[dict[str, Any]]) -> None:
     """Write the judge's columns of points. A verdict that differs from an earlier one of the same point says
-    which it superseded."""
+    which it superseded. Runs count their points that regressed."""
     if not rows:
         return
+    regressed = VERDICT_CODES["regressed"]
     values = {name: f"given.{name}" for name in rows[0] if name not in _KEY}
     values |= {name: f"({real(values[name])})::real" for name in ("change", "noise", "factor")}
     with connection.cursor() as cursor:
@@ -330,9 +332,11 @@ def _write_judgements(rows: Sequence[dict[str, Any]]) -> None:
             WHERE {" AND ".join(f"p.{name} = given.{name}" for name in _KEY)}
                 AND ({", ".join(f"p.{name}" for name in values)})
                 IS DISTINCT FROM ({", ".join(values.values())})
+            RETURNING p.run_id, p.verdict, p.superseded
             """,  # noqa: S608 — names of columns  # nosec B608
             [msgspec.json.encode(rows).decode()],
         )
+        count_points({run for run, *verdicts in cursor.fetchall() if regressed in verdicts})
 
 
 def _write_states(judged: Sequence[Judged]) -> None:

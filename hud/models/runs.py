@@ -51,7 +51,8 @@ class Run(NamedRow):
     branch = models.CharField(max_length=200, blank=True)
     commit = models.CharField(max_length=64, blank=True)
     provenance = models.TextField(blank=True)
-    points = models.IntegerField(default=0, db_default=0)  # how many it has; hud.points.write counts them
+    points = models.IntegerField(default=0, db_default=0)  # counted by hud.points.write
+    regressed = models.IntegerField(default=0, db_default=0)  # of its points
     order_time = models.DateTimeField(db_default=Now())  # place in every series
     order_time_source = models.CharField(max_length=20, default="upload")  # time of commit, run or upload
     cancel_asked = models.DateTimeField(null=True)

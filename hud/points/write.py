@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from hud.models import STATUS_CODES, STATUS_NAMES, Measurement, Point, Run, SidePoint
+from hud.models import STATUS_CODES, STATUS_NAMES, VERDICT_CODES, Measurement, Point, Run, SidePoint
 from hud.sql import empty_temporary_table, int_array, real
 from runner.schema.points import Process, point_of
 
@@ -121,17 +121,24 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
                         copy.write_row(point)
             changed += _merge(cursor, runs, series)
         if changed:
-            # also where the number stays: by a new version of the row a page sees that what it keeps of the
-            # run is outdated
-            cursor.execute(
-                """
-                UPDATE hud_run SET points = (SELECT count(*) FROM hud_point WHERE run_id = own.id) FROM (
-                    SELECT id FROM hud_run WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE
-                ) own WHERE hud_run.id = own.id
-                """,
-                [list({run for run, _series in ordered})],
-            )
+            count_points({run for run, _series in ordered})
     return changed
+
+
+def count_points(runs: Iterable[int]) -> None:
+    """Count the points of runs, and those that regressed. Also where the numbers stay: by a new version of
+    the row a page sees that what it keeps of the run is outdated."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE hud_run SET (points, regressed) = (
+                SELECT count(*), count(*) FILTER (WHERE verdict = %(regressed)s)
+                FROM hud_point WHERE run_id = own.id)
+            FROM (SELECT id FROM hud_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE) own
+            WHERE hud_run.id = own.id
+            """,
+            {"runs": list(runs), "regressed": VERDICT_CODES["regressed"]},
+        )
 
 
 def make_of_runs(runs: Sequence[int]) -> int:

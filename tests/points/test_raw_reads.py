@@ -166,5 +166,5 @@ def test_no_message_reads_measurements(addresses: list[str]) -> None:
     with connection.execute_wrapper(raw):
         queue_overdue(now + timedelta(days=9))
         assert queue_messages() >= len(WebhookFormat)
-        assert all(request_of(delivery, now).body for delivery in Delivery.objects.all())
+        assert all(request_of(delivery, now)[0] for delivery in Delivery.objects.all())
     assert not raw

@@ -98,8 +98,7 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
             return data.answer(data_format, f"{name}-pairs", compared)
         return data.answer(data_format, name, page.to_rows())
     results = page.results
-    regressed = results.counts["regressed"].points if "regressed" in results.counts else 0
-    line = list_query.RunLine(page.run, page.progress.done, page.progress.total, regressed)
+    line = list_query.RunLine(page.run, page.progress.done, page.progress.total)
     about: dict[str, Any] = {
         "run": line.to_row(),
         "pairs": compared,
