@@ -131,11 +131,12 @@ def _measured(words: list[str], stream: Stream) -> QuerySet[Any]:
     newest_point = Point.objects.filter(series=OuterRef("pk"), rerun=False).order_by("-order_time")
     series = Series.objects.filter(experiment=OuterRef("pk"))
     series = series.annotate(newest=Subquery(newest_point.values("order_time")[:1]))
-    series = series.filter(newest__isnull=False).order_by("-newest")
-    own, elsewhere = Exists(series.filter(stream=stream)), Q(newest__isnull=False)
+    newest_first = series.order_by(F("newest").desc(nulls_last=True))
+    own = Exists(series.filter(stream=stream, newest__isnull=False))
+    elsewhere = Q(newest__isnull=False)
     exact, begins = Q(case__iexact=words[0]), Q(case__istartswith=words[0])
     measured: QuerySet[Any] = _named(Experiment.objects.all(), words).annotate(
-        newest=Subquery(series.values("newest")[:1]),
+        newest=Subquery(newest_first.values("newest")[:1]),
         rank=Case(When(own, then=0), When(elsewhere, then=1), default=2),
         close=Case(When(exact, then=0), When(begins, then=1), default=2),
     )
