@@ -55,11 +55,13 @@ def keep_choice(request: HttpRequest, response: HttpResponse) -> None:
 
 
 def link(address: str, **query: Any) -> str:
-    """Return an address with the current page's stream and a query, without parts that are None or ''."""
-    stream = _current.get()
-    in_stream = f"stream={stream}" if stream else ""  # a name has no character to escape
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    text = "&".join(filter(None, (in_stream, urlencode(given) if given else "")))
+    """Return an address with the current page's stream, or another `stream`, and a query, without parts that
+    are None or ''."""
+    stream = query.pop("stream", _current.get())
+    parts = [f"stream={stream}"] if stream else []  # a name has nothing to escape
+    if given := {name: value for name, value in query.items() if value not in (None, "")}:
+        parts.append(urlencode(given))
+    text = "&".join(parts)
     return f"{address}?{text}" if text else address
 
 
