@@ -1,4 +1,5 @@
-"""A run says how many points it has, and how many of them regressed."""
+"""A run says how many points it has, and how many of them regressed; a stream whether it had enough
+nights to be the front one."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ class Migration(migrations.Migration):
     operations: ClassVar = [
         migrations.AddField("run", "points", models.IntegerField(db_default=0, default=0)),
         migrations.AddField("run", "regressed", models.IntegerField(db_default=0, default=0)),
+        migrations.AddField("stream", "has_nights", models.BooleanField(db_default=False, default=False)),
         migrations.RunSQL(
             """
             UPDATE hud_run SET points = counted.points, regressed = counted.regressed

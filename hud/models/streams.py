@@ -33,6 +33,8 @@ class Stream(NamedRow):
     # whose levels judge a series until it has one of its own
     reference = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="+")
     is_front = models.BooleanField(default=False)  # an operator chose it as what `/` shows
+    # had three complete ones, as the judge found; what was, need not be counted at every address
+    has_nights = models.BooleanField(default=False, db_default=False)
     archived = models.DateTimeField(null=True, blank=True)  # takes no more results, and is in no picker
     created = models.DateTimeField(db_default=Now())
 

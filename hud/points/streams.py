@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
-from django.core.cache import cache
 from django.db.models import Exists, OuterRef, Q, Subquery
 from django.utils import timezone
 
@@ -21,7 +20,6 @@ from runner.suites import CEILINGS
 
 _FEWEST_NIGHTS = 3  # complete ones, until `nightly` is the front stream
 _FIRST_LOOK = 6  # nights, which nearly always decide it
-_REMEMBERED_S = 60
 _RECENT_NIGHTS = 30  # in which a default subject was measured
 
 
@@ -82,8 +80,9 @@ def front() -> Stream:
     chosen = next((stream for stream in by_name.values() if stream.is_front), None)
     if chosen:
         return chosen
-    if NIGHTLY in by_name and _has_had_nights(by_name[NIGHTLY]):
-        return by_name[NIGHTLY]
+    nightly = by_name.get(NIGHTLY)
+    if nightly and (nightly.has_nights or _has_nights(nightly)):
+        return nightly
     filled = Stream.objects.filter(Exists(Series.objects.filter(stream=OuterRef("pk"))), archived=None)
     first = min(filled, key=lambda stream: (stream.name != SAMPLES, stream.pk), default=None)
     return first or by_name.get(SAMPLES) or Stream.objects.get_or_create(name=SAMPLES)[0]
@@ -94,12 +93,11 @@ def chosen(name: str) -> Stream | None:
     return streams.named(name).first() if name else front()
 
 
-def _has_had_nights(stream: Stream) -> bool:
-    """Return whether it has enough nights, or had a minute ago: every address without a stream asks."""
-    key = f"nights-{stream.pk}"
-    if not (known := bool(cache.get(key))) and (known := _has_nights(stream)):
-        cache.set(key, True, _REMEMBERED_S)
-    return known
+def note_nights() -> None:
+    """Note that `nightly` has enough nights, which each address without a stream would count until then."""
+    for stream in Stream.objects.filter(name=NIGHTLY, has_nights=False):
+        if _has_nights(stream):
+            Stream.objects.filter(pk=stream.pk).update(has_nights=True)
 
 
 def _has_nights(stream: Stream) -> bool:

@@ -13,6 +13,7 @@ from hud.judging.backlog import note_round
 from hud.judging.regressions.groups import make_causes
 from hud.judging.regressions.look_back import look_back
 from hud.management.rounds import RoundsCommand
+from hud.points.streams import note_nights
 
 _BEAT_S = 1.0
 
@@ -30,6 +31,8 @@ class Command(RoundsCommand):
         done = compilations.process_pending() + judge.process_pending(on_progress=self.beat)
         note_round(done, began)
         done = done or look_back() or make_causes()
+        if done:
+            note_nights()
         self.beat()
         return done
 

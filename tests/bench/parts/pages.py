@@ -61,6 +61,7 @@ def fill(rows: int) -> None:
     from django.db import connection
 
     from hud.judging.judge import process_pending
+    from hud.points.streams import note_nights
     from hud.server.up import SAMPLES
     from runner.suites import SUITES
     from tests.bench.nights import SERIES, generate, repeat
@@ -75,6 +76,7 @@ def fill(rows: int) -> None:
     process_pending(10**6)  # marks the series of all runs
     while process_pending(40):  # as few as have together the points of one round
         pass
+    note_nights()
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
         cursor.execute("CHECKPOINT")
