@@ -45,7 +45,7 @@ from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
 from runner.suites.gpt_fast import COMPILE_METRICS, DEVICE_METRICS, SEQUENCE_METRICS, metrics_of
-from runner.suites.gpt_fast.check import Check, compare
+from runner.suites.gpt_fast.check import compare
 from runner.suites.gpt_fast.generate import Steps, compiled, sequence, steps
 from runner.suites.gpt_fast.model import SHAPES, Transformer, weight_bytes
 
@@ -169,7 +169,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     device = generator.device
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
-    checked = None
+    checked: dict[str, float] = {}
     if not spec.compilation:
         report.event("accuracy")
         checked = _check(generator)
@@ -200,7 +200,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     return incomplete
 
 
-def _check(generator: _Generator) -> Check:
+def _check(generator: _Generator) -> dict[str, float]:
     return compare(
         generator.model,
         generator.eager,
@@ -283,7 +283,7 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
     ]
 
 
-def _counts(checked: Check | None, generator: _Generator, graphs: Json, report: Report) -> list[Result]:
+def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, report: Report) -> list[Result]:
     """Return the counts, and the kernels of prefill and decode; a decode step was profiled. `graphs` are the
     facts of the process that compiled with empty caches."""
     modules = counters.modules()
@@ -291,10 +291,9 @@ def _counts(checked: Check | None, generator: _Generator, graphs: Json, report: 
     keep_code(report, contents.code)
     count = contents.count(modules, counters.extern_calls(), generator.called)
     count.facts[COMPILED].update(graphs)
-    agreement = dataclasses.asdict(checked) if checked else {}
     return [
         count,
-        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=agreement),
+        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=checked),
         Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
     ]
 
