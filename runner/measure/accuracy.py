@@ -12,7 +12,7 @@ _TOLERANCE = 1e-4
 
 
 def check(compiled: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> dict[str, float]:
-    """Return both relative errors. Raise TaskFailure (wrong) for one that eager's rounding does not explain."""
+    """Return both relative errors. Raise TaskFailure (wrong) where eager's does not explain compiled's."""
     if compiled.shape != eager.shape or compiled.dtype != eager.dtype:
         forms = [f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (compiled, eager)]
         reason = f"compiled gives {forms[0]}, eager {forms[1]}: not the same function"
