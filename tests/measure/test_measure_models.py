@@ -13,13 +13,13 @@ from runner.measure.flops import peak_tflops
 from runner.measure.memory import high_water_bytes, private_pool_bytes
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
-from runner.measure.timing.compile_time import compile_seconds
+from runner.measure.timing.compile_time import FirstCalls
 from runner.measure.timing.gpu_active_time import Work, active_time, by_step, union
 
 
 def test_compile_time_is_what_the_first_calls_take_more() -> None:
-    assert compile_seconds([5000.0, 30.0], [10.0, 12.0, 10.0]) == pytest.approx(5.01)
-    assert compile_seconds([9.0], [10.0]) == 0.0
+    assert FirstCalls([5000.0, 30.0], [10.0, 12.0, 10.0], True).compile_s == pytest.approx(5.01)
+    assert FirstCalls([9.0], [10.0], True).compile_s == 0.0
 
 
 def test_a_union_counts_what_overlaps_once() -> None:

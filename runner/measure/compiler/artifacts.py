@@ -23,11 +23,8 @@ def generated_code(modules: list[Any]) -> str:
 
 
 @contextlib.contextmanager
-def memory_history(*, on: bool) -> Iterator[None]:
+def memory_history() -> Iterator[None]:
     """Record what the CUDA allocator does."""
-    if not on:
-        yield
-        return
     torch.cuda.memory._record_memory_history(max_entries=_MOST_EVENTS)
     try:
         yield

@@ -8,7 +8,7 @@ clock, so that starting the toolchain does not count.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,12 +44,8 @@ class FirstCalls:
 
     @property
     def compile_s(self) -> float:
-        return compile_seconds(self.compiling_ms, self.steady_ms)
-
-
-def compile_seconds(compiling_ms: Sequence[float], steady_ms: Sequence[float]) -> float:
-    """Return the seconds that the compiling calls took beyond as many steady ones."""
-    return max(0.0, sum(compiling_ms) - len(compiling_ms) * median(steady_ms)) / 1e3
+        """Return the seconds that the compiling calls took beyond as many steady ones."""
+        return max(0.0, sum(self.compiling_ms) - len(self.compiling_ms) * median(self.steady_ms)) / 1e3
 
 
 def cache_variables(folder: Path) -> dict[str, str]:

@@ -15,6 +15,7 @@ from runner.launch.failures import TaskFailure
 from runner.suites.file import own_file
 from runner.suites.torchdynamo.model.built_model import (
     BuiltModel,
+    Called,
     Inputs,
     ModelRequest,
     mean_of,
@@ -22,17 +23,6 @@ from runner.suites.torchdynamo.model.built_model import (
 )
 
 _MODULE = "runner_own_file"
-
-
-class _Called(torch.nn.Module):
-    """A function as a module without parameters."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self._function = function
-
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        return self._function(*arguments, **named)
 
 
 def build(case: str, request: ModelRequest) -> BuiltModel:  # noqa: ARG001 - there is only one
@@ -50,7 +40,7 @@ def build(case: str, request: ModelRequest) -> BuiltModel:  # noqa: ARG001 - the
     if not isinstance(made, tuple | list) or len(made) != 2 or not callable(made[0]):
         raise _bad_file("build() returns (module or callable, inputs)")
     called, given = made
-    module = called if isinstance(called, torch.nn.Module) else _Called(called)
+    module = called if isinstance(called, torch.nn.Module) else Called(called)
     module = module.to(request.device)
     if not request.dropout:
         without_dropout(module)

@@ -7,8 +7,6 @@ weights is checked without a copy of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
@@ -21,19 +19,12 @@ _STEPS = 16  # decoded tokens that are compared, at most
 _UNRELATED = 1.0  # relative error of a position's logits at which nothing is right (unrelated ones have 1.4)
 
 
-@dataclass(frozen=True)
-class Check:
-    """Relative errors of logits against float32, and how often compiled and eager prefer the same token."""
-
-    relative_error_compiled: float
-    relative_error_eager: float
-    same_token: float
-
-
 def compare(
     model: Transformer, eager: Steps, compiled: Steps, *, prompt: int, new_tokens: int, device: str
-) -> Check:
+) -> dict[str, float]:
     """Run the same random tokens through compiled and eager steps and compare with the reference.
+
+    Return relative errors of logits against float32, and how often compiled and eager prefer the same token.
 
     Raise TaskFailure (wrong) if compiled logits are worse than eager's rounding explains.
     """
@@ -51,25 +42,24 @@ def compare(
         found = _mixture(of_compiled[prompt:], of_eager[prompt:], right[prompt:])
     else:
         found = accuracy.check(of_compiled, of_eager, right)
-    return Check(found.compiled, found.eager, same)
+    return {**found, "same_token": same}
 
 
-def _mixture(compiled: torch.Tensor, eager: torch.Tensor, right: torch.Tensor) -> accuracy.Accuracy:
+def _mixture(compiled: torch.Tensor, eager: torch.Tensor, right: torch.Tensor) -> dict[str, float]:
     """Check a mixture of experts by the quantiles of its positions' errors.
 
     Where two experts score nearly the same, rounding decides between them, and the logits of that token
     and a little of all later ones change far more than by rounding. So a quarter of the positions must be
     as good as eager's rounding explains, and none may be altogether wrong.
     """
-    of_compiled, of_eager = (accuracy.relative_error(logits, right, dim=-1) for logits in (compiled, eager))
-    found = accuracy.Accuracy(float(of_compiled.quantile(0.25)), float(of_eager.median()))
-    worst = float(of_compiled.max())
-    if not (found.compiled <= accuracy.bound(found.eager) and worst < _UNRELATED):
-        errors = f"{found.compiled:.2e} (lower quartile) and {worst:.2e} (largest) compiled"
-        errors += f", {found.eager:.2e} (median) eager"
-        reason = f"relative error of a position's logits {errors}, against float32"
+    errors, of_eager = (accuracy.relative_error(logits, right, dim=-1) for logits in (compiled, eager))
+    quartile, worst, middle = float(errors.quantile(0.25)), float(errors.max()), float(of_eager.median())
+    if not (quartile <= accuracy.bound(middle) and worst < _UNRELATED):
+        said = f"{quartile:.2e} (lower quartile) and {worst:.2e} (largest) compiled"
+        said += f", {middle:.2e} (median) eager"
+        reason = f"relative error of a position's logits {said}, against float32"
         raise TaskFailure("wrong", "fail_accuracy", reason)
-    return found
+    return {"relative_error_compiled": quartile, "relative_error_eager": middle}
 
 
 def reference_logits(model: Transformer, tokens: torch.Tensor) -> torch.Tensor:

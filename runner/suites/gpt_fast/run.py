@@ -45,7 +45,7 @@ from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
 from runner.suites.gpt_fast import COMPILE_METRICS, DEVICE_METRICS, SEQUENCE_METRICS, metrics_of
-from runner.suites.gpt_fast.check import Check, compare
+from runner.suites.gpt_fast.check import compare
 from runner.suites.gpt_fast.generate import Steps, compiled, sequence, steps
 from runner.suites.gpt_fast.model import SHAPES, Transformer, weight_bytes
 
@@ -158,18 +158,18 @@ def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Gen
 
 def _compile_only(spec: TaskSpec, report: Report) -> Json:
     _, found = _build_and_compile(spec, report, "cold")
-    return [found.compiling_ms, found.steady_ms, found.phases_s, graph_facts().to_json()]
+    return {"first_calls": dataclasses.asdict(found), "graphs": graph_facts().to_json()}
 
 
 def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     """Record part after part; return the first failure of one as [status, code, reason], or None."""
     label = "warm" if cold else "cold" if spec.compilation else "host's caches"
     generator, first_calls = _build_and_compile(spec, report, label)
-    graphs = cold[-1] if cold else graph_facts().to_json()
+    graphs = cold["graphs"] if cold else graph_facts().to_json()
     device = generator.device
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
-    checked = None
+    checked: dict[str, float] = {}
     if not spec.compilation:
         report.event("accuracy")
         checked = _check(generator)
@@ -200,7 +200,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
     return incomplete
 
 
-def _check(generator: _Generator) -> Check:
+def _check(generator: _Generator) -> dict[str, float]:
     return compare(
         generator.model,
         generator.eager,
@@ -218,12 +218,10 @@ def _compile_results(spec: TaskSpec, measured: FirstCalls, cold: Json) -> list[R
     if cold is None and not spec.compilation:
         facts = {"caches": "the host's own: cold where it never compiled this"}
         return [Result("compilation_time(s)", [measured.compiling_ms[0] / 1e3], clock, facts=facts)]
-    own: Json = [measured.compiling_ms, measured.steady_ms, measured.phases_s]
-    compiling_ms, steady_ms, phases_s, *_graphs = own if cold is None else cold
-    cold_s = compile_time.compile_seconds(compiling_ms, steady_ms)
+    first = measured if cold is None else FirstCalls(**cold["first_calls"])
     found = [
-        Result("compilation_time(s)", [compiling_ms[0] / 1e3], clock, facts={"caches": "fresh"}),
-        Result("cold_compile_s", [cold_s], "host clock", facts={"phases_s": phases_s}),
+        Result("compilation_time(s)", [first.compiling_ms[0] / 1e3], clock, facts={"caches": "fresh"}),
+        Result("cold_compile_s", [first.compile_s], "host clock", facts={"phases_s": first.phases_s}),
     ]
     if cold is not None:
         of_warm = {"phases_s": measured.phases_s, "settled": measured.settled}
@@ -283,7 +281,7 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
     ]
 
 
-def _counts(checked: Check | None, generator: _Generator, graphs: Json, report: Report) -> list[Result]:
+def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, report: Report) -> list[Result]:
     """Return the counts, and the kernels of prefill and decode; a decode step was profiled. `graphs` are the
     facts of the process that compiled with empty caches."""
     modules = counters.modules()
@@ -291,10 +289,9 @@ def _counts(checked: Check | None, generator: _Generator, graphs: Json, report: 
     keep_code(report, contents.code)
     count = contents.count(modules, counters.extern_calls(), generator.called)
     count.facts[COMPILED].update(graphs)
-    agreement = dataclasses.asdict(checked) if checked else {}
     return [
         count,
-        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=agreement),
+        Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=checked),
         Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
     ]
 

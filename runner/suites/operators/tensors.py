@@ -179,13 +179,5 @@ def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
 
 
 def memory_needed(call: Call) -> int:
-    """Return the bytes of the recorded arguments, before any is made."""
-    forms = [leaf for leaf in pytree.tree_leaves(call.arguments) if isinstance(leaf, TensorForm)]
-    return sum(_extent(form) * getattr(torch, form.dtype).itemsize for form in forms)
-
-
-def _extent(form: TensorForm) -> int:
-    """Return the elements that a tensor spans in memory, including gaps between strides."""
-    if form.stride is None or 0 in form.shape:
-        return math.prod(form.shape)
-    return 1 + sum((size - 1) * stride for size, stride in zip(form.shape, form.stride, strict=True))
+    """Return the bytes of the recorded arguments, with gaps between strides, before any is made."""
+    return sum(one.untyped_storage().nbytes() for one in tensors_in(make(call, torch.float16, "meta")))

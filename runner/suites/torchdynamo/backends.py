@@ -21,7 +21,7 @@ from runner.measure.compiler.inductor_options import candidate_options, check_op
 from runner.measure.forked import crash_hint
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.model.built_model import Inputs
+from runner.suites.torchdynamo.model.built_model import Called, Inputs
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel
 from runner.suites.torchdynamo.model.step import Step, StepFunction
 
@@ -142,22 +142,11 @@ def _aot_inductor(module: Module, args: Arguments, kwargs: Keywords) -> Function
         return torch._inductor.aoti_load_package(package)
 
 
-class _Model(Module):
-    """Wraps a model: torch's own classes are compiled into functions that do not take `self`."""
-
-    def __init__(self, module: Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
-
-
 def _aot_precompile(module: Module, args: Arguments, kwargs: Keywords) -> Function:
     if not hasattr(torch._dynamo.config, "enable_aot_compile"):
         raise TaskFailure("unsupported", "no_aot_precompile", f"torch {torch.__version__} has no aot_compile")
     options = {"guard_filter_fn": lambda guards: [False for _ in guards]}
-    model = _Model(module)
+    model = Called(module)  # torch's own classes are compiled into functions that do not take `self`
     with torch._dynamo.config.patch("enable_aot_compile", True):
         compiled = torch.compile(model, fullgraph=True, options=options).forward.aot_compile(
             (args, dict(kwargs))

@@ -258,7 +258,7 @@ def warm(spec: TaskSpec, report: Report) -> Json:
         call = setup.compiled(compiler)
         memory.reset(setup.device)
         keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
-        with memory_history(on=keep_history):
+        with memory_history() if keep_history else contextlib.nullcontext():
             first = first_calls(call, setup.device, before_call=setup.step.begin)
             twice = compiler.backend.export == "aot_inductor"
             note = "the package holds a copy of the weights" if twice else ""

@@ -22,12 +22,6 @@ Inputs = tuple[torch.Tensor, ...]
 _LEARNING_RATE = 0.01
 
 
-@dataclass(frozen=True)
-class _Recipe:
-    build: Callable[[], nn.Module]
-    sample: tuple[int, ...]  # shape of one input
-
-
 class Attention(nn.Module):
     """One transformer encoder layer and the mean over its sequence."""
 
@@ -67,11 +61,11 @@ def _torchvision(name: str) -> Callable[[], nn.Module]:
 
 
 _IMAGE = (3, 224, 224)
-_RECIPES = {
-    "dummy": _Recipe(_dummy, (32,)),
-    "dummy_conv": _Recipe(_convolutions, (3, 32, 32)),
-    "dummy_attention": _Recipe(Attention, (64, 128)),
-    **{name: _Recipe(_torchvision(name), _IMAGE) for name in OF_TORCHVISION},
+_RECIPES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # with the shape of one input
+    "dummy": (_dummy, (32,)),
+    "dummy_conv": (_convolutions, (3, 32, 32)),
+    "dummy_attention": (Attention, (64, 128)),
+    **{name: (_torchvision(name), _IMAGE) for name in OF_TORCHVISION},
 }
 
 
@@ -105,11 +99,11 @@ def build(spec: TaskSpec, machine: Machine, dtype: torch.dtype) -> Model:
     float32."""
     machine.seed()
     torch.manual_seed(SEED)
-    recipe = _RECIPES[spec.case]
+    make, sample = _RECIPES[spec.case]
     training = spec.mode == "training"
-    module = recipe.build().train(training).to(dtype).to(machine.device)
+    module = make().train(training).to(dtype).to(machine.device)
     batch = batch_size_of(spec.case, spec.setting("batch_size"))
-    inputs = (torch.randn(batch, *recipe.sample).to(dtype).to(machine.device),)
+    inputs = (torch.randn(batch, *sample).to(dtype).to(machine.device),)
     optimizer = torch.optim.Adam(module.parameters(), lr=_LEARNING_RATE) if training else None
     return Model(module, inputs, optimizer)
 

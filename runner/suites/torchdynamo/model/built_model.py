@@ -43,6 +43,17 @@ class BuiltModel:
     batched: bool = True
 
 
+class Called(torch.nn.Module):
+    """A function, or a module, as a module without parameters of its own."""
+
+    def __init__(self, called: Callable[..., Any]) -> None:
+        super().__init__()
+        self.called = called
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.called(*args, **kwargs)
+
+
 def without_dropout(module: torch.nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, torch.nn.modules.dropout._DropoutNd):
