@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, each
-from runner.formats.measurement import ParsedMeasurement, knobs_of
+from runner.formats.measurement import MODES, ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number_of, shortened, text
 from runner.formats.statuses import status_of_error
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 _BENCHMARK = "PyTorch/XLA benchmark"
-_MODES = {"eval": "inference", "train": "training"}
 _NOT_KNOBS = {"accelerator", "accelerator_model", "dynamo", "test", "dtype", "outputs_file"}
 # Codes of a verification that ran: then an error is its own, and nothing was to be measured.
 _VERIFIER_RAN = {"PASS", "FAIL", "EAGER_FAILED", "EXCEPTION_RAISED", "NONDETERMINISTIC_EAGER_RUN"}
@@ -169,7 +168,7 @@ def benchmark_of(value: dict[str, Any]) -> Benchmark:
     test = text(experiment.get("test"))
     return Benchmark(
         _BENCHMARK,
-        _MODES.get(test, test) or None,
+        MODES.get(test, test) or None,
         text(experiment.get("dtype")) or None,
         extra_info={
             "device": text(experiment.get("accelerator")),
