@@ -68,7 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("where").add_argument
     python = "NAME=PATH[,ENV=VALUE…]"
     add("--device", default="", help="cpu, cuda or cuda:N; the first GPU where there is one")
-    add("--devices", help=argparse.SUPPRESS)
     add("--python", default="", metavar=python, help="the interpreter that has torch")
     add("--base-python", default="", metavar=python, help="measured in turn with --python")
     add("--new-opt", **several, metavar="OPTION=VALUE", help="inductor options of --python in pairs")
@@ -84,10 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command; return 0 for success, 1 if something failed and 130 if cancelled. Raise BadRequest
     or locks.Busy."""
-    if options.devices:
-        raise BadRequest(
-            "--devices: run uses one --device; attach this machine to a hud to use several (attach --devices)"
-        )
     if options.file:
         try:
             options.file.read_bytes()

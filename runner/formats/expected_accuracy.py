@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
@@ -31,7 +30,6 @@ _DTYPE = re.compile(
     r"(?:(?P<mode>inference|training)_)?(?P<dtype>float32|bfloat16|float16|amp|amp_bf16|amp_fp16|int8|quant)"
     r"(?:_(?P<mode_after>inference|training))?"
 )
-_AMP = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}
 _COMMENT = re.compile(rb"^#[^\r\n]*", re.MULTILINE)
 _DEVICE_FOLDER = re.compile(r"(?:^|/)(?:(rocm|xpu)|cu(?:da)?[\d.]+)[^/]*/[^/]*$", re.IGNORECASE)
 
@@ -53,9 +51,10 @@ def table_of(body: bytes) -> tuple[list[str], Iterator[Row | Fault]]:
 
 
 def facts_of_column(column: str) -> Mapping[str, str]:
-    """Return what the column of a dtype is for: its dtype, and its mode if it says one."""
-    mode, dtype, _info = _said_by_column(column)
-    return {"dtype": dtype, "mode": mode} if mode else {"dtype": dtype}
+    """Return what the column of a dtype is for: its dtype (amp_bf16 is amp), and its mode if it says one."""
+    mode, dtype = _said_by_column(column)
+    facts = {"dtype": dtype.partition("_")[0]}
+    return {**facts, "mode": mode} if mode else facts
 
 
 def read(body: bytes, filename: str) -> Iterator[Item]:
@@ -70,7 +69,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
         model = Model(name, "OSS model", origins=[suite] if suite else None)
         for column, cell in cells.items():
             value = number(cell)
-            mode, dtype, info = _said_by_column(column) if by_dtype else (None, None, {})
+            mode, dtype = _said_by_column(column) if by_dtype else (None, None)
             if not cell:
                 yield Skipped(pointer(column), reasons.EMPTY_CELL, row.line)
                 continue
@@ -81,7 +80,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             else:
                 yield row.not_a_number(column, cell)
                 continue
-            benchmark = Benchmark(_BENCHMARK, mode, dtype, {"accuracy": True, **info})
+            benchmark = Benchmark(_BENCHMARK, mode, dtype, {"accuracy": True})
             record = Record(benchmark, model, metric)
             yield LocatedRecord(record, pointer(column), row.line, hints, is_expected=True)
 
@@ -100,12 +99,11 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
         measurement.backend = compiler.name("")
 
 
-def _said_by_column(column: str) -> tuple[str | None, str, dict[str, Any]]:
-    """Return mode, dtype and arguments that the column of a dtype means."""
+def _said_by_column(column: str) -> tuple[str | None, str]:
+    """Return the mode and dtype that the column of a dtype means."""
     found = _DTYPE.fullmatch(column)
     assert found is not None
-    mode, dtype = found["mode"] or found["mode_after"], found["dtype"]
-    return (mode, "amp", {"amp_dtype": _AMP[dtype]}) if dtype in _AMP else (mode, dtype, {})
+    return found["mode"] or found["mode_after"], found["dtype"]
 
 
 FORMAT = Format(

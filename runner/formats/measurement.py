@@ -15,6 +15,7 @@ from runner.schema.suite import knobs_key
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
 DEVICES = DEVICE_KINDS
+MODES = {"eval": "inference", "train": "training"}  # as torchbench and PyTorch/XLA call them
 ZERO_CODE = "value 0 written for a failure"
 
 Identity = tuple[str, str, str, str, str, str, str, str, bool]  # an Experiment's columns in their order

@@ -16,7 +16,7 @@ from typing import Any
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped, each
-from runner.formats.measurement import DEVICES, ParsedMeasurement, knobs_of, origin_of
+from runner.formats.measurement import DEVICES, MODES, ParsedMeasurement, knobs_of, origin_of
 from runner.formats.metric_values import NOT_FINITE
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, shortened
@@ -32,7 +32,6 @@ _TEST_BENCH = re.compile(
 _MODEL_TEST = re.compile(r"(?P<model>.+)-(?P<test>eval|train)_(?P<metric>\w+)")
 # userbenchmark/cpu: ms and GB, as test_bench's; PyTorch HUD's own `latency` is in seconds
 _CPU_METRICS = {"latency": "latencies", "cmem": "cpu_peak_mem", "gmem": "gpu_peak_mem"}
-_MODES = {"eval": "inference", "train": "training"}
 _PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "amp": "amp"}
 _STAMP = re.compile(r"metrics-(\d{14})\.json")
 _MEMLEAK = {"True": "wrong", "False": "ok"}
@@ -119,7 +118,7 @@ def _of_test_bench(found: re.Match[str]) -> tuple[Benchmark, Model, str]:
         knobs["extra_args"] = shortened(" ".join(others), _MAX_TEXT)
     benchmark = Benchmark(
         _BENCHMARK,
-        _MODES.get(found["test"], found["test"]),
+        MODES.get(found["test"], found["test"]),
         precision or None,
         {"device": found["device"], "knobs": knobs},
     )
@@ -157,7 +156,7 @@ def _of_other(userbenchmark: str, name: str) -> tuple[Benchmark, Model, str]:
     info: dict[str, Any] = {"knobs": {}}
     if userbenchmark in DEVICES:  # userbenchmark/cpu
         info["device"] = userbenchmark
-    benchmark = Benchmark(_BENCHMARK, _MODES[found["test"]] if found else None, extra_info=info)
+    benchmark = Benchmark(_BENCHMARK, MODES[found["test"]] if found else None, extra_info=info)
     if found:
         metric = _CPU_METRICS.get(found["metric"], found["metric"])
         return benchmark, Model(found["model"], "OSS model", origins=["torchbench"]), metric

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, each
-from runner.formats.measurement import ParsedMeasurement, knobs_of
+from runner.formats.measurement import MODES, ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number_of, shortened, text
 from runner.formats.statuses import status_of_error
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 _BENCHMARK = "PyTorch/XLA benchmark"
-_MODES = {"eval": "inference", "train": "training"}
 _NOT_KNOBS = {"accelerator", "accelerator_model", "dynamo", "test", "dtype", "outputs_file"}
 # Codes of a verification that ran: then an error is its own, and nothing was to be measured.
 _VERIFIER_RAN = {"PASS", "FAIL", "EAGER_FAILED", "EXCEPTION_RAISED", "NONDETERMINISTIC_EAGER_RUN"}
@@ -45,8 +44,6 @@ _DUMPS = {
     "trace": "trace", "xla_metrics": "pytorch-xla-metrics", "output": "output",
 }  # fmt: skip
 _ONE_FOLDER = ("hlo", "ir")  # of all repeats
-# What its names of dumps say of an experiment, in their order.
-_AXES = ("accelerator", "dynamo", "enable_functionalization", "test", "torch_xla2", "xla", "xla_flags")
 _DTYPE = "float32"  # which they mean where they say none
 ON_XLA = ("openxla", "xla")  # backends that stand for an XLA device where none is named
 
@@ -171,7 +168,7 @@ def benchmark_of(value: dict[str, Any]) -> Benchmark:
     test = text(experiment.get("test"))
     return Benchmark(
         _BENCHMARK,
-        _MODES.get(test, test) or None,
+        MODES.get(test, test) or None,
         text(experiment.get("dtype")) or None,
         extra_info={
             "device": text(experiment.get("accelerator")),
@@ -274,7 +271,7 @@ class XlaFiles:
 
 
 def _line(finished: TaskResult) -> dict[str, Json]:
-    first, place = finished.records[0], cell_of(finished.task)
+    first = finished.records[0]
     info = first["benchmark"]["extra_info"]
     knobs = info["knobs"]
     others = {name: value for name, value in knobs.items() if name not in _NAMED}
@@ -282,15 +279,9 @@ def _line(finished: TaskResult) -> dict[str, Json]:
     line = {
         "model": {"suite_name": knobs["origin"], "model_name": finished.task.case},
         "experiment": {
-            "accelerator": place.accelerator,
+            **_axes(finished.task),
             "accelerator_model": info["arch"],
-            "xla": place.xla or None,
-            "xla_flags": None,
-            "dynamo": place.dynamo or None,
-            "torch_xla2": None,
-            "test": place.test,
             "batch_size": knobs["batch_size"],
-            "enable_functionalization": bool(knobs.get("enable_functionalization")),
             "dtype": first["benchmark"]["dtype"],
             **others,
         },
@@ -300,6 +291,20 @@ def _line(finished: TaskResult) -> dict[str, Json]:
         "timestamp": first["timestamp"],
     }
     return {**line, **_outcome(finished)}
+
+
+def _axes(task: TaskSpec) -> dict[str, Json]:
+    """Return the axes of an experiment that its names of dumps say too."""
+    place = cell_of(task)
+    return {
+        "accelerator": place.accelerator,
+        "xla": place.xla or None,
+        "xla_flags": None,
+        "dynamo": place.dynamo or None,
+        "torch_xla2": None,
+        "test": place.test,
+        "enable_functionalization": bool(task.setting("enable_functionalization")),
+    }
 
 
 def _outcome(finished: TaskResult) -> dict[str, Json]:
@@ -342,18 +347,11 @@ def _metrics_of(finished: TaskResult) -> dict[str, Json]:
 def _dump_name(task: TaskSpec) -> str:
     """Return PyTorch/XLA's name for a cell: the values of the axes in the order of their names, then the
     model. Append dtype and knobs, which it leaves out, so that no file overwrites another."""
-    place = cell_of(task)
-    said = {
-        "accelerator": place.accelerator,
-        "dynamo": place.dynamo or None,
-        "enable_functionalization": bool(task.setting("enable_functionalization")),
-        "test": place.test,
-        "xla": place.xla or None,
-    }
+    said = _axes(task)
     knobs = sorted((name, value) for name, value in task.identity().items() if name not in {*said, "origin"})
     return "-".join(
         [
-            *(str(said.get(axis)) for axis in _AXES),
+            *(str(said[axis]) for axis in sorted(said)),
             task.case,
             *([] if task.dtype == _DTYPE else [task.dtype]),
             *(name if value is True else f"{name}={value}" for name, value in knobs),

@@ -72,6 +72,7 @@ def main(options: argparse.Namespace) -> int:
             status = agent.run()
             if status == DETACHED and options.stay:
                 agent.wait_for_a_signal()
+                return 0
             return status
     except (CannotAttach, NoSuchDevice) as error:
         _say(str(error))

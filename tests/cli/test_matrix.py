@@ -130,7 +130,6 @@ def test_cases_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
         ("micro --python /bin/sh", "it is NAME=PATH"),
         ("micro --base-python a=/bin/sh --python a=/bin/sh", "need names of their own"),
         ("micro --baseline /nonexistent", "No such file"),
-        ("micro --devices 0,1", "run uses one --device"),
         ("micro --dynamic", "has no dynamic shapes"),
         ("micro --opt repeat=20 --repeat 30", "option repeat is given twice"),
         ("", "say which suite"),

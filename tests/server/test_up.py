@@ -196,7 +196,9 @@ def test_wrong_settings_are_refused_by_name(tmp_path: Path, changes: dict[str, s
 
 
 def test_a_web_that_cannot_start_ends_make_up_with_its_log(up: Up) -> None:
-    prepared = "up.READY_S, up.prepare = 3, lambda _options: None"
+    known = {"hud": "http://127.0.0.1:9", "name": "here", "key": "k"}
+    prepare = f"lambda options: (options.data / 'host.json').write_text({json.dumps(known)!r})"
+    prepared = f"up.READY_S, up.prepare = 3, {prepare}"
     impatient = f"import sys; from hud.server import up; {prepared}; sys.exit(up.main())"
     refused = up.again(code=impatient, WEB_CONCURRENCY="many")
     assert refused.returncode == 1

@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.formats import reasons, v3
 from runner.formats.errors import Fault
-from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped, Writer, is_json
+from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped, Writer, each, is_json
 from runner.formats.scalars import number
 from runner.formats.table import Row, pointer, rows, table
 from runner.formats.torchdynamo import files
@@ -82,12 +82,8 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     lines = (row if isinstance(row, Fault) else _wrong(row) or row for row in lines)
     if kind == "phases":
         yield from _phases(found, lines)
-        return
-    for row in lines:
-        if isinstance(row, Fault):
-            yield row
-        else:
-            yield from _metrics(found, row)
+    else:
+        yield from each(lines, lambda row: _metrics(found, row))
 
 
 def _suite_of_most(body: bytes) -> str:

@@ -93,9 +93,9 @@ def _metric(name: str, info: dict[str, Any]) -> str:
 def _knobs(info: dict[str, Any], device: str, *, accuracy_run: bool) -> dict[str, Any]:
     arguments = _ACCURACY_ARGUMENTS if accuracy_run else _PERFORMANCE_ARGUMENTS
     knobs = {
-        name: info[name]
-        for name in info.keys() & arguments.keys()
-        if info[name] not in (None, arguments[name]) and isinstance(info[name], str | int | float | bool)
+        name: value
+        for name, default in arguments.items()
+        if (value := info.get(name)) not in (None, default) and isinstance(value, str | int | float | bool)
     }
     if info.get("dynamic_shapes") and info.get("dynamic_batch_only") is False:
         knobs["dynamic_dimensions"] = "all"  # upstream's dynamic runs make the batch alone dynamic

@@ -42,12 +42,6 @@ _SOURCES: dict[str, tuple[tuple[str, ...], float]] = {
     **{name: ((name,), 1.0) for name in HARNESS_COUNTS},
 }
 _SUITES = {"timm": "timm_models"}
-# A case that is small enough to try out, and whole.
-_SMALL = {
-    "huggingface": "DistillGPT2[batch_size=1]",
-    "timm": "mobilenetv2_100[batch_size=1]",
-    "torchbench": "resnet18[batch_size=1]",
-}
 # Our statuses in the harness's words, where a failure's own code is none of them.
 _WORDS = {
     "wrong": "fail_accuracy",
@@ -76,9 +70,7 @@ _SAID = {
 
 
 def unsupported_reason(task: TaskSpec) -> str:
-    instead = f" (it can say batch_size: try {_SMALL[task.suite]})" if "size" in task.identity() else ""
-    reason = unsaid(task, _SAID)
-    return reason and reason + instead
+    return unsaid(task, _SAID)
 
 
 def places(task: TaskSpec) -> list[str]:

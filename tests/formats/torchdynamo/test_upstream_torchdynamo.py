@@ -226,7 +226,7 @@ def test_what_was_stopped_has_the_rows_that_it_came_to(tmp_path: Path) -> None:
 def test_what_the_harness_cannot_say_is_in_none_of_its_files(tmp_path: Path) -> None:
     output = Output(tmp_path / "r.csv", "upstream", suites=["huggingface"], resume=False)
     tiny, plain = task(knobs={"size": "tiny"}), task()
-    unsaid = "it cannot say size (it can say batch_size: try DistillGPT2[batch_size=1])"
+    unsaid = "it cannot say size"
     why = f"no place in the torchdynamo harness's file: {unsaid} (1)"
     assert output.check([tiny, plain]) == f"1 of 2 tasks have {why}"
     with pytest.raises(BadRequest, match=re.escape(f"the task has {why}")):
