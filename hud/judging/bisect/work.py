@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -83,7 +83,7 @@ def start(*, regression: Regression, who: str) -> Bisect:
         bisect = Bisect.objects.create(
             regression=regression,
             accelerator=accelerator,
-            builds=[build.to_json() for build in builds],
+            builds=[asdict(build) for build in builds],
             requested_by=who,
         )
         try:
@@ -247,9 +247,6 @@ class Build:
     date: str = ""
     differs: str = ""
 
-    def to_json(self) -> dict[str, str]:
-        return asdict(self)
-
     @property
     def version(self) -> tuple[str, str]:
         return self.torch, self.torch_git
@@ -260,30 +257,22 @@ def builds_of(accelerator: Accelerator) -> list[Build]:
     which its host was attached (`--python NAME=PATH`)."""
     pythons: Any = accelerator.host.facts.get("pythons")
     offered = set(accelerator.catalog.get("pythons", []))
-    found: dict[str, Build] = {}
-    for name, facts in sorted(pythons.items() if isinstance(pythons, dict) else ()):
+    facts_of: dict[Build, dict[str, str]] = {}
+    for name, facts in pythons.items() if isinstance(pythons, dict) else ():
         if name in offered and isinstance(facts, dict) and facts.get("torch"):
-            found[name] = Build(name, str(facts["torch"]), str(facts.get("torch_git", "")))
-    dates = _dates(found.values())
+            facts_of[Build(name, str(facts["torch"]), str(facts.get("torch_git", "")))] = _facts(facts)
+    dates = _dates(facts_of)
     return in_order(
-        [
-            replace(
-                one,
-                date=dates.get(one.version, ""),
-                differs=_differs(pythons, name, [n for n in found if found[n].version == one.version]),
-            )
-            for name, one in found.items()
-        ]
+        [replace(one, date=dates.get(one.version, ""), differs=_differs(one, facts_of)) for one in facts_of]
     )
 
 
-def _differs(pythons: Mapping[str, Mapping[str, Any]], name: str, same: Sequence[str]) -> str:
-    """Return the facts of an interpreter that are not those of all the `same`, which have one torch."""
-    said = {one: _facts(pythons[one]) for one in same}
-    own = said[name]
-    keys = sorted({key for facts in said.values() for key in facts})
-    differing = [key for key in keys if len({facts.get(key, "") for facts in said.values()}) > 1]
-    return ", ".join(f"{key} {own.get(key) or 'none'}" for key in differing)
+def _differs(build: Build, facts_of: Mapping[Build, Mapping[str, str]]) -> str:
+    """Return the facts of an interpreter that are not those of all with the same torch."""
+    same = [facts for one, facts in facts_of.items() if one.version == build.version]
+    keys = sorted({key for facts in same for key in facts})
+    differing = [key for key in keys if len({facts.get(key, "") for facts in same}) > 1]
+    return ", ".join(f"{key} {facts_of[build].get(key) or 'none'}" for key in differing)
 
 
 def _facts(python: Mapping[str, Any]) -> dict[str, str]:
@@ -308,7 +297,7 @@ def _version(build: Build) -> Version:
         return Version("0")
 
 
-def _dates(builds: Any) -> dict[tuple[str, str], str]:
+def _dates(builds: Iterable[Build]) -> dict[tuple[str, str], str]:
     """Return the days of commits: a nightly's from its version, others' from runs of the same commit."""
     commits = {build.torch_git[:_COMMIT_DIGITS]: build for build in builds if build.torch_git}
     known = Run.objects.annotate(start=Substr("commit", 1, _COMMIT_DIGITS)).filter(
