@@ -147,9 +147,12 @@ def _go_on(bisect: Bisect) -> None:
     known = answers(bisect)
     found = next_step(len(bisect.builds), known)
     if isinstance(found, Compare):
-        BisectStep.objects.create(
-            bisect=bisect, base=found.base, head=found.head, run=_request(bisect, found)
-        )
+        base, head = (bisect.builds[place]["interpreter"] for place in (found.base, found.head))
+        if bisect.accelerator is None:
+            raise InvalidRunRequest("the accelerator is no longer there")
+        series = bisect.regression.series
+        run = rerun_on(bisect.accelerator, series, who=bisect.requested_by, interpreter=head, base=base)
+        BisectStep.objects.create(bisect=bisect, base=found.base, head=found.head, run=run)
     elif known[0].word in {"unclear", "none"}:  # the ends: nothing is known of those between
         good, bad = (bisect.builds[place]["torch"] for place in (found.base, found.head))
         what = "has no value" if known[0].word == "none" else "is too noisy"
@@ -157,14 +160,6 @@ def _go_on(bisect: Bisect) -> None:
     else:
         bisect.good, bisect.bad = found.base, found.head
         _end(bisect, found.state)
-
-
-def _request(bisect: Bisect, compare: Compare) -> Run:
-    base, head = (bisect.builds[place]["interpreter"] for place in (compare.base, compare.head))
-    if bisect.accelerator is None:
-        raise InvalidRunRequest("the accelerator is no longer there")
-    series = bisect.regression.series
-    return rerun_on(bisect.accelerator, series, who=bisect.requested_by, interpreter=head, base=base)
 
 
 def answers(bisect: Bisect) -> list[Answer]:
