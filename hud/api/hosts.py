@@ -17,7 +17,7 @@ from hud.hosts import registration
 from hud.models import Host, Task
 from hud.pages.hosts import queue
 from hud.problems import row_of
-from hud.runs.run_states import detach_host
+from hud.runs.tasks import detach_host
 
 router = Router(tags=["hosts"])
 _ANSWERS: dict[Any, Any] = {200: HostOut, (401, 403, 404, 422): Error}

@@ -32,7 +32,7 @@ from hud.judging.regressions.confirm import (
 from hud.judging.regressions.events import record
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Measurement, Regression, Run, State
 from hud.runs.requests import InvalidRunRequest
-from hud.runs.run_states import cancel as cancel_run
+from hud.runs.tasks import cancel as cancel_run
 from runner.schema.statistics import LEAST_PAIRS
 
 logger = logging.getLogger(__name__)

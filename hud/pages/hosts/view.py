@@ -20,7 +20,7 @@ from hud.pages import data
 from hud.pages.forms import DetachForm, DrainForm, PauseForm
 from hud.pages.hosts import query, queue
 from hud.pages.hosts import schedules as schedule_query
-from hud.runs import run_states, schedules
+from hud.runs import schedules, tasks
 
 _ACTIONS: dict[str, type[forms.Form]] = {
     "drain": DrainForm,
@@ -79,7 +79,7 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
         registration.resume(host=host, who=who)
         done = f"Resumed {host.name}."
     else:
-        run_states.detach_host(host=host, who=who)
+        tasks.detach_host(host=host, who=who)
         done = f"Detached {host.name} and revoked its key."
     messages.success(request, done)
     return redirect("hosts")
