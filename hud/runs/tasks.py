@@ -200,10 +200,8 @@ def cancel(*, run: Run, who: str) -> None:
     """End the queued tasks now and the running one at its next report. Cancelling again changes nothing."""
     with transaction.atomic():
         # lock every task that could move, so that none returns to the queue unseen
-        unended = Task.objects.select_for_update().filter(
-            run=run, state__in=(TaskState.QUEUED, TaskState.RUNNING)
-        )
-        rows = list(unended.order_by("pk"))
+        unended = Task.objects.filter(run=run, state__in=(TaskState.QUEUED, TaskState.RUNNING))
+        rows = list(unended.select_for_update().order_by("pk"))
         asked = Run.objects.filter(pk=run.pk, state__in=ACTIVE, cancel_asked__isnull=True).update(
             cancel_asked=Now()
         )

@@ -15,7 +15,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from hud.hosts import heartbeats
 from hud.ingest import import_processes
-from hud.server.locks import hold_lock, release_lock
+from hud.server.locks import hold_lock, release_locks
 
 ADVISORY_LOCK = 7_014_002
 ROUND_S = 1.0
@@ -41,7 +41,7 @@ class Command(BaseCommand):
                     _beat()
                     done = import_processes.process_next(beat=_beat, stopped=stop.is_set)
                 if once and not done:
-                    release_lock(ADVISORY_LOCK)
+                    release_locks()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()

@@ -23,7 +23,7 @@ from hud.judging.bisect import work as bisects
 from hud.judging.regressions.confirm import confirm
 from hud.notifications.deliver import Deliverer, deliver
 from hud.runs import schedules, tasks, wakeup
-from hud.server.locks import hold_lock, release_lock
+from hud.server.locks import hold_lock, release_locks
 
 logger = logging.getLogger(__name__)
 ADVISORY_LOCK = 7_014_001
@@ -60,7 +60,7 @@ class Command(BaseCommand):
                         self.prune()
                 if once:  # the connection may live on, and with it the lock
                     deliver()
-                    release_lock(ADVISORY_LOCK)
+                    release_locks()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()
