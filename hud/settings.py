@@ -80,9 +80,7 @@ HUD_UPLOADS_PER_MINUTE = int(env_number("HUD_UPLOADS_PER_MINUTE", 600))  # by on
 HUD_UPLOAD_BYTES_PER_DAY = int(env_number("HUD_UPLOAD_BYTES_PER_DAY", 20 * 2**30))  # by one key
 HUD_HOST_BYTES_PER_DAY = int(env_number("HUD_HOST_BYTES_PER_DAY", 20 * 2**30))  # logs and artifacts of one
 HUD_WRONG_KEYS = int(env_number("HUD_WRONG_KEYS", 30))  # a minute, from one address
-HUD_WRONG_PASSWORDS = int(
-    env_number("HUD_WRONG_PASSWORDS", 10)
-)  # in five minutes, one account from one address
+HUD_WRONG_PASSWORDS = int(env_number("HUD_WRONG_PASSWORDS", 10))  # in 5 minutes, by account and address
 HUD_PROXIES = os.environ.get("HUD_PROXIES", "").replace(",", " ").split()  # trusted X-Forwarded-For
 HUD_RUNS_PER_MINUTE = int(env_number("HUD_RUNS_PER_MINUTE", 60))  # started by one key
 HUD_PUBLIC_URL = os.environ.get("HUD_PUBLIC_URL", "").rstrip("/")  # of links in messages

@@ -17,7 +17,7 @@ from hud.hosts import registration
 from hud.models import Host, Task
 from hud.pages.hosts import queue
 from hud.problems import row_of
-from hud.runs.run_states import detach_host
+from hud.runs.tasks import detach_host
 
 router = Router(tags=["hosts"])
 _ACCELERATOR_COLUMNS = ("name", "device", "device_name", "arch", "uuid", "present")

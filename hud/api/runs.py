@@ -18,7 +18,7 @@ from hud.models import ApiKey, Artifact, Experiment, Host, Run, Stream, Task, Up
 from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run.query import artifacts_of
 from hud.problems import Problem, row_of
-from hud.runs import logs, matching, requests, run_states, streams
+from hud.runs import logs, matching, requests, streams, tasks
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
 from runner.formats.errors import Fault
@@ -176,7 +176,7 @@ def delete_upload(request: HttpRequest, upload_id: int, dry_run: bool = False) -
 
 @router.post("/runs/{int:run_id}/cancel", response={200: RunOut, (401, 403, 404, 503): Error})
 def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
-    run_states.cancel(run=row_of(Run, run_id), who=who(request))
+    tasks.cancel(run=row_of(Run, run_id), who=who(request))
     return _run_out(row_of(Run, run_id, related="request"))
 
 

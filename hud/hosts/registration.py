@@ -186,7 +186,7 @@ def resume(*, host: Host, who: str) -> None:
 
 
 def detach(*, host: Host, who: str) -> None:
-    """Detach a host and revoke its keys. `run_states.detach_host` also cancels the runs requested for it."""
+    """Detach a host and revoke its keys. `tasks.detach_host` also cancels the runs requested for it."""
     with transaction.atomic():
         Host.objects.filter(pk=host.pk).update(detached_at=Now())
         ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())

@@ -8,7 +8,7 @@ of each choice, as often as that choice came, and the part that both sides share
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
@@ -186,23 +186,24 @@ def _choice(found: list[Kernel], portion: float) -> _Choice:
 def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:
     """Yield the parts of a slot: what both sides drew alike, then what they drew differently."""
     if not before or not after:
-        yield _change(slot, "appeared" if after else "vanished", _mean(before), _mean(after))
+        yield _change(slot, "appeared" if after else "vanished", before.values(), after.values())
         return
     left = dict(before), dict(after)
     for choice in [choice for choice in before if choice in after]:  # in an order that is always the same
         base, head = before[choice], after[choice]
         portion = min(base.portion, head.portion)
         cause: Cause = "unchanged" if base.binaries & head.binaries else "code"
-        yield _change(slot, cause, _part(base, portion), _part(head, portion))
+        yield _change(slot, cause, [replace(base, portion=portion)], [replace(head, portion=portion)])
         for side in left:
             rest = side.pop(choice)
             if rest.portion - portion > 1e-9:
                 side[choice] = replace(rest, portion=rest.portion - portion)
     if left[0] or left[1]:
-        yield _change(slot, "choice", _mean(left[0]), _mean(left[1]))
+        yield _change(slot, "choice", left[0].values(), left[1].values())
 
 
-def _change(slot: str, cause: Cause, base: _Choice | None, head: _Choice | None) -> Change:
+def _change(slot: str, cause: Cause, before: Collection[_Choice], after: Collection[_Choice]) -> Change:
+    base, head = _mean(before), _mean(after)
     portion = max(one.portion for one in (base, head) if one)
     return Change(
         slot,
@@ -215,20 +216,14 @@ def _change(slot: str, cause: Cause, base: _Choice | None, head: _Choice | None)
     )
 
 
-def _part(choice: _Choice, portion: float) -> _Choice:
-    """Return a choice with the time that it takes if it comes so often."""
-    time_us = None if choice.time_us is None else choice.time_us * portion
-    return _Choice(choice.kernel, portion, time_us, choice.binaries)
-
-
-def _mean(slot: _Slot) -> _Choice | None:
+def _mean(choices: Collection[_Choice]) -> _Choice | None:
     """Return the choices as one, named after the most frequent, with the sum of their times, each as often as
     it came. None without any."""
-    if not slot:
+    if not choices:
         return None
-    most = max(slot.values(), key=lambda one: one.portion)
-    times = [one.time_us * one.portion for one in slot.values() if one.time_us is not None]
-    portion = sum(one.portion for one in slot.values())
+    most = max(choices, key=lambda one: one.portion)
+    times = [one.time_us * one.portion for one in choices if one.time_us is not None]
+    portion = sum(one.portion for one in choices)
     return _Choice(most.kernel, portion, sum(times) if times else None, most.binaries)
 
 
@@ -288,7 +283,7 @@ def _move(changes: list[Change]) -> tuple[list[Change], dict[int, tuple[int, int
 
 def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | None) -> Side:
     """Return the means. The kernels' is made of the medians that the changes are made of."""
-    means = [mean.time_us for slot in slots if (mean := _mean(slot)) and mean.time_us is not None]
+    means = [mean.time_us for slot in slots if (mean := _mean(slot.values())) and mean.time_us is not None]
     kernels_us = sum(means) if means else None
     overlap_us = _mean_of(one.overlap_us for one in side) or 0.0
     busy_us = _mean_of(one.busy_us for one in side)

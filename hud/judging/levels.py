@@ -25,7 +25,7 @@ _STAYS = 3  # points in a row that are better are the new level
 _RUNS = 2  # of a level at least, before a timing can be called regressed against it
 _TOLD = 20  # points of a move that tell its size
 _EACH = 50  # points between two marks within a level
-_MARKS = 10  # that are kept; what comes earlier still is judged from the beginning
+_MARKS = 5  # that are kept; what comes earlier still is judged from the beginning
 _OF_CARD = 5  # points of a card that was never at the level, until it counts as one of its cards
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
-from hud.server.locks import hold_lock, release_lock
+from hud.server.locks import hold_lock, release_locks
 
 
 class RoundsCommand(BaseCommand):
@@ -32,7 +32,7 @@ class RoundsCommand(BaseCommand):
                 if self.lock is None or hold_lock(self.lock):
                     done = self.round()
                     if once and not done and self.lock:  # the connection may live on, and with it the lock
-                        release_lock(self.lock)
+                        release_locks()
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()

@@ -36,7 +36,10 @@ def queue_messages() -> int:
             .select_related(*(f"regression__{name}" for name in ("first_run", "last_good_run", "latest_run")))
             .order_by("pk")[:_MOST_NOTICES]
         )
-        if not notices or not _is_ripe(notices[0]):
+        if not notices:
+            return 0
+        is_judging = UnjudgedRun.objects.exists() or Series.objects.filter(touched_at__isnull=False).exists()
+        if is_judging and timezone.now() - notices[0].created <= _LONGEST_WAIT:
             return 0
         Notice.objects.filter(pk__in=[notice.pk for notice in notices]).delete()
         webhooks = list(Webhook.objects.filter(active=True))
@@ -74,12 +77,6 @@ def queue_overdue(now: datetime) -> int:
         deliveries = _deliveries(list(Webhook.objects.filter(active=True)), OVERDUE, data)
         Delivery.objects.bulk_create(deliveries)
     return len(deliveries)
-
-
-def _is_ripe(oldest: Notice) -> bool:
-    if timezone.now() - oldest.created > _LONGEST_WAIT:
-        return True
-    return not (UnjudgedRun.objects.exists() or Series.objects.filter(touched_at__isnull=False).exists())
 
 
 def _deliveries(webhooks: Iterable[Webhook], event: str, data: dict[str, Any]) -> list[Delivery]:

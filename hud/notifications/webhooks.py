@@ -32,7 +32,12 @@ def save(webhook: Webhook, *, who: str) -> None:
     InvalidWebhook, also for an address that is not public."""
     if webhook.format == WebhookFormat.STANDARD:
         webhook.secret = webhook.secret or SECRET_PREFIX + base64.b64encode(token_bytes(32)).decode()
-        _check_secret(webhook.secret)
+        try:
+            size = len(secret_key(webhook.secret))
+        except ValueError as error:
+            raise InvalidWebhook("secret", "it is whsec_ and base64, or empty for a new one") from error
+        if not _KEY_BYTES[0] <= size <= _KEY_BYTES[1]:
+            raise InvalidWebhook("secret", f"it stands for {size} bytes; it must be 24 to 64")
     elif webhook.format == WebhookFormat.GITHUB and not webhook.secret:
         raise InvalidWebhook("secret", "a comment on GitHub needs a token that may write it")
     if unknown := set(webhook.events) - set(EVENTS):
@@ -80,12 +85,3 @@ def test(webhook: Webhook, *, who: str) -> bool:
     received = attempt(delivery)
     webhook.refresh_from_db()
     return received
-
-
-def _check_secret(secret: str) -> None:
-    try:
-        size = len(secret_key(secret))
-    except ValueError as error:
-        raise InvalidWebhook("secret", "it is whsec_ and base64, or empty for a new one") from error
-    if not _KEY_BYTES[0] <= size <= _KEY_BYTES[1]:
-        raise InvalidWebhook("secret", f"it stands for {size} bytes; it must be 24 to 64")

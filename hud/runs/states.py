@@ -1,6 +1,6 @@
 """State transitions of tasks and runs, as pure code.
 
-`tasks.py` and `run_states.py` read rows, apply these rules and write the result. A task has one method for
+`tasks.py` reads rows, applies these rules and writes the result. A task has one method for
 each event, which returns the task afterwards; a repeated event returns the same object.
 
     queued ── claimed ──▶ running ── finished ──▶ done, cancelled

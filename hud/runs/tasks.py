@@ -19,6 +19,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
 from hud.accounts import audit
+from hud.hosts import registration
 from hud.models import ACTIVE, Accelerator, Audit, Host, Run, State, Task
 from hud.runs import matching, states, wakeup
 from hud.runs.states import TaskState
@@ -121,7 +122,7 @@ def lease_end() -> Combinable:
 
 
 def _cancelling(row: Task) -> bool:
-    """Return whether the run was cancelled. `row` is locked, as `run_states.cancel` would lock it."""
+    """Return whether the run was cancelled. `row` is locked, as `cancel` would lock it."""
     return Run.objects.filter(pk=row.run_id, cancel_asked__isnull=False).exists()
 
 
@@ -193,6 +194,38 @@ def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: s
                 transaction.on_commit(partial(wakeup.ring_for, task.run_id), robust=True)
     task.refresh_from_db()
     return task
+
+
+def cancel(*, run: Run, who: str) -> None:
+    """End the queued tasks now and the running one at its next report. Cancelling again changes nothing."""
+    with transaction.atomic():
+        # lock every task that could move, so that none returns to the queue unseen
+        unended = Task.objects.filter(run=run, state__in=(TaskState.QUEUED, TaskState.RUNNING))
+        rows = list(unended.select_for_update().order_by("pk"))
+        asked = Run.objects.filter(pk=run.pk, state__in=ACTIVE, cancel_asked__isnull=True).update(
+            cancel_asked=Now()
+        )
+        if not asked:
+            return
+        ended = [row.pk for row in rows if task_state(row).cancel_asked().ended]
+        Task.objects.filter(pk__in=ended).update(
+            state=TaskState.CANCELLED,
+            status=states.NOT_RUN,
+            finished=Now(),
+            reason=f"cancelled by {who}"[:1000],
+        )
+        audit.note(who=who, action="run.cancel", subject=f"run {run.pk}")
+        update_run_state(run.pk)
+
+
+def detach_host(*, host: Host, who: str) -> None:
+    """Detach a host and cancel the runs requested for it, which no other host may take.
+
+    Other tasks that it still runs are lost when their leases end, and go to another host.
+    """
+    registration.detach(host=host, who=who)
+    for run in Run.objects.filter(request__host=host, state__in=ACTIVE):
+        cancel(run=run, who=f"{who}, who detached {host.name}")
 
 
 def break_leases() -> list[int]:

@@ -5,24 +5,15 @@ PostgreSQL frees a lock when the connection of its holder ends.
 
 from __future__ import annotations
 
-from django.db import connection
+from hud.sql import fetch_tuples
 
 
 def hold_lock(number: int) -> bool:
-    """Take the lock, unless another process has it; return whether this one holds it."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) > 0 FROM pg_locks"
-            " WHERE locktype = 'advisory' AND objid = %s AND pid = pg_backend_pid() AND granted",
-            [number],
-        )
-        if cursor.fetchone()[0]:
-            return True
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [number])
-        return bool(cursor.fetchone()[0])
+    """Take the lock, unless another process has it; return whether this one holds it, also since before."""
+    ((holds,),) = fetch_tuples("SELECT pg_try_advisory_lock(%s)", [number])
+    return bool(holds)
 
 
-def release_lock(number: int) -> None:
-    """Free the lock of a process whose connection lives on."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_unlock(%s)", [number])
+def release_locks() -> None:
+    """Free what this process holds, whose connection lives on."""
+    fetch_tuples("SELECT pg_advisory_unlock_all()", [])

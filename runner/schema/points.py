@@ -31,8 +31,8 @@ class Process(NamedTuple):
 
 
 class Point(NamedTuple):
-    """The value of a run in a series. `values`, `variants` and `counts` have an entry for each compilation, in
-    order; they are None for a single one, but for a variant that is known."""
+    """The value of a run in a series. `values`, `variants` and `counts` have an entry for each compilation,
+    in order; they are None for a single one, but for a variant that is known."""
 
     value: float | None
     values: list[float | None] | None

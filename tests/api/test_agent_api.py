@@ -13,7 +13,7 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.hosts import registration
 from hud.models import Artifact, Audit, Host, Measurement, State
-from hud.runs import run_states
+from hud.runs import tasks
 from runner.schema.plan import PROTOCOL
 from runner.schema.suite import TaskSpec
 from tests.support.claims import request
@@ -95,7 +95,7 @@ def test_the_name_of_a_silent_host_is_free_once_an_operator_says_so(agent: Agent
     assert agent.beat().status_code == 200
     assert register(replaces=host) == 201
     assert agent.beat().status_code == 401
-    run_states.detach_host(host=host, who="op")
+    tasks.detach_host(host=host, who="op")
     assert register() == 201
 
 
@@ -199,7 +199,7 @@ def test_only_host_keys_permit_host_calls_and_no_others(agent: Agent) -> None:
 
 def test_a_detached_hosts_key_is_revoked(agent: Agent) -> None:
     agent.beat()
-    run_states.detach_host(host=Host.objects.get(), who="op")
+    tasks.detach_host(host=Host.objects.get(), who="op")
     assert agent.beat().status_code == 401
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.hosts import registration
 from hud.models import Accelerator, Audit, Host, Run, RunRequest, State, Task
-from hud.runs import run_states, tasks
+from hud.runs import tasks
 from runner.schema.plan import PROTOCOL
 from tests.api.test_agent_api import Agent, agent
 from tests.support.claims import request
@@ -115,7 +115,7 @@ def test_a_detached_host_leaves_no_run_that_waits_for_it_alone(agent: Agent) -> 
     agent.beat()
     anywhere, here = request(), request()
     RunRequest.objects.filter(pk=here.pk).update(host=Host.objects.get())
-    run_states.detach_host(host=Host.objects.get(), who="olga")
+    tasks.detach_host(host=Host.objects.get(), who="olga")
     states = dict(Run.objects.values_list("pk", "state"))
     assert states == {anywhere.pk: State.QUEUED, here.pk: State.CANCELLED}
     assert "who detached gpu-1" in Run.objects.get(pk=here.pk).reason

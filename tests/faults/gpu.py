@@ -172,14 +172,14 @@ def timed_out(card: Card, fault: Fault) -> None:
 
 def cancelled(card: Card, fault: Fault) -> None:
     """F10: somebody cancels while a kernel holds the card."""
-    from hud.runs import run_states
+    from hud.runs import tasks
 
     start = card.next(kernel_s=KERNEL_S)
     run = card.site.request()
     benchmark = card.control.wait_for_start(start)
     card.site.wait(lambda: card.loaded, "the kernel on the card", 60)
     with fault.measured("cancelled, from the click"):
-        run_states.cancel(run=run, who="test")
+        tasks.cancel(run=run, who="test")
         (ended,) = card.site.wait_for_end(run, timeout_s=60)
     _ended_by_us(card, fault, benchmark, ended, "cancelled")
     _next_succeeds(card, fault)

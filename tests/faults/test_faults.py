@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from hud.models import Heartbeat, Measurement, Run, State, Task
-from hud.runs import run_states, wakeup
+from hud.runs import tasks, wakeup
 from hud.runs.logs import read
 from tests.faults.installation.site import Site, freeze, only_task, thaw, tree, worker_of
 from tests.support.hosts import alive, parent_of
@@ -270,7 +270,7 @@ def test_cancel(site: Site) -> None:
     run = site.request("layer_norm", "gemv")
     benchmark, stray = site.control.wait_for_start(), site.control.stray
     with site.measured("cancelled, nothing left alive"):
-        run_states.cancel(run=run, who="test")
+        tasks.cancel(run=run, who="test")
         (ended,) = site.wait_for_end(run)
         site.wait(lambda: not alive(benchmark) and not alive(stray), "their end", 1)
     assert ended.state == State.CANCELLED

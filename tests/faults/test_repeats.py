@@ -11,7 +11,7 @@ from django.db import connection
 
 from hud.hosts import registration
 from hud.models import Measurement, State, Task
-from hud.runs import logs, run_states
+from hud.runs import logs, tasks
 from runner.host.client import Hud as Client
 from runner.host.client import Lease, LeaseBroken, Refused, WrongOffset
 from runner.schema.outcome_records import TaskOutcome
@@ -110,7 +110,7 @@ def _cancel_races_finish(site: Site, client: Client, accelerator: int, labels: d
 
     def cancel() -> None:
         try:
-            run_states.cancel(run=run, who="test")
+            tasks.cancel(run=run, who="test")
         finally:
             connection.close()
 
@@ -130,7 +130,7 @@ def _same_in_other_words(site: Site, client: Client, accelerator: int, labels: d
     assert lease
     with pytest.raises(Refused):  # nobody asked for it yet
         client.finish(lease, TaskOutcome("cancelled", "", "", 1.0))
-    run_states.cancel(run=run, who="test")
+    tasks.cancel(run=run, who="test")
     assert client.progress(lease, {})
     words = iter(["cancelled", "failed", "not_run", "timed_out"] * 2)
     answers = at_once(lambda: client.finish(lease, TaskOutcome(next(words), "", "", 1.0)))

@@ -20,7 +20,7 @@ from rq.serializers import JSONSerializer
 
 from hud.hosts import redis_users, registration
 from hud.models import Accelerator, Host
-from hud.runs import run_states, wakeup
+from hud.runs import tasks, wakeup
 from runner.host.agent import WorkerConfig
 from runner.host.worker import AcceleratorWorker
 from runner.schema.plan import PROTOCOL
@@ -159,7 +159,7 @@ def test_redis_users_are_restored_and_end_with_their_hosts(open_redis: OpenRedis
     with Redis.from_url(url) as connected:
         assert connected.ping()
         assert redis_users.url_of(host) == url, "the same, as long as its key is the same"
-        run_states.detach_host(host=host, who="t")
+        tasks.detach_host(host=host, who="t")
         redis_users.sync()
         with pytest.raises(RedisError):
             connected.execute_command("LLEN", f"rq:queue:host-{host.pk}-accelerator-1")

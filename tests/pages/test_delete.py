@@ -16,7 +16,7 @@ from hud.accounts.keys import create_key
 from hud.accounts.roles import Role
 from hud.ingest import ingest
 from hud.models import ApiKey, Audit, Experiment, Measurement, Run, UnjudgedRun, Upload
-from hud.runs import run_states
+from hud.runs import tasks
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_measurement, create_run, create_user
 from tests.support.records import as_list, v3_record
@@ -178,7 +178,7 @@ def test_what_is_deleted_while_a_row_refers_to_it_is_no_error_of_ours(
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         UnjudgedRun.objects.create(run_id=run.pk + 1)
 
-    monkeypatch.setattr(run_states, "cancel", loses_the_race)
+    monkeypatch.setattr(tasks, "cancel", loses_the_race)
     client.raise_request_exception = False
     run = create_run("queued")
     client.force_login(create_user())

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from hud.hosts import heartbeats
 from hud.models import Accelerator, Heartbeat, State, Task
-from hud.runs import run_states, tasks
+from hud.runs import tasks
 from tests.support.claims import attach, claim, end, expire, in_thread, request
 from tests.support.waiting import wait_for
 
@@ -71,7 +71,7 @@ def test_a_repeated_hand_back_changes_nothing_until_another_host_has_the_task(
 def test_a_cancelled_run_whose_host_fell_silent_ends_cancelled(accelerator: Accelerator) -> None:
     run = request()
     task = claim(accelerator)
-    run_states.cancel(run=run, who="me")
+    tasks.cancel(run=run, who="me")
     expire(task)
     tasks.break_leases()
     run.refresh_from_db()
@@ -84,7 +84,7 @@ def test_a_run_cancelled_while_its_host_is_silent_ends_with_the_lease(
     settings.HUD_LEASE_S = 0.4
     run = request(("layer_norm", "mlp_layer_norm_gelu"))
     task = claim(accelerator)
-    run_states.cancel(run=run, who="me")
+    tasks.cancel(run=run, who="me")
     run.refresh_from_db()
     assert run.state == State.RUNNING, "something may still be running there"
     wait_for(lambda: Task.objects.filter(pk=task.pk, lease_until__lt=Now()).exists(), "the end of the lease")
@@ -134,7 +134,7 @@ def test_a_task_that_returns_to_the_queue_while_its_run_is_cancelled_ends_too(
     def look_then_let_somebody_cancel(row: Task) -> bool:
         """As if the cancel came at the very moment after nobody had asked for it."""
         found = looked(row)
-        cancelled.append(in_thread(lambda: run_states.cancel(run=run, who="me")))
+        cancelled.append(in_thread(lambda: tasks.cancel(run=run, who="me")))
         wait_for(lambda: not cancelled[0].is_alive() or _somebody_waits(), "the cancel")
         return found
 

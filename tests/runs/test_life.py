@@ -31,7 +31,7 @@ from hypothesis.stateful import (
 from hud.hosts import registration
 from hud.ingest import deliveries
 from hud.models import Accelerator, Audit, Host, Run, Task
-from hud.runs import logs, requests, run_states, states, tasks
+from hud.runs import logs, requests, states, tasks
 from hud.runs.states import TaskState
 from runner.schema.plan import PROTOCOL, Selection, plan
 from runner.schema.suite import TaskSpec
@@ -92,7 +92,7 @@ class Database:
         return tasks.finish(uid=uid, token=token, host=host, status=status, code=code, reason="").state
 
     def cancel(self, number: int) -> None:
-        run_states.cancel(run=Run.objects.get(pk=self.runs[number]), who="me")
+        tasks.cancel(run=Run.objects.get(pk=self.runs[number]), who="me")
 
     def lose(self, handle: Handle) -> None:
         silent = Task.objects.filter(run_id=self.runs[handle[0]], position=handle[1])

@@ -12,7 +12,7 @@ from redis import Redis
 from hud.hosts import queues, registration
 from hud.models import Accelerator, Host, Run, Task
 from hud.pages.hosts import queue
-from hud.runs import requests, run_states, tasks, wakeup
+from hud.runs import requests, tasks, wakeup
 from runner.schema.plan import Selection, plan
 from tests.support.claims import attach, request
 from tests.support.factories import create_run, create_task
@@ -172,7 +172,7 @@ def test_a_queued_run_has_an_estimated_start() -> None:
     assert starts_in_s(on_a100) == 240.0, "one accelerator, and everything ahead may use it"
     watched = request(interactive=True)
     assert starts_in_s(watched) == 0.0
-    run_states.cancel(run=watched, who="me")
+    tasks.cancel(run=watched, who="me")
     assert claimed(one) == first.pk
     Task.objects.filter(state="running").update(started=timezone.now() - timedelta(seconds=60))
     first.refresh_from_db()

@@ -10,7 +10,7 @@ import pytest
 
 from hud.models import Accelerator, Audit, Run, State, Task
 from hud.pages.hosts import queue
-from hud.runs import run_states, tasks
+from hud.runs import tasks
 from tests.support.claims import attach, claim, end, in_thread, request
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +42,7 @@ def test_finish_is_idempotent_and_terminal_states_never_change(accelerator: Acce
     task = claim(accelerator)
     assert end(task, accelerator).state == Task.State.DONE
     assert end(task, accelerator, "failed").status == "ok", "the first word counts"
-    run_states.cancel(run=run, who="late")
+    tasks.cancel(run=run, who="late")
     run.refresh_from_db()
     assert run.state == State.SUCCEEDED
 
@@ -68,8 +68,8 @@ def test_a_runs_state_follows_from_its_tasks(accelerator: Accelerator, status: s
 def test_cancel_ends_queued_tasks_and_asks_the_running_one_to_stop(accelerator: Accelerator) -> None:
     run = request(("layer_norm", "mlp_layer_norm_gelu"))
     task = claim(accelerator)
-    run_states.cancel(run=run, who="me")
-    run_states.cancel(run=run, who="me")
+    tasks.cancel(run=run, who="me")
+    tasks.cancel(run=run, who="me")
     assert Task.objects.get(position=1).state == Task.State.CANCELLED
     assert tasks.report(task=task, progress={})
     end(task, accelerator, "cancelled")
@@ -80,7 +80,7 @@ def test_cancel_ends_queued_tasks_and_asks_the_running_one_to_stop(accelerator: 
 
 def test_cancelling_a_queued_run_ends_it(accelerator: Accelerator) -> None:
     run = request()
-    run_states.cancel(run=run, who="me")
+    tasks.cancel(run=run, who="me")
     run.refresh_from_db()
     assert run.state == State.CANCELLED
     assert tasks.claim(accelerator=accelerator, nonce="x") is None
@@ -148,7 +148,7 @@ def test_cancel_racing_claims_ends_in_one_valid_state() -> None:
 
         def stop(run: Run = run, start: threading.Barrier = start) -> None:
             start.wait(30)
-            run_states.cancel(run=run, who="me")
+            tasks.cancel(run=run, who="me")
 
         for thread in [*(in_thread(partial(work, item)) for item in accelerators), in_thread(stop)]:
             thread.join(60)

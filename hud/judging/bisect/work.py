@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from hud.judging.regressions.confirm import (
 from hud.judging.regressions.events import record
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Measurement, Regression, Run, State
 from hud.runs.requests import InvalidRunRequest
-from hud.runs.run_states import cancel as cancel_run
+from hud.runs.tasks import cancel as cancel_run
 from runner.schema.statistics import LEAST_PAIRS
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def start(*, regression: Regression, who: str) -> Bisect:
         bisect = Bisect.objects.create(
             regression=regression,
             accelerator=accelerator,
-            builds=[build.to_json() for build in builds],
+            builds=[asdict(build) for build in builds],
             requested_by=who,
         )
         try:
@@ -147,9 +147,12 @@ def _go_on(bisect: Bisect) -> None:
     known = answers(bisect)
     found = next_step(len(bisect.builds), known)
     if isinstance(found, Compare):
-        BisectStep.objects.create(
-            bisect=bisect, base=found.base, head=found.head, run=_request(bisect, found)
-        )
+        base, head = (bisect.builds[place]["interpreter"] for place in (found.base, found.head))
+        if bisect.accelerator is None:
+            raise InvalidRunRequest("the accelerator is no longer there")
+        series = bisect.regression.series
+        run = rerun_on(bisect.accelerator, series, who=bisect.requested_by, interpreter=head, base=base)
+        BisectStep.objects.create(bisect=bisect, base=found.base, head=found.head, run=run)
     elif known[0].word in {"unclear", "none"}:  # the ends: nothing is known of those between
         good, bad = (bisect.builds[place]["torch"] for place in (found.base, found.head))
         what = "has no value" if known[0].word == "none" else "is too noisy"
@@ -157,14 +160,6 @@ def _go_on(bisect: Bisect) -> None:
     else:
         bisect.good, bisect.bad = found.base, found.head
         _end(bisect, found.state)
-
-
-def _request(bisect: Bisect, compare: Compare) -> Run:
-    base, head = (bisect.builds[place]["interpreter"] for place in (compare.base, compare.head))
-    if bisect.accelerator is None:
-        raise InvalidRunRequest("the accelerator is no longer there")
-    series = bisect.regression.series
-    return rerun_on(bisect.accelerator, series, who=bisect.requested_by, interpreter=head, base=base)
 
 
 def answers(bisect: Bisect) -> list[Answer]:
@@ -247,9 +242,6 @@ class Build:
     date: str = ""
     differs: str = ""
 
-    def to_json(self) -> dict[str, str]:
-        return asdict(self)
-
     @property
     def version(self) -> tuple[str, str]:
         return self.torch, self.torch_git
@@ -260,30 +252,22 @@ def builds_of(accelerator: Accelerator) -> list[Build]:
     which its host was attached (`--python NAME=PATH`)."""
     pythons: Any = accelerator.host.facts.get("pythons")
     offered = set(accelerator.catalog.get("pythons", []))
-    found: dict[str, Build] = {}
-    for name, facts in sorted(pythons.items() if isinstance(pythons, dict) else ()):
+    facts_of: dict[Build, dict[str, str]] = {}
+    for name, facts in pythons.items() if isinstance(pythons, dict) else ():
         if name in offered and isinstance(facts, dict) and facts.get("torch"):
-            found[name] = Build(name, str(facts["torch"]), str(facts.get("torch_git", "")))
-    dates = _dates(found.values())
+            facts_of[Build(name, str(facts["torch"]), str(facts.get("torch_git", "")))] = _facts(facts)
+    dates = _dates(facts_of)
     return in_order(
-        [
-            replace(
-                one,
-                date=dates.get(one.version, ""),
-                differs=_differs(pythons, name, [n for n in found if found[n].version == one.version]),
-            )
-            for name, one in found.items()
-        ]
+        [replace(one, date=dates.get(one.version, ""), differs=_differs(one, facts_of)) for one in facts_of]
     )
 
 
-def _differs(pythons: Mapping[str, Mapping[str, Any]], name: str, same: Sequence[str]) -> str:
-    """Return the facts of an interpreter that are not those of all the `same`, which have one torch."""
-    said = {one: _facts(pythons[one]) for one in same}
-    own = said[name]
-    keys = sorted({key for facts in said.values() for key in facts})
-    differing = [key for key in keys if len({facts.get(key, "") for facts in said.values()}) > 1]
-    return ", ".join(f"{key} {own.get(key) or 'none'}" for key in differing)
+def _differs(build: Build, facts_of: Mapping[Build, Mapping[str, str]]) -> str:
+    """Return the facts of an interpreter that are not those of all with the same torch."""
+    same = [facts for one, facts in facts_of.items() if one.version == build.version]
+    keys = sorted({key for facts in same for key in facts})
+    differing = [key for key in keys if len({facts.get(key, "") for facts in same}) > 1]
+    return ", ".join(f"{key} {facts_of[build].get(key) or 'none'}" for key in differing)
 
 
 def _facts(python: Mapping[str, Any]) -> dict[str, str]:
@@ -308,7 +292,7 @@ def _version(build: Build) -> Version:
         return Version("0")
 
 
-def _dates(builds: Any) -> dict[tuple[str, str], str]:
+def _dates(builds: Iterable[Build]) -> dict[tuple[str, str], str]:
     """Return the days of commits: a nightly's from its version, others' from runs of the same commit."""
     commits = {build.torch_git[:_COMMIT_DIGITS]: build for build in builds if build.torch_git}
     known = Run.objects.annotate(start=Substr("commit", 1, _COMMIT_DIGITS)).filter(

@@ -38,27 +38,19 @@ class Canary:
     noise: float = 0.0
 
 
-@dataclass(frozen=True)
-class HostCheck:
-    """The canaries of a host in one night: did they move, and which one says so."""
-
-    word: Canaries
-    named: Canary | None = None
-
-
-def check(canaries: Sequence[Canary]) -> HostCheck:
-    """Return whether the host moved: a ceiling did, or most of the three models with the quietest eager time.
-    Without a ceiling and three models nothing is known."""
+def check(canaries: Sequence[Canary]) -> tuple[Canaries, Canary | None]:
+    """Return whether the host moved, and the canary that says so: a ceiling did, or most of the three models
+    with the quietest eager time. Without a ceiling and three models nothing is known."""
     ceilings = [one for one in canaries if one.is_ceiling]
     models = sorted((one for one in canaries if not one.is_ceiling), key=lambda one: (one.noise, one.name))
     models = models[:_MODELS]
     if not ceilings and len(models) < _MODELS:
-        return HostCheck(Canaries.UNKNOWN)
+        return Canaries.UNKNOWN, None
     moved = [one for one in ceilings if one.moved]
     moved_models = [one for one in models if one.moved]
     if not moved and len(moved_models) < _MOST:
-        return HostCheck(Canaries.QUIET)
-    return HostCheck(Canaries.MOVED, max(moved or moved_models, key=lambda one: abs(one.change or 0.0)))
+        return Canaries.QUIET, None
+    return Canaries.MOVED, max(moved or moved_models, key=lambda one: abs(one.change or 0.0))
 
 
 def is_canary(series: Series) -> bool:
@@ -76,7 +68,7 @@ def watch(followed: Iterable[Regression], canary_runs: Iterable[int]) -> None:
         wanted |= Q(latest_run__host_name__in=set(hosts), latest_run__order_time__range=span)
     active = Regression.objects.filter(wanted, state__in=ACTIVE, series__metric__kind="timing")
     related = ("latest_run", "series__experiment", "series__metric")
-    checked: dict[tuple[str, str, datetime], HostCheck] = {}
+    checked: dict[tuple[str, str, datetime], tuple[Canaries, Canary | None]] = {}
     for one in active.exclude(kind=RegressionKind.FAILURE).select_related(*related):
         run = one.latest_run
         if run is None or not run.host_name or one.series.metric.unit in _BYTES:
@@ -84,19 +76,19 @@ def watch(followed: Iterable[Regression], canary_runs: Iterable[int]) -> None:
         key = run.host_name, one.series.experiment.device, run.order_time
         if key not in checked:
             checked[key] = check(_of_night(*key))
-        _apply(one, run, checked[key])
+        _apply(one, run, *checked[key])
 
 
-def _apply(one: Regression, run: Run, found: HostCheck) -> None:
-    if found.word in {Canaries.UNKNOWN, one.canaries}:
+def _apply(one: Regression, run: Run, word: Canaries, named: Canary | None) -> None:
+    if word in {Canaries.UNKNOWN, one.canaries}:
         return
-    before, one.canaries = one.canaries, found.word
+    before, one.canaries = one.canaries, word
     one.cause = ""
-    if found.named:
-        change = f" {found.named.change:+.1%}" if found.named.change is not None else ""
-        one.cause = f"Host {run.host_name}: {found.named.name}{change} without a compiler"[:200]
+    if named:
+        change = f" {named.change:+.1%}" if named.change is not None else ""
+        one.cause = f"Host {run.host_name}: {named.name}{change} without a compiler"[:200]
     one.save(update_fields=["canaries", "cause"])
-    if found.word == Canaries.MOVED:
+    if word == Canaries.MOVED:
         record(one, one.state, one.state, event=Event.HOST_MOVED, note=one.cause, run_id=run.pk)
     elif before == Canaries.MOVED:
         record(one, one.state, one.state, event=Event.HOST_BACK, run_id=run.pk)

@@ -37,7 +37,7 @@ from hud.models import (
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, InvalidRunRequest, RunOptions, request_rerun
-from hud.runs.run_states import cancel
+from hud.runs.tasks import cancel
 from runner.schema.statistics import LEAST_PAIRS
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from hud.models import Host, Schedule
 from hud.pages import data
 from hud.pages.hosts import query, queue
 from hud.pages.hosts import schedules as schedule_query
-from hud.runs import run_states, schedules
+from hud.runs import schedules, tasks
 
 _MAX_PAUSE_MINUTES = 30 * 24 * 60
 
@@ -81,7 +81,7 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
         registration.resume(host=host, who=who)
         done = f"Resumed {host.name}."
     else:
-        run_states.detach_host(host=host, who=who)
+        tasks.detach_host(host=host, who=who)
         done = f"Detached {host.name} and revoked its key."
     messages.success(request, done)
     return redirect("hosts")

@@ -24,7 +24,7 @@ from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
-from hud.runs import logs, run_states
+from hud.runs import logs, tasks
 from hud.runs.requests import InvalidRunRequest, request_explanation
 from runner.schema.statistics import LEAST_PAIRS
 from runner.suites import SUITES
@@ -181,7 +181,7 @@ def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
 @after_login(lambda _request, pk: reverse("run", args=[pk]))
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     asked = get_object_or_404(Run, pk=pk)
-    run_states.cancel(run=asked, who=request.user.get_username())
+    tasks.cancel(run=asked, who=request.user.get_username())
     messages.success(request, f"Cancelling run {pk}.")
     return redirect("run", pk=pk)
 

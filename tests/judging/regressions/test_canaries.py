@@ -28,16 +28,15 @@ def eager(name: str, *, moved: bool, noise: float = 0.01) -> Canary:
 def test_a_host_moved_where_a_ceiling_or_most_of_the_quietest_models_did() -> None:
     quiet = [eager(name, moved=False) for name in "abc"]
     copy = Canary("copy", True, True, -0.08)
-    assert check([copy, *quiet]).word == Canaries.MOVED
-    assert check([copy, *quiet]).named == copy
-    assert check(quiet).word == Canaries.QUIET
-    assert check(quiet[:2]).word == Canaries.UNKNOWN
+    assert check([copy, *quiet]) == (Canaries.MOVED, copy)
+    assert check(quiet)[0] == Canaries.QUIET
+    assert check(quiet[:2])[0] == Canaries.UNKNOWN
     one = [eager("a", moved=True), *quiet[1:]]
-    assert check(one).word == Canaries.QUIET
+    assert check(one)[0] == Canaries.QUIET
     two = [eager("a", moved=True), eager("b", moved=True), *quiet[2:]]
-    assert check(two).word == Canaries.MOVED
+    assert check(two)[0] == Canaries.MOVED
     noisy = [eager(f"noisy {name}", moved=True, noise=0.1) for name in "abcd"]
-    assert check([*quiet, *noisy]).word == Canaries.QUIET
+    assert check([*quiet, *noisy])[0] == Canaries.QUIET
 
 
 def night(day: int, *, copy: float, eager: float, compiled: Sequence[float], host: str = "h200-a") -> None:
