@@ -67,17 +67,8 @@ def post_annotation(request: HttpRequest, given: AnnotationIn) -> Any:
         raise Problem(422, "a note is of an experiment or of a suite", errors=[Fault("/suite", "remove it")])
     experiment = row_of(Experiment, given.experiment) if given.experiment else None
     try:
-        note = notes.add(
-            notes.NewNote(
-                text=given.text,
-                link=given.link,
-                commit=given.commit,
-                at=given.date,
-                suite=given.suite,
-                experiment=experiment,
-            ),
-            who=who(request),
-        )
+        said = given.model_dump(exclude={"date", "experiment"})
+        note = notes.add(notes.NewNote(**said, at=given.date, experiment=experiment), who=who(request))
     except notes.BadNote as error:
         raise Problem(
             422, f"{error.field}: {error}", errors=[Fault(f"/{error.field}", str(error))]
