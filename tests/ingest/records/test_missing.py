@@ -105,7 +105,7 @@ def test_a_line_without_records_is_rows_or_says_why_not() -> None:
     value = {**json.loads(line(MODEL, "failed", "no_torch")), "task": other.to_json()}
     found = observe(json.dumps(value).encode())
     assert not found.measurements
-    assert "the task ended failed no_torch, and cannot be read" in found.skipped[0]["reason"]
+    assert "the task ended failed no_torch, and cannot be read" in found.receipt.skipped[0]["reason"]
 
 
 @pytest.mark.parametrize("why", ["complete", "pair", "own inputs"])
