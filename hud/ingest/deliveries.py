@@ -113,10 +113,6 @@ class Binding:
             return f"its time is {time.isoformat()}, outside of the lease"
         return ""
 
-    def arch_of(self, item: ParsedMeasurement) -> str:
-        """Return the accelerator's arch, '' for another device, such as the CPU of a GPU's host."""
-        return self.accelerator.arch if item.device == self.accelerator.device else ""
-
 
 def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -> Receipt:
     """Store what the task measured, under its lease. Results of anything else are skipped, and counted for
@@ -157,7 +153,9 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
             if problem := binding.problem_of(item):
                 refused.append(Skipped(item.pointer, f"{reasons.OTHER_TASK}: {problem}", item.line))
                 continue
-            item.arch, item.run, item.repeat = binding.arch_of(item), own, task.repeat
+            # another device, such as the CPU of a GPU's host, has no arch
+            item.arch = binding.accelerator.arch if item.device == binding.accelerator.device else ""
+            item.run, item.repeat = own, task.repeat
             rename_by(aliases, item)
             item.side = item.side if run.is_ab else 0
             if item.compilation is not None:  # each pair compiles both sides anew
