@@ -91,10 +91,7 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     host = host_of(request)
     accelerators = registration.beat(
         host=host,
-        protocol=given.protocol,
-        sent_at=given.sent_at,
-        facts=given.facts,
-        labels=given.labels,
+        **given.model_dump(exclude={"devices"}),
         devices=[
             Accelerator(
                 **device.model_dump(exclude={"suites", "pythons"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
@@ -88,13 +89,33 @@ class RulesOut(Schema):
     metrics: list[MetricOut]
 
 
+def _target(row: TargetIn) -> Target:
+    said = row.model_dump()
+    return Target(metric=write.metric_of(said.pop("metric")), fraction=said.pop("share"), **said)
+
+
+def _threshold(row: ThresholdIn) -> Threshold:
+    return Threshold(**row.model_dump())
+
+
+def _metric(row: MetricIn) -> Metric:
+    metric = write.metric_of(row.metric)
+    metric.unit, metric.direction = row.unit, row.direction
+    return metric
+
+
+_KINDS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "targets": (Target, _target),
+    "metrics": (Metric, _metric),
+    "thresholds": (Threshold, _threshold),
+}
+
+
 @router.get("/rules", response={200: RulesOut, (401, 403): Error})
 def get_rules(request: HttpRequest) -> dict[str, Any]:
     """List targets, thresholds, and the metrics whose unit and direction an operator said."""
     return {
-        "targets": [query.to_row(rule) for rule in write.rules_of(Target)],
-        "thresholds": [query.to_row(rule) for rule in write.rules_of(Threshold)],
-        "metrics": [query.to_row(rule) for rule in write.rules_of(Metric)],
+        name: [query.to_row(rule) for rule in write.rules_of(kind)] for name, (kind, _of) in _KINDS.items()
     }
 
 
@@ -103,35 +124,13 @@ def put_rules(request: HttpRequest, given: RulesIn) -> dict[str, Any]:
     """Replace rules, all or nothing. A list that is given becomes all rules of its kind, an empty one removes
     them; a list that is left out stays as it is. The same request again changes nothing. What a changed
     threshold or metric touches is judged again in the background."""
-    caller = who(request)
-    try:
-        with transaction.atomic():
-            if given.targets is not None:
-                _replace("targets", Target, [_target(row) for row in given.targets], caller)
-            if given.metrics is not None:
-                _replace("metrics", Metric, [_metric(row) for row in given.metrics], caller)
-            if given.thresholds is not None:
-                rows = [Threshold(**row.model_dump()) for row in given.thresholds]
-                _replace("thresholds", Threshold, rows, caller)
-    except InvalidRule as error:
-        fault = Fault(f"/{error.field}", str(error))
-        raise Problem(422, "a rule makes no sense; nothing was changed", errors=[fault]) from error
+    with transaction.atomic():
+        for name, (kind, rule_of) in _KINDS.items():
+            rows = getattr(given, name)
+            try:
+                if rows is not None:
+                    write.replace(kind, [rule_of(row) for row in rows], who=who(request))
+            except InvalidRule as error:
+                fault = Fault(f"/{name}/{error.field}", str(error))
+                raise Problem(422, "a rule makes no sense; nothing was changed", errors=[fault]) from error
     return get_rules(request)
-
-
-def _replace(name: str, kind: Any, rows: list[Any], caller: str) -> None:
-    try:
-        write.replace(kind, rows, who=caller)
-    except InvalidRule as error:
-        raise InvalidRule(f"{name}/{error.field}", str(error)) from error
-
-
-def _target(row: TargetIn) -> Target:
-    said = row.model_dump()
-    return Target(metric=write.metric_of(said.pop("metric")), fraction=said.pop("share"), **said)
-
-
-def _metric(row: MetricIn) -> Metric:
-    metric = write.metric_of(row.metric)
-    metric.unit, metric.direction = row.unit, row.direction
-    return metric

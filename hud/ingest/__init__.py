@@ -5,10 +5,10 @@ HTTP and the command line call `ingest`; a host's results come through `deliveri
 
 from __future__ import annotations
 
+from hud.ingest.receipt import Receipt
 from hud.ingest.receive import (
     KeyInUse,
     KeyMisused,
-    Receipt,
     TooManyRecords,
     inflate,
     ingest,

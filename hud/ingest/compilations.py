@@ -152,8 +152,7 @@ def _places_of_binaries(found: Mapping[RowKey, NewCompilation]) -> dict[RowKey, 
         known = listed.get(_group(key), _Listed()) if own else _Listed()
         distinct = list(dict.fromkeys(own))
         if missing := [binary for binary in distinct if binary not in known.places]:
-            extended = _extend(known, missing) if 2 * len(missing) <= len(distinct) else None
-            known = listed[_group(key)] = extended or _new_list(distinct)
+            known = listed[_group(key)] = _list_with(known, distinct, missing)
         placed[key] = known.pk, [known.places[binary] for binary in own]
     return placed
 
@@ -191,25 +190,22 @@ def _newest_lists(groups: Collection[tuple[int, int, int]]) -> dict[tuple[int, i
     return {(series, environment, side): _listed(*row) for series, environment, side, *row in rows}
 
 
-def _extend(known: _Listed, missing: Sequence[int]) -> _Listed | None:
-    """Append to a list, in which another upload may have put the same meanwhile; None where it is full."""
+def _list_with(known: _Listed, binaries: Sequence[int], missing: Sequence[int]) -> _Listed:
+    """Return the list with what it lacks, which another upload may have put in meanwhile; another list where
+    more than half is missing, or where it is full."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_binarylist SET binaries = binaries || %s::int8[]
-            WHERE id = %s AND cardinality(binaries) < %s RETURNING id, binaries
-            """,
-            [_array(missing), known.pk, _FULL_LIST],
-        )
-        row = cursor.fetchone()
-    return _listed(*row) if row else None
-
-
-def _new_list(binaries: Sequence[int]) -> _Listed:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO hud_binarylist (binaries) VALUES (%s::int8[]) RETURNING id", [_array(binaries)]
-        )
+        if 2 * len(missing) <= len(binaries):
+            cursor.execute(
+                """
+                UPDATE hud_binarylist SET binaries = binaries || %s::int8[]
+                WHERE id = %s AND cardinality(binaries) < %s RETURNING id, binaries
+                """,
+                [_array(missing), known.pk, _FULL_LIST],
+            )
+            if row := cursor.fetchone():
+                return _listed(*row)
+        given = [_array(binaries)]
+        cursor.execute("INSERT INTO hud_binarylist (binaries) VALUES (%s::int8[]) RETURNING id", given)
         return _listed(cursor.fetchone()[0], binaries)
 
 

@@ -22,7 +22,8 @@ from django.utils import timezone
 
 from hud.ingest.compilations import KEY, signed
 from hud.ingest.parse import RecordParser, rename_by
-from hud.ingest.receive import Content, Receipt, inflate
+from hud.ingest.receipt import Receipt
+from hud.ingest.receive import Content, inflate
 from hud.ingest.resolve import RunPlace
 from hud.ingest.store import store
 from hud.models import (
@@ -112,10 +113,6 @@ class Binding:
             return f"its time is {time.isoformat()}, outside of the lease"
         return ""
 
-    def arch_of(self, item: ParsedMeasurement) -> str:
-        """Return the accelerator's arch, '' for another device, such as the CPU of a GPU's host."""
-        return self.accelerator.arch if item.device == self.accelerator.device else ""
-
 
 def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -> Receipt:
     """Store what the task measured, under its lease. Results of anything else are skipped, and counted for
@@ -147,27 +144,27 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
         raise BadUpload(f"a delivery is at most {settings.HUD_MAX_RECORDS} lines with a record each")
     binding = Binding.of(task)
     own = RunKey("runner", None, "", "", "", "", order_time=None, order_time_source="run")
-    parser, aliases = RecordParser(_GIVEN, any_time=True), Aliases.read()
-    receipt, refused = Receipt(run_ids=[run.pk]), []
+    receipt, refused, aliases = Receipt(run_ids=[run.pk]), [], Aliases.read()
+    parser = RecordParser(_GIVEN, any_time=True, receipt=receipt)
+    runs = {own: RunPlace(run.pk, run.order_time, run.stream_id)}
     for measurements in Content.of(body, _GIVEN).pieces(parser, settings.HUD_MAX_RECORDS):
         kept = []
         for item in measurements:
             if problem := binding.problem_of(item):
                 refused.append(Skipped(item.pointer, f"{reasons.OTHER_TASK}: {problem}", item.line))
                 continue
-            item.arch, item.run, item.repeat = binding.arch_of(item), own, task.repeat
+            # another device, such as the CPU of a GPU's host, has no arch
+            item.arch = binding.accelerator.arch if item.device == binding.accelerator.device else ""
+            item.run, item.repeat = own, task.repeat
             rename_by(aliases, item)
             item.side = item.side if run.is_ab else 0
             if item.compilation is not None:  # each pair compiles both sides anew
                 item.compilation = task.repeat if run.is_ab else task.spec.get("compilation", 0)
             kept.append(item)
-        receipt.add_stored(
-            store(kept, runs={own: RunPlace(run.pk, run.order_time, run.stream_id)}, replace=True)
-        )
-    receipt.warnings += parser.warnings
-    receipt.skip(parser.skipped, parser.skipped_kinds)
-    receipt.skip((item.to_json() for item in refused), {reasons.REFUSED: len(refused)})
-    marked = [item for item in parser.skipped if item["reason"] == reasons.UNEXPECTED]
+        store(kept, receipt, runs=runs, replace=True)
+    marked = [item for item in receipt.skipped if item["reason"] == reasons.UNEXPECTED]
+    for entry in refused:
+        receipt.skip(entry)
     return receipt, [*refused, *(Skipped(item["pointer"], item["reason"]) for item in marked)]
 
 

@@ -66,14 +66,7 @@ _COLUMNS = {
     "facts": "e.facts",
     "place": "ARRAY[m.run_id, s.experiment_id, m.environment_id, m.repeat, m.side]",
 }
-# What an export may be narrowed by, each with its column.
-FILTERS = {
-    name: _COLUMNS[name]
-    for name in (
-        "suite", "case", "mode", "dtype", "backend", "device", "arch", "metric", "commit", "branch", "source",
-        "host", "run", "stream",
-    )
-} | {"experiment": "x.id"}  # fmt: skip
+FILTERS = _COLUMNS | {"experiment": "x.id"}  # what an export may be narrowed by, each with its column
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic", "metric")
 _NOT_FLAT = {"samples", "facts", "uid", "external_id", "words", "place", "run_at"}
 _FLAT = [name for name in _COLUMNS if name not in _NOT_FLAT]
@@ -86,10 +79,8 @@ def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield an export in pieces, oldest run first. `filters` hold names of `FILTERS`."""
     if file_format == "v3":
         return _as_v3(_pieces(filters))
-    rows = _rows(filters)
-    if file_format == "csv":
-        return _as_csv(rows)
-    return _as_json(rows)
+    rows = chain.from_iterable(_pieces(filters))
+    return _as_csv(rows) if file_format == "csv" else _as_json(rows)
 
 
 def export_wide(filters: Mapping[str, Any]) -> Iterator[bytes]:
@@ -147,10 +138,6 @@ def _condition(filters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         params["branch"] = stored_names(branch_name(filters["branch"]))
         wanted.append("r.branch = ANY(%(branch)s)")
     return " AND ".join(wanted) or "true", params
-
-
-def _rows(filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    return chain.from_iterable(_pieces(filters))
 
 
 def _pieces(filters: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:

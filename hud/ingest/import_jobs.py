@@ -15,8 +15,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from django.conf import settings
@@ -81,7 +82,7 @@ def process(job: Import) -> None:
     try:
         body = body_path(job).read_bytes()
         with transaction.atomic():
-            parameters, report = Parameters.parse(job.parameters), _reporter(job)
+            parameters, report = Parameters.parse(job.parameters), partial(_report, job)
             receipt = ingest(body, parameters, key=job.key, on_progress=report, stream=job.stream)
             Import.objects.filter(pk=job.pk).update(
                 state=Import.State.DONE,
@@ -104,18 +105,10 @@ def process(job: Import) -> None:
         body_path(job).unlink(missing_ok=True)
 
 
-def _reporter(job: Import) -> Callable[[int], None]:
-    """Return a callback that stores progress over a second connection, outside the import's transaction."""
-
-    def report(done: int) -> None:
-        other = connections.create_connection("default")
-        try:
-            with other.cursor() as cursor:
-                cursor.execute("UPDATE hud_import SET done_records = %s WHERE id = %s", [done, job.pk])
-        finally:
-            other.close()
-
-    return report
+def _report(job: Import, done: int) -> None:
+    """Store progress over a second connection, outside the import's transaction."""
+    with closing(connections.create_connection("default")) as other, other.cursor() as cursor:
+        cursor.execute("UPDATE hud_import SET done_records = %s WHERE id = %s", [done, job.pk])
 
 
 def fail(job: Import, detail: str, errors: Sequence[dict[str, object]] = ()) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ import msgspec
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.exported import exported
 from hud.ingest.meanings import Meanings
+from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import RunKeys, from_epoch
 from hud.models import FIRST_RUN_ONLY, Aliases
 from runner.formats import describe_of, reasons
@@ -67,8 +67,7 @@ _LIMITS = {  # characters, in the order of an identity
 _NAMES = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
 _ALWAYS_FITS = 40  # characters of every text that are within all limits
 _MOST_OF_A_NAME = 4000  # characters, before any part of the name is taken for something else
-MAX_SKIPPED = 1000  # entries that a receipt lists; it has the number of all
-_MAX_WARNINGS = 100
+_GROWN = "the file has grown: what earlier uploads of it stored is counted as duplicates"
 _COMPARED: dict[str, Callable[[str], str]] = {  # parameters that the content may contradict, in its form
     "arch": arch_key, "device": device_kind, "host": nfc, "branch": branch_name,
     "backend": str, "mode": str, "dtype": str, "batch_size": str, "commit": str,
@@ -77,13 +76,19 @@ _GOES_ON = {"arch": "-", "backend": "_", "commit": ""}  # after a parameter that
 
 
 class RecordParser:
-    """Parse the records of one upload into measurements, and collect faults and skipped records."""
+    """Parse the records of one upload into measurements, and collect faults."""
 
     def __init__(
-        self, parameters: Parameters, aliases: Aliases | None = None, *, any_time: bool = False
+        self,
+        parameters: Parameters,
+        aliases: Aliases | None = None,
+        *,
+        any_time: bool = False,
+        receipt: Receipt | None = None,
     ) -> None:
         """`any_time` accepts all times; the caller checks them."""
         self.parameters = parameters
+        self.receipt = receipt or Receipt()
         self._aliases = aliases or Aliases()
         given = parameters.given()
         self._compared = {name: form(given[name]) for name, form in _COMPARED.items() if name in given}
@@ -91,11 +96,7 @@ class RecordParser:
         self.contradictions: dict[str, str] = {}  # warnings by parameter, complete after the last record
         self.measurements: list[ParsedMeasurement] = []
         self.kernels = 0  # of these measurements' compilations
-        self.skipped: list[dict[str, Any]] = []  # the first ones, for the receipt
-        self.skipped_kinds: Counter[str] = Counter()  # of all
         self.faults: list[Fault] = []
-        self.warnings: list[str] = []
-        self.duplicates = 0
         self.meanings = Meanings()
         self.expected: list[tuple[ParsedMeasurement, float]] = []  # each with its margin
         self._checked = 0  # of these
@@ -121,7 +122,7 @@ class RecordParser:
     def skip_faults(self) -> None:
         """Turn the faults into skipped records, so that they do not refuse the upload."""
         for fault in self.faults:
-            self._skip(Skipped(fault.pointer, fault.detail, fault.line))
+            self.receipt.skip(Skipped(fault.pointer, fault.detail, fault.line))
         self.faults = []
 
     def unsaid_warning(self) -> str:
@@ -133,24 +134,20 @@ class RecordParser:
             f" which that is not known either. Give it with the upload: ?{example}"
         )
 
-    def _skip(self, entry: Skipped) -> None:
-        self.skipped_kinds[entry.kind] += 1
-        if len(self.skipped) < MAX_SKIPPED:
-            self.skipped.append(entry.to_json())
-
     def add(self, item: Item, *, is_stored: bool = False) -> None:
         """Take an item. `is_stored`: an earlier upload of a growing file brought it."""
         before = len(self.measurements)
         self._add(item)
-        if is_stored:
-            self.duplicates += len(self.measurements) - before
+        if is_stored and self.measurements[before:]:
+            self.receipt.duplicates += len(self.measurements) - before
+            self.receipt.warn(_GROWN)
             del self.measurements[before:]
 
     def _add(self, item: Item) -> None:
         if isinstance(item, Fault):
             self.faults.append(item)
         elif isinstance(item, Skipped):
-            self._skip(item)
+            self.receipt.skip(item)
         elif isinstance(item, LocatedRecord):
             try:
                 self._add_record(item, item.record)
@@ -161,15 +158,15 @@ class RecordParser:
                 # text that Python cannot read, such as a number of 5,000 digits or a list 100,000 deep
                 self.faults.append(Fault(item.pointer, "a value that cannot be read", item.line))
         else:
-            self._warn(item.text)
+            self.receipt.warn(item.text)
 
     def _add_record(self, item: LocatedRecord, record: Record) -> None:
         metric = record.metric
         if metric is None:
-            self._skip(Skipped(item.pointer, reasons.NO_METRIC, item.line))
+            self.receipt.skip(Skipped(item.pointer, reasons.NO_METRIC, item.line))
             return
         if (metric.extra_info or {}).get(UNEXPECTED):
-            self._skip(Skipped(item.pointer, reasons.UNEXPECTED, item.line))
+            self.receipt.skip(Skipped(item.pointer, reasons.UNEXPECTED, item.line))
             return
         numbers, target = numbers_of(metric), target_of(metric)
         for kind, name in (
@@ -186,7 +183,7 @@ class RecordParser:
         status, code = outcome_of(extra, has_numbers=bool(numbers)) if extra else ("", None)
         has_outcome = numbers or is_outcome(status, code, metric.name)
         if not has_outcome and target is None:
-            self._skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
+            self.receipt.skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
         given = self._with_hints(item)
         facts = msgspec.json.encode((record.runners, record.dependencies))
@@ -227,7 +224,7 @@ class RecordParser:
             _check_names(measurement)
             self.expected.append((measurement, margin))
             return
-        self._warn(measurement.warning)
+        self.receipt.warn(measurement.warning)
         measurement.environment = self._of_suite(environment, measurement.suite)
         self._complete(measurement, extra)
         _check_names(measurement)
@@ -266,7 +263,7 @@ class RecordParser:
         rows = self._rows.setdefault((measurement.run, measurement.identity, measurement.metric), {})
         measurement.repeat = rows.setdefault(row, len(rows))
         if measurement.repeat:
-            self._warn(_REPEATS)
+            self.receipt.warn(_REPEATS)
 
     def _complete(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
         """Add what the record says beside its numbers, and note which parameters would tell more."""
@@ -292,13 +289,9 @@ class RecordParser:
             measurement.compiled = read_compiled(extra[COMPILED])
         except BadCompilation as error:
             place = f"line {measurement.line}" if measurement.line else measurement.pointer or "the record"
-            self._warn(f"{place}: what was compiled is left out: {error}")
+            self.receipt.warn(f"{place}: what was compiled is left out: {error}")
         else:
             self.kernels += len(measurement.compiled.kernels)
-
-    def _warn(self, words: str) -> None:
-        if words and words not in self.warnings and len(self.warnings) < _MAX_WARNINGS:
-            self.warnings.append(words)
 
     def _with_hints(self, item: LocatedRecord) -> Parameters:
         """Return the upload's parameters, completed by the hints of the file's name."""

@@ -6,9 +6,8 @@ import codecs
 import hashlib
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,15 +17,16 @@ from django.db import connection, transaction
 from hud.accounts import audit
 from hud.accounts.keys import name_of
 from hud.ingest.expectations import store_expectations, unsaid_warning
-from hud.ingest.parse import MAX_SKIPPED, RecordParser
+from hud.ingest.parse import RecordParser
+from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import Runs
-from hud.ingest.store import Stored, store
+from hud.ingest.store import store
 from hud.models import Aliases, ApiKey, IdempotencyKey, Run, Stream, Upload
 from hud.runs.references import keep_references
 from hud.runs.streams import check_open, for_upload
 from runner.formats import compression, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
-from runner.formats.format import Format, Skipped
+from runner.formats.format import Format
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 
@@ -42,60 +42,6 @@ _SAME_AGAIN = (
 )
 _MAX_EARLIER = 5  # uploads of a growing file that are looked at
 _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "driver", "provenance"}
-
-
-@dataclass
-class Receipt:
-    """The result of an upload. `skipped` has the first entries that became no measurement, each with its
-    place, the reason and its kind; `skipped_total` and, for each kind, `skipped_kinds` count all.
-    `expectations` has what lists of expected results are for, with a count and what they do not say."""
-
-    id: int | None = None
-    run_ids: list[int] = field(default_factory=list)
-    stored: int = 0
-    duplicates: int = 0
-    skipped: list[dict[str, Any]] = field(default_factory=list)
-    skipped_total: int = 0
-    skipped_kinds: dict[str, int] = field(default_factory=dict)
-    expectations: list[dict[str, Any]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    metrics: list[dict[str, Any]] = field(default_factory=list)  # as `Meanings.to_json` says them
-    links: dict[str, str] = field(default_factory=dict)
-    replayed: bool = False  # the answer to an earlier request with the same idempotency key
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "replayed"}
-
-    def skip(self, entries: Iterable[dict[str, Any]], kinds: Mapping[str, int]) -> None:
-        """Count skipped entries by their kinds, and list those that come first in the file."""
-        self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(kinds))
-        self.skipped_total += sum(kinds.values())
-        both = sorted([*self.skipped, *entries], key=lambda item: (item.get("line", 0), item["pointer"]))
-        self.skipped = both[:MAX_SKIPPED]
-
-    def add_stored(self, result: Stored) -> None:
-        """Add what became of measurements."""
-        self.stored += result.stored
-        self.duplicates += result.duplicates
-        conflicts = [Skipped(item.pointer, reason, item.line) for item, reason in result.conflicts]
-        self.skip((item.to_json() for item in conflicts), Counter(item.kind for item in conflicts))
-        if result.refined:
-            self.warnings.append(f"{result.refined} stored values were replaced by more precise ones")
-
-    def add(self, other: Receipt) -> None:
-        """Add the receipt of another piece of the same file."""
-        self.id = self.id or other.id
-        self.run_ids = sorted({*self.run_ids, *other.run_ids})
-        self.stored += other.stored
-        self.duplicates += other.duplicates
-        self.skipped = [*self.skipped, *other.skipped][:MAX_SKIPPED]
-        self.skipped_total += other.skipped_total
-        self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(other.skipped_kinds))
-        self.expectations += other.expectations
-        self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
-        names = {metric["name"] for metric in self.metrics}
-        self.metrics += [metric for metric in other.metrics if metric["name"] not in names]
-        self.links = self.links or other.links
 
 
 class TooManyRecords(UploadTooLarge):
@@ -338,29 +284,27 @@ def _store(
 ) -> Receipt:
     receipt, done = Receipt(id=upload_id), 0
     superseded: list[dict[str, Any]] = []
-    parser = RecordParser(content.parameters, Aliases.read())
+    parser = RecordParser(content.parameters, Aliases.read(), receipt=receipt)
     assert content.stream
     runs = Runs(content.parameters, upload_id, content.stream.pk)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)
-        stored = store(
+        superseded += store(
             measurements,
+            receipt,
             runs=runs.places,
             replace=content.parameters.is_replace,
             closed=runs.own,
             grown=runs.grown,
             upload_id=upload_id,
         )
-        receipt.add_stored(stored)
-        superseded += stored.superseded
         done += len(measurements)
         on_progress(done)
     receipt.expectations = store_expectations(parser.expected, upload_id, content.stream.pk)
     receipt.stored += len(parser.expected)
-    receipt.duplicates += parser.duplicates
     receipt.run_ids = runs.ids
-    receipt.skip(parser.skipped, parser.skipped_kinds)
-    receipt.warnings += [*parser.warnings, *parser.contradictions.values()]
+    receipt.skipped.sort(key=lambda entry: (entry.get("line", 0), entry["pointer"]))
+    receipt.warnings += parser.contradictions.values()
     if superseded:
         receipt.warnings.append(f"{len(superseded)} stored values were superseded; the audit keeps them")
         detail = {"values": superseded}
@@ -368,10 +312,6 @@ def _store(
     if content.parameters.is_replace and not runs.grown:
         receipt.warnings.append(
             "nothing was replaced: no stored run has this run_id, source, host and commit"
-        )
-    if parser.duplicates:
-        receipt.warnings.append(
-            "the file has grown: what earlier uploads of it stored is counted as duplicates"
         )
     if parser.unsaid:
         receipt.warnings.append(parser.unsaid_warning())

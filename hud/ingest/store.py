@@ -7,13 +7,13 @@ concurrent upload stores each of them once.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
 
 from hud.ingest.compilations import NewCompilation, store_compilations
+from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import RowKey, RunPlace, row_keys
 from hud.models import STATUS_CODES, Measurement
 from hud.points import write as points
@@ -29,33 +29,23 @@ _SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
     AND m.environment_id = given.environment_id AND m.side = given.side"""
 
 
-@dataclass(frozen=True)
-class Stored:
-    """`conflicts`: same identity as a stored one or as another of this upload, with another value, and
-    so left out, each with the reason. `refined`: duplicates whose value was the same in more digits.
-    `superseded`: the stored values that were replaced by others, each with its place."""
-
-    stored: int
-    duplicates: int
-    conflicts: list[tuple[ParsedMeasurement, str]]
-    refined: int = 0
-    superseded: list[dict[str, Any]] = field(default_factory=list)
-
-
 def store(
     measurements: Sequence[ParsedMeasurement],
+    receipt: Receipt,
     *,
     runs: Mapping[RunKey, RunPlace],
     replace: bool = False,
     closed: Collection[int] = (),
     grown: Collection[int] = (),
     upload_id: int | None = None,
-) -> Stored:
-    """Write measurements into their runs; `replace` lets them supersede stored ones, as those of a task's
-    later attempt and a correction do; into `closed` runs nothing new is written; `grown` runs may have
-    measurements already."""
+) -> list[dict[str, Any]]:
+    """Write measurements into their runs, and what became of them into the receipt; `replace` lets them
+    supersede stored ones, as those of a task's later attempt and a correction do; into `closed` runs nothing
+    new is written; `grown` runs may have measurements already. One with the identity of a stored one, or of
+    another of this upload, and another value is left out. Return the stored values that were replaced by
+    others, each with its place."""
     if not measurements:
-        return Stored(0, 0, [])
+        return []
     keys = _number_times(row_keys(measurements, runs), measurements, grown)
     rows: dict[RowKey, tuple[Any, ...]] = {}
     places: dict[RowKey, ParsedMeasurement] = {}
@@ -93,8 +83,11 @@ def store(
     }
     store_compilations(compilations, replace=replace, upload_id=upload_id)
     points.make([key[:2] for key in rows], of_compilations=[key[:2] for key in compilations])
-    duplicates = len(rows) - stored - len(clashing) + repeated
-    return Stored(stored, duplicates, conflicts, refined, superseded)
+    receipt.stored += stored
+    receipt.duplicates += len(rows) - stored - len(clashing) + repeated
+    receipt.leave_out(conflicts)
+    receipt.warn(f"{refined} stored values were replaced by more precise ones" if refined else "")
+    return superseded
 
 
 def _number_times(

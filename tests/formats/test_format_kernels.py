@@ -92,7 +92,7 @@ def test_tritonbench_s_nightly_result() -> None:
     )
     assert found["gemm", None, "accuracy"].code == "pass"
     assert found["softmax", "4096", "tflops"].mode == "training"
-    assert [entry["reason"] for entry in parser.skipped] == [
+    assert [entry["reason"] for entry in parser.receipt.skipped] == [
         reasons.EMPTY_CELL,
         reasons.AVERAGE_ROW,
         reasons.AVERAGE_ROW,
@@ -125,9 +125,9 @@ def test_kernelbench_s_baselines() -> None:
         [2.7],
     ]
     assert len(parser.measurements) == 12
-    assert [entry["pointer"] for entry in parser.skipped] == ["/level2/2_Left_out.py"]
+    assert [entry["pointer"] for entry in parser.receipt.skipped] == ["/level2/2_Left_out.py"]
     body = (SAMPLES / "baseline_time_torch_compile_inductor_max-autotune.json").read_bytes()
-    assert observe(body, "times.json").warnings, "nothing says the backend"
+    assert observe(body, "times.json").receipt.warnings, "nothing says the backend"
 
 
 def test_gpt_fast_s_first_csv_measured_tokens_per_second() -> None:

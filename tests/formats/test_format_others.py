@@ -49,7 +49,7 @@ def test_a_value_of_gpt_fast_that_is_no_number_is_a_fault_with_its_line() -> Non
 
 def _operators(**given: str) -> dict[tuple[str, str], ParsedMeasurement]:
     observer = observe_sample("operatorbench_timm_float32.csv", **given)
-    assert not observer.skipped
+    assert not observer.receipt.skipped
     assert not observer.faults
     return {(item.identity[5], item.metric): item for item in observer.measurements}
 
@@ -84,9 +84,9 @@ def test_operatorbench_s_mean_times_are_seconds_on_a_cpu() -> None:
 @pytest.mark.parametrize(("given", "warned"), [({}, 1), ({"device": "cuda"}, 0), ({"device": "cpu"}, 0)])
 def test_operatorbench_s_unit_without_a_device_is_warned_of(given: dict[str, str], warned: int) -> None:
     observer = observe("operator,inductor 50th,inductor abs\naten.mm.default,0.75,0.5\n", **given)
-    assert sum("taken as a GPU's, in ms" in words for words in observer.warnings) == warned
-    assert len(observer.warnings) == warned
-    assert not observe("operator,inductor 50th\naten.mm.default,0.75\n").warnings
+    assert sum("taken as a GPU's, in ms" in words for words in observer.receipt.warnings) == warned
+    assert len(observer.receipt.warnings) == warned
+    assert not observe("operator,inductor 50th\naten.mm.default,0.75\n").receipt.warnings
 
 
 def test_operatorbench_s_old_header() -> None:
@@ -222,7 +222,7 @@ def test_the_one_line_of_xla_s_documentation_may_be_printed_over_many() -> None:
     observer = observe(json.dumps(value, indent=2))
     assert [item.metric for item in observer.measurements] == ["verification_code", "total_time"]
     skipped = {"pointer": "/metrics/per_iter_time", "reason": reasons.NULL_VALUE, "kind": "ignored"}
-    assert observer.skipped == [skipped]
+    assert observer.receipt.skipped == [skipped]
 
 
 @pytest.mark.parametrize(

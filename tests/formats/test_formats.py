@@ -49,7 +49,7 @@ def test_a_format_is_known_by_its_content_under_any_name(name: str, expected: st
     assert format_of("", body).name == expected
     assert format_of("", b"\xef\xbb\xbf" + body if name.endswith("csv") else body).name == expected
     observer = observe(body)
-    assert observer.measurements or observer.skipped or observer.expected
+    assert observer.measurements or observer.receipt.skipped or observer.expected
     assert not observer.faults
 
 
@@ -59,7 +59,7 @@ def test_v3_takes_other_json_and_the_runner_s_own_file_has_its_format() -> None:
     body = json.dumps(line).encode()
     assert format_of("", body).name == "ours"
     observer = observe(body)
-    assert (len(observer.measurements), observer.skipped) == (
+    assert (len(observer.measurements), observer.receipt.skipped) == (
         1,
         [{"pointer": "/records/1", "reason": reasons.NO_METRIC, "kind": "ignored"}],
     )
@@ -112,7 +112,7 @@ def test_a_named_format_refuses_what_is_not_its_own(name: str, body: bytes) -> N
     except BadUpload as error:
         said += error.faults
     else:
-        said += [*observer.faults, *observer.skipped]
+        said += [*observer.faults, *observer.receipt.skipped]
         assert not observer.measurements
     assert any(said)
 
@@ -212,7 +212,7 @@ def test_records_as_other_people_s_tools_write_them() -> None:
     """The shapes of PyTorch's own test records: nothing in them, texts that hold JSON, booleans, zeros."""
     bare = observe(b'[{}, {"repo": "pytorch/pytorch"}, {"repo": "x", "workflow_id": 1, "metric": null}]')
     assert (bare.measurements, bare.faults) == ([], [])
-    assert [entry["pointer"] for entry in bare.skipped] == ["/0", "/1", "/2"]
+    assert [entry["pointer"] for entry in bare.receipt.skipped] == ["/0", "/1", "/2"]
     phone = {
         "benchmark": {
             "name": "ExecuTorch",
@@ -331,7 +331,7 @@ def _read(name: str, body: bytes, filename: str) -> None:
     for one in observer.measurements:
         assert all(math.isfinite(value) for value in one.samples)
         assert one.samples or one.status != "ok" or one.code
-    assert {entry["reason"] for entry in observer.skipped} <= set(reasons.REASONS)
+    assert {entry["reason"] for entry in observer.receipt.skipped} <= set(reasons.REASONS)
 
 
 @pytest.mark.parametrize("name", FORMATS)

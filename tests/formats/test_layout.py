@@ -79,4 +79,4 @@ def test_json_objects_have_pointers() -> None:
     assert [(fault.pointer, fault.detail) for fault in parser.faults] == [
         ("/1", "no object"), ("/3/ms", "'[]' is not a number"),
     ]  # fmt: skip
-    assert [entry["pointer"] for entry in parser.skipped] == ["/2/ms"]
+    assert [entry["pointer"] for entry in parser.receipt.skipped] == ["/2/ms"]

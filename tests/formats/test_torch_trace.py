@@ -22,7 +22,7 @@ _NAME = "dedicated_log_torch_trace_rank_0_sample.log"
 def test_a_trace_has_the_sums_of_its_process_and_each_function() -> None:
     parser = observe_sample(_NAME)
     assert not parser.faults
-    assert [entry["reason"] for entry in parser.skipped] == [reasons.BAD_JSON]
+    assert [entry["reason"] for entry in parser.receipt.skipped] == [reasons.BAD_JSON]
     by_place = {(item.knobs.get("function", ""), item.metric): item for item in parser.measurements}
     values = {place: item.samples for place, item in by_place.items()}
     assert values["", "entire_frame_compile_time_s"] == [4.25]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 import pytest
 
 from hud.ingest import ingest
@@ -42,14 +39,6 @@ def test_the_lines_of_a_file_that_grew_may_end_otherwise() -> None:
     more = CSV + b"cuda,alexnet,16,1.125000,4.000000\n"
     receipt = ingest(more, Parameters(filename="speedup_inductor.csv", commit="c2"))
     assert (receipt.stored, receipt.duplicates) == (2, 4)
-
-
-def test_an_upload_of_an_older_version_is_known_by_its_bytes() -> None:
-    body = JSON.rstrip()
-    first = ingest(body, Parameters())
-    digest = hashlib.sha256(json.dumps(["v3", {}], sort_keys=True).encode() + b"\0" + body)
-    Upload.objects.update(content_key=digest.hexdigest())
-    assert ingest(body, Parameters()).id == first.id
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
-from hud.ingest.receive import Receipt, ingest
+from hud.ingest import Receipt, ingest
 from hud.judging.judge import process_pending
 from hud.judging.rules import write
 from hud.models import Expectation, Measurement, Metric, Point

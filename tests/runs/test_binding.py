@@ -11,8 +11,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.ingest import deliveries
-from hud.ingest.receive import Receipt
+from hud.ingest import Receipt, deliveries
 from hud.models import Accelerator, Host, Measurement, Task
 from runner.formats import reasons
 from runner.formats.errors import BadUpload

@@ -35,4 +35,4 @@ def by_metric(parser: RecordParser, case: str) -> dict[str, ParsedMeasurement]:
 
 def skips(parser: RecordParser) -> list[tuple[int | None, str]]:
     """Line and reason of what was left out."""
-    return [(entry.get("line"), entry["reason"]) for entry in parser.skipped]
+    return [(entry.get("line"), entry["reason"]) for entry in parser.receipt.skipped]

@@ -136,7 +136,7 @@ def test_rows_under_another_model_s_header_are_left_out() -> None:
         (4, reasons.ANOTHER_HEADER),
         (5, reasons.UNTOLD_HEADER),
     ]
-    assert len(observer.warnings) == 1
+    assert len(observer.receipt.warnings) == 1
 
 
 def test_rows_that_all_fit_are_kept_with_a_warning() -> None:
@@ -144,9 +144,9 @@ def test_rows_that_all_fit_are_kept_with_a_warning() -> None:
     body = f"{header}cuda,a,1,2.500000,0.125000\ncuda,b,1,3.500000,0.250000\n"
     observer = observe(body)
     assert [item.samples for item in observer.measurements] == [[2.5], [0.125], [3.5], [0.25]]
-    assert len(observer.warnings) == 1
+    assert len(observer.receipt.warnings) == 1
     alone = observe(f"{header}cuda,a,1,2.500000,0.125000\n")
-    assert (len(alone.measurements), alone.warnings) == (2, [])
+    assert (len(alone.measurements), alone.receipt.warnings) == (2, [])
 
 
 def test_the_json_lines_name_every_phase_themselves() -> None:
@@ -185,7 +185,7 @@ def test_a_list_without_repetitions_is_another_metric() -> None:
     assert [(item.metric, item.samples) for item in observer.measurements] == [
         ("graph_breaks_listed_deduped", [2.0])
     ]
-    assert len(observer.warnings) == 1
+    assert len(observer.receipt.warnings) == 1
 
 
 # ---- what is wrong
@@ -412,7 +412,7 @@ def test_what_ci_expects_is_no_measurement(name: str, said: tuple[Any, ...]) -> 
     assert found["accuracy"].identity == (suite, "hf_Reformer", "{}", *axes, "", dynamic)
     assert skips(observer) == [(10, reasons.EMPTY_CELL)]
     assert observer.measurements == []
-    assert observer.warnings == []
+    assert observer.receipt.warnings == []
     assert observer.unsaid == set()
 
 
