@@ -21,7 +21,7 @@ from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row
 from hud.pages.compare.text import Shown
 from hud.pages.sparkline import interval
-from hud.templatetags.hud_tags import address, badge_html, percent, unit
+from hud.templatetags.hud_tags import address, badge_html, percent, signed_percent, unit
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
@@ -32,7 +32,7 @@ _SHORT = {"geometric mean": "geomean"}  # so that a tile's line stays one at 128
 _PASSED = (
     '<span class="faint">{base_passed} →</span> <b>{head_passed}</b> <span class="u">of {expected}</span>'
 )
-register.filter("change", text.percent)
+register.filter("change", signed_percent)
 register.filter("reasons", text.reasons)
 register.filter("apart", text.apart)
 register.filter("in_metric", text.value)
@@ -99,7 +99,7 @@ def _of_candidate(cell: Judged, best: Judged | None) -> str:
     return (
         f"<td>{badge_html(cell.verdict)}{told}</td>"
         f'<td class="num"><span class="faint">{before} →</span> <b>{after}</b>{sign}</td>'
-        f'<td class="num{tone}">{text.percent(cell.change)}{margin}</td>'
+        f'<td class="num{tone}">{signed_percent(cell.change)}{margin}</td>'
     )
 
 
@@ -226,8 +226,8 @@ def _ends(mean: Mean) -> str:
 
 def _moved(mean: Mean, tone: str) -> str:
     icon = {"better": "▲ ", "worse": "▼ "}.get(tone, "")
-    span = f"{text.percent(mean.low)} to {text.percent(mean.high)}" if mean.low is not None else ""
-    change = f'<span class="{tone or "faint"}">{icon}{text.percent(mean.change)}</span>'
+    span = f"{signed_percent(mean.low)} to {signed_percent(mean.high)}" if mean.low is not None else ""
+    change = f'<span class="{tone or "faint"}">{icon}{signed_percent(mean.change)}</span>'
     return f'{change} <span class="faint">{span}</span>'
 
 
@@ -266,9 +266,7 @@ def swarm(page: ComparePage, rows: Shown) -> SafeString:
             f'<circle class="pt {tone}" cx="{place * _STEP}" cy="{_FLOOR - step * at:.1f}" r="3"/>'
             for at, tone in enumerate(tones)
         ]
-    ticks = [
-        (f"{x_of(reach * part):.0f}", text.percent(reach * part, 0 if reach >= 0.1 else 1)) for part in _PARTS
-    ]
+    ticks = [(f"{x_of(reach * part):.0f}", signed_percent(reach * part)) for part in _PARTS]
     names = [
         (x_of(cell.change), row.experiment.title)
         for row in (*rows.movers, *rows.undecided)
@@ -280,8 +278,8 @@ def swarm(page: ComparePage, rows: Shown) -> SafeString:
         '<line class="gr" x1="20" x2="{}" y1="92" y2="92"/>{}{}{}</svg>',
         _WIDTH,
         len(changes),
-        text.percent(-reach),
-        text.percent(reach),
+        signed_percent(-reach),
+        signed_percent(reach),
         _WIDTH // 2,
         _WIDTH // 2,
         _WIDTH - 20,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import zip_longest
 
 _CONTEXT = 3  # equal lines around a change
 _MOST_LINES = 2000  # of a text that is compared
@@ -46,19 +46,21 @@ class Diff:
 def compare(left: str, right: str) -> Diff:
     """Return the differing lines with a few equal ones around them."""
     before, after = left.splitlines()[:_MOST_LINES], right.splitlines()[:_MOST_LINES]
-    blocks = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     pairs: list[Pair] = []
-    changed = 0
-    for place, (kind, i1, i2, j1, j2) in enumerate(blocks):
-        if kind == "equal":
-            pairs += _context(before, i1, i2, j1, first=place == 0, last=place == len(blocks) - 1)
-            continue
-        changed += max(i2 - i1, j2 - j1)
-        for step in range(max(i2 - i1, j2 - j1)):
-            i, j = i1 + step, j1 + step
-            texts = before[i] if i < i2 else None, after[j] if j < j2 else None
-            pairs.append(Pair(*_marked(*texts, i + 1, j + 1)))
+    changed = shown = 0
+    for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(_CONTEXT):
+        pairs += _skipped(group[0][1] - shown)
+        for kind, i1, i2, j1, j2 in group:
+            lines = list(zip_longest(before[i1:i2], after[j1:j2]))
+            changed += len(lines) if kind != "equal" else 0
+            pairs += [Pair(*_marked(*texts, i1 + at, j1 + at)) for at, texts in enumerate(lines, start=1)]
+        shown = group[-1][2]
+    pairs += _skipped(len(before) - shown)
     return Diff(pairs, changed, max(len(before), len(after)))
+
+
+def _skipped(lines: int) -> list[Pair]:
+    return [Pair(Line(None), Line(None), lines)] if lines else []
 
 
 def whole(text: str) -> list[Line]:
@@ -68,20 +70,9 @@ def whole(text: str) -> list[Line]:
     ]
 
 
-def _context(before: Sequence[str], i1: int, i2: int, j1: int, *, first: bool, last: bool) -> Iterator[Pair]:
-    head = 0 if first else _CONTEXT
-    tail = 0 if last else _CONTEXT
-    skipped = (i2 - i1) - head - tail
-    for step in range(i2 - i1):
-        if skipped > 1 and head <= step < head + skipped:
-            if step == head:
-                yield Pair(Line(None), Line(None), skipped)
-            continue
-        spans = ((before[i1 + step], False),)
-        yield Pair(Line(i1 + step + 1, spans), Line(j1 + step + 1, spans))
-
-
 def _marked(left: str | None, right: str | None, i: int, j: int) -> tuple[Line, Line]:
+    if left is not None and left == right:
+        return Line(i, ((left, False),)), Line(j, ((left, False),))
     if left is None or right is None:
         return tuple(  # type: ignore[return-value]  # two
             Line(None) if text is None else Line(number, ((text, True),), changed=True)

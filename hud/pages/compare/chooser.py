@@ -10,37 +10,25 @@ from typing import Any
 from django.utils import timezone
 
 from hud.models import TERMINAL, Run, State, Stream
-from hud.pages.runs.query import origin_of, title_of
+from hud.pages.runs.query import RunLine
 from hud.points import nights
-from hud.runs.branches import branch_or_default
 from hud.sql import fetch_tuples
 
 _MOST_RUNS = 40
 _MOST_NIGHTS = 14  # among which the last two are looked for
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(RunLine):
     """A run that may be a side."""
-
-    run: Run
 
     @property
     def side(self) -> str:
         return f"run:{self.run.pk}"
 
     @property
-    def title(self) -> str:
-        return title_of(self.run)
-
-    @property
     def origin(self) -> list[str]:
         """Return what distinguishes runs of one title and commit: source, file and external id."""
-        return [*filter(None, [self.run.source]), *origin_of(self.run)]
-
-    @property
-    def branch(self) -> str:
-        return branch_or_default(self.run.branch)
+        return [*filter(None, [self.run.source]), *super().origin]
 
     def to_row(self) -> dict[str, Any]:
         run = self.run
@@ -82,7 +70,7 @@ def read(stream: Stream, *, all_streams: bool = False) -> Chooser:
     own = [run.pk for run in runs if run.stream_id == stream.pk and not run.rerun and not run.is_ab]
     last_nights, last_runs = _newest_two([[night.runs for night in ready], [(run,) for run in own]])
     return Chooser(
-        [Offer(run) for run in runs],
+        [Offer(run, 0, 0) for run in runs],
         last_nights and (ready[last_nights[1]].side, ready[last_nights[0]].side),
         last_runs and (f"run:{own[last_runs[1]]}", f"run:{own[last_runs[0]]}"),
     )

@@ -73,8 +73,8 @@ class Point:
     status: str
     compilations: int  # that gave a number
     ab_side: int | None = None
-    values: list[float] = field(default_factory=list)  # of each of these
-    variants: list[str | None] = field(default_factory=list)  # choices of the compilations, where known
+    values: Sequence[float] = ()  # of each of these
+    variants: Sequence[str | None] = ()  # choices of the compilations, where known
     cards: list[str] | None = None  # of its series' level
     code: str | None = None
     note: str | None = None
@@ -123,7 +123,7 @@ class Points:
         """Return the tables of these experiments, whose ids are sorted, and of these metrics."""
         chosen = np.isin(self.experiment, experiments)
         column_of = {metric.pk: column for column, metric in enumerate(metrics)}
-        columns = [column_of[pk] for pk in self.metric[chosen].tolist()]
+        columns = np.array([column_of[pk] for pk in self.metric[chosen].tolist()], int)
         at = np.searchsorted(experiments, self.experiment[chosen]), columns
         tables = []
         for name in [one.name for one in fields(self)[1:]]:
@@ -225,10 +225,10 @@ def _rules(experiments: Sequence[int], metrics: Sequence[Metric]) -> list[list[R
 def add_details(points: Iterable[Point]) -> None:
     """Add values and variants of the compilations, the cards of the level, the outside system's code and the
     note of these points: 1 statement, none without points."""
-    by_key: dict[tuple[int | None, ...], list[Point]] = {}
+    by_key: dict[tuple[int, ...], list[Point]] = {}
     for point in points:
-        key = point.run_id, point.series_id, point.environment_id, point.ab_side
-        by_key.setdefault(key, []).append(point)
+        side = -1 if point.ab_side is None else point.ab_side
+        by_key.setdefault((point.run_id, point.series_id, point.environment_id, side), []).append(point)
     if not by_key:
         return
     names = ("runs", "series", "environments", "ab_sides")
@@ -243,7 +243,7 @@ def add_details(points: Iterable[Point]) -> None:
             AS w(run_id, series_id, environment_id, side)
         CROSS JOIN LATERAL (
             SELECT order_time, value, "values", variants, code, note FROM hud_point
-            WHERE w.side IS NULL AND run_id = w.run_id AND series_id = w.series_id
+            WHERE w.side < 0 AND run_id = w.run_id AND series_id = w.series_id
                 AND environment_id = w.environment_id
             UNION ALL
             SELECT order_time, value, "values", variants, code, note FROM hud_sidepoint
@@ -251,7 +251,7 @@ def add_details(points: Iterable[Point]) -> None:
                 AND side = w.side
         ) p ORDER BY p.order_time
         """,
-        dict(zip(names, map(list, zip(*by_key, strict=True)), strict=True)),
+        dict(zip(names, map(int_array, zip(*by_key, strict=True)), strict=True)),
     )
     for *own, value, values, variants, code, note, cards in rows:
         numbers = [number for number in (values or [value]) if number is not None]

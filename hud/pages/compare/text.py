@@ -13,7 +13,7 @@ from hud.pages.compare.judged import WORDS, Judged
 from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row, complete
 from hud.templatetags.hud_tags import number as number_text
-from hud.templatetags.hud_tags import unit
+from hud.templatetags.hud_tags import signed_percent, unit
 
 _ICONS = {"regressed": "▼", "improved": "▲", "failed": "✗", "inconclusive": "?", "unchanged": "="}
 _MARKUP = re.compile(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -37,14 +37,6 @@ def shown(page: ComparePage, *, everything: bool) -> Shown:
     every = [*rows.movers, *rows.undecided, *rows.quiet, *rows.apart]
     complete(every, page.places, page.heads[0].stream)
     return rows
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """Return ``−12.0 %``."""
-    if share is None:
-        return ""
-    text = f"{share * 100:+.{digits}f}"
-    return f"{text.lstrip('+-')} %" if not float(text) else f"{text} %".replace("-", "−")
 
 
 def parts(counts: Counts) -> list[tuple[str, str]]:
@@ -121,8 +113,10 @@ def _sum_text(number: float) -> str:
 
 def _total(mean: Mean) -> str:
     before, after = mean_ends(mean)
-    interval = f", 95 % {percent(mean.low)} to {percent(mean.high)}" if mean.low is not None else ""
-    change = f"{percent(mean.change)}{interval}, {mean.matched} matched"
+    interval = (
+        f", 95 % {signed_percent(mean.low)} to {signed_percent(mean.high)}" if mean.low is not None else ""
+    )
+    change = f"{signed_percent(mean.change)}{interval}, {mean.matched} matched"
     name = f"{_safe(mean.metric.title)}, {mean.statistic}"
     return f"{name}: {' '.join(filter(None, (before, '→', after, unit(mean.metric))))} ({change})"
 
@@ -141,8 +135,8 @@ def _means(page: ComparePage, place: int) -> Iterable[str]:
 
 def _mean(mean: Mean) -> str:
     before, after = value(mean.base, mean.metric), value(mean.head, mean.metric)
-    interval = f"{percent(mean.low)} to {percent(mean.high)}" if mean.low is not None else ""
-    return f"{_safe(mean.metric.title)} | {before} | {after} | {percent(mean.change)} | {interval}"
+    interval = f"{signed_percent(mean.low)} to {signed_percent(mean.high)}" if mean.low is not None else ""
+    return f"{_safe(mean.metric.title)} | {before} | {after} | {signed_percent(mean.change)} | {interval}"
 
 
 def _rows(rows: Shown, place: int) -> Iterable[str]:
@@ -156,7 +150,7 @@ def _rows(rows: Shown, place: int) -> Iterable[str]:
             name = f"{row.experiment.title} {row.about}"
             after = f"{after} {unit(cell.metric)}".strip() if cell.head.value is not None else after
             words = [_safe(name), _safe(cell.metric.title), before, after]
-            words += [percent(cell.change), factor, f"{_ICONS[cell.verdict]} {cell.verdict}{why}"]
+            words += [signed_percent(cell.change), factor, f"{_ICONS[cell.verdict]} {cell.verdict}{why}"]
             yield f"| {' | '.join(words)} |"
     for row in rows.apart:
         yield f"| {_safe(f'{row.experiment.title} {row.about}')} | | | | | | {apart(row)} |"

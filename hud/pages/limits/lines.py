@@ -1,4 +1,4 @@
-"""The lines of the page's tables. Times are in µs of a step."""
+"""The lines of the page's tables, and the measured ceilings of each arch. Times are in µs of a step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,36 @@ from itertools import accumulate
 from typing import Any
 
 from hud.judging.choices import Regret
-from hud.models import Experiment
+from hud.models import Experiment, Stream
 from hud.pages.attributes import attributes
 from hud.pages.code.table import short_name
-from hud.pages.limits.ceilings import Ceilings
 from hud.pages.suite.query import identity
+from hud.points.targets import CEILING_READINGS
+from hud.sql import fetch_tuples
+from runner.schema.statistics import median
+from runner.suites import CEILINGS
+
+_SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What an arch reaches: medians of the latest seven readings."""
+
+    copy_gbps: float | None = None
+    read_gbps: float | None = None
+    matmul_tflops: dict[str, float] = field(default_factory=dict)  # by dtype
+
+    @property
+    def words(self) -> str:
+        parts = [f"copy {self.copy_gbps:,.0f}" if self.copy_gbps else ""]
+        parts.append(f"read {self.read_gbps:,.0f}" if self.read_gbps else "")
+        shown = " · ".join(filter(None, parts)) + " GB/s" if any(parts) else ""
+        products = [f"{dtype} {value:,.0f} TFLOP/s" for dtype, value in sorted(self.matmul_tflops.items())]
+        return " · ".join(filter(None, (shown, *products)))
+
+    def peak_tflops(self, dtype: str) -> float | None:
+        return self.matmul_tflops.get(dtype) or self.matmul_tflops.get(_SAME_PEAK.get(dtype, ""))
 
 
 @dataclass(slots=True)
@@ -164,3 +189,32 @@ class ArchLine:
     arch: str
     experiments: int
     ceilings: Ceilings = field(default_factory=Ceilings)
+
+
+def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
+    """Return what each arch reaches, by the readings of a stream."""
+    readings = fetch_tuples(
+        """
+        SELECT experiment.arch, experiment."case", experiment.dtype, reading.value
+        FROM hud_experiment experiment
+        JOIN hud_series series ON series.experiment_id = experiment.id AND series.stream_id = %(stream)s
+        JOIN hud_metric metric ON metric.id = series.metric_id
+            AND metric.name IN ('device_bandwidth_gbps', 'matmul_tflops')
+        JOIN LATERAL (
+            SELECT value FROM hud_point
+            WHERE series_id = series.id AND value IS NOT NULL AND status = 0 AND NOT rerun
+            ORDER BY order_time DESC, run_id DESC LIMIT %(readings)s
+        ) reading ON true
+        WHERE experiment.suite = %(ceilings)s
+        """,
+        {"stream": stream.pk, "readings": CEILING_READINGS, "ceilings": CEILINGS},
+    )
+    found: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for arch, case, dtype, value in readings:
+        found.setdefault(arch, {}).setdefault((case, dtype if case == "matmul" else ""), []).append(value)
+    ceilings = {}
+    for arch, values in found.items():
+        middles = {place: median(own) for place, own in values.items()}
+        products = {dtype: value for (case, dtype), value in middles.items() if case == "matmul"}
+        ceilings[arch] = Ceilings(middles.get(("copy", "")), middles.get(("read", "")), products)
+    return ceilings

@@ -12,8 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hud.models import Experiment, Stream
-from hud.pages.limits.ceilings import Ceilings, ceilings_by_arch
-from hud.pages.limits.lines import ArchLine, KernelLine, ModelLine, Nameless, RegretLine
+from hud.pages.limits.lines import (
+    ArchLine,
+    Ceilings,
+    KernelLine,
+    ModelLine,
+    Nameless,
+    RegretLine,
+    ceilings_by_arch,
+)
 from hud.pages.query_string import words
 from hud.runs.branches import stored_names
 from hud.sql import fetch, fetch_tuples

@@ -82,7 +82,7 @@ class RunLine:
     def branch(self) -> str:
         return branch_or_default(self.run.branch)
 
-    @property
+    @cached_property
     def asked(self) -> RunRequest:
         return self.run.request_or_empty
 
