@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from hud.pages import data, query_string, streams
 from hud.pages.compilers import cases, query
 from hud.problems import Problem
 
 
-@require_safe
 def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
     stream = streams.of_request(request)
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)

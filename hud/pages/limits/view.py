@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from hud.models import Stream
 from hud.pages import data, query_string, streams
@@ -13,7 +12,6 @@ from hud.pages.limits.query import LimitsPage
 from hud.pages.suite.query import identity
 
 
-@require_safe
 def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)
     stream = streams.of_request(request)

@@ -7,7 +7,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
-from django.views.decorators.http import require_safe
 
 from hud.pages import data, query_string, streams
 from hud.pages.compilers.query import WINDOWS, Comparison, Filters
@@ -15,7 +14,6 @@ from hud.pages.overview import look, query
 from hud.problems import Problem
 
 
-@require_safe
 def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
     stream = streams.of_request(request)
     filters, complaints = query_string.read(Filters, request.GET, data_format)
