@@ -8,7 +8,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from ninja import Router
 from ninja.schema import Schema
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
 from hud.api.schemas.base import Error, StrictBody
@@ -67,35 +67,22 @@ class RulesIn(StrictBody):
     metrics: list[MetricIn] | None = Field(None, max_length=_MOST)
 
 
-class MatchedOut(Schema):
+_STORED = ConfigDict(extra="ignore", strict=False)
+
+
+class TargetOut(TargetIn):
+    model_config = _STORED
     id: int
-    metric: str
-    suite: str
-    case: str
-    backend: str
-    arch: str
 
 
-class TargetOut(MatchedOut):
-    dtype: str
-    size: str
-    value: float | None
-    share: float | None
-    note: str
-
-
-class ThresholdOut(MatchedOut):
-    relative: float | None
-    minimum: float | None
-    judged: bool | None
-    note: str
-
-
-class MetricOut(Schema):
+class ThresholdOut(ThresholdIn):
+    model_config = _STORED
     id: int
-    metric: str
-    unit: str
-    direction: str
+
+
+class MetricOut(MetricIn):
+    model_config = _STORED
+    id: int
 
 
 class RulesOut(Schema):

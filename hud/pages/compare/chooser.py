@@ -9,18 +9,22 @@ from typing import Any
 
 from django.utils import timezone
 
+from hud.columns import Columns
 from hud.models import TERMINAL, Run, State, Stream
-from hud.pages.runs.query import origin_of, title_of
+from hud.pages.runs.query import OfRun
 from hud.points import nights
-from hud.runs.branches import branch_or_default
 from hud.sql import fetch_tuples
 
+_COLUMNS = Columns("""
+    side run=run.pk stream=run.stream.name title source=run.source filename=run.upload?.filename branch
+    commit=run.commit host=run.host_name time=run.order_time
+""")
 _MOST_RUNS = 40
 _MOST_NIGHTS = 14  # among which the last two are looked for
 
 
 @dataclass(frozen=True)
-class Offer:
+class Offer(OfRun):
     """A run that may be a side."""
 
     run: Run
@@ -30,32 +34,12 @@ class Offer:
         return f"run:{self.run.pk}"
 
     @property
-    def title(self) -> str:
-        return title_of(self.run)
-
-    @property
     def origin(self) -> list[str]:
         """Return what distinguishes runs of one title and commit: source, file and external id."""
-        return [*filter(None, [self.run.source]), *origin_of(self.run)]
-
-    @property
-    def branch(self) -> str:
-        return branch_or_default(self.run.branch)
+        return [*filter(None, [self.run.source]), *super().origin]
 
     def to_row(self) -> dict[str, Any]:
-        run = self.run
-        return {
-            "side": self.side,
-            "run": run.pk,
-            "stream": run.stream.name,
-            "title": self.title,
-            "source": run.source,
-            "filename": run.upload.filename if run.upload else "",
-            "branch": self.branch,
-            "commit": run.commit,
-            "host": run.host_name,
-            "time": run.order_time,
-        }
+        return _COLUMNS.row(self)
 
 
 @dataclass(frozen=True)
