@@ -26,9 +26,8 @@ class HudConfig(AppConfig):
     verbose_name = "Compiler HUD"
 
     def ready(self) -> None:
-        from hud.accounts.audit import connect_logins  # noqa: PLC0415  # needs the models
+        from hud.accounts import audit  # noqa: F401, PLC0415  # it listens to logins, and needs the models
 
-        connect_logins()
         checks.register(check_data_folder)
         checks.register(check_private_files)
         checks.register(check_database_version, checks.Tags.database)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -30,29 +30,28 @@ _ORPHAN_AGE_S = 24 * 3600  # a younger file may be one whose row is not committe
 
 
 @dataclass(frozen=True)
-class Size:
-    count: int
-    bytes: int
-
-
-@dataclass(frozen=True)
 class Kind:
-    """One kind of data with an age limit: `measure` counts what is too old, `prune` removes a batch of it."""
+    """One kind of data with an age limit: `measure` returns how many are too old, and their bytes; `prune`
+    removes a batch of them."""
 
     name: str
-    measure: Callable[[], Size]
+    measure: Callable[[], tuple[int, int]]
     prune: Callable[[], int]
 
 
 def kinds() -> list[Kind]:
     """Return everything that has an end, with the limits of the settings."""
-    requests = _before(settings.HUD_KEEP_REQUESTS_DAYS)
+    requests, artifacts = _before(settings.HUD_KEEP_REQUESTS_DAYS), _before(settings.HUD_KEEP_ARTIFACTS_DAYS)
+    logs = Task.objects.filter(finished__lt=_before(settings.HUD_KEEP_LOGS_DAYS), log_bytes__gt=0)
     return [
-        _task_logs(_before(settings.HUD_KEEP_LOGS_DAYS)),
-        _artifacts(_before(settings.HUD_KEEP_ARTIFACTS_DAYS)),
+        _rows("task logs", logs, "log_bytes", _logs_of, log_bytes=0),
         _rows(
-            "kernel code", KernelCode.objects.filter(delivered__lt=_before(settings.HUD_KEEP_ARTIFACTS_DAYS))
+            "artifacts",
+            Artifact.objects.filter(task__finished__lt=artifacts),
+            "size_bytes",
+            lambda artifact: [settings.HUD_DATA / artifact.path],
         ),
+        _rows("kernel code", KernelCode.objects.filter(delivered__lt=artifacts)),
         _files("refused files", lambda: _refused(_before(settings.HUD_KEEP_REFUSED_DAYS))),
         _rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
         _rows("ended imports", Import.objects.filter(finished__lt=requests)),
@@ -74,62 +73,46 @@ def _before(days: float) -> datetime:
     return timezone.now() - timedelta(days=days)
 
 
-def _rows(name: str, old: QuerySet[Any]) -> Kind:
-    def measure() -> Size:
-        row = RawSQL(f'pg_column_size("{old.model._meta.db_table}".*)', [], BigIntegerField())  # noqa: S611 - our own table  # nosec B611
-        found = old.aggregate(count=Count("pk"), bytes=Sum(row))
-        return Size(found["count"], found["bytes"] or 0)
+def _rows(
+    name: str,
+    old: QuerySet[Any],
+    size: str = "",
+    files_of: Callable[[Any], Iterable[Path]] | None = None,
+    **cleared: Any,
+) -> Kind:
+    """Return the kind of these rows and the files of each, whose bytes the column `size` has. With `cleared`
+    the rows stay, with these values."""
+    row = RawSQL(f'pg_column_size("{old.model._meta.db_table}".*)', [], BigIntegerField())  # noqa: S611 - our own table  # nosec B611
+
+    def measure() -> tuple[int, int]:
+        found = old.aggregate(count=Count("pk"), bytes=Sum(size or row))
+        return found["count"], found["bytes"] or 0
 
     def prune() -> int:
-        batch = list(old.order_by("pk").values_list("pk", flat=True)[:_BATCH])
-        old.model._default_manager.filter(pk__in=batch).delete()
+        batch = list((old if files_of else old.only("pk")).order_by("pk")[:_BATCH])
+        rows = old.model._default_manager.filter(pk__in=[one.pk for one in batch])
+        if cleared:
+            rows.update(**cleared)
+        else:
+            rows.delete()
+        for path in chain.from_iterable(map(files_of, batch)) if files_of else ():
+            path.unlink(missing_ok=True)
         return len(batch)
 
     return Kind(name, measure, prune)
 
 
-def _task_logs(before: datetime) -> Kind:
-    old = Task.objects.filter(finished__lt=before, log_bytes__gt=0)
-
-    def measure() -> Size:
-        found = old.aggregate(count=Count("pk"), bytes=Sum("log_bytes"))
-        return Size(found["count"], found["bytes"] or 0)
-
-    def prune() -> int:
-        batch = list(old.order_by("pk")[:_BATCH])
-        Task.objects.filter(pk__in=[task.pk for task in batch]).update(log_bytes=0)
-        for task in batch:
-            for path in (_folder("tasklogs") / str(task.run_id)).glob(f"{task.uid}-*.log"):
-                path.unlink(missing_ok=True)
-        return len(batch)
-
-    return Kind("task logs", measure, prune)
-
-
-def _artifacts(before: datetime) -> Kind:
-    old = Artifact.objects.filter(task__finished__lt=before)
-
-    def measure() -> Size:
-        found = old.aggregate(count=Count("pk"), bytes=Sum("size_bytes"))
-        return Size(found["count"], found["bytes"] or 0)
-
-    def prune() -> int:
-        batch = list(old.order_by("pk")[:_BATCH])
-        Artifact.objects.filter(pk__in=[artifact.pk for artifact in batch]).delete()
-        for artifact in batch:
-            (settings.HUD_DATA / artifact.path).unlink(missing_ok=True)
-        return len(batch)
-
-    return Kind("artifacts", measure, prune)
+def _logs_of(task: Task) -> Iterable[Path]:
+    return (_folder("tasklogs") / str(task.run_id)).glob(f"{task.uid}-*.log")
 
 
 # ---- files without rows
 
 
 def _files(name: str, find: Callable[[], Iterable[Path]]) -> Kind:
-    def measure() -> Size:
+    def measure() -> tuple[int, int]:
         sizes = [_bytes_of(path) for path in find()]
-        return Size(len(sizes), sum(sizes))
+        return len(sizes), sum(sizes)
 
     def prune() -> int:
         batch = list(islice(find(), _BATCH))

@@ -123,7 +123,6 @@ INSTALLED_APPS = [
     "django_rq",
     "ninja",  # serves the scripts of the API page from its wheel
     "hud",
-    "runner",
 ]
 MIDDLEWARE = [
     "hud.pages.health.ProbeMiddleware",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.models import Model
 from django.db.models.base import ModelState
 from numpy.typing import NDArray
@@ -39,11 +39,16 @@ def real(column: str) -> str:
     return f"CASE WHEN abs({column}) < 1e-30 THEN 0 ELSE least(greatest({column}, -1e30), 1e30) END"
 
 
-def fetch_tuples(statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def fetch_tuples(statement: str, params: Mapping[str, Any] | Sequence[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+
+def empty_temporary_table(cursor: Any, name: str, columns: str) -> None:
+    """Make a table that ends with the transaction, or empty the one that an earlier call has made."""
+    cursor.execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({columns}) ON COMMIT DROP; TRUNCATE {name}")
 
 
 def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:
@@ -74,14 +79,15 @@ def fetch_models(
     table = f"({rows})" if rows else model._meta.db_table
     statement = f"SELECT {', '.join(columns)} FROM {table} one {condition}"  # noqa: S608 — tables of ours  # nosec B608
     found: list[M] = []
+    database = connections[DEFAULT_DB_ALIAS]  # what `connection` looks up at every use
     for row in fetch_tuples(statement, params):
         for name, kind, start, names, readers in parts:
             made = kind.__new__(kind)
             values = made.__dict__
             values.update(zip(names, row[start : start + len(names)], strict=True), _state=ModelState())
-            made._state.adding, made._state.db = False, connection.alias
+            made._state.adding, made._state.db = False, DEFAULT_DB_ALIAS
             for attribute, read in readers:
-                values[attribute] = read(values[attribute], None, connection)
+                values[attribute] = read(values[attribute], None, database)
             if name == "one":
                 found.append(made)
             else:

@@ -14,7 +14,6 @@ import pytest
 from runner.suites import SUITES
 from tests.support.servers import ROOT
 
-DJANGO_COMMAND = ("runner.apps", "runner.management")  # makes the runner a command of Django's
 NEEDS_TRITON = "runner.measure.compiler.read_kernel"  # which torch's CPU builds do not bring
 READS_JSON = "runner.formats.json_text"  # needs msgspec and orjson; imported inside read() alone
 SHARED = ("runner.schema", "runner.formats", "runner.suites")  # which hud may import
@@ -69,16 +68,16 @@ def imports(name: str) -> Iterator[str]:
 
 
 RUNNER = [name for name in modules("runner") if name != "runner.__main__"]
-# The plain part of a suite is its `__init__.py` and the options beside it; the rest may need torch.
+# The plain part of a suite is its `__init__.py`; the rest may need torch.
 OF_SUITES = [name for name in RUNNER if below(name, ("runner.suites",))]
-PLAIN_SUITES = [name for name in OF_SUITES if name.count(".") <= 2 or name.endswith(".options")]
+PLAIN_SUITES = [name for name in OF_SUITES if name.count(".") <= 2]
 TORCH = [
     name
     for name in RUNNER
     if below(name, ("runner.measure", "runner.launch.child"))
     or (name in OF_SUITES and name not in PLAIN_SUITES)
 ]
-PLAIN = [name for name in RUNNER if name not in TORCH and not below(name, DJANGO_COMMAND)]
+PLAIN = [name for name in RUNNER if name not in TORCH]
 
 
 def loaded(names: list[str], *, first: str = "") -> set[str]:
@@ -144,8 +143,7 @@ def test_the_runner_imports_nothing_of_hud_and_each_package_what_it_may(name: st
     package = next((package for package in MAY_IMPORT if below(name, (package,))), "")
     for imported in imports(name):
         assert not below(imported, ("hud",)), f"{name} imports {imported}"
-        if not below(name, DJANGO_COMMAND):
-            assert not below(imported, ("django",)), f"{name} imports {imported}"
+        assert not below(imported, ("django",)), f"{name} imports {imported}"
         if name in TORCH:
             assert not below(imported, ("rq",)), f"{name} imports {imported}"
         if name in PLAIN:

@@ -178,7 +178,7 @@ def test_a_crash_leaves_no_row_without_its_file(
         assert all(path.exists() for path in files)
         assert Task.objects.get().log_bytes == 0
     else:
-        prune_until_crash(retention, "_task_logs", crash)
+        prune_until_crash(retention, "_rows", crash)
         assert Task.objects.get().log_bytes == 1000
     list(retention.batches())
     assert not any(path.exists() for path in files)

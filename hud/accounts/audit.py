@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.dispatch import receiver
 
 from hud.models import Audit
 
@@ -43,22 +44,21 @@ def note(*, who: str, action: str, subject: str, detail: dict[str, Any] | None =
     )
 
 
-def connect_logins() -> None:
-    """Have Django's own signals of logins noted, whatever way somebody logs in."""
-    user_logged_in.connect(_login, dispatch_uid="audit")
-    user_logged_out.connect(_logout, dispatch_uid="audit")
-    user_login_failed.connect(_failed, dispatch_uid="audit")
+# Django's own signals: whatever way somebody logs in
 
 
+@receiver(user_logged_in)
 def _login(user: User, **_signal: Any) -> None:
     note(who=user.get_username(), action="login", subject=user.get_username())
 
 
+@receiver(user_logged_out)
 def _logout(user: User | None, **_signal: Any) -> None:
     if user is not None:
         note(who=user.get_username(), action="logout", subject=user.get_username())
 
 
+@receiver(user_login_failed)
 def _failed(credentials: dict[str, Any], **_signal: Any) -> None:
     name = str(credentials.get("username", "")).replace("\0", "")
     note(who="", action="login.failed", subject=name or "single sign-on")

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import Group, User
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -17,6 +17,7 @@ from django.utils import timezone
 from hud.accounts.audit import note
 from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user, scopes_of_key
 from hud.models import ApiKey, Host, Stream
+from hud.sql import fetch_tuples
 
 _LAST_USE_PRECISION = timedelta(minutes=1)
 
@@ -94,20 +95,18 @@ def take_call(key: ApiKey, per_minute: int) -> int:
     """Take one call from the key's token bucket, which refills at `per_minute`; return 0, or the seconds to
     wait if it is empty. A clock that went back takes nothing from it. One statement, so that concurrent calls
     cannot overdraw it."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            WITH level AS (
-                SELECT id, least(%(most)s, calls_left + %(most)s / 60.0
-                    * greatest(0, coalesce(extract(epoch FROM clock_timestamp() - calls_at), 60))) AS calls
-                FROM hud_apikey WHERE id = %(key)s FOR UPDATE
-            )
-            UPDATE hud_apikey k SET calls_left = level.calls - 1, calls_at = clock_timestamp()
-            FROM level WHERE k.id = level.id AND level.calls >= 1 RETURNING 1
-            """,
-            {"most": float(per_minute), "key": key.pk},
+    taken = fetch_tuples(
+        """
+        WITH level AS (
+            SELECT id, least(%(most)s, calls_left + %(most)s / 60.0
+                * greatest(0, coalesce(extract(epoch FROM clock_timestamp() - calls_at), 60))) AS calls
+            FROM hud_apikey WHERE id = %(key)s FOR UPDATE
         )
-        taken = cursor.fetchone() is not None
+        UPDATE hud_apikey k SET calls_left = level.calls - 1, calls_at = clock_timestamp()
+        FROM level WHERE k.id = level.id AND level.calls >= 1 RETURNING 1
+        """,
+        {"most": float(per_minute), "key": key.pk},
+    )
     return 0 if taken else max(1, math.ceil(60 / per_minute))
 
 
@@ -115,17 +114,15 @@ def take_bytes(key: ApiKey, sent_bytes: int, most_bytes: int) -> int:
     """Count bytes against the key's quota of the day (UTC); return 0, or if they exceed it the seconds until
     the next day."""
     now = timezone.now()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO hud_dailyuse (key_id, day, sent_bytes)
-            SELECT %(key)s, %(day)s, %(sent)s WHERE %(sent)s <= %(most)s
-            ON CONFLICT (key_id, day) DO UPDATE SET sent_bytes = hud_dailyuse.sent_bytes + excluded.sent_bytes
-            WHERE hud_dailyuse.sent_bytes + excluded.sent_bytes <= %(most)s RETURNING 1
-            """,
-            {"key": key.pk, "day": now.date(), "sent": sent_bytes, "most": most_bytes},
-        )
-        taken = cursor.fetchone() is not None
+    taken = fetch_tuples(
+        """
+        INSERT INTO hud_dailyuse (key_id, day, sent_bytes)
+        SELECT %(key)s, %(day)s, %(sent)s WHERE %(sent)s <= %(most)s
+        ON CONFLICT (key_id, day) DO UPDATE SET sent_bytes = hud_dailyuse.sent_bytes + excluded.sent_bytes
+        WHERE hud_dailyuse.sent_bytes + excluded.sent_bytes <= %(most)s RETURNING 1
+        """,
+        {"key": key.pk, "day": now.date(), "sent": sent_bytes, "most": most_bytes},
+    )
     tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
     return 0 if taken else math.ceil((tomorrow - now).total_seconds())
 

@@ -19,11 +19,11 @@ from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.deprecation import MiddlewareMixin
 from redis.exceptions import RedisError
 
 from hud.hosts import queues
 
-GetResponse = Callable[[HttpRequest], HttpResponse]
 _MOST_CALLERS = 10_000  # remembered by one process
 
 
@@ -106,17 +106,11 @@ def _count_wrong_password(
         PASSWORDS.take(_account_at(request, str(credentials.get("username", ""))))
 
 
-class LoginRateLimitMiddleware:
+class LoginRateLimitMiddleware(MiddlewareMixin):
     """Limit wrong passwords in the login forms of the site and of its admin pages.
 
     It acts after the CSRF check, so that what other sites send counts for nobody.
     """
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self._get_response(request)
 
     def process_view(self, request: HttpRequest, *_view: Any) -> HttpResponse | None:
         if request.method != "POST" or request.path not in {reverse("login"), reverse("admin:login")}:

@@ -16,6 +16,8 @@ from django.contrib.auth.models import User
 from django.core.exceptions import SuspiciousOperation
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.views import View
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
@@ -122,37 +124,37 @@ def _failed(reason: str) -> HttpResponse:
     return HttpResponseRedirect(settings.LOGIN_REDIRECT_URL_FAILURE)
 
 
-class SignOnView(OIDCAuthenticationRequestView):  # type: ignore[misc]  # untyped library
-    """Send the visitor to the provider."""
+class _OfProvider(View):
+    """A view of the library, while single sign-on is on. What fails leads back to the login."""
 
     get_settings = staticmethod(_setting)
+
+    def dispatch(self, request: HttpRequest, *args: Any, **given: Any) -> HttpResponseBase:
+        if not settings.HUD_OIDC_ISSUER:
+            raise Http404("single sign-on is off")
+        try:
+            return super().dispatch(request, *args, **given)
+        except (requests.RequestException, jwt.PyJWTError, SuspiciousOperation, KeyError) as error:
+            return _failed(repr(error))
+
+
+class SignOnView(_OfProvider, OIDCAuthenticationRequestView):  # type: ignore[misc]  # untyped library
+    """Send the visitor to the provider."""
 
     def __init__(self, **given: Any) -> None:
         """Ask the provider for its address in `get` only, where a failure has an answer."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        if not settings.HUD_OIDC_ISSUER:
-            raise Http404("single sign-on is off")
-        try:
-            super().__init__()
-            answer: HttpResponse = super().get(request)
-        except (requests.RequestException, KeyError) as error:
-            return _failed(repr(error))
+        super().__init__()
+        answer: HttpResponse = super().get(request)
         return answer
 
 
-class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc]  # untyped library
+class CallbackView(_OfProvider, OIDCAuthenticationCallbackView):  # type: ignore[misc]  # untyped library
     """Take the visitor back from the provider."""
 
-    get_settings = staticmethod(_setting)
-
     def get(self, request: HttpRequest) -> HttpResponse:
-        if not settings.HUD_OIDC_ISSUER:
-            raise Http404("single sign-on is off")
         if refused := request.GET.get("error"):  # the library would end the visitor's session
             return _failed(refused)
-        try:
-            answer: HttpResponse = super().get(request)
-        except (requests.RequestException, jwt.PyJWTError, SuspiciousOperation, KeyError) as error:
-            return _failed(repr(error))
+        answer: HttpResponse = super().get(request)
         return answer

@@ -14,24 +14,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 from psycopg.errors import DiskFull, ForeignKeyViolation
 
-from hud.api import (
-    agent,
-    attribution,
-    audit,
-    compare,
-    experiments,
-    hosts,
-    known_failures,
-    notes,
-    regressions,
-    results,
-    rules,
-    runs,
-    schedules,
-    streams,
-)
 from hud.api.auth import Key
 from hud.api.openapi import Api, StrictParser
+from hud.api.results import refusal
 from hud.hosts.registration import OtherProtocol
 from hud.ingest import KeyInUse, KeyMisused
 from hud.ingest.deletion import CannotDelete
@@ -55,23 +40,11 @@ api = Api(
     parser=StrictParser(),
     auth=Key(),
 )
-for module in (
-    results,
-    runs,
-    experiments,
-    attribution,
-    compare,
-    regressions,
-    known_failures,
-    rules,
-    notes,
-    hosts,
-    schedules,
-    streams,
-    audit,
-    agent,
-):
-    api.add_router("", module.router)
+for name in (
+    "results", "runs", "experiments", "attribution", "compare", "regressions", "known_failures", "rules",
+    "notes", "hosts", "schedules", "streams", "audit", "agent",
+):  # fmt: skip
+    api.add_router("", f"hud.api.{name}.router")
 
 
 def _invalid(error: ValidationError) -> Problem:
@@ -132,7 +105,7 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     TooLarge: lambda error: Problem(413, str(error)),
     UnknownTask: lambda error: Problem(404, str(error)),
     Http404: lambda error: Problem(404, str(error) or "nothing is here"),
-    BadUpload: results.refusal,
+    BadUpload: refusal,
     ValidationError: _invalid,
     HttpError: lambda error: Problem(
         error.status_code, f"{error}: {error.__cause__}" if error.__cause__ else str(error)

@@ -6,20 +6,20 @@ A host's key permits these calls and no others, and only for the host's own task
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Annotated, Any
 
+import orjson
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Router, Status
+from ninja import Router, Schema, Status
+from pydantic import ConfigDict, Field, field_validator
 
 from hud.accounts.access import count_guess
 from hud.api.auth import host_of, spend_bytes
 from hud.api.openapi import RECORD, parameter, raw_body
-from hud.api.results import body_of, bytes_of
-from hud.api.schemas.base import Error
-from hud.api.schemas.hosts import BeatIn, ClaimIn, FinishIn, ProgressIn, RegisterIn
-from hud.api.schemas.results import ReceiptOut
+from hud.api.results import ReceiptOut, body_of, bytes_of
+from hud.api.schemas import Error, Labels
 from hud.hosts import redis_users, registration
 from hud.ingest import deliveries
 from hud.models import Accelerator
@@ -28,9 +28,21 @@ from hud.runs import logs, tasks
 from runner.schema.plan import PROTOCOL
 
 router = Router(tags=["hosts"])
+MAX_FACTS_BYTES = 1024 * 1024  # about 15 kB for each interpreter of a host
 _LEASE = {"parameters": [parameter("header", "X-Task-Token", "the token of the task's claim", format="uuid")]}
 _BYTES: dict[str, Any] = {"application/octet-stream": {}}
 _LOST: dict[Any, Any] = {(404, 409): Error}  # another host's task; a broken lease
+
+
+class HostBody(Schema):
+    """A body that hosts write; a newer host may send further keys."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class RegisterIn(HostBody):
+    token: str = Field(max_length=200)
+    name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 
 @router.post("/hosts/register", auth=None, response={201: dict[str, Any], (403, 429): Error})
@@ -47,6 +59,32 @@ def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
     return Status(201, {"host": host.pk, "name": host.name, "key": secret, "redis_url": redis_url})
 
 
+class DeviceIn(HostBody):
+    name: str = Field(max_length=40, pattern=r"^(cpu|cuda:[0-9]{1,3})$")
+    device: str = Field(max_length=20)
+    device_name: str = Field("", max_length=200)
+    arch: str = Field("", max_length=60)
+    uuid: str = Field("", max_length=80)
+    unavailable_reason: str = Field("", max_length=300, alias="dirty")
+    suites: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=50)
+    pythons: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=50)
+
+
+class BeatIn(HostBody):
+    protocol: int
+    sent_at: float
+    facts: dict[str, Any] = Field({}, description=f"at most {MAX_FACTS_BYTES} bytes as JSON")
+    labels: Labels = Field({}, max_length=64)
+    devices: list[DeviceIn] = Field(max_length=64)
+
+    @field_validator("facts")
+    @classmethod
+    def _limit_facts(cls, facts: dict[str, Any]) -> dict[str, Any]:
+        if len(orjson.dumps(facts)) > MAX_FACTS_BYTES:
+            raise ValueError(f"the facts are over {MAX_FACTS_BYTES} bytes as JSON")
+        return facts
+
+
 @router.post("/hosts/beat", response={200: dict[str, Any], (409, 422): Error})
 def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     """Send a heartbeat with the host's facts and devices."""
@@ -57,7 +95,13 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
         sent_at=given.sent_at,
         facts=given.facts,
         labels=given.labels,
-        devices=[registration.Device(**device.model_dump()) for device in given.devices],
+        devices=[
+            Accelerator(
+                **device.model_dump(exclude={"suites", "pythons"}),
+                catalog=device.model_dump(include={"suites", "pythons"}),
+            )
+            for device in given.devices
+        ],
     )
     host.refresh_from_db()
     if host.redis_user is None:  # it has registered without a call, as the embedded one does
@@ -72,6 +116,12 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
         "redis_url": redis_users.url_of(host),
         "beat_s": settings.HUD_BEAT_S,
     }
+
+
+class ClaimIn(HostBody):
+    protocol: int
+    accelerator: int = Field(ge=1, le=2**31 - 1)
+    nonce: str = Field(min_length=1, max_length=64)
 
 
 @router.post("/tasks/claim", response={200: dict[str, Any], 204: None, (404, 409): Error})
@@ -110,6 +160,13 @@ def _lease(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
     except ValueError:
         raise Problem(409, "X-Task-Token is no lease", code="lease_broken") from None
     return {"uid": uid, "token": token, "host": host_of(request)}
+
+
+class ProgressIn(HostBody):
+    phase: str = Field("", max_length=40)
+    done: int = Field(0, ge=0, le=10**9)
+    total: int = Field(0, ge=0, le=10**9)
+    label: str = Field("", max_length=200)
 
 
 @router.post("/tasks/{uuid:uid}/progress", response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE)
@@ -162,6 +219,13 @@ def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str
         sha256=request.headers.get("X-Sha256", ""),
     )
     return Status(201, {"id": kept.pk, "sha256": kept.sha256})
+
+
+class FinishIn(HostBody):
+    status: str = Field(max_length=20)
+    code: str = Field("", max_length=2000)
+    reason: str = Field("", max_length=20000)
+    seconds: float = 0.0
 
 
 @router.post("/tasks/{uuid:uid}/finish", response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE)

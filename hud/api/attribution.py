@@ -9,8 +9,7 @@ from ninja import Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
-from hud.api.experiments import check_query
-from hud.api.schemas.base import Error, IdentityOut
+from hud.api.schemas import Error, Filter, IdentityOut
 from hud.pages import streams
 from hud.pages.code import query
 from hud.points.sides import BadSide
@@ -19,7 +18,7 @@ from hud.problems import Problem
 router = Router(tags=["reading"])
 
 
-class Sides(Schema):
+class _SidesQuery(Filter):
     base: str = Field(
         max_length=300, description="run:12/experiment:5, with /compilation:2 for one of several"
     )
@@ -102,10 +101,9 @@ class AttributionOut(Schema):
 
 
 @router.get("/attribution", response={200: AttributionOut, (401, 403, 404, 422): Error})
-def get_attribution(request: HttpRequest, given: Query[Sides]) -> dict[str, Any]:
+def get_attribution(request: HttpRequest, given: Query[_SidesQuery]) -> dict[str, Any]:
     """Get what changed between two points: kernels with their cause and share of the change of busy time,
     environment, graph facts and compile time."""
-    check_query(request, Sides)
     try:
         page = query.read(given.base, given.head, streams.of_request(request), with_code=False)
     except BadSide as error:

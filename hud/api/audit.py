@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
 from django.http import HttpRequest
@@ -10,15 +10,13 @@ from ninja import Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
-from hud.api.experiments import check_query
-from hud.api.schemas.base import Error
-from hud.api.schemas.regressions import AuditOut
+from hud.api.schemas import Error, Filter, Items
 from hud.pages.audit import query
 
 router = Router(tags=["audit"])
 
 
-class AuditFilter(Schema):
+class _AuditQuery(Filter):
     who: str = Field("", max_length=150)
     action: str = Field("", max_length=60)
     subject: str = Field("", max_length=200)
@@ -28,12 +26,25 @@ class AuditFilter(Schema):
     limit: int = Field(query.PAGE_ROWS, ge=1, le=query.MOST_ROWS)
 
 
+class AuditRowOut(Schema):
+    id: int
+    at: datetime
+    who: str
+    action: str
+    subject: str
+    address: str
+    detail: dict[str, Any]
+
+
+class AuditOut(Items[AuditRowOut]):
+    next: str | None
+
+
 @router.get("/audit", response={200: AuditOut, (401, 403, 422): Error})
-def get_audit(request: HttpRequest, given: Query[AuditFilter]) -> dict[str, Any]:
+def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]:
     """List who did what, newest first: logins, keys, uploads, deletions, rules, runs, hosts. `action` is
     `key.revoke`, or `key` for all of keys; `from` and `to` are days, both included. `next` is the cursor of
     the next page."""
-    check_query(request, AuditFilter)
     filters = given.model_dump(exclude={"cursor", "limit"})
     page = query.read(query.Filters(**filters, before=given.cursor), given.limit)
     following = None if page.next_before is None else str(page.next_before)

@@ -9,19 +9,17 @@ from ninja import Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
-from hud.api.experiments import check_query
-from hud.api.schemas.base import Error
+from hud.api.schemas import Error, Filter
 from hud.pages import streams
 from hud.pages.compare import text
-from hud.pages.compare.query import Filters
-from hud.pages.compare.view import read
+from hud.pages.compare.query import Filters, read
 from hud.points.sides import BadSide
 from hud.problems import Problem
 
 router = Router(tags=["reading"])
 
 
-class CompareFilter(Schema):
+class _CompareQuery(Filter):
     base: str = Field(
         max_length=300, description="run:12, commit:abc123, latest:main, host:NAME, date:DAY or night:DAY"
     )
@@ -54,10 +52,9 @@ class CompareOut(Schema):
     response={200: CompareOut, (400, 401, 403, 404, 422): Error},
     openapi_extra={"responses": {200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}}},
 )
-def get_compare(request: HttpRequest, given: Query[CompareFilter]) -> Any:
+def get_compare(request: HttpRequest, given: Query[_CompareQuery]) -> Any:
     """Compare runs: matched cohort, a verdict for each experiment, aggregates with their 95 % interval. What
     another card, host or environment may have caused is inconclusive, with that as its reason."""
-    check_query(request, CompareFilter, repeated=("head",))
     sides = {"base", "head", "stream", "format"}
     filters = Filters(**given.model_dump(exclude=sides))
     try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
-from datetime import date
+from collections.abc import Iterator
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -14,38 +14,37 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.openapi import parameter
-from hud.api.schemas.base import Error
-from hud.api.schemas.results import ExperimentsOut, SeriesOut, VariantOut
+from hud.api.schemas import ANSWER, Error, ExperimentsFilter, IdentityOut, Items
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment, Series, Stream
 from hud.pages import compilations
-from hud.pages.experiment.series import BadCursor, Filters, series_points, series_stamp
+from hud.pages.experiment.series import BadCursor, Filters, etag_of, series_points
 from hud.points import streams
 from hud.problems import Problem
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
+from runner.schema.compilations import Kernel
 
 router = Router(tags=["reading"])
 _EXPORTS = threading.BoundedSemaphore(2)  # at once in a process, since a slow reader holds a thread
 
 
-class ExperimentFilter(Schema):
-    stream: str = Field("", max_length=60)
-    suite: str = Field("", max_length=60)
-    case: str = Field("", max_length=200)
-    mode: str = Field("", max_length=40)
-    dtype: str = Field("", max_length=40)
-    arch: str = Field("", max_length=100)
-    device: str = Field("", max_length=40)
-    backend: str = Field("", max_length=100)
+class _ExperimentsQuery(ExperimentsFilter):
     cursor: int = Field(0, ge=0, le=2**31 - 1)
     limit: int = Field(200, ge=1, le=1000)
 
 
+class ExperimentOut(IdentityOut):
+    id: int
+
+
+class ExperimentsOut(Items[ExperimentOut]):
+    next: str | None
+
+
 @router.get("/experiments", response={200: ExperimentsOut, (401, 403, 404, 422): Error})
-def get_experiments(request: HttpRequest, given: Query[ExperimentFilter]) -> dict[str, Any]:
+def get_experiments(request: HttpRequest, given: Query[_ExperimentsQuery]) -> dict[str, Any]:
     """List experiments by id, by default of all streams; `next` is the cursor of the next page."""
-    check_query(request, ExperimentFilter)
     fields = given.model_dump(exclude={"stream", "cursor", "limit"})
     wanted: dict[str, Any] = {name: value for name, value in fields.items() if value}
     if given.stream:
@@ -68,33 +67,9 @@ def stream_of(name: str) -> Stream:
     return stream
 
 
-def check_query(request: HttpRequest, known: type[Schema], *, repeated: Collection[str] = ()) -> None:
-    """Raise Problem 422 for unknown and repeated filters, which would return too much or too little; those in
-    `repeated` take several values."""
-    names = [field.alias or name for name, field in known.model_fields.items()]
-    unknown = [name for name in request.GET if name not in names]
-    if unknown:
-        detail = f"no filter is called {unknown[0][:60]!r}; there are: {', '.join(names)}"
-        raise Problem(422, detail, errors=[Fault(f"?{unknown[0][:60]}", "unknown filter")])
-    twice = [name for name, values in request.GET.lists() if len(values) > 1 and name not in repeated]
-    if twice:
-        detail = f"the filter {twice[0]!r} is said twice; it takes one value"
-        raise Problem(422, detail, errors=[Fault(f"?{twice[0]}", "said twice")])
-    if any("\0" in value for _name, values in request.GET.lists() for value in values):
-        raise Problem(422, "a filter holds a NUL character")
-
-
-class ExportFilter(Schema):
+class _ExportQuery(ExperimentsFilter):
     format: Literal["v3", "json", "csv"] = "v3"
     layout: Literal["long", "wide"] = "long"
-    stream: str = Field("", max_length=60)
-    suite: str = Field("", max_length=60)
-    case: str = Field("", max_length=200)
-    mode: str = Field("", max_length=40)
-    dtype: str = Field("", max_length=40)
-    backend: str = Field("", max_length=100)
-    device: str = Field("", max_length=40)
-    arch: str = Field("", max_length=100)
     metric: str = Field("", max_length=200)
     commit: str = Field("", max_length=64)
     branch: str = Field("", max_length=200)
@@ -132,10 +107,9 @@ class _Export:
         }
     },
 )
-def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHttpResponse:
+def get_export(request: HttpRequest, given: Query[_ExportQuery]) -> StreamingHttpResponse:
     """Stream every measurement that matches the filters. `layout=wide`, for `format=csv` and one `suite`: a
     line for each experiment of a run, a column for the value of each metric."""
-    check_query(request, ExportFilter)
     wide = given.layout == "wide"
     if wide and given.format != "csv":
         raise Problem(422, "layout=wide is a CSV", errors=[Fault("?format", "csv for layout=wide")])
@@ -153,12 +127,53 @@ def get_export(request: HttpRequest, given: Query[ExportFilter]) -> StreamingHtt
     return response
 
 
-class SeriesFilter(Schema):
+class _SeriesQuery(Schema):
     stream: str = Field("", max_length=60)
     branch: str = Field("", max_length=200)
     since: date | None = Field(None, alias="from")
     until: date | None = Field(None, alias="to")
     cursor: str = Field("", max_length=100)
+
+
+class CompilationOut(Schema):
+    """The value of one compilation from `n` samples. `variant` is null where its kernels are not known."""
+
+    variant: str | None
+    value: float
+    n: int
+
+
+class PointOut(Schema):
+    stream: str
+    run: int
+    time: str
+    commit: str
+    branch: str
+    value: float | None
+    n: int
+    status: str
+    code: str | None
+    quality: str | None
+    target: float | None
+    target_arch: str | None
+    target_met: bool | None
+    verdict: str | None
+    level: float | None
+    expectation: str | None  # as_expected, unexpected_failure or unexpected_pass
+    known_failure: str | None  # why its failure is no news
+    change: float | None
+    noise: float | None
+    rerun: bool
+    source: str
+    processes: int
+    compilations: list[CompilationOut]
+
+
+class SeriesOut(Schema):
+    unit: str
+    direction: str
+    points: list[PointOut]
+    next: str | None
 
 
 @router.get(
@@ -167,7 +182,7 @@ class SeriesFilter(Schema):
     openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
 )
 def get_series(
-    request: HttpRequest, response: HttpResponse, experiment: int, metric: str, given: Query[SeriesFilter]
+    request: HttpRequest, response: HttpResponse, experiment: int, metric: str, given: Query[_SeriesQuery]
 ) -> Any:
     """Get the points of a series, ordered by commit date, then run time: the latest ones, and by `next` as
     `cursor` those before them. `from` and `to` are days, both included. A point is a run; its value is the
@@ -177,19 +192,34 @@ def get_series(
     if known and not given.stream:
         stream = streams.with_experiment(experiment, stream)
     filters = Filters(branch_name(given.branch), given.since, given.until, given.cursor)
-    stamp = series_stamp(experiment, metric, stream.pk, filters) if known else None
-    if stamp is None:
+    found = Series.objects.select_related("experiment", "metric", "stream")
+    found = found.filter(experiment=experiment, metric__name=metric, stream=stream) if known else found.none()
+    series = found.first()
+    if series is None:
         detail = f"experiment {experiment} has no metric {metric[:200]!r} in the stream {stream}"
         raise Problem(404, detail)
-    etag = f'"{stamp.etag}"'
+    etag = f'"{etag_of(series, filters)}"'
     asked = [known.removeprefix("W/") for known in parse_etags(request.headers.get("If-None-Match", ""))]
     if etag in asked or "*" in asked:  # a compressed answer has a weak tag
         return HttpResponse(status=304, headers={"ETag": etag})
     response["ETag"] = etag
     try:
-        return series_points(stamp)
+        return series_points(series, filters)
     except BadCursor as error:
         raise Problem(422, str(error), errors=[Fault("?cursor", str(error))]) from error
+
+
+class VariantOut(Schema):
+    """The kernels of a variant in its newest compilation, which is of this run and experiment."""
+
+    model_config = ANSWER
+    variant: str
+    compilations: int
+    run: int
+    experiment: int
+    time: datetime
+    busy_us: float | None
+    kernels: list[Kernel]
 
 
 _Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]

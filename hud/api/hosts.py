@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest
 from django.utils import timezone
-from ninja import Router, Status
+from ninja import Router, Schema, Status
+from pydantic import Field
 
 from hud.api.auth import who
-from hud.api.schemas.base import Error
-from hud.api.schemas.hosts import DrainIn, HostOut, HostsOut, PauseIn, QueueOut, TokenOut
+from hud.api.schemas import Error, Items, StrictBody
 from hud.hosts import registration
 from hud.models import Host, Task
 from hud.pages.hosts import queue
@@ -20,16 +20,60 @@ from hud.problems import row_of
 from hud.runs.run_states import detach_host
 
 router = Router(tags=["hosts"])
-_ANSWERS: dict[Any, Any] = {200: HostOut, (401, 403, 404, 422): Error}
 _ACCELERATOR_COLUMNS = ("name", "device", "device_name", "arch", "uuid", "present")
 
 
-@router.get("/hosts", response={200: HostsOut, (401, 403): Error})
+class AcceleratorOut(Schema):
+    id: int
+    name: str
+    device: str
+    device_name: str
+    arch: str
+    uuid: str
+    present: bool
+    dirty: str
+    suites: list[str]
+    environments: list[str]
+    run: int | None
+
+
+class HostOut(Schema):
+    id: int
+    name: str
+    state: str
+    note: str
+    paused_until: datetime | None
+    last_beat: datetime | None
+    clock_skew_s: float | None
+    labels: dict[str, str]
+    facts: dict[str, Any]
+    accelerators: list[AcceleratorOut]
+
+
+@router.get("/hosts", response={200: Items[HostOut], (401, 403): Error})
 def get_hosts(request: HttpRequest) -> dict[str, Any]:
     """List attached hosts by name, silent ones for two weeks."""
     found = registration.visible_hosts().prefetch_related("accelerators").order_by("name")
     running = _running()
     return {"items": [_host_out(host, running) for host in found]}
+
+
+class QueuedOut(Schema):
+    run: int
+    title: str
+    state: str
+    position: int | None
+    starts_in_s: float | None
+    wants: str
+    hindrance: str
+    requested_by: str
+    watched: bool
+    tasks: int
+    done: int
+
+
+class QueueOut(Items[QueuedOut]):
+    more: int
 
 
 @router.get("/queue", response={200: QueueOut, (401, 403): Error})
@@ -39,6 +83,12 @@ def get_queue(request: HttpRequest) -> dict[str, Any]:
     return {"items": found.lines, "more": found.more}
 
 
+class TokenOut(Schema):
+    token: str
+    expires_in_s: float
+    command: str
+
+
 @router.post("/hosts/tokens", response={201: TokenOut, (401, 403): Error})
 def post_token(request: HttpRequest) -> Status[dict[str, Any]]:
     """Create a registration token, which works once within an hour and is shown only now."""
@@ -46,6 +96,17 @@ def post_token(request: HttpRequest) -> Status[dict[str, Any]]:
     command = f"python -m runner attach --hud {request.build_absolute_uri('/').rstrip('/')} --token {token}"
     answer = {"token": token, "expires_in_s": registration.TOKEN_LIFE.total_seconds(), "command": command}
     return Status(201, answer)
+
+
+class DrainIn(StrictBody):
+    note: str = Field("", max_length=500)
+
+
+class PauseIn(DrainIn):
+    minutes: int = Field(ge=1, le=30 * 24 * 60)
+
+
+_ANSWERS: dict[Any, Any] = {200: HostOut, (401, 403, 404, 422): Error}
 
 
 @router.post("/hosts/{int:host_id}/drain", response=_ANSWERS)

@@ -7,15 +7,13 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
-from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.auth import who
-from hud.api.experiments import check_query
-from hud.api.schemas.base import Error, IdentityOut, StrictBody
+from hud.api.experiments import stream_of
+from hud.api.schemas import Error, Filter, IdentityOut, Items, StrictBody
 from hud.judging.regressions.known_failures import MOST_REASON, BadReason, forget, mark
-from hud.models import Experiment, KnownFailure, Stream
-from hud.points import streams
+from hud.models import Experiment, KnownFailure
 from hud.problems import Problem, row_of
 from runner.formats.errors import Fault
 
@@ -23,7 +21,7 @@ router = Router(tags=["known failures"])
 _MOST = 500
 
 
-class KnownFailureFilter(Schema):
+class _KnownFailuresQuery(Filter):
     stream: str = Field("", max_length=60)
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
 
@@ -45,18 +43,13 @@ class KnownFailureOut(IdentityOut):
     created: datetime
 
 
-class KnownFailuresOut(Schema):
-    items: list[KnownFailureOut]
-
-
-@router.get("/known_failures", response={200: KnownFailuresOut, (401, 403, 404, 422): Error})
-def get_known_failures(request: HttpRequest, given: Query[KnownFailureFilter]) -> dict[str, Any]:
+@router.get("/known_failures", response={200: Items[KnownFailureOut], (401, 403, 404, 422): Error})
+def get_known_failures(request: HttpRequest, given: Query[_KnownFailuresQuery]) -> dict[str, Any]:
     """List failures that people have marked as known, the newest first, at most 500: of all streams and
     experiments, or of one."""
-    check_query(request, KnownFailureFilter)
     failures = KnownFailure.objects.select_related("stream", "experiment").order_by("-created", "-pk")
     if given.stream:
-        failures = failures.filter(stream=_stream(given.stream))
+        failures = failures.filter(stream=stream_of(given.stream))
     if given.experiment:
         failures = failures.filter(experiment=given.experiment)
     return {"items": [_out(failure) for failure in failures[:_MOST]]}
@@ -69,7 +62,7 @@ def post_known_failure(request: HttpRequest, given: KnownFailureIn) -> Any:
     experiment = row_of(Experiment, given.experiment)
     try:
         failure = mark(
-            stream=_stream(given.stream), experiment=experiment, reason=given.reason, who=who(request)
+            stream=stream_of(given.stream), experiment=experiment, reason=given.reason, who=who(request)
         )
     except BadReason as error:
         raise Problem(422, str(error), errors=[Fault("/reason", str(error))]) from error
@@ -81,13 +74,6 @@ def delete_known_failure(request: HttpRequest, failure_id: int) -> HttpResponse:
     """Forget a known failure: if it goes on, it is news again with the next night."""
     forget(row_of(KnownFailure, failure_id), who=who(request))
     return HttpResponse(status=204)
-
-
-def _stream(name: str) -> Stream:
-    stream = streams.chosen(name)
-    if stream is None:
-        raise Problem(404, f"no stream is called {name[:60]}")
-    return stream
 
 
 def _out(failure: KnownFailure) -> dict[str, Any]:

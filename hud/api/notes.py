@@ -11,8 +11,7 @@ from ninja.schema import Schema
 from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
-from hud.api.experiments import check_query
-from hud.api.schemas.base import Error
+from hud.api.schemas import SHOWN, Error, Filter, Items
 from hud.models import Annotation, Experiment
 from hud.pages.experiment import notes
 from hud.problems import Problem, row_of
@@ -22,7 +21,7 @@ router = Router(tags=["annotations"])
 _MOST = 500
 
 
-class AnnotationFilter(Schema):
+class _AnnotationsQuery(Filter):
     suite: str = Field("", max_length=60)
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
     commit: str = Field("", max_length=64)
@@ -38,28 +37,18 @@ class AnnotationIn(Schema):
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
 
 
-class AnnotationOut(Schema):
+class AnnotationOut(AnnotationIn):
+    model_config = SHOWN
     id: int
     scope: Literal["experiment", "suite", "all"]
-    suite: str
-    experiment: int | None
-    commit: str
-    date: datetime | None
-    text: str
-    link: str
     author: str
     created: datetime
 
 
-class AnnotationsOut(Schema):
-    items: list[AnnotationOut]
-
-
-@router.get("/annotations", response={200: AnnotationsOut, (401, 403, 404, 422): Error})
-def get_annotations(request: HttpRequest, given: Query[AnnotationFilter]) -> dict[str, Any]:
+@router.get("/annotations", response={200: Items[AnnotationOut], (401, 403, 404, 422): Error})
+def get_annotations(request: HttpRequest, given: Query[_AnnotationsQuery]) -> dict[str, Any]:
     """List notes, the newest first, at most 500: all, or those that concern an experiment, are of a suite, or
     stand at a commit."""
-    check_query(request, AnnotationFilter)
     found = Annotation.objects.order_by("-created", "-pk")
     if given.experiment:
         found = notes.of_experiment(row_of(Experiment, given.experiment))
@@ -77,22 +66,12 @@ def post_annotation(request: HttpRequest, given: AnnotationIn) -> Any:
     if given.suite and given.experiment:
         raise Problem(422, "a note is of an experiment or of a suite", errors=[Fault("/suite", "remove it")])
     experiment = row_of(Experiment, given.experiment) if given.experiment else None
-    try:
-        note = notes.add(
-            notes.NewNote(
-                text=given.text,
-                link=given.link,
-                commit=given.commit,
-                at=given.date,
-                suite=given.suite,
-                experiment=experiment,
-            ),
-            who=who(request),
-        )
-    except notes.BadNote as error:
-        raise Problem(
-            422, f"{error.field}: {error}", errors=[Fault(f"/{error.field}", str(error))]
-        ) from error
+    note = Annotation(experiment=experiment)
+    form = notes.NoteForm(given.model_dump(exclude={"experiment"}), instance=note)
+    if not form.is_valid():
+        faults = [Fault(f"/{name}", " ".join(map(str, errors))) for name, errors in form.errors.items()]
+        raise Problem(422, f"{faults[0].pointer[1:]}: {faults[0].detail}", errors=faults)
+    form.store(who(request))
     note.refresh_from_db()
     return Status(201, notes.to_row(note))
 

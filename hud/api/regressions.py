@@ -3,58 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from ninja import Query, Router, Status
 from ninja.schema import Schema
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
-from hud.api.experiments import check_query
-from hud.api.schemas.base import Error
-from hud.api.schemas.regressions import (
-    BisectOut,
-    CauseOut,
-    CausesOut,
-    RegressionDetailOut,
-    RegressionEventIn,
-    RegressionOut,
-    RegressionsOut,
-)
+from hud.api.experiments import stream_of
+from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items
 from hud.judging.bisect import work
+from hud.judging.bisect.work import Build
 from hud.judging.regressions import decide
 from hud.judging.regressions.states import TOLD, Event, RegressionState
-from hud.models import Bisect, Cause, Regression, Stream
+from hud.models import Bisect, Cause, Regression
 from hud.pages.regressions import bisects, query
 from hud.problems import Problem, row_of
-from hud.runs import streams
 from runner.formats.errors import Fault
 
 router = Router(tags=["regressions"])
 
 
-class RegressionFilter(Schema):
+class _CausesQuery(Filter):
     state: RegressionState | None = None
-    arch: str = Field("", max_length=100)
-    suite: str = Field("", max_length=60)
-    branch: str = Field("", max_length=200)
     stream: str = Field("", max_length=60)
 
 
-@router.get("/regressions", response={200: RegressionsOut, (401, 403, 404, 422): Error})
-def get_regressions(request: HttpRequest, given: Query[RegressionFilter]) -> dict[str, Any]:
+class _RegressionsQuery(_CausesQuery):
+    arch: str = Field("", max_length=100)
+    suite: str = Field("", max_length=60)
+    branch: str = Field("", max_length=200)
+
+
+class RegressionOut(IdentityOut):
+    id: int
+    state: str
+    stream: str
+    experiment: int
+    metric: str
+    unit: str
+    direction: str
+    before: float | None = Field(description="the accepted level")
+    after: float | None
+    change: float | None = Field(description="relative, signed as the value moved")
+    factor: float | None = Field(description="the change in units of the series' noise")
+    points: int = Field(description="runs since it moved")
+    kind: str = Field(description="step, failure, small step, drift")
+    cause: str = Field(description="in words, where something tells it")
+    cause_id: int | None = Field(description="null until its night is complete")
+    canaries: str = Field(description="what the host measured without a compiler: moved, quiet, or empty")
+    since: datetime = Field(description="order time of the first run that moved")
+    first_run: int | None
+    last_good_run: int | None
+    base_commit: str
+    head_commit: str
+    owner: str
+    note: str
+    link: str
+    muted_until: datetime | None
+    opened: datetime
+    state_since: datetime
+
+
+@router.get("/regressions", response={200: Items[RegressionOut], (401, 403, 404, 422): Error})
+def get_regressions(request: HttpRequest, given: Query[_RegressionsQuery]) -> dict[str, Any]:
     """List regressions, the newest first, at most 500: of one state and stream, or of all. They are of the
     default branch; another branch has none."""
-    check_query(request, RegressionFilter)
-    stream = _stream(given.stream)
+    stream = stream_of(given.stream) if given.stream else None
     filters = query.Filters(
         tab="all", state=given.state or "", arch=given.arch, suite=given.suite, branch=given.branch
     )
     return {"items": [line.to_row() for line in query.listed(filters, stream)]}
+
+
+class RegressionEventIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+    event: Literal["accept", "acknowledge", "dismiss", "mute", "confirm"]
+    note: str = Field("", max_length=1000)
+    until: datetime | None = Field(
+        None, description="end of `mute`, in the future and within a year; without it, muting ends now"
+    )
 
 
 @router.post(
@@ -90,24 +122,22 @@ def _decide(request: HttpRequest, regressions: Iterable[Regression], given: Regr
         raise error
 
 
-def _stream(name: str) -> Stream | None:
-    stream = streams.named(name).first() if name else None
-    if name and stream is None:
-        raise Problem(404, f"no stream is called {name}")
-    return stream
+class CauseOut(Schema):
+    id: int
+    stream: str
+    night: datetime
+    title: str
+    created: datetime
+    series: int
+    states: dict[str, int] = Field(description="how many of its regressions are in each state")
+    regressions: list[int]
 
 
-class CauseFilter(Schema):
-    state: RegressionState | None = None
-    stream: str = Field("", max_length=60)
-
-
-@router.get("/causes", response={200: CausesOut, (401, 403, 404, 422): Error})
-def get_causes(request: HttpRequest, given: Query[CauseFilter]) -> dict[str, Any]:
+@router.get("/causes", response={200: Items[CauseOut], (401, 403, 404, 422): Error})
+def get_causes(request: HttpRequest, given: Query[_CausesQuery]) -> dict[str, Any]:
     """List causes, the newest first, at most 500: of one stream, or of all, and with a regression in a
     state."""
-    check_query(request, CauseFilter)
-    return {"items": query.causes(_stream(given.stream), given.state or "")}
+    return {"items": query.causes(stream_of(given.stream) if given.stream else None, given.state or "")}
 
 
 @router.get("/causes/{int:cause_id}", response={200: CauseOut, 303: None, (401, 403, 404): Error})
@@ -131,6 +161,20 @@ def post_cause(request: HttpRequest, cause_id: int, given: RegressionEventIn) ->
     return query.cause_row(cause)
 
 
+class RegressionHistoryOut(Schema):
+    at: datetime
+    who: str = Field(description="empty: the judge")
+    event: str
+    before: str
+    after: str
+    note: str
+    run: int | None
+
+
+class RegressionDetailOut(RegressionOut):
+    history: list[RegressionHistoryOut]
+
+
 @router.get("/regressions/{int:regression_id}", response={200: RegressionDetailOut, (401, 403, 404): Error})
 def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     """Get a regression with its history."""
@@ -138,6 +182,35 @@ def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     if detail is None:
         raise Problem(404, f"no regression has the id {regression_id}")
     return detail.to_json()
+
+
+class BisectStepOut(Schema):
+    base: int = Field(description="place in `environments`, as are `head`, `good` and `bad`")
+    head: int
+    run: int | None
+    answer: str = Field(description="worse, same, unclear, none; empty until the run has ended")
+    pairs: list[tuple[float, float]] | None
+    change: float | None = Field(description="relative, over all pairs of these two so far")
+    low: float | None = Field(description="95 % interval of the log ratio")
+    high: float | None
+    finished: datetime | None
+
+
+class BisectOut(Schema):
+    model_config = ANSWER
+    id: int
+    regression: int
+    state: str = Field(description="running, found, not_reproduced, cannot_tell, cancelled")
+    host: str
+    environments: list[Build]
+    steps: list[BisectStepOut]
+    usual_steps: int
+    good: int | None
+    bad: int | None
+    conclusion: str
+    requested_by: str
+    created: datetime
+    finished: datetime | None
 
 
 @router.post(

@@ -8,12 +8,11 @@ from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
-from ninja import Router, Status
+from ninja import Router, Schema, Status
 
 from hud.api.auth import spend_bytes, spend_call
 from hud.api.openapi import RECORD, parameter, raw_body
-from hud.api.schemas.base import Error
-from hud.api.schemas.results import ImportOut, ReceiptOut
+from hud.api.schemas import Error
 from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
 from hud.models import ApiKey, Import
 from hud.models.streams import NAME_PATTERN
@@ -44,6 +43,36 @@ _SCHEMAS: dict[str, Any] = {  # of the upload parameters that are not plain text
     "partial": _SWITCH,
     "stream": {"pattern": f"^{NAME_PATTERN}$"},
 }
+
+
+class SkippedOut(Schema):
+    pointer: str
+    reason: str
+    kind: str = ""  # absent in receipts of older versions
+    line: int | None = None
+
+
+class ReceiptOut(Schema):
+    id: int | None
+    run_ids: list[int]
+    stored: int
+    duplicates: int
+    skipped: list[SkippedOut]
+    skipped_total: int
+    skipped_kinds: dict[str, int] = {}
+    expectations: list[dict[str, Any]] = []
+    warnings: list[str]
+    metrics: list[dict[str, Any]] = []
+    links: dict[str, str]
+
+
+class ImportOut(Schema):
+    id: str
+    state: str
+    done_records: int
+    receipt: ReceiptOut | None
+    problem: dict[str, Any] | None
+    links: dict[str, str]
 
 
 def body_of(request: HttpRequest, most: int | None = None) -> bytes:

@@ -8,10 +8,10 @@ from django.db import transaction
 from django.http import HttpRequest
 from ninja import Router
 from ninja.schema import Schema
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from hud.api.auth import who
-from hud.api.schemas.base import Error, StrictBody
+from hud.api.schemas import SHOWN, Error, StrictBody
 from hud.judging.rules import write
 from hud.judging.rules.write import InvalidRule
 from hud.models import Metric, Target, Threshold
@@ -67,21 +67,18 @@ class RulesIn(StrictBody):
     metrics: list[MetricIn] | None = Field(None, max_length=_MOST)
 
 
-_STORED = ConfigDict(extra="ignore", strict=False)
-
-
 class TargetOut(TargetIn):
-    model_config = _STORED
+    model_config = SHOWN
     id: int
 
 
 class ThresholdOut(ThresholdIn):
-    model_config = _STORED
+    model_config = SHOWN
     id: int
 
 
 class MetricOut(MetricIn):
-    model_config = _STORED
+    model_config = SHOWN
     id: int
 
 

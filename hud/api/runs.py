@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import fields
+from typing import Annotated, Any
 
 from django.conf import settings
 from django.http import FileResponse, HttpRequest, HttpResponse
-from ninja import Router, Status
+from ninja import Router, Schema, Status
+from pydantic import Field, create_model
 
 from hud.api.auth import check_may_delete, spend_call, who
-from hud.api.schemas.base import Error
-from hud.api.schemas.runs import ArtifactsOut, DeletionOut, RunIn, RunOut
+from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody
 from hud.ingest import deletion
-from hud.ingest.deletion import uploads_of
+from hud.ingest.deletion import Deletion, uploads_of
 from hud.models import ApiKey, Artifact, Experiment, Host, Run, Stream, Task, Upload
-from hud.pages.hosts.queue import progress_of, read_waiting
+from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run.query import artifacts_of
 from hud.problems import Problem, row_of
 from hud.runs import logs, matching, requests, run_states, streams
-from hud.runs.artifacts import artifact_response
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
-from runner.schema.plan import Selection
+from runner.schema.plan import Caches, Selection
+from runner.schema.suite import MAX_COMPILATIONS
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
+
+
+class RunIn(StrictBody):
+    experiment: int | None = Field(None, ge=1, le=2**31 - 1)
+    suite: str = Field("", max_length=60)
+    cases: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=500)
+    host: str = Field("", max_length=100)
+    arch: str = Field("", max_length=100)
+    device: str = Field("", max_length=20)
+    labels: Labels = Field({}, max_length=64)
+    environment: str = Field("", max_length=60)
+    base_environment: str = Field("", max_length=60)
+    new_options: dict[
+        Annotated[str, Field(max_length=100)], bool | int | float | Annotated[str, Field(max_length=100)]
+    ] = Field({}, max_length=64)
+    knobs: dict[str, bool | int | str | list[int] | None] | None = Field(None, max_length=64)
+    compilations: int | None = Field(None, ge=1, le=MAX_COMPILATIONS)
+    repeats: int | None = Field(None, ge=1, le=20)
+    caches: Caches = "fresh"
+    pinned: str = Field("", max_length=60)
+    branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
+    stream: StreamName = ""
+
+
+class RunOut(Schema):
+    model_config = ANSWER
+    id: int
+    state: str
+    stream: str
+    reason: str
+    done: int
+    total: int
+    eta_s: float | None
+    host: str
+    retry_of: int | None
+    queue_position: int | None
+    starts_in_s: float | None
+    waiting: Waiting | None
 
 
 @router.post("/runs", response={201: RunOut, (401, 403, 404, 422, 429, 503): Error})
@@ -107,13 +146,23 @@ def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
 
 
+_COUNTS: dict[str, Any] = {one.name: (int, ...) for one in fields(Deletion)}
+DeletionOut = create_model(
+    "DeletionOut",
+    __base__=Schema,
+    __doc__="Counts of what was deleted, or with `dry_run` of what would be.",
+    verdicts=(int, Field(alias="points", description="the old name of `points`, which have them")),
+    **_COUNTS,
+)
+
+
 @router.delete("/runs/{int:run_id}", response={200: DeletionOut, (401, 403, 404, 409, 503): Error})
 def delete_run(request: HttpRequest, run_id: int, dry_run: bool = False) -> dict[str, int]:
     """Delete a run that has ended, with everything that only it has. Series that stay are judged again. This
     takes the scope `run` too, unless the run came in uploads of the key's owner within a day."""
     run = row_of(Run, run_id)
     check_may_delete(request, uploads_of(run))
-    return deletion.delete_run(run=run, who=who(request), dry_run=dry_run).to_json()
+    return deletion.delete(run, who=who(request), dry_run=dry_run).to_json()
 
 
 @router.delete("/uploads/{int:upload_id}", response={200: DeletionOut, (401, 403, 404, 409, 503): Error})
@@ -122,7 +171,7 @@ def delete_upload(request: HttpRequest, upload_id: int, dry_run: bool = False) -
     The same file can then be uploaded again. Scopes as for a run."""
     upload = row_of(Upload, upload_id, related="key")
     check_may_delete(request, [upload])
-    return deletion.delete_upload(upload=upload, who=who(request), dry_run=dry_run).to_json()
+    return deletion.delete(upload, who=who(request), dry_run=dry_run).to_json()
 
 
 @router.post("/runs/{int:run_id}/cancel", response={200: RunOut, (401, 403, 404, 503): Error})
@@ -158,7 +207,18 @@ def get_log(
     return response
 
 
-@router.get("/runs/{int:run_id}/artifacts", response={200: ArtifactsOut, (401, 403, 404): Error})
+class ArtifactOut(Schema):
+    id: int
+    task: int
+    name: str
+    process: int
+    kind: str
+    size_bytes: int
+    sha256: str
+    url: str
+
+
+@router.get("/runs/{int:run_id}/artifacts", response={200: Items[ArtifactOut], (401, 403, 404): Error})
 def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
     """List the files that the run's tasks left behind, with sizes and URLs."""
     return {"items": [item.to_row() for item in artifacts_of(row_of(Run, run_id))]}
@@ -177,7 +237,7 @@ def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileRes
     """Download an artifact."""
     row_of(Run, run_id)
     kept = row_of(Artifact, artifact_id)
-    response = artifact_response(kept) if kept.task.run_id == run_id else None
+    response = logs.artifact_response(kept) if kept.task.run_id == run_id else None
     if response is None:
         raise Problem(404, f"run {run_id} has no artifact with the id {artifact_id}")
     return response
@@ -197,5 +257,5 @@ def _run_out(run: Run) -> dict[str, Any]:
         "retry_of": run.request_or_empty.retry_of_id,
         "queue_position": waiting.position if waiting else None,
         "starts_in_s": waiting.starts_in_s if waiting else None,
-        "waiting": waiting.to_row() if waiting else None,
+        "waiting": waiting,
     }

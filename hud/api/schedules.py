@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from ninja import Router, Status
+from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
-from hud.api.schemas.base import Error
-from hud.api.schemas.runs import ScheduleIn, ScheduleOut, SchedulesOut
+from hud.api.schemas import Error, Items, Labels, StreamName, StrictBody
 from hud.models import Schedule
 from hud.pages.hosts import schedules as query
 from hud.problems import Problem, row_of
 from hud.runs import schedules, streams
 from runner.formats.errors import Fault
+from runner.schema.suite import MAX_COMPILATIONS
 
 router = Router(tags=["schedules"])
 _ERRORS: dict[Any, Any] = {(401, 403, 404, 422): Error}
 
 
-@router.get("/schedules", response={200: SchedulesOut, (401, 403): Error})
+class ScheduleIn(StrictBody):
+    name: str = Field(min_length=1, max_length=100)
+    cron: str = Field(max_length=100)
+    time_zone: str = Field("UTC", max_length=60)
+    suite: str = Field(max_length=60)
+    cases: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=500)
+    modes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
+    dtypes: list[Annotated[str, Field(max_length=40)]] = Field([], max_length=20)
+    backends: list[Annotated[str, Field(max_length=100)]] = Field([], max_length=20)
+    compilations: int | None = Field(None, ge=1, le=MAX_COMPILATIONS)
+    repeats: int = Field(1, ge=1, le=20)
+    device: str = Field("", max_length=40)
+    environment: str = Field("", max_length=60)
+    labels: Labels = Field({}, max_length=64)
+    everywhere: bool = False
+    stream: StreamName = ""  # of its runs; '' is nightly
+    enabled: bool = True
+
+
+class ScheduleOut(ScheduleIn):
+    model_config = ConfigDict(extra="ignore", strict=False)
+    id: int
+    next_due: datetime | None
+    last_due: datetime | None
+    last_runs: list[int]
+    last_reason: str
+
+
+@router.get("/schedules", response={200: Items[ScheduleOut], (401, 403): Error})
 def get_schedules(request: HttpRequest) -> dict[str, Any]:
     """List schedules by name, with their next and last due times."""
     return {"items": [line.to_row() for line in query.read()]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -12,10 +11,11 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.auth import who
-from hud.api.schemas.base import Error, StrictBody
+from hud.api.schemas import Error, Items, StrictBody
 from hud.ingest.streams import NoSuchReference, StreamChanges, change
 from hud.models.streams import NAME_PATTERN
 from hud.pages.stream_list import query
+from hud.points.nights import Subject
 from hud.points.streams import measured_by, subjects
 from hud.problems import Problem
 from hud.runs import streams
@@ -32,12 +32,6 @@ class StreamIn(StrictBody):
     reference: str | None = Field(None, max_length=60)
     front: bool | None = None
     archived: bool | None = None
-
-
-class SubjectOut(Schema):
-    arch: str
-    mode: str
-    dtype: str
 
 
 class NightOut(Schema):
@@ -61,14 +55,10 @@ class StreamOut(Schema):
     series: int
     runs: int
     newest_night: NightOut | None
-    subjects: list[SubjectOut]
+    subjects: list[Subject]
 
 
-class StreamsOut(Schema):
-    items: list[StreamOut]
-
-
-@router.get("/streams", response={200: StreamsOut, (401, 403): Error})
+@router.get("/streams", response={200: Items[StreamOut], (401, 403): Error})
 def get_streams(request: HttpRequest) -> dict[str, Any]:
     """List all streams, those with the newest results first, with their newest night and what it measured."""
     return {"items": [_out(line) for line in query.read()]}
@@ -96,5 +86,5 @@ def _out(line: query.StreamLine) -> dict[str, Any]:
         **line.to_row(),
         "newest_night": night
         and {"night": night.side, "time": night.time, "commit": night.commit, "complete": night.complete},
-        "subjects": [asdict(one) for one in subjects(line.nights, measured_by(line.stream))],
+        "subjects": subjects(line.nights, measured_by(line.stream)),
     }

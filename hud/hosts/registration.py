@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -31,20 +30,6 @@ class OtherProtocol(ValueError):
 
 class BadToken(ValueError):
     """The registration token is unknown, used or expired."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """One accelerator as its host describes it."""
-
-    name: str
-    device: str
-    device_name: str
-    arch: str
-    uuid: str = ""
-    unavailable_reason: str = ""
-    suites: Sequence[str] = ()
-    pythons: Sequence[str] = ()
 
 
 def state_of(host: Host, now: datetime) -> str:
@@ -154,9 +139,10 @@ def beat(
     sent_at: float,
     facts: dict[str, Any],
     labels: dict[str, str],
-    devices: list[Device],
+    devices: Sequence[Accelerator],
 ) -> dict[str, Accelerator]:
-    """Store a heartbeat; return the host's accelerators by name. Raise OtherProtocol."""
+    """Store a heartbeat with the host's devices, whose labels it adds; return its accelerators by name. Raise
+    OtherProtocol."""
     if protocol != PROTOCOL:
         raise OtherProtocol(f"this hud speaks protocol {PROTOCOL}, the host {protocol}: update the older one")
     aliases = Aliases.read()
@@ -167,20 +153,14 @@ def beat(
         for device in devices:
             built_in = {"host": host.name, "accelerator": device.name}  # a host cannot override these
             built_in |= {"device": device.device, "arch": device.arch}
-            Accelerator.objects.update_or_create(
-                host=host,
-                name=device.name,
-                defaults={
-                    "device": device.device,
-                    "device_name": device.device_name,
-                    "arch": aliases.current("arch", device.arch)[:60],
-                    "uuid": device.uuid,
-                    "unavailable_reason": device.unavailable_reason,
-                    "present": True,
-                    "catalog": {"suites": list(device.suites), "pythons": list(device.pythons)},
-                    "labels": {**labels, **built_in},
-                },
-            )
+            told = ("device", "device_name", "uuid", "unavailable_reason", "catalog")
+            columns = {
+                **{name: getattr(device, name) for name in told},
+                "arch": aliases.current("arch", device.arch)[:60],
+                "present": True,
+                "labels": {**labels, **built_in},
+            }
+            Accelerator.objects.update_or_create(host=host, name=device.name, defaults=columns)
         Accelerator.objects.filter(host=host).exclude(name__in=[device.name for device in devices]).update(
             present=False
         )

@@ -14,13 +14,3 @@ from hud.ingest.receive import (
     ingest,
 )
 from runner.formats.errors import BadUpload
-
-__all__ = [
-    "BadUpload",
-    "KeyInUse",
-    "KeyMisused",
-    "Receipt",
-    "TooManyRecords",
-    "inflate",
-    "ingest",
-]

@@ -17,7 +17,7 @@ import msgspec
 import orjson
 from django.db import connection
 
-from hud.ingest.resolve import RowKey
+from hud.ingest.resolve import RowKey, ids_of
 from runner.formats.scalars import INVISIBLE
 from runner.schema.compilations import Compiled, Kernel, Note
 
@@ -87,7 +87,14 @@ def store_compilations(
         for key, new in found.items()
         for digest, kernel in zip(digests[key], new.compiled.kernels, strict=True)
     }
-    ids = _kernel_ids(described)
+    known = sorted(described)  # the order keeps two concurrent uploads from waiting for each other
+    rows = ids_of(
+        "hud_kernel",
+        _KERNEL,
+        {"digest": known},
+        lambda place: _kernel_row(known[place], described[known[place]]),
+    )
+    ids = dict(zip(known, rows, strict=True))
     binaries = _places_of_binaries(found)
     conflict = _REPLACE if replace else "DO NOTHING"
     with connection.cursor() as cursor:
@@ -119,30 +126,8 @@ _KERNEL = {
     "origins": "jsonb", "calls": "real", "bytes": "int8", "flops": "int8", "candidates": "int4",
     "default_config": "text", "ranked": "jsonb",
 }  # fmt: skip
-_INSERT_KERNELS = f"""
-    INSERT INTO hud_kernel ({", ".join(_KERNEL)})
-    SELECT * FROM json_to_recordset(%s::json) AS given({", ".join(map(" ".join, _KERNEL.items()))})
-    ON CONFLICT DO NOTHING RETURNING replace(digest::text, '-', ''), id
-"""  # noqa: S608 — only constants of this module are put into the text  # nosec B608
 _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS, "uncounted"))
 _REPLACE = f"(run_id, experiment_id, environment_id, repeat, side) DO UPDATE SET {_REPLACED}"  # nosec B608: constants
-
-
-def _kernel_ids(described: Mapping[str, Kernel]) -> dict[str, int]:
-    """Return the ids of kernels by their digests; make those that are not there yet."""
-    known = "SELECT replace(digest::text, '-', ''), id FROM hud_kernel WHERE digest = ANY(%s::uuid[])"
-    with connection.cursor() as cursor:
-        cursor.execute(known, [_array(described)])
-        ids: dict[str, int] = dict(cursor.fetchall())
-        # the order keeps two concurrent uploads from waiting for each other
-        if new := sorted(described.keys() - ids):
-            rows = [dict(zip(_KERNEL, _kernel_row(digest, described[digest]), strict=True)) for digest in new]
-            cursor.execute(_INSERT_KERNELS, [_json(rows)])
-            ids |= dict(cursor.fetchall())
-        if left := described.keys() - ids:  # a concurrent upload has inserted them meanwhile
-            cursor.execute(known, [_array(left)])
-            ids |= dict(cursor.fetchall())
-    return ids
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,18 @@ class CannotDelete(ValueError):
     """The run has not ended, or somebody else has deleted it meanwhile."""
 
 
+class Counts:
+    """What a deletion, renaming or merge touches, as a dataclass of counts."""
+
+    def to_json(self) -> dict[str, int]:
+        return asdict(self)  # type: ignore[call-overload,no-any-return]  # of a dataclass
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.to_json().items())
+
+
 @dataclass
-class Deletion:
+class Deletion(Counts):
     """Counts of what a deletion removes. Series that stay are judged again."""
 
     runs: int = 0
@@ -62,37 +72,31 @@ class Deletion:
     expectations: int = 0
     series_judged_again: int = 0
 
-    def to_json(self) -> dict[str, int]:
-        return asdict(self)
 
-    def __str__(self) -> str:
-        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.to_json().items())
-
-
-def delete_run(*, run: Run, who: str, dry_run: bool = False) -> Deletion:
-    """Delete a run. Uploads that are left without measurements go too, so that their files can be uploaded
+def delete(row: Run | Upload, *, who: str, dry_run: bool = False) -> Deletion:
+    """Delete a run, and uploads that it leaves without measurements; or an upload with its measurements, its
+    expectations, and its runs without measurements of other uploads. The same content can then be uploaded
     again. Raise CannotDelete, Busy."""
     done = Deletion()
     with changing_references():
-        _check(Run, run.pk)
-        _delete_measurements(done, [run.pk])
-        _delete_runs_and_uploads(done, [run.pk])
-        _end(done, f"run {run.pk}", who=who, action="run.delete", dry_run=dry_run)
-    return done
-
-
-def delete_upload(*, upload: Upload, who: str, dry_run: bool = False) -> Deletion:
-    """Delete an upload: its measurements, its expectations, and its runs without measurements of other
-    uploads. The same content can be uploaded again. Raise CannotDelete, Busy."""
-    done = Deletion()
-    with changing_references():
-        _check(Upload, upload.pk)
-        named = upload.receipt.get("run_ids", [])
-        run_ids = list(Run.objects.filter(Q(upload=upload) | Q(pk__in=named)).values_list("pk", flat=True))
-        _delete_measurements(done, run_ids, upload)
-        emptied = _give_runs_to_other_uploads(upload)
-        _delete_runs_and_uploads(done, emptied, upload)
-        _end(done, f"upload {upload.pk}", who=who, action="upload.delete", dry_run=dry_run)
+        found = type(row).objects.filter(pk=row.pk).first()
+        if found is None:
+            raise CannotDelete("it is deleted already")
+        if isinstance(found, Run):
+            if found.state in ACTIVE:  # a run that has ended never begins again
+                raise CannotDelete(f"{found} is {found.state}: cancel it first, and wait until it has ended")
+            _delete_measurements(done, [found.pk])
+            _delete_runs_and_uploads(done, [found.pk])
+        else:
+            named = found.receipt.get("run_ids", [])
+            run_ids = Run.objects.filter(Q(upload=found) | Q(pk__in=named)).values_list("pk", flat=True)
+            _delete_measurements(done, list(run_ids), found)
+            _delete_runs_and_uploads(done, _give_runs_to_other_uploads(found), found)
+        if dry_run:
+            transaction.set_rollback(True)
+        else:
+            action = f"{found._meta.model_name}.delete"
+            audit.note(who=who, action=action, subject=str(found), detail=done.to_json())
     return done
 
 
@@ -119,14 +123,6 @@ def uploads_of(run: Run) -> list[Upload]:
         return []
     found = Upload.objects.filter(Q(pk=run.upload_id) | Q(receipt__contains={"run_ids": [run.pk]}))
     return list(found.select_related("key").order_by("pk"))
-
-
-def _check(kind: type[Run] | type[Upload], pk: int) -> None:
-    found = kind.objects.filter(pk=pk).first()
-    if found is None:
-        raise CannotDelete("it is deleted already")
-    if isinstance(found, Run) and found.state in ACTIVE:  # a run that has ended never begins again
-        raise CannotDelete(f"{found} is {found.state}: cancel it first, and wait until it has ended")
 
 
 def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | None = None) -> None:
@@ -258,7 +254,6 @@ def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload 
         keys = [key for upload_id in emptied for key in request_keys(content_keys[upload_id])]
         IdempotencyKey.objects.filter(content_key__in=keys).delete()
         Import.objects.filter(content_key__in=keys, state=Import.State.DONE).delete()
-        Expectation.objects.filter(upload__in=emptied).delete()
         # not by the ORM, which would look for their measurements without an index
         cursor.execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
         done.uploads = len(emptied)
@@ -276,10 +271,3 @@ def _remove_files(run_ids: list[int]) -> None:
     for run_id in run_ids:
         for folder in ("artifacts", "tasklogs"):
             shutil.rmtree(Path(settings.HUD_DATA) / folder / str(run_id), ignore_errors=True)
-
-
-def _end(done: Deletion, subject: str, *, who: str, action: str, dry_run: bool) -> None:
-    if dry_run:
-        transaction.set_rollback(True)
-    else:
-        audit.note(who=who, action=action, subject=subject, detail=done.to_json())

@@ -13,6 +13,7 @@ from hud.points.expectations import dtype_of
 from runner.formats.measurement import ParsedMeasurement
 from runner.schema.devices import device_family
 
+_SAME = ("suite", "case", "mode", "backend", "dynamic", "metric")
 _NAMES = ("suite", "mode", "dtype", "backend", "device", "dynamic")
 
 
@@ -25,14 +26,12 @@ def store_expectations(
         Expectation(
             upload_id=upload_id,
             stream_id=stream_id,
-            suite=item.suite,
-            case=item.case,
-            mode=item.mode,
+            **{
+                name: getattr(item, name)
+                for name in ("suite", "case", "mode", "backend", "dynamic", "metric")
+            },
             dtype=dtype_of(item.dtype, item.knobs),
-            backend=item.backend,
             device=device_family(item.device, item.arch),
-            dynamic=item.dynamic,
-            metric=item.metric,
             value=item.samples[0] if item.samples else item.target,
             margin=margin,
             status=STATUS_CODES[item.status],

@@ -1,28 +1,44 @@
 """Import jobs: uploads that have too many records for one request.
 
 The body is a file, the row has the progress. A job is one transaction, so an interrupted one starts again.
-`manage.py imports` processes each in a process of its own (`hud/ingest/import_processes.py`).
+`manage.py imports` processes each in a child process, so that a bad one takes nothing else with it. Each
+attempt has limits on memory and time. An import whose processes keep dying is failed with the reason.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db import InterfaceError, OperationalError, connection, connections, transaction
+from django.db.models import F
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from hud.accounts.audit import client_address
 from hud.ingest.receive import Content, ingest, keep_key
 from hud.models import ApiKey, Import
 from hud.runs.streams import StreamRefused, for_upload
 from hud.server.embedded import make_folder
+from hud.server.processes import die_with_parent
 from runner.formats.errors import BadUpload
 from runner.formats.parameters import Parameters
 
 logger = logging.getLogger(__name__)
+_OUT_OF_MEMORY, _DATABASE_AWAY = 70, 75  # exit statuses of a child
+_WAITING = (Import.State.QUEUED, Import.State.RUNNING)  # nobody works on a running one but its one supervisor
+_PATIENCE = timedelta(days=1)
+_ROUND_S = 1.0  # between heartbeats while a child works
 
 
 def submit(
@@ -109,3 +125,94 @@ def fail(job: Import, detail: str, errors: Sequence[dict[str, object]] = ()) -> 
         state=Import.State.FAILED, problem={"detail": detail, "errors": [*errors]}, finished=Now()
     )
     body_path(job).unlink(missing_ok=True)
+
+
+def next_job() -> Import | None:
+    """Return the import whose turn it is, so that a backfill delays the others by one import at most.
+
+    Keys take turns. Of one key's imports the oldest and the newest alternate. One whose process has died
+    waits until nothing else does.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH waiting AS (
+                SELECT id, key_id, attempts FROM hud_import WHERE state = ANY(%(waiting)s)
+            ), keys AS (
+                SELECT key_id, count(started) AS starts, max(started) AS latest FROM hud_import
+                WHERE key_id IN (SELECT key_id FROM waiting) OR key_id IS NULL GROUP BY key_id
+            )
+            SELECT w.id FROM waiting w JOIN keys k ON k.key_id IS NOT DISTINCT FROM w.key_id
+            ORDER BY w.attempts > 0, k.latest NULLS FIRST, k.key_id,
+                CASE WHEN k.starts %% 2 = 0 THEN w.id ELSE -w.id END
+            LIMIT 1
+            """,
+            {"waiting": list(_WAITING)},
+        )
+        row = cursor.fetchone()
+    return Import.objects.get(pk=row[0]) if row else None
+
+
+def process_next(*, beat: Callable[[], None], stopped: Callable[[], bool]) -> bool:
+    """Give the next import one attempt; return False if none waits. Call `beat` every second meanwhile.
+
+    The attempt does not count where `stopped` ends it, or where it found the database away or its disk full,
+    for a day.
+    """
+    job = next_job()
+    if job is None:
+        return False
+    if job.attempts >= settings.HUD_IMPORT_ATTEMPTS:
+        fail(job, f"its process died {job.attempts} times, in spite of the limits on it")
+        return True
+    started = {"attempts": F("attempts") + 1, "started": Now(), "done_records": 0}
+    Import.objects.filter(pk=job.pk).update(state=Import.State.RUNNING, **started)
+    command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "imports", "--skip-checks"]
+    command += ["--job", str(job.pk)]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        status = _wait(child, beat, stopped)
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+    is_fresh = timezone.now() - job.created < _PATIENCE
+    if (status is None and stopped()) or (status == _DATABASE_AWAY and is_fresh):
+        Import.objects.filter(pk=job.pk, state=Import.State.RUNNING).update(attempts=F("attempts") - 1)
+    elif status is None:
+        fail(job, f"it took longer than {settings.HUD_IMPORT_S:g} s")
+    elif status == _OUT_OF_MEMORY:
+        fail(job, f"it needs more than {settings.HUD_IMPORT_MEMORY_MIB} MiB of memory")
+    elif status:
+        ended = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        logger.warning("the process of import %s ended with %s", job.pk, ended)
+    return status != _DATABASE_AWAY
+
+
+def _wait(
+    child: subprocess.Popen[bytes], beat: Callable[[], None], stopped: Callable[[], bool]
+) -> int | None:
+    """Return the child's exit status, None if its time is over or the supervisor stops."""
+    until = time.monotonic() + settings.HUD_IMPORT_S
+    while time.monotonic() < until and not stopped():
+        with suppress(subprocess.TimeoutExpired):
+            return child.wait(min(_ROUND_S, until - time.monotonic()))
+        beat()
+    return None
+
+
+def process_in_this_process(pk: int) -> int:
+    """Process one import under the limit on memory; return the exit status of this process."""
+    die_with_parent(signal.SIGKILL)
+    limit = settings.HUD_IMPORT_MEMORY_MIB * 2**20
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # without shared libraries and files
+    try:
+        job = Import.objects.select_related("key").get(pk=pk)
+        client_address.set(job.address)  # for the audit
+        process(job)
+    except MemoryError:
+        return _OUT_OF_MEMORY
+    except (OperationalError, InterfaceError) as error:
+        logger.warning("the database is away: %s", error)
+        return _DATABASE_AWAY
+    return os.EX_OK

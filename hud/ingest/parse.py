@@ -102,7 +102,6 @@ class RecordParser:
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
-        self._last_facts: tuple[tuple[Any, Any], bytes] = ((None, None), b"")
         self._of_suites: dict[tuple[int, str], Environment] = {}
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
@@ -190,7 +189,7 @@ class RecordParser:
             self._skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
         given = self._with_hints(item)
-        facts = self._facts_of(record)
+        facts = msgspec.json.encode((record.runners, record.dependencies))
         run, repeat, side = self._run_keys.of(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
         unit, direction = meaning_of(metric)
@@ -278,14 +277,8 @@ class RecordParser:
         else:
             measurement.target_arch = None
         measurement.message = (message_of(extra) if extra else None) or _first_run_warning(measurement)
-        if measurement.unsaid:
-            self.unsaid.update(measurement.unsaid)
-        if not measurement.mode:
-            self.unsaid.add("mode")
-        if not measurement.dtype:
-            self.unsaid.add("dtype")
-        if not measurement.arch:
-            self.unsaid.add("arch")
+        self.unsaid.update(measurement.unsaid)
+        self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
 
     def _add_compilation(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
         number = _compilation(extra)
@@ -328,14 +321,6 @@ class RecordParser:
             found = device, name, environment
             self._places[key] = found
         return found
-
-    def _facts_of(self, record: Record) -> bytes:
-        """Return what a record says of where it ran, as JSON. The record before may share the objects."""
-        (runners, dependencies), facts = self._last_facts
-        if record.runners is not runners or record.dependencies is not dependencies or not facts:
-            facts = msgspec.json.encode((record.runners, record.dependencies))
-            self._last_facts = (record.runners, record.dependencies), facts
-        return facts
 
     def _environment(self, record: Record, facts: bytes, device: str, device_name: str) -> Environment:
         if character := invisible_in(facts.decode()):

@@ -63,9 +63,6 @@ class Receipt:
     links: dict[str, str] = field(default_factory=dict)
     replayed: bool = False  # the answer to an earlier request with the same idempotency key
 
-    def __post_init__(self) -> None:
-        self.skipped_total = max(self.skipped_total, len(self.skipped))  # older receipts have no number
-
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "replayed"}
 
@@ -140,16 +137,8 @@ class Content:
     @cached_property
     def key(self) -> str:
         """Return the digest of content and parameters: equal ones are the same upload."""
-        return self._digest(self._rows)
-
-    def earlier(self) -> Upload | None:
-        """Return the upload that stored the same content; older ones are known by their bytes."""
-        keys = [self.key] if self._rows == self.body else [self.key, self._digest(self.body)]
-        return Upload.objects.filter(content_key__in=keys, stream=self.stream).first()
-
-    def _digest(self, body: bytes) -> str:
         digest = _started_digest(self.format, self.parameters)
-        digest.update(body)
+        digest.update(self._rows)
         return str(digest.hexdigest())
 
     @property
@@ -210,8 +199,7 @@ class Content:
 
     def check_count(self, max_records: int | None) -> None:
         """Raise TooManyRecords, before any record is read, where the body plainly holds more."""
-        if max_records is not None and self.body.count(_OF_EVERY_RECORD) > max_records:
-            _check_count(json_text.count(self.body, max_records + 1), max_records)
+        _check_count(self.body.count(_OF_EVERY_RECORD), max_records)
 
     def pieces(
         self, parser: RecordParser, max_records: int | None = None
@@ -305,13 +293,29 @@ def ingest(
             known = _replay(key, idempotency_key, content)
             if known:
                 return known
-        upload_id = _claim_upload(content, key)
-        if upload_id is None:
-            receipt = _receipt_of_duplicate(content)
+        # a concurrent twin waits here until the first one has committed
+        upload, is_new = Upload.objects.get_or_create(
+            content_key=content.key,
+            stream=stream,
+            defaults={
+                "filename": parameters.filename,
+                "format": content.format.name,
+                "parameters": parameters.given(),
+                "key": key,
+            },
+        )
+        if not is_new:
+            receipt = _receipt_of_duplicate(content, upload)
         else:
             content.check_count(max_records)
-            receipt = _store(content, upload_id, key, max_records, on_progress)
-            _audit(content, receipt, key)
+            receipt = _store(content, upload.pk, key, max_records, on_progress)
+            detail = {
+                "filename": parameters.filename,
+                "format": content.format.name,
+                "stored": receipt.stored,
+                "runs": len(receipt.run_ids),
+            }
+            audit.note(who=_who(key), action="upload", subject=f"upload {receipt.id}", detail=detail)
         if not (receipt.stored or receipt.duplicates or parameters.is_partial or is_piece):
             raise content.nothing_stored(receipt)
         if parameters.is_dry_run:
@@ -383,20 +387,6 @@ def _who(key: ApiKey | None) -> str:
     return name_of(key) if key else "command line"
 
 
-def _audit(content: Content, receipt: Receipt, key: ApiKey | None) -> None:
-    audit.note(
-        who=_who(key),
-        action="upload",
-        subject=f"upload {receipt.id}",
-        detail={
-            "filename": content.parameters.filename,
-            "format": content.format.name,
-            "stored": receipt.stored,
-            "runs": len(receipt.run_ids),
-        },
-    )
-
-
 def keep_key(key: ApiKey, text: str, content: Content) -> None:
     """Note, in a transaction, that this idempotency key is an import job's, whose own row has its answer.
     Raise KeyInUse or KeyMisused."""
@@ -426,37 +416,9 @@ def _replay(key: ApiKey, text: str, content: Content) -> Receipt | None:
     return Receipt(**known.receipt, replayed=True)
 
 
-def _claim_upload(content: Content, key: ApiKey | None) -> int | None:
-    """Return the new upload's id, None where the same content is stored already. A concurrent twin waits here
-    until the first one has committed."""
-    given = content.parameters
-    if content.earlier():
-        return None
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO hud_upload (content_key, filename, format, parameters, receipt, key_id, stream_id)
-            VALUES (%s, %s, %s, %s::jsonb, '{}', %s, %s)
-            ON CONFLICT (content_key, stream_id) DO NOTHING RETURNING id
-            """,
-            [
-                content.key,
-                given.filename,
-                content.format.name,
-                json.dumps(given.given()),
-                key.pk if key else None,
-                content.stream.pk if content.stream else None,
-            ],
-        )
-        row = cursor.fetchone()
-    return int(row[0]) if row else None
-
-
-def _receipt_of_duplicate(content: Content) -> Receipt:
+def _receipt_of_duplicate(content: Content, upload: Upload) -> Receipt:
     """Return the receipt of the content that is stored already. Raise BadUpload where only its good part is,
     and that was not what is asked for now."""
-    upload = content.earlier()
-    assert upload is not None
     if Parameters(**upload.parameters).is_partial and not content.parameters.is_partial:
         for _ in content.pieces(RecordParser(content.parameters)):
             pass  # nothing to store; it is read for its faults

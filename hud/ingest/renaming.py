@@ -6,15 +6,15 @@ rolls back. Locks as in `hud.ingest.deletion`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from hud.accounts import audit
-from hud.ingest.deletion import delete_rows, judge_again, touch
+from hud.ingest.deletion import Counts, delete_rows, judge_again, touch
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Alias, Expectation, Experiment, Host, Regression, Run, Series, Target, Threshold
 from hud.points import write as points
@@ -23,6 +23,12 @@ from runner.formats.scalars import nfc
 from runner.schema.devices import arch_key
 
 KINDS = ("suite", "case", "arch", "host")
+_PAIRS = "FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE one.experiment_id = pair.old"
+_ONE_OF_A_KEY = {  # what an experiment has one of for each rest of a key; that of the twin stays
+    "hud_compilation": """known.run_id = one.run_id AND known.environment_id = one.environment_id
+        AND known.repeat = one.repeat AND known.side = one.side""",
+    "hud_knownfailure": "known.stream_id = one.stream_id",
+}
 
 
 class CannotRename(ValueError):
@@ -30,7 +36,7 @@ class CannotRename(ValueError):
 
 
 @dataclass
-class Renaming:
+class Renaming(Counts):
     """Counts of what a renaming changes. `dropped_measurements`: the run has them under the new name too,
     which stay."""
 
@@ -42,12 +48,6 @@ class Renaming:
     targets: int = 0
     runs: int = 0  # with another title or host
     hosts: int = 0
-
-    def to_json(self) -> dict[str, int]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.to_json().items())
 
 
 def rename(*, kind: str, old: str, new: str, who: str, suite: str = "", dry_run: bool = False) -> Renaming:
@@ -136,67 +136,44 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
     """Move the series of experiments to their twins, and measurements where a twin has the same series."""
     pairs: dict[str, Any] = {"old": list(twins), "new": list(twins.values())}
     with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_compilation c SET experiment_id = pair.new
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
-            WHERE c.experiment_id = pair.old AND NOT EXISTS (
-                SELECT FROM hud_compilation k WHERE k.experiment_id = pair.new AND k.run_id = c.run_id
-                    AND k.environment_id = c.environment_id AND k.repeat = c.repeat AND k.side = c.side)
-            """,
-            pairs,
-        )
-        cursor.execute(
-            """
-            UPDATE hud_knownfailure f SET experiment_id = pair.new
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
-            WHERE f.experiment_id = pair.old AND NOT EXISTS (
-                SELECT FROM hud_knownfailure k WHERE k.experiment_id = pair.new AND k.stream_id = f.stream_id)
-            """,
-            pairs,
-        )
-        cursor.execute(
+        for table, rest_of_key in _ONE_OF_A_KEY.items():
+            cursor.execute(
+                f"""
+                UPDATE {table} one SET experiment_id = pair.new {_PAIRS} AND NOT EXISTS (
+                    SELECT FROM {table} known WHERE known.experiment_id = pair.new AND {rest_of_key})
+                """,  # noqa: S608 — constants of this module, as below  # nosec B608
+                pairs,
+            )
+        found = merge_series(
             """
             SELECT o.id, n.id FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
             JOIN hud_series o ON o.experiment_id = pair.old
             LEFT JOIN hud_series n ON n.experiment_id = pair.new AND n.metric_id = o.metric_id
                 AND n.stream_id = o.stream_id
-            ORDER BY o.id
             """,
             pairs,
         )
-        series: dict[int, int | None] = dict(cursor.fetchall())
-        joined = {old: new for old, new in series.items() if new is not None}
-        lock_series([*series, *joined.values()])
-        done.merged_series = len(joined)
-        done.moved_measurements, done.dropped_measurements = join_series(joined)
-        cursor.execute(
-            """
-            UPDATE hud_series s SET experiment_id = pair.new, digest = NULL
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE s.experiment_id = pair.old
-            """,
-            pairs,
-        )
-        cursor.execute(
-            """
-            UPDATE hud_runrequest r SET experiment_id = pair.new
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new) WHERE r.experiment_id = pair.old
-            """,
-            pairs,
-        )
+        done.merged_series, done.moved_measurements, done.dropped_measurements = found
+        cursor.execute(f"UPDATE hud_series one SET experiment_id = pair.new, digest = NULL {_PAIRS}", pairs)  # noqa: S608  # nosec B608
+        cursor.execute(f"UPDATE hud_runrequest one SET experiment_id = pair.new {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     delete_rows(Experiment, twins)
 
 
-def lock_series(ids: Iterable[int]) -> None:
-    """Lock series in the order in which the judge does."""
-    locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+def merge_series(statement: str, given: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Lock the series of a query, in the order in which the judge does, each with the one that takes it over
+    or NULL, and join those with one. Return how many were joined, how many measurements moved, and how many
+    were dropped because the run has them there too."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [list(ids)])  # noqa: S608  # nosec B608
+        cursor.execute(statement, given)
+        series: dict[int, int | None] = dict(cursor.fetchall())
+        joined = {old: new for old, new in series.items() if new is not None}
+        locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608  # nosec B608
+    return len(joined), *_join_series(joined)
 
 
-def join_series(joined: dict[int, int]) -> tuple[int, int]:
-    """Move the measurements, points and regressions of locked series into others, which are judged again.
-    Return how many measurements moved, and how many were dropped because the run has them there too."""
+def _join_series(joined: dict[int, int]) -> tuple[int, int]:
+    """Move the measurements, points and regressions of locked series into others, which are judged again."""
     both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
     with connection.cursor() as cursor:
         cursor.execute(

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID, uuid4
 
@@ -34,17 +35,16 @@ _FAILED = {"wrong", "oom", "crashed", "failed"}
 _ENDS = (State.CANCELLED, State.TIMED_OUT, State.FAILED, State.SUCCEEDED)  # as `hud/runs/states.py` has them
 
 
-@dataclass(frozen=True)
-class _Origin:
+class _Origin(NamedTuple):
     """A record's host, both interpreters of an A/B run, its repeat and side, as `runners` says them.
     `numbered`: it is one process of several, which share the time of their run."""
 
     host: str
-    base: str
-    head: str
-    repeat: int
-    side: int
-    numbered: bool
+    base: str = ""
+    head: str = ""
+    repeat: int = 0
+    side: int = 0
+    numbered: bool = False
 
     @classmethod
     def of(cls, record: Record) -> _Origin:
@@ -58,7 +58,12 @@ class _Origin:
             base, head = text(pair.get("base")), text(pair.get("new"))
             if base and head:
                 return cls(host, base[:60], head[:60], pair["number"], int(pair["side"] == "new"), True)
-        return cls(host, "", "", process if _is_number(process) else 0, 0, _is_number(process))
+        return cls(host, repeat=process, numbered=True) if _is_number(process) else cls(host)
+
+
+_OF_RUN = attrgetter(
+    "benchmark.name", "timestamp", "repo", "head_branch", "head_sha", "workflow_id", "job_id", "run_attempt"
+)
 
 
 class RunKeys:
@@ -75,20 +80,7 @@ class RunKeys:
         origin = self._origins.get(facts)
         if origin is None:
             origin = self._origins[facts] = _Origin.of(record)
-        said = (
-            record.benchmark.name,
-            origin.base,
-            origin.head,
-            origin.host,
-            origin.numbered,
-            record.timestamp,
-            record.repo,
-            record.head_branch,
-            record.head_sha,
-            record.workflow_id,
-            record.job_id,
-            record.run_attempt,
-        )
+        said = (*origin, *_OF_RUN(record))
         found = self._keys.get(said)
         if found is None:
             time = from_epoch(record.timestamp)
@@ -246,7 +238,6 @@ class Runs:
 
 # ---- series and environments
 
-SeriesKey = tuple[int, int, int | None]  # experiment, metric, stream
 RowKey = tuple[int, int, int, int, int]  # run, series, environment, repeat, side
 
 
@@ -295,50 +286,69 @@ def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int | None]]) -> 
     items = [item for item, _stream in missing.values()]
     metrics = metric_ids(sorted({item.metric for item in items}))
     identities = sorted({item.identity for item in items})
-    ids = ids_of("hud_experiment", _EXPERIMENT, [*_EXPERIMENT], identities)
+    columns = dict(zip(_EXPERIMENT, zip(*identities, strict=True), strict=True))
+    ids = ids_of("hud_experiment", _EXPERIMENT, columns, identities.__getitem__)
     experiments = dict(zip(identities, ids, strict=True))
     parts = {
         digest: (experiments[item.identity], metrics[item.metric], stream)
         for digest, (item, stream) in missing.items()
     }
-    series = _series_ids({part: digest for digest, part in parts.items()})
+    digests = {part: digest for digest, part in parts.items()}
+    rows = [(*part, digest) for part, digest in digests.items()]
+    columns = dict(zip(_SERIES, zip(*digests, strict=True), strict=False))
+    ids = ids_of("hud_series", _SERIES, columns, rows.__getitem__)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE hud_series s SET digest = given.digest
+            FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
+            WHERE s.id = given.id AND s.digest IS NULL
+            """,
+            [ids, list(digests.values())],
+        )
+    series = dict(zip(digests, ids, strict=True))
     return {digest: series[part] for digest, part in parts.items()}
 
 
 def ids_of(
-    table: str, columns: Mapping[str, str], key: Sequence[str], rows: Sequence[Sequence[Any]]
+    table: str,
+    columns: Mapping[str, str],
+    keys: Mapping[str, Sequence[Any]],
+    row_of: Callable[[int], Sequence[Any]],
 ) -> list[int]:
-    """Return the ids of distinct rows in their order; `columns` have their types, `key` tells rows apart, by
-    the first of them.
+    """Return the ids of distinct rows, which `keys`, columns with their values, tell apart; make those that
+    are not there, as `row_of` says them by their place. `columns` have their types.
 
     Look first, insert only what is missing, look again: a row that a concurrent upload inserts meanwhile is
     waited for by ON CONFLICT and seen by the second look.
     """
-    if not rows:
+    count = len(next(iter(keys.values())))
+    if not count:
         return []
-    names = ", ".join(f'"{name}"' for name in columns)
-    values = {name: f'given."{name}"{"::jsonb" * (kind == "jsonb")}' for name, kind in columns.items()}
-    types = ", ".join(
-        f'"{name}" {"text" if kind == "jsonb" else kind}'
-        for name, kind in (*columns.items(), ("place", "int"))
-    )
-    same = " AND ".join(f'known."{name}" = {values[name]}' for name in key)
+
     # one JSON text costs a tenth of psycopg's arrays
-    select = f"""SELECT given.place, known.id FROM json_to_recordset(%s::json) AS given({types})
-        JOIN {table} known ON {same}"""  # noqa: S608 — only constants of this module are put into the text  # nosec B608
-    insert = f"""INSERT INTO {table} ({names}) SELECT {", ".join(values.values())}
-        FROM json_to_recordset(%s::json) AS given({types}) ON CONFLICT DO NOTHING"""  # noqa: S608  # nosec B608
-    given = [dict(zip((*columns, "place"), (*row, place), strict=True)) for place, row in enumerate(rows)]
-    body = orjson.dumps(given).decode()
+    def given(names: Iterable[str]) -> str:
+        types = ", ".join(f'"{name}" {columns[name].replace("jsonb", "text")}' for name in names)
+        return f"json_to_recordset(%s::json) AS given(place int, {types})"
+
+    values = {name: f'given."{name}"{"::jsonb" * (kind == "jsonb")}' for name, kind in columns.items()}
+    same = " AND ".join(f'known."{name}" = {values[name]}' for name in keys)
+    select = f"SELECT given.place, known.id FROM {given(keys)} JOIN {table} known ON {same}"  # noqa: S608 — only constants of this module are put into the text  # nosec B608
+    insert = f"""INSERT INTO {table} ({", ".join(f'"{name}"' for name in columns)})
+        SELECT {", ".join(values.values())} FROM {given(columns)} ON CONFLICT DO NOTHING"""  # noqa: S608  # nosec B608
+    names = ("place", *keys)
+    rows = [dict(zip(names, row, strict=True)) for row in zip(range(count), *keys.values(), strict=True)]
+    body = orjson.dumps(rows).decode()
     with connection.cursor() as cursor:
         cursor.execute(select, [body])
         found = dict(cursor.fetchall())
-        if len(found) < len(rows):
-            missing = [one for one in given if one["place"] not in found]
-            cursor.execute(insert, [orjson.dumps(missing).decode()])
+        if len(found) < count:
+            missing = (place for place in range(count) if place not in found)
+            new = [dict(zip(columns, row_of(place), strict=True)) for place in missing]
+            cursor.execute(insert, [orjson.dumps(new).decode()])
             cursor.execute(select, [body])
             found = dict(cursor.fetchall())
-    return [found[place] for place in range(len(rows))]
+    return [found[place] for place in range(count)]
 
 
 _EXPERIMENT = {
@@ -349,6 +359,7 @@ _METRIC = {
     "name": "text", "title": "text", "unit": "text", "direction": "text", "kind": "text", "precision": "int2",
     "floor": "float8",
 }  # fmt: skip
+_METRIC_ROW = attrgetter(*_METRIC)
 _SERIES = {"experiment_id": "int", "metric_id": "int", "stream_id": "int", "digest": "text"}
 _ENVIRONMENT = {
     "fingerprint": "text", "class_key": "text", "torch": "text", "torch_git": "text", "gpu": "text",
@@ -358,45 +369,21 @@ _ENVIRONMENT = {
 
 def metric_ids(names: list[str]) -> dict[str, int]:
     """Return the ids of these distinct names. A new one gets the unit and direction of the registry."""
-    rows = [[getattr(info, column) for column in _METRIC] for info in map(metric_info, names)]
-    return dict(zip(names, ids_of("hud_metric", _METRIC, ["name"], rows), strict=True))
-
-
-def _series_ids(digests: Mapping[SeriesKey, str]) -> dict[SeriesKey, int]:
-    """Return the series of these experiments, metrics and streams, each with the digest it is found by."""
-    parts = list(digests)
-    rows = [(*part, digests[part]) for part in parts]
-    ids = ids_of("hud_series", _SERIES, ["experiment_id", "metric_id", "stream_id"], rows)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_series s SET digest = given.digest
-            FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
-            WHERE s.id = given.id AND s.digest IS NULL
-            """,
-            [ids, [digests[part] for part in parts]],
-        )
-    return dict(zip(parts, ids, strict=True))
+    ids = ids_of("hud_metric", _METRIC, {"name": names}, lambda place: _METRIC_ROW(metric_info(names[place])))
+    return dict(zip(names, ids, strict=True))
 
 
 def _environment_ids(environments: Mapping[str, Environment]) -> dict[str, int]:
     """Return the ids of these environments by their fingerprints."""
     fingerprints = sorted(environments)
-    rows = [
-        (
-            fingerprint,
-            class_key(found),
-            found.torch[:100],
-            found.torch_git[:64],
-            found.gpu[:200],
-            json.dumps(asdict(found)),
-        )
-        for fingerprint in fingerprints
-        for found in [environments[fingerprint]]
-    ]
-    return dict(
-        zip(fingerprints, ids_of("hud_environment", _ENVIRONMENT, ["fingerprint"], rows), strict=True)
-    )
+
+    def row_of(place: int) -> tuple[Any, ...]:
+        found = environments[fingerprints[place]]
+        shown = found.torch[:100], found.torch_git[:64], found.gpu[:200]
+        return fingerprints[place], class_key(found), *shown, json.dumps(asdict(found))
+
+    ids = ids_of("hud_environment", _ENVIRONMENT, {"fingerprint": fingerprints}, row_of)
+    return dict(zip(fingerprints, ids, strict=True))
 
 
 def class_key(environment: Environment) -> str:

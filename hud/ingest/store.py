@@ -15,8 +15,9 @@ from django.db import connection
 
 from hud.ingest.compilations import NewCompilation, store_compilations
 from hud.ingest.resolve import RowKey, RunPlace, row_keys
-from hud.models import STATUS_CODES
+from hud.models import STATUS_CODES, Measurement
 from hud.points import write as points
+from hud.sql import empty_temporary_table
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.schema.statistics import spread_of, value_of
@@ -167,15 +168,7 @@ def _stored_times(
 def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
     """Return the keys of closed runs that are not stored yet."""
     asked = [key for key in rows if key[0] in closed]
-    if not asked:
-        return []
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT run_id, series_id, environment_id, repeat, side FROM hud_measurement
-            WHERE run_id = ANY(%s)""",
-            [sorted({key[0] for key in asked})],
-        )
-        stored = set(cursor.fetchall())
+    stored = set(Measurement.objects.filter(run__in={key[0] for key in asked}).values_list(*_KEY))
     return [key for key in asked if key not in stored]
 
 
@@ -213,20 +206,17 @@ def _row(item: ParsedMeasurement, order_time: datetime) -> tuple[Any, ...]:
     )
 
 
-_COLUMNS = (
-    "run_id, series_id, environment_id, repeat, side, order_time, value, samples, target, spread, n,"
-    " status, target_arch, code, note, compilation, upload_id"
-)
-_TYPES = (
-    "int4", "int4", "int4", "int2", "int2", "timestamptz", "float8", "float8[]", "float8", "float8", "int4",
-    "int2", "varchar", "varchar", "varchar", "int2", "int4",
-)  # fmt: skip
-_REPLACE = """(run_id, series_id, environment_id, repeat, side) DO UPDATE SET
-    order_time = excluded.order_time, value = excluded.value, samples = excluded.samples,
-    target = excluded.target, spread = excluded.spread, n = excluded.n, status = excluded.status,
-    target_arch = excluded.target_arch, code = excluded.code, note = excluded.note,
-    compilation = excluded.compilation, upload_id = excluded.upload_id
-    WHERE old.run_id <> ALL(%(closed)s)"""
+_KEY = ("run_id", "series_id", "environment_id", "repeat", "side")
+_TYPES = {
+    **dict(zip(_KEY, ("int4", "int4", "int4", "int2", "int2"), strict=True)),
+    "order_time": "timestamptz", "value": "float8", "samples": "float8[]", "target": "float8",
+    "spread": "float8", "n": "int4", "status": "int2", "target_arch": "varchar", "code": "varchar",
+    "note": "varchar", "compilation": "int2", "upload_id": "int4",
+}  # fmt: skip
+_COLUMNS = ", ".join(_TYPES)
+_SAME_KEY = " AND ".join(f"old.{name} = new.{name}" for name in _KEY)
+_REPLACED = ", ".join(f"{name} = excluded.{name}" for name in _TYPES if name not in _KEY)
+_REPLACE = f"({', '.join(_KEY)}) DO UPDATE SET {_REPLACED} WHERE old.run_id <> ALL(%(closed)s)"
 
 
 def _copy_measurements(
@@ -238,15 +228,11 @@ def _copy_measurements(
         return 0, []
     conflict = _REPLACE if replace else "DO NOTHING"
     with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE TEMPORARY TABLE incoming (LIKE hud_measurement) ON COMMIT DROP;"
-            if not _has_incoming(cursor)
-            else "TRUNCATE incoming"
-        )
+        empty_temporary_table(cursor, "incoming", "LIKE hud_measurement")
         # Django turns the errors of execute() into its own, not those of a COPY
         statement = f"COPY incoming ({_COLUMNS}) FROM STDIN (FORMAT BINARY)"
         with connection.wrap_database_errors, cursor.copy(statement) as copy:
-            copy.set_types(_TYPES)
+            copy.set_types(list(_TYPES.values()))
             for row in rows:
                 copy.write_row(row)
         superseded = _superseded(cursor, closed) if replace else []
@@ -285,10 +271,6 @@ def _superseded(cursor: Any, closed: Collection[int]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-_SAME_KEY = """old.run_id = new.run_id AND old.series_id = new.series_id
-    AND old.environment_id = new.environment_id AND old.repeat = new.repeat AND old.side = new.side"""
-
-
 def _rounds_to(precise: str, coarse: str) -> str:
     """Return SQL for: the precise value, rounded to the coarse one's digits, is the coarse one."""
     digits = f"scale({coarse}.value::text::numeric)"
@@ -322,8 +304,3 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
             """  # noqa: S608  # nosec B608
         )
         return refined, cursor.fetchall()
-
-
-def _has_incoming(cursor: Any) -> bool:
-    cursor.execute("SELECT to_regclass('pg_temp.incoming') IS NOT NULL")
-    return bool(cursor.fetchone()[0])

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from hud.accounts import audit
-from hud.ingest.deletion import delete_upload, judge_again, touch
-from hud.ingest.renaming import join_series, lock_series, runs_that_come_twice
-from hud.models import OPERATORS_OWN, Import, KnownFailure, Run, Stream, Upload
+from hud.ingest.deletion import Counts, judge_again, touch
+from hud.ingest.deletion import delete as delete_upload
+from hud.ingest.renaming import merge_series, runs_that_come_twice
+from hud.models import OPERATORS_OWN, Import, KnownFailure, Point, Run, Stream, Upload
 from hud.points.streams import front
 from hud.runs import streams
 from hud.runs.references import changing_references
@@ -39,16 +40,13 @@ class StreamChanges:
 
 
 @dataclass
-class Merging:
+class Merging(Counts):
     """Counts of what a merge moves. `dropped_uploads` were the same in both streams."""
 
     runs: int = 0
     series: int = 0
     joined_series: int = 0
     dropped_uploads: int = 0
-
-    def __str__(self) -> str:
-        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in asdict(self).items())
 
 
 def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
@@ -94,7 +92,7 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
         _check_removable(stream, "merged into another")
         same = Upload.objects.filter(stream=into).values("content_key")
         for upload in Upload.objects.filter(stream=stream, content_key__in=same):
-            delete_upload(upload=upload, who=who)
+            delete_upload(upload, who=who)
             done.dropped_uploads += 1
         if numbers := runs_that_come_twice(Run.objects.filter(stream=stream), stream=into):
             raise CannotChangeStream(
@@ -113,7 +111,7 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
             )
         referring = list(Stream.objects.filter(reference=stream).exclude(pk__in=_chain(into)))
         Stream.objects.filter(pk__in=[one.pk for one in referring]).update(reference=into)
-        _replace_level_stream(stream, into)
+        Point.objects.filter(level_stream=stream).update(level_stream=into)  # the database does not do so
         aliases = [stream.name, *stream.aliases]
         stream.delete()  # of which `into` loses the reference, if it has it
         into.refresh_from_db()
@@ -121,7 +119,7 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
         into.save(update_fields=["aliases"])
         _judge_again([into.pk, *(one.pk for one in referring)])
         subject = f"stream {stream.name} into {into.name}"
-        audit.note(who=who, action="stream.merge", subject=subject, detail=asdict(done))
+        audit.note(who=who, action="stream.merge", subject=subject, detail=done.to_json())
     return done
 
 
@@ -142,7 +140,7 @@ def delete(stream: Stream, *, who: str) -> None:
             raise CannotChangeStream(f"the stream {stream.name} has {', '.join(filled)}: {words}")
         stream.keys.update(stream=None)
         Import.objects.filter(stream=stream).delete()
-        _replace_level_stream(stream, None)
+        Point.objects.filter(level_stream=stream).update(level_stream=None)  # the database does not do so
         stream.delete()
         audit.note(who=who, action="stream.delete", subject=f"stream {stream.name}")
 
@@ -227,29 +225,15 @@ def _check_removable(stream: Stream, action: str) -> None:
 def _merge_series(stream: Stream, into: Stream) -> tuple[int, int]:
     """Join the series of experiments and metrics that both have, and give the others to `into`, where an
     upload finds them anew by their identity. Return how many were joined, and how many given."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT o.id, n.id FROM hud_series o LEFT JOIN hud_series n ON n.experiment_id = o.experiment_id
-                AND n.metric_id = o.metric_id AND n.stream_id = %(into)s
-            WHERE o.stream_id = %(stream)s
-            """,
-            {"stream": stream.pk, "into": into.pk},
-        )
-        series: dict[int, int | None] = dict(cursor.fetchall())
-    joined = {old: new for old, new in series.items() if new is not None}
-    lock_series([*series, *joined.values()])
-    join_series(joined)
-    return len(joined), stream.series.update(stream=into, digest=None)
-
-
-def _replace_level_stream(stream: Stream, by: Stream | None) -> None:
-    """Name another stream as the one whose level judged a point. The database does not do so by itself."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE hud_point SET level_stream_id = %s WHERE level_stream_id = %s",
-            [by.pk if by else None, stream.pk],
-        )
+    joined, _moved, _dropped = merge_series(
+        """
+        SELECT o.id, n.id FROM hud_series o LEFT JOIN hud_series n ON n.experiment_id = o.experiment_id
+            AND n.metric_id = o.metric_id AND n.stream_id = %(into)s
+        WHERE o.stream_id = %(stream)s
+        """,
+        {"stream": stream.pk, "into": into.pk},
+    )
+    return joined, stream.series.update(stream=into, digest=None)
 
 
 def _judge_again(stream_ids: Sequence[int]) -> None:

@@ -38,15 +38,15 @@ class GeometricMean:
     """Geometric means of both sides over the matched cases. `ratio` is head ÷ base with its 95 % interval and
     p-value by Student's t over the cases, None with too few."""
 
-    base: float | None
-    head: float | None
-    ratio: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    matched: tuple[str, ...]
-    only_base: tuple[str, ...]
-    only_head: tuple[str, ...]
+    base: float | None = None
+    head: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    matched: tuple[str, ...] = ()
+    only_base: tuple[str, ...] = ()
+    only_head: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,26 +67,18 @@ def pass_rate(passed: Mapping[str, bool], expected: Collection[str]) -> PassRate
 
 def compare_means(base: Mapping[str, float], head: Mapping[str, float]) -> GeometricMean:
     """Compare the geometric means of the cases that both sides have; what is not positive has none."""
-    left = {case: value for case, value in base.items() if value > 0 and math.isfinite(value)}
-    right = {case: value for case, value in head.items() if value > 0 and math.isfinite(value)}
-    matched = sorted(left.keys() & right.keys())
-    only_left, only_right = sorted(left.keys() - right.keys()), sorted(right.keys() - left.keys())
+    left, right = (
+        {case: value for case, value in side.items() if value > 0 and math.isfinite(value)}
+        for side in (base, head)
+    )
+    matched = tuple(sorted(left.keys() & right.keys()))
+    only = tuple(sorted(left.keys() - right.keys())), tuple(sorted(right.keys() - left.keys()))
     if not matched:
-        return GeometricMean(None, None, None, None, None, None, (), tuple(only_left), tuple(only_right))
+        return GeometricMean(only_base=only[0], only_head=only[1])
     before, after, low, high, p = paired_means(
         np.array([left[case] for case in matched]), np.array([right[case] for case in matched])
     )
-    return GeometricMean(
-        before,
-        after,
-        ratio_of(before, after),
-        low,
-        high,
-        p,
-        tuple(matched),
-        tuple(only_left),
-        tuple(only_right),
-    )
+    return GeometricMean(before, after, ratio_of(before, after), low, high, p, matched, *only)
 
 
 def paired_means(base: Array, head: Array) -> tuple[float, float, float | None, float | None, float | None]:

@@ -7,16 +7,14 @@ beside those that were measured, and judged like them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Q, QuerySet, Value
 from django.db.models.functions import Greatest, Least
 
-from hud.judging.choices import Drawn, autotune_regret
-from hud.judging.known_kernels import same_choice_ratios
+from hud.judging.choices import Drawn, autotune_regret, same_choice_ratios
 from hud.judging.rules.write import metric_of
 from hud.models import ACTIVE, Compilation, Kernel, Measurement, Run, Series
 from hud.points import write as points
@@ -26,17 +24,6 @@ logger = logging.getLogger(__name__)
 _HISTORY = 500  # compilations: 5 months of 3 a night
 _REGRET_HISTORY = 100
 _METRICS = ("same_choice_ratio", "kernel_variants", "autotune_regret")
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A metric of a compilation, or of the first one for its whole run."""
-
-    metric: str
-    row: Compilation
-    value: float
-    note: str | None = None
-    of_run: bool = False
 
 
 def process_pending(limit: int = 50) -> int:
@@ -64,21 +51,32 @@ def _count(found: QuerySet[Compilation]) -> None:
     rows = list(found.order_by("side", "repeat").select_for_update())  # whoever deletes the run waits
     if not rows:
         return
-    run = Run.objects.get(pk=rows[0].run_id)
-    earlier = _earlier(rows[0])
+    first, run = rows[0], Run.objects.get(pk=rows[0].run_id)
+    earlier = _earlier(first)
     drawn = _drawn([*earlier, *rows])
     history, own = drawn[: len(earlier)], drawn[len(earlier) :]
-    metrics = [
-        _Found("same_choice_ratio", row, ratio)
-        for row, ratio in zip(rows, same_choice_ratios(history, own), strict=True)
-        if ratio is not None
-    ]
+    place = {"order_time": first.order_time, "run_id": run.pk, "environment_id": first.environment_id}
+    of_run = {"side": first.side, "upload_id": first.upload_id, **place}
+    metrics = {
+        "same_choice_ratio": [
+            Measurement(
+                value=ratio,
+                repeat=row.repeat,
+                side=row.side,
+                compilation=row.number,
+                upload_id=row.upload_id,
+                **place,
+            )
+            for row, ratio in zip(rows, same_choice_ratios(history, own), strict=True)
+            if ratio is not None
+        ]
+    }
     variants = {row.variant for row in rows if row.variant}
     if not run.is_ab and len(rows) > 1 and variants:
-        metrics.append(_Found("kernel_variants", rows[0], len(variants), of_run=True))
+        metrics["kernel_variants"] = [Measurement(value=len(variants), **of_run)]
     if not run.is_ab and (regret := autotune_regret([*history, *own][-_REGRET_HISTORY:])):
-        metrics.append(_Found("autotune_regret", rows[0], regret.value, regret.note(), of_run=True))
-    _write(rows[0], metrics)
+        metrics["autotune_regret"] = [Measurement(value=regret.value, note=regret.note(), **of_run)]
+    _write(first, metrics)
     found.update(uncounted=False)
 
 
@@ -114,32 +112,21 @@ def _drawn(rows: Sequence[Compilation]) -> list[Drawn]:
     ]
 
 
-def _write(first: Compilation, metrics: Sequence[_Found]) -> None:
+def _write(first: Compilation, metrics: Mapping[str, Sequence[Measurement]]) -> None:
     """Replace the computed measurements of these compilations, and have the judge look at their series."""
-    place = {"run_id": first.run_id, "environment_id": first.environment_id}
     own: dict[str, Any] = {"experiment_id": first.experiment_id, "stream_id": first.run.stream_id}
-    known = list(Series.objects.filter(metric__name__in=_METRICS, **own))
-    Measurement.objects.filter(series__in=known, **place).delete()
-    series = {}
-    for name in {found.metric for found in metrics}:
-        metric = metric_of(name)
-        series[name] = Series.objects.get_or_create(metric=metric, **own)[0]
-    Measurement.objects.bulk_create(
-        Measurement(
-            series=series[found.metric],
-            order_time=first.order_time,
-            value=found.value,
-            repeat=0 if found.of_run else found.row.repeat,
-            side=found.row.side,
-            compilation=None if found.of_run else found.row.number,
-            note=found.note,
-            upload_id=found.row.upload_id,
-            **place,
-        )
-        for found in metrics
-    )
-    points.make((first.run_id, one.pk) for one in (*known, *series.values()))
+    series = list(Series.objects.filter(metric__name__in=_METRICS, **own))
+    old = Measurement.objects.filter(series__in=series, run=first.run_id, environment=first.environment_id)
+    old.delete()
+    touched = []
+    for name, measurements in metrics.items():
+        if measurements:
+            touched.append(Series.objects.get_or_create(metric=metric_of(name), **own)[0])
+        for one in measurements:
+            one.series = touched[-1]
+    Measurement.objects.bulk_create(one for measurements in metrics.values() for one in measurements)
+    points.make((first.run_id, one.pk) for one in (*series, *touched))
     time = Value(first.order_time)
-    Series.objects.filter(pk__in=[one.pk for one in series.values()]).update(
+    Series.objects.filter(pk__in=[one.pk for one in touched]).update(
         touched_at=Least("touched_at", time), touched_until=Greatest("touched_until", time)
     )

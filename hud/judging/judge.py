@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import Exists, F, OuterRef, TextField
+from django.db.models import Exists, F, Model, OuterRef, TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
@@ -36,10 +36,12 @@ from hud.judging.levels import (
 from hud.judging.points import ClassKey, read_points
 from hud.judging.regressions import follow
 from hud.judging.regressions.canaries import IS_CANARY
+from hud.judging.regressions.follow import BEFORE_ALL, Judged
 from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, opens_regressions
 from hud.judging.verdict import Verdict
-from hud.models import ACTIVE, VERDICT_CODES, Series, SeriesState
-from hud.sql import real
+from hud.models import ACTIVE, VERDICT_CODES, Point, Series, SeriesState
+from hud.points.write import count_points
+from hud.sql import fetch_tuples, real
 from runner.schema.statistics import median
 
 logger = logging.getLogger(__name__)
@@ -47,53 +49,7 @@ _RECENT = 60  # values that a state keeps for sparklines
 _LONG = 500  # points of a history; a longer one counts as this
 _POINTS_A_ROUND = 5000  # of histories that are judged again, while new points wait
 _TONIGHT = timedelta(days=2)
-_EVER = datetime.min.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The level of the same experiment and metric in another stream."""
-
-    level: Level
-    stream_id: int
-
-
-@dataclass(frozen=True)
-class JudgedPoint:
-    """The judge's part of a point. The fields after its key are columns of `hud.models.Point`."""
-
-    series_id: int
-    order_time: datetime
-    run_id: int
-    environment_id: int
-    verdict: int
-    change: float | None
-    noise: float | None
-    factor: float | None
-    level: float | None
-    level_points: int
-    level_stream_id: int | None
-    verdict_reason: str | None
-
-
-@dataclass
-class _Present:
-    """A series in one class of environments, while it is judged."""
-
-    series: Series
-    judging: Judging
-    is_headline: bool = False
-    level: Level = field(default_factory=Level)
-    recent: list[float | None] = field(default_factory=list)
-    until: datetime = _EVER  # the newest point that the level knows
-    newest: SeriesPoint | None = None
-    verdict: Verdict | None = None  # of the newest
-    reference: Reference | None = None  # judges it while it has no level of its own
-
-    @property
-    def is_suspect(self) -> bool:
-        move = self.level.move
-        return move is not None and move.worse and not move.is_sure
+_KEY = ("series_id", "order_time", "run_id", "environment_id")  # of a point
 
 
 def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambda: None) -> int:
@@ -128,25 +84,24 @@ def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambd
 def _histories(pending: Sequence[Series]) -> dict[int, int]:
     """Return how many points of the series, counted up to `_LONG`, are judged again: of those that have no
     state or a changed point before their newest, from the last mark before it."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT w.id, (SELECT count(*) FROM (
-                SELECT FROM hud_point m WHERE m.series_id = w.id AND m.order_time >= p.begin LIMIT %s
-            ) AS points)
-            FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
-            CROSS JOIN LATERAL (
-                SELECT coalesce(min(coalesce((
-                    SELECT max(time) FROM jsonb_to_recordset(s.level->'marks') AS mark(time timestamptz)
-                    WHERE time < w.since), '-infinity')), '-infinity') AS begin
-                FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since
-            ) AS p
-            WHERE NOT EXISTS (SELECT FROM hud_seriesstate s WHERE s.series_id = w.id) OR EXISTS (
-                SELECT FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since)
-            """,
-            [_LONG, [series.pk for series in pending], [_since(series) for series in pending]],
-        )
-        return dict(cursor.fetchall())
+    rows = fetch_tuples(
+        """
+        SELECT w.id, (SELECT count(*) FROM (
+            SELECT FROM hud_point m WHERE m.series_id = w.id AND m.order_time >= p.begin LIMIT %s
+        ) AS points)
+        FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
+        CROSS JOIN LATERAL (
+            SELECT coalesce(min(coalesce((
+                SELECT max(time) FROM jsonb_to_recordset(s.level->'marks') AS mark(time timestamptz)
+                WHERE time < w.since), '-infinity')), '-infinity') AS begin
+            FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since
+        ) AS p
+        WHERE NOT EXISTS (SELECT FROM hud_seriesstate s WHERE s.series_id = w.id) OR EXISTS (
+            SELECT FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since)
+        """,
+        [_LONG, [series.pk for series in pending], [_since(series) for series in pending]],
+    )
+    return dict(rows)
 
 
 def _judge_or_log(pending: Sequence[Series]) -> None:
@@ -169,35 +124,34 @@ def _judge_or_log(pending: Sequence[Series]) -> None:
 def _mark_series(limit: int) -> int:
     """Mark the series of up to `limit` complete runs with the newest data, and of as many that wait longest;
     return how many runs."""
-    with connection.cursor() as cursor:
-        # a measurement that arrives meanwhile adds its own row in its transaction, so that none is missed
-        cursor.execute(
-            """
-            WITH complete AS (
-                SELECT u.run_id, min(u.id) AS id, min(r.order_time) AS time
-                FROM hud_unjudgedrun u JOIN hud_run r ON r.id = u.run_id
-                WHERE r.state <> ALL(%(active)s) GROUP BY u.run_id
-            ), taken AS (
-                DELETE FROM hud_unjudgedrun WHERE run_id IN (
-                    (SELECT run_id FROM complete ORDER BY time DESC LIMIT %(limit)s)
-                    UNION (SELECT run_id FROM complete ORDER BY id LIMIT %(limit)s)
-                ) RETURNING run_id
-            ), updated AS (
-                UPDATE hud_series s SET touched_at = least(s.touched_at, points.first),
-                    touched_until = greatest(s.touched_until, points.last)
-                FROM (
-                    SELECT m.series_id, min(m.order_time) AS first, max(m.order_time) AS last
-                    FROM (SELECT DISTINCT run_id FROM taken) AS one CROSS JOIN LATERAL (
-                        SELECT series_id, order_time FROM hud_point WHERE run_id = one.run_id OFFSET 0
-                    ) AS m GROUP BY m.series_id ORDER BY m.series_id
-                ) AS points
-                WHERE s.id = points.series_id
-            )
-            SELECT count(DISTINCT run_id) FROM taken
-            """,
-            {"active": list(ACTIVE), "limit": limit},
+    # a measurement that arrives meanwhile adds its own row in its transaction, so that none is missed
+    ((count,),) = fetch_tuples(
+        """
+        WITH complete AS (
+            SELECT u.run_id, min(u.id) AS id, min(r.order_time) AS time
+            FROM hud_unjudgedrun u JOIN hud_run r ON r.id = u.run_id
+            WHERE r.state <> ALL(%(active)s) GROUP BY u.run_id
+        ), taken AS (
+            DELETE FROM hud_unjudgedrun WHERE run_id IN (
+                (SELECT run_id FROM complete ORDER BY time DESC LIMIT %(limit)s)
+                UNION (SELECT run_id FROM complete ORDER BY id LIMIT %(limit)s)
+            ) RETURNING run_id
+        ), updated AS (
+            UPDATE hud_series s SET touched_at = least(s.touched_at, points.first),
+                touched_until = greatest(s.touched_until, points.last)
+            FROM (
+                SELECT m.series_id, min(m.order_time) AS first, max(m.order_time) AS last
+                FROM (SELECT DISTINCT run_id FROM taken) AS one CROSS JOIN LATERAL (
+                    SELECT series_id, order_time FROM hud_point WHERE run_id = one.run_id OFFSET 0
+                ) AS m GROUP BY m.series_id ORDER BY m.series_id
+            ) AS points
+            WHERE s.id = points.series_id
         )
-        return int(cursor.fetchone()[0])
+        SELECT count(DISTINCT run_id) FROM taken
+        """,
+        {"active": list(ACTIVE), "limit": limit},
+    )
+    return int(count)
 
 
 def judge_series(pending: Sequence[Series]) -> None:
@@ -211,35 +165,36 @@ def judge_series(pending: Sequence[Series]) -> None:
         judging = {series.pk: thresholds.of(series.experiment, series.metric) for series in taken}
         present = _stored(taken, judging)
         known = {series_id for series_id, _class in present}
-        begin = {series.pk: _since(series) if series.pk in known else _EVER for series in taken}
+        begin = {series.pk: _since(series) if series.pk in known else BEFORE_ALL for series in taken}
         for (series_id, _class), one in present.items():
             # a suspect's newest point is judged again too: what comes may be a repeat that agrees with it
-            if one.until >= _since(one.series) or one.is_suspect:
-                _go_back(one)
+            move, since = one.level.move, _since(one.series)
+            if one.until >= since or (move and move.worse and not move.is_sure):
+                level, until = level_before(one.level, since)
+                one.recent = one.recent[: level.taken - one.level.taken] if until else []
+                one.level, one.until, one.newest = level, until or BEFORE_ALL, None
                 begin[series_id] = min(begin[series_id], one.until)
         settled = follow.settled([series.pk for series in taken if begin[series.pk] < _since(series)])
-        rows: list[JudgedPoint] = []
+        rows: list[dict[str, Any]] = []
         by_id = {series.pk: series for series in taken}
         references = _references(taken)
-        seen = {series_id for (series_id, _class), one in present.items() if one.until > _EVER}
+        seen = {series_id for (series_id, _class), one in present.items() if one.until > BEFORE_ALL}
         for (series_id, class_key), points in read_points(begin):
             series = by_id[series_id]
-            one = present.setdefault((series_id, class_key), _Present(series, judging[series_id]))
-            one.reference = references.get((series_id, class_key))
-            ends = settled.get((series_id, class_key), [])
+            key = series_id, class_key
+            one = present.setdefault(key, Judged(series, class_key, judging[series_id]))
+            one.reference = references.get(key)
+            ends = settled.get(key, [])
             rows += _judge_points(one, points, ends, is_first=series_id not in seen)
             seen.add(series_id)
         _find_headlines(present)
-        _write(present, rows)
-        follow.update(
-            [
-                follow.Judged(
-                    one.series, class_key, one.level, one.newest, one.verdict, one.is_headline, one.recent
-                )
-                for (_series, class_key), one in present.items()
-                if one.newest and one.verdict
-            ]
-        )
+        _write_judgements(rows)
+        for series_id, class_key in [key for key, one in present.items() if one.newest is None]:
+            SeriesState.objects.filter(series=series_id, class_key=class_key).delete()
+            del present[series_id, class_key]
+        judged = [one for one in present.values() if one.verdict]
+        _write_states(judged)
+        follow.update(judged)
 
 
 def _since(series: Series) -> datetime:
@@ -250,20 +205,19 @@ def _since(series: Series) -> datetime:
 def _take(pending: Sequence[Series]) -> list[Series]:
     """Clear the marks of the series that still have them. A measurement that arrives meanwhile marks its run,
     and so its series, again."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_series s SET touched_at = NULL, touched_until = NULL
-            FROM unnest(%s::int[], %s::timestamptz[]) AS seen(id, touched_at)
-            WHERE s.id = seen.id AND s.touched_at = seen.touched_at RETURNING s.id
-            """,
-            [[series.pk for series in pending], [series.touched_at for series in pending]],
-        )
-        ids = {pk for (pk,) in cursor.fetchall()}
+    rows = fetch_tuples(
+        """
+        UPDATE hud_series s SET touched_at = NULL, touched_until = NULL
+        FROM unnest(%s::int[], %s::timestamptz[]) AS seen(id, touched_at)
+        WHERE s.id = seen.id AND s.touched_at = seen.touched_at RETURNING s.id
+        """,
+        [[series.pk for series in pending], [series.touched_at for series in pending]],
+    )
+    ids = {pk for (pk,) in rows}
     return [series for series in pending if series.pk in ids]
 
 
-def _find_headlines(present: Mapping[ClassKey, _Present]) -> None:
+def _find_headlines(present: Mapping[ClassKey, Judged]) -> None:
     """Set which series may open a regression in which class: call time only where that class has no device
     time, so that a rerun by this runner does not silence another harness's nights of the experiment. Device
     time that waits, of a class not known yet, takes nothing from a series that could open one before."""
@@ -277,7 +231,7 @@ def _find_headlines(present: Mapping[ClassKey, _Present]) -> None:
         one.is_headline = opens_regressions(one.judging, one.series.metric, beside)
 
 
-def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[ClassKey, _Present]:
+def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[ClassKey, Judged]:
     """Return the stored states of these series."""
     by_id = {series.pk: series for series in taken}
     found = {}
@@ -287,7 +241,7 @@ def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[Cla
         *names, "text"
     ):
         level = msgspec.json.decode(text, type=Level)
-        one = _Present(by_id[pk], judging[pk], is_headline, level, recent)
+        one = Judged(by_id[pk], class_key, judging[pk], is_headline, level, recent)
         newest = () if recent[-1] is None else (recent[-1],)
         one.newest = SeriesPoint(run_id, environment_id, time, newest)
         one.until = time
@@ -295,38 +249,30 @@ def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[Cla
     return found
 
 
-def _go_back(one: _Present) -> None:
-    """Return to the last mark before the series' touched point, or to its beginning."""
-    level, until = level_before(one.level, _since(one.series))
-    one.recent = one.recent[: level.taken - one.level.taken] if until else []
-    one.level, one.until, one.newest = level, until or _EVER, None
-
-
-def _references(taken: Iterable[Series]) -> dict[ClassKey, Reference]:
-    """Return the level that a stream's reference has of the same experiment and metric, by series and class;
-    1 statement."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT s.id, t.class_key, t.level::text, r.stream_id FROM hud_series s
-            JOIN hud_stream own ON own.id = s.stream_id
-            JOIN hud_series r ON r.experiment_id = s.experiment_id AND r.metric_id = s.metric_id
-                AND r.stream_id = own.reference_id
-            JOIN hud_seriesstate t ON t.series_id = r.id
-            WHERE s.id = ANY(%s)
-            """,
-            [[series.pk for series in taken]],
-        )
-        return {
-            (series_id, class_key): Reference(msgspec.json.decode(level, type=Level), stream_id)
-            for series_id, class_key, level, stream_id in cursor.fetchall()
-        }
+def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:
+    """Return the level that a stream's reference has of the same experiment and metric, and that stream, by
+    series and class; 1 statement."""
+    rows = fetch_tuples(
+        """
+        SELECT s.id, t.class_key, r.stream_id, t.level::text FROM hud_series s
+        JOIN hud_stream own ON own.id = s.stream_id
+        JOIN hud_series r ON r.experiment_id = s.experiment_id AND r.metric_id = s.metric_id
+            AND r.stream_id = own.reference_id
+        JOIN hud_seriesstate t ON t.series_id = r.id
+        WHERE s.id = ANY(%s)
+        """,
+        [[series.pk for series in taken]],
+    )
+    return {
+        (series_id, class_key): (stream_id, msgspec.json.decode(level, type=Level))
+        for series_id, class_key, stream_id, level in rows
+    }
 
 
 def _judge_points(
-    one: _Present, points: Sequence[SeriesPoint], settled: Sequence[datetime], *, is_first: bool
-) -> Iterable[JudgedPoint]:
-    """Judge the points that the level does not know; yield the judgement of each new one. At each time in
+    one: Judged, points: Sequence[SeriesPoint], settled: Sequence[datetime], *, is_first: bool
+) -> Iterable[dict[str, Any]]:
+    """Judge the points that the level does not know; yield the columns of each new one. At each time in
     `settled` a person or a comparison in pairs has ended the level. The first point of the series is new;
     that of another class says so."""
     rule = one.judging.rule
@@ -339,9 +285,10 @@ def _judge_points(
             ends = [end for end in ends if end > point.time]
             begin_anew(one.level, point)
             verdict = Verdict("unchanged")
-        elif one.reference and not decides(one.level, rule) and decides(one.reference.level, rule):
+        elif one.reference and not decides(one.level, rule) and decides(one.reference[1], rule):
             advance(one.level, point, rule)
-            verdict, stream_id = assess(one.reference.level, point, rule), one.reference.stream_id
+            stream_id, reference = one.reference
+            verdict = assess(reference, point, rule)
         else:
             verdict = advance(one.level, point, rule)
         if one.judging.judged is False:
@@ -352,91 +299,80 @@ def _judge_points(
             one.newest, one.verdict, one.until = point, verdict, point.time
         if point.time >= _since(one.series):
             is_other_class = verdict.verdict == "new" and not is_first
-            yield JudgedPoint(
-                series_id=one.series.pk,
-                order_time=point.time,
-                run_id=point.run_id,
-                environment_id=point.environment_id,
-                verdict=VERDICT_CODES[verdict.verdict],
-                change=verdict.change,
-                noise=verdict.noise,
-                factor=verdict.factor,
-                level=verdict.baseline,
-                level_points=verdict.baseline_n,
-                level_stream_id=stream_id,
-                verdict_reason=verdict.reason or ("other_class" if is_other_class else None),
-            )
+            yield {
+                "series_id": one.series.pk,
+                "order_time": point.time,
+                "run_id": point.run_id,
+                "environment_id": point.environment_id,
+                "verdict": VERDICT_CODES[verdict.verdict],
+                "change": verdict.change,
+                "noise": verdict.noise,
+                "factor": verdict.factor,
+                "level": verdict.baseline,
+                "level_points": verdict.baseline_n,
+                "level_stream_id": stream_id,
+                "verdict_reason": verdict.reason or ("other_class" if is_other_class else None),
+            }
 
 
-def _write(present: dict[ClassKey, _Present], rows: Sequence[JudgedPoint]) -> None:
-    """Write the judgements of the points, and the states; remove states without a point.
-
-    A verdict that differs from an earlier one of the same point says which it superseded.
-    """
-    _write_judgements(rows)
-    for series_id, class_key in [key for key, one in present.items() if one.newest is None]:
-        SeriesState.objects.filter(series=series_id, class_key=class_key).delete()
-        del present[series_id, class_key]
-    _write_states([_state(key, one) for key, one in present.items() if one.verdict])
-
-
-_JUDGED_COLUMNS = {
-    "series_id": "int4", "order_time": "timestamptz", "run_id": "int4", "environment_id": "int4",
-    "verdict": "int2", "change": "float8", "noise": "float8", "factor": "float8", "level": "float8",
-    "level_points": "int2", "level_stream_id": "int4", "verdict_reason": "varchar",
-}  # fmt: skip
-_JUDGED_KEY = ("series_id", "order_time", "run_id", "environment_id")
-
-
-def _write_judgements(rows: Sequence[JudgedPoint]) -> None:
-    names = [name for name in _JUDGED_COLUMNS if name not in _JUDGED_KEY]
-    values = {name: f"judged.{name}" for name in names}
+def _write_judgements(rows: Sequence[dict[str, Any]]) -> None:
+    """Write the judge's columns of points. A verdict that differs from an earlier one of the same point says
+    which it superseded. Runs count their points that regressed."""
+    if not rows:
+        return
+    regressed = VERDICT_CODES["regressed"]
+    values = {name: f"given.{name}" for name in rows[0] if name not in _KEY}
     values |= {name: f"({real(values[name])})::real" for name in ("change", "noise", "factor")}
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
             UPDATE hud_point p SET {", ".join(f"{name} = {value}" for name, value in values.items())},
-                superseded = nullif(coalesce(p.verdict, p.superseded), judged.verdict)
-            FROM json_to_recordset(%s::json)
-                AS judged({", ".join(f"{name} {kind}" for name, kind in _JUDGED_COLUMNS.items())})
-            WHERE {" AND ".join(f"p.{name} = judged.{name}" for name in _JUDGED_KEY)}
-                AND ({", ".join(f"p.{name}" for name in names)})
+                superseded = nullif(coalesce(p.verdict, p.superseded), given.verdict)
+            FROM {_given(Point, rows[0])}
+            WHERE {" AND ".join(f"p.{name} = given.{name}" for name in _KEY)}
+                AND ({", ".join(f"p.{name}" for name in values)})
                 IS DISTINCT FROM ({", ".join(values.values())})
+            RETURNING p.run_id, p.verdict, p.superseded
             """,  # noqa: S608 — names of columns  # nosec B608
             [msgspec.json.encode(rows).decode()],
         )
+        count_points({run for run, *verdicts in cursor.fetchall() if regressed in verdicts})
 
 
-def _write_states(states: Sequence[SeriesState]) -> None:
-    """Insert or update states. They travel as one JSON text: a parameter for each value costs more than to
-    judge them."""
-    fields = [item for item in SeriesState._meta.concrete_fields if item.name not in {"id", "seen_run"}]
-    columns = {str(item.column): str(item.db_type(connection)) for item in fields}
-    changed = [name for name in columns if name not in {"series_id", "class_key"}]
-    rows = [{item.column: getattr(state, item.attname) for item in fields} for state in states]
+def _write_states(judged: Sequence[Judged]) -> None:
+    """Insert or update the states of series."""
+    rows = [
+        {
+            "series_id": one.series.pk,
+            "class_key": one.class_key,
+            "level": one.level,
+            "run_id": one.run_id,
+            "environment_id": one.newest.environment_id,
+            "order_time": one.newest.time,
+            "headline": one.is_headline,
+            "points": one.level.points,
+            "recent": one.recent,
+        }
+        for one in judged
+        if one.newest
+    ]
+    if not rows:
+        return
+    columns = ", ".join(rows[0])
+    changed = [f"{name} = excluded.{name}" for name in rows[0] if name not in {"series_id", "class_key"}]
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            INSERT INTO hud_seriesstate ({", ".join(columns)})
-            SELECT {", ".join(columns)} FROM json_to_recordset(%s::json)
-                AS given({", ".join(f"{name} {kind}" for name, kind in columns.items())})
-            ON CONFLICT (series_id, class_key) DO UPDATE
-            SET {", ".join(f"{name} = excluded.{name}" for name in changed)}
+            INSERT INTO hud_seriesstate ({columns}) SELECT {columns} FROM {_given(SeriesState, rows[0])}
+            ON CONFLICT (series_id, class_key) DO UPDATE SET {", ".join(changed)}
             """,  # noqa: S608 — names of columns  # nosec B608
             [msgspec.json.encode(rows).decode()],
         )
 
 
-def _state(key: ClassKey, one: _Present) -> SeriesState:
-    assert one.newest
-    return SeriesState(
-        series=one.series,
-        class_key=key[1],
-        level=one.level,
-        run_id=one.newest.run_id,
-        environment_id=one.newest.environment_id,
-        order_time=one.newest.time,
-        headline=one.is_headline,
-        points=one.level.points,
-        recent=one.recent,
-    )
+def _given(model: type[Model], columns: Iterable[str]) -> str:
+    """Return SQL that reads rows from one JSON text: a parameter for each value costs more than to judge
+    them."""
+    kinds = {str(item.column): item.db_type(connection) for item in model._meta.concrete_fields}
+    kinds |= {name: "double precision" for name, kind in kinds.items() if kind == "real"}
+    return f"json_to_recordset(%s::json) AS given({', '.join(f'{name} {kinds[name]}' for name in columns)})"

@@ -25,7 +25,7 @@ _STAYS = 3  # points in a row that are better are the new level
 _RUNS = 2  # of a level at least, before a timing can be called regressed against it
 _TOLD = 20  # points of a move that tell its size
 _EACH = 50  # points between two marks within a level
-_BEGINNINGS = 5  # marks of the first points of levels that are kept
+_MARKS = 10  # that are kept; what comes earlier still is judged from the beginning
 _OF_CARD = 5  # points of a card that was never at the level, until it counts as one of its cards
 
 
@@ -44,6 +44,7 @@ class SeriesPoint:
     is_baseline: bool = True  # of the default branch and no rerun: it may change the level
     is_rerun: bool = False
     where: str = ""  # host, card and interpreter
+    noise: float | None = None  # of the series, as the point was judged before
 
 
 @dataclass
@@ -103,17 +104,12 @@ class Level:
 
 
 def mark(level: Level, time: datetime, until: datetime) -> None:
-    """Keep the level as it is before the points at `time`, if it is a new one or `_EACH` points have come.
-    Of older marks fewer are kept, except where a level began."""
+    """Keep the level as it is before the points at `time`, if it is a new one or `_EACH` points have come."""
     marks = level.marks
     if not level.taken or (marks and marks[-1].start == level.start and level.taken % _EACH):
         return
     text = msgspec.Raw(msgspec.json.encode(replace(level, marks=[])))
-    marks = [*marks, Mark(time, until, level.taken, level.start, text)]
-    first = [i for i, one in enumerate(marks) if i == 0 or marks[i - 1].start != one.start]
-    ages = [((level.taken - one.taken) // _EACH).bit_length() // 2 for one in marks]
-    kept = {*first[-_BEGINNINGS:], len(marks) - 1, *map(ages.index, ages)}
-    level.marks = [marks[i] for i in sorted(kept)]
+    level.marks = [*marks, Mark(time, until, level.taken, level.start, text)][-_MARKS:]
 
 
 def level_before(level: Level, time: datetime) -> tuple[Level, datetime | None]:

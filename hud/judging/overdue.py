@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from hud.models import Stream
+from hud.models import OverdueSuite, Stream
 from hud.sql import fetch_tuples
 
 LATE = timedelta(hours=36)
 GIVEN_UP = timedelta(days=14)  # with the latest result this old, nobody expects another
 
 
-@dataclass(frozen=True)
-class Latest:
-    """The latest result of a suite on an arch, in the default branch of a stream."""
-
-    stream: str
-    suite: str
-    branch: str
-    arch: str
-    since: datetime
-
-
-def overdue_suites(now: datetime, stream: Stream | None = None) -> list[Latest]:
-    """Return the latest result of each suite and arch that is overdue on the default branch of a stream, or
-    of any that is not archived, the longest first: 1 statement over the states of series, no history. Where
-    every series of a suite has a single point, it was uploaded once, and nobody waits for more.
+def overdue_suites(now: datetime, stream: Stream | None = None) -> list[OverdueSuite]:
+    """Return each suite and arch that is overdue on the default branch of a stream, or of any that is not
+    archived, the longest first: 1 statement over the states of series, no history. The rows are not stored.
+    Where every series of a suite has a single point, it was uploaded once, and nobody waits for more.
 
     The time is that of the measurement: of a run of ours its end, of an upload what it says. Where it says a
     commit's alone, it is the time of the upload, unless the commit is so old that this is a backfill.
@@ -59,6 +47,6 @@ def overdue_suites(now: datetime, stream: Stream | None = None) -> list[Latest]:
     late = [row for row in rows if LATE < now - row[3] <= GIVEN_UP]
     branch = str(settings.HUD_DEFAULT_BRANCH)
     return [
-        Latest(name, suite, branch, arch, since)
+        OverdueSuite(stream=name, suite=suite, branch=branch, arch=arch, since=since)
         for name, suite, arch, since in sorted(late, key=lambda row: (row[3], *row[:3]))
     ]

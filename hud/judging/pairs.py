@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from hud.judging.known_kernels import same_choice
+from hud.judging.choices import same_choice
 from runner.schema.statistics import (
     LEAST_PAIRS,
     PAIR_ALPHA,
@@ -94,29 +94,24 @@ class KernelComparison:
     in choices that both sides drew. `frequencies`: whether choices came with other frequencies, with p.
     """
 
-    equal: Word
-    ratio: float | None
-    low: float | None
-    high: float | None
-    p: float | None
     coverage: float
     frequencies: Frequencies
     frequencies_p: float | None
     only_base: tuple[str, ...]
     only_head: tuple[str, ...]
+    equal: Word = "inconclusive"
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
 
 
 def compare_kernels(base: Sequence[Kernels], head: Sequence[Kernels]) -> KernelComparison:
     """Compare the compilations of both sides, kernel by kernel."""
     slots = [set().union(*side) if side else set() for side in (base, head)]
-    frequencies, frequencies_p = _frequencies(base, head)
-    answer = KernelComparison(
-        "inconclusive", None, None, None, None, 0.0,
-        frequencies, frequencies_p,
-        tuple(sorted(slots[0] - slots[1])), tuple(sorted(slots[1] - slots[0])),
-    )  # fmt: skip
+    one_sided = tuple(sorted(slots[0] - slots[1])), tuple(sorted(slots[1] - slots[0]))
     ratios, coverage = _equal_choices(base, head)
-    answer = replace(answer, coverage=coverage)
+    answer = KernelComparison(coverage, *_frequencies(base, head), *one_sided)
     if min(map(len, ratios)) < 2:
         return answer
     low, high, p = welch(*ratios)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from django.db import connection
-
 from hud.judging.levels import SeriesPoint
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES
 from hud.runs.branches import stored_names
+from hud.sql import fetch_tuples
 
 ClassKey = tuple[int, str]  # a series, and a class of environments
 
@@ -17,35 +16,33 @@ ClassKey = tuple[int, str]  # a series, and a class of environments
 def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[SeriesPoint]]]:
     """Return the points of each series from its time on, by class and in order, without those that never
     ran."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT w.id, e.class_key, p.run_id, p.environment_id, p.order_time,
-                p.branch = ANY(%s) AND NOT p.rerun, p.rerun, coalesce(e.facts->>'gpu_uuid', ''),
-                concat_ws('/', r.host_name, e.facts->>'gpu_uuid', r.interpreter),
-                p.status, p.value, p.values, p.variants
-            FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
-            CROSS JOIN LATERAL (  -- OFFSET 0: else the planner may read the whole table
-                SELECT * FROM hud_point WHERE series_id = w.id AND order_time >= w.since OFFSET 0
-            ) p
-            JOIN hud_environment e ON e.id = p.environment_id
-            JOIN hud_run r ON r.id = p.run_id
-                AND r.state <> ALL(%s)  -- the judge is told of it when it is complete
-            WHERE p.value IS NOT NULL OR p.status <> ALL(%s)
-            ORDER BY w.id, p.order_time, p.run_id, p.environment_id
-            """,
-            [
-                stored_names(),
-                list(begin),
-                list(begin.values()),
-                list(ACTIVE),
-                [STATUS_CODES[name] for name in NEVER_RAN],
-            ],
-        )
-        rows = cursor.fetchall()
+    rows = fetch_tuples(
+        """
+        SELECT w.id, e.class_key, p.run_id, p.environment_id, p.order_time,
+            p.branch = ANY(%s) AND NOT p.rerun, p.rerun, coalesce(e.facts->>'gpu_uuid', ''),
+            concat_ws('/', r.host_name, e.facts->>'gpu_uuid', r.interpreter),
+            p.status, p.value, p.values, p.variants, p.noise
+        FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
+        CROSS JOIN LATERAL (  -- OFFSET 0: else the planner may read the whole table
+            SELECT * FROM hud_point WHERE series_id = w.id AND order_time >= w.since OFFSET 0
+        ) p
+        JOIN hud_environment e ON e.id = p.environment_id
+        JOIN hud_run r ON r.id = p.run_id
+            AND r.state <> ALL(%s)  -- the judge is told of it when it is complete
+        WHERE p.value IS NOT NULL OR p.status <> ALL(%s)
+        ORDER BY w.id, p.order_time, p.run_id, p.environment_id
+        """,
+        [
+            stored_names(),
+            list(begin),
+            list(begin.values()),
+            list(ACTIVE),
+            [STATUS_CODES[name] for name in NEVER_RAN],
+        ],
+    )
     points: dict[ClassKey, list[SeriesPoint]] = {}
-    for series_id, class_key, run_id, environment_id, time, *about, status, value, values, variants in rows:
-        is_baseline, is_rerun, card, where = about
+    for series_id, class_key, run_id, environment_id, time, *about, values, variants, noise in rows:
+        is_baseline, is_rerun, card, where, status, value = about
         compilations = list(zip(values or [value], variants or [None] * len(values or [value]), strict=True))
         measured = [each for each in compilations if each[0] is not None] if value is not None else []
         points.setdefault((series_id, class_key), []).append(
@@ -60,6 +57,7 @@ def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Ser
                 is_baseline=is_baseline,
                 is_rerun=is_rerun,
                 where=where,
+                noise=noise,
             )
         )
     return points.items()

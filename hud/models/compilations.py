@@ -16,14 +16,17 @@ from django.db import models
 from django.db.models import F, Q, prefetch_related_objects
 from django.db.models.functions import Now
 
+from hud.models.base import NamedRow
 from hud.models.points import Real
 from hud.models.runs import Run
 from hud.models.series import Environment, Experiment
 from hud.models.uploads import Upload
 from runner.schema import compilations as schema
 
+_SAME = ("slot", "choice", "name", "kind", "config", "calls", "bytes", "flops", "candidates")
 
-class Kernel(models.Model):
+
+class Kernel(NamedRow):
     """A kernel as compilations describe it: `runner.schema.compilations.Kernel` without time and binary.
 
     Rows stay when the last compilation with them is deleted; the next one is likely to bring them again.
@@ -44,9 +47,6 @@ class Kernel(models.Model):
     ranked = models.JSONField(default=list)
     default_config = models.CharField(max_length=500)  # the one taken without max-autotune
 
-    def __str__(self) -> str:
-        return self.name
-
     def compiled(self, binary: int, time_us: float | None) -> schema.Kernel:
         """Return the kernel as a compilation has it."""
         return schema.Kernel(binary=f"{binary % 2**64:016x}", time_us=time_us, **self._described)
@@ -54,23 +54,12 @@ class Kernel(models.Model):
     @cached_property
     def _described(self) -> dict[str, Any]:
         """Return what is the same in every compilation, of which each repeats most kernels."""
-        return {
-            "slot": self.slot,
-            "choice": self.choice,
-            "name": self.name,
-            "kind": self.kind,
-            "config": self.config,
-            "origins": tuple(self.origins),
-            "calls": self.calls,
-            "bytes": self.bytes,
-            "flops": self.flops,
-            "candidates": self.candidates,
-            "ranked": tuple((config, time_us) for config, time_us in self.ranked),
-            "default": self.default_config,
-        }
+        same = {name: getattr(self, name) for name in _SAME}
+        ranked = tuple((config, time_us) for config, time_us in self.ranked)
+        return {**same, "origins": tuple(self.origins), "ranked": ranked, "default": self.default_config}
 
 
-class BinaryList(models.Model):
+class BinaryList(NamedRow):
     """Binaries of compilations, which name them by their places here; hardly ever of several experiments.
 
     It only grows: `hud.ingest.compilations` has the next compilation of an experiment and environment share
@@ -79,11 +68,8 @@ class BinaryList(models.Model):
 
     binaries = ArrayField(models.BigIntegerField())  # the 16 hex digits as a signed number
 
-    def __str__(self) -> str:
-        return f"{len(self.binaries)} binaries"
 
-
-class Compilation(models.Model):
+class Compilation(NamedRow):
     """One compilation of an experiment: what a fresh process compiled.
 
     The arrays have one entry for each kernel of a step. The lists of reasons hold objects with `reason`,
@@ -125,23 +111,22 @@ class Compilation(models.Model):
             models.Index("run", condition=Q(uncounted=True), name="compilation_uncounted"),
         ]
 
-    def __str__(self) -> str:
-        return f"compilation {self.repeat} of {self.experiment_id} in run {self.run_id}"
-
     def compiled(self, kernels: Mapping[int, Kernel]) -> schema.Compiled:
         """Return the compilation as its record said it; `kernels` is what `kernels_of` returned."""
         found = zip(self.kernels, self.binary_places, self.times_us, strict=True)
         binaries = self.binary_list.binaries if self.binary_list else []
+        notes = {
+            name: tuple(schema.Note(**note) for note in getattr(self, name))
+            for name in ("graph_breaks", "recompiles", "cudagraph_skips")
+        }
         return schema.Compiled(
             kernels=tuple(kernels[pk].compiled(binaries[place], time_us) for pk, place, time_us in found),
             busy_us=self.busy_us,
             gaps_us=self.gaps_us,
             overlap_us=self.overlap_us,
-            graph_breaks=tuple(schema.Note(**note) for note in self.graph_breaks),
-            recompiles=tuple(schema.Note(**note) for note in self.recompiles),
-            cudagraph_skips=tuple(schema.Note(**note) for note in self.cudagraph_skips),
             phases_s=self.phases_s,
             caches={name: (hits, misses) for name, (hits, misses) in self.caches.items()},
+            **notes,
         )
 
 
@@ -151,22 +136,16 @@ def kernels_of(compilations: Sequence[Compilation]) -> dict[int, Kernel]:
     return Kernel.objects.in_bulk({pk for one in compilations for pk in one.kernels})
 
 
-class KernelCode(models.Model):
+class KernelCode(NamedRow):
     """The source of kernels, once for each content. Goes when no host has delivered it for a while."""
 
     digest = models.UUIDField(unique=True)  # over the text
     text = models.TextField()
     delivered = models.DateTimeField(db_default=Now(), db_index=True)  # the last time
 
-    def __str__(self) -> str:
-        return str(self.digest)
 
-
-class KernelBinary(models.Model):
+class KernelBinary(NamedRow):
     """The source of a binary. Binaries of different configurations share one."""
 
     binary = models.CharField(max_length=16, primary_key=True)  # 16 hex digits
     code = models.ForeignKey(KernelCode, models.CASCADE, related_name="binaries")
-
-    def __str__(self) -> str:
-        return self.binary

@@ -7,8 +7,10 @@ from typing import ClassVar
 from django.db import models
 from django.db.models.functions import Now
 
+from hud.models.base import NamedRow
 
-class Host(models.Model):
+
+class Host(NamedRow):
     """An attached machine. One RQ queue for each of its accelerators."""
 
     name = models.CharField(max_length=100, unique=True)
@@ -30,7 +32,7 @@ class Host(models.Model):
         return self.name
 
 
-class Accelerator(models.Model):
+class Accelerator(NamedRow):
     """One GPU, or the CPU, of a host: runs one task at a time."""
 
     host = models.ForeignKey(Host, models.CASCADE, related_name="accelerators")
@@ -50,22 +52,16 @@ class Accelerator(models.Model):
             models.UniqueConstraint(fields=["host", "name"], name="accelerator_identity"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.host_id}/{self.name}"
-
     @property
     def queue(self) -> str:
         """Name of its RQ queue; begins as everything does that its host's own Redis user may touch."""
         return f"host-{self.host_id}-accelerator-{self.pk}"
 
 
-class Heartbeat(models.Model):
+class Heartbeat(NamedRow):
     """The latest heartbeat of a background process, on the database's clock."""
 
     name = models.CharField(max_length=20, primary_key=True)
     started = models.DateTimeField()
     last = models.DateTimeField()
     trusted_from = models.DateTimeField()  # leases may be broken only after this
-
-    def __str__(self) -> str:
-        return self.name

@@ -10,11 +10,12 @@ from django.db import models
 from django.db.models import F
 from django.db.models.functions import Now
 
+from hud.models.base import NamedRow
 from hud.models.hosts import Host
 from hud.models.streams import Stream
 
 
-class ApiKey(models.Model):
+class ApiKey(NamedRow):
     """A key for programs. Only its SHA-256 is kept; `prefix` is what a page may show."""
 
     name = models.CharField(max_length=100)
@@ -37,7 +38,7 @@ class ApiKey(models.Model):
         return f"{self.name} ({self.prefix}…)"
 
 
-class DailyUse(models.Model):
+class DailyUse(NamedRow):
     """The bytes that a key sent on one day (UTC): its uploads, or its host's logs and artifacts."""
 
     key = models.ForeignKey(ApiKey, models.CASCADE)
@@ -47,11 +48,8 @@ class DailyUse(models.Model):
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["key", "day"], name="daily_use_identity")]
 
-    def __str__(self) -> str:
-        return f"{self.key_id} on {self.day}"
 
-
-class SignOn(models.Model):
+class SignOn(NamedRow):
     """The account of a person at the provider of single sign-on. Names and addresses may change hands there,
     `subject` does not."""
 
@@ -64,11 +62,8 @@ class SignOn(models.Model):
             models.UniqueConstraint(fields=["issuer", "subject"], name="sign_on_subject")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.subject} of {self.issuer}"
 
-
-class Audit(models.Model):
+class Audit(NamedRow):
     """One action of a person or program, such as a login or a rerun. Rows are only ever added."""
 
     at = models.DateTimeField(db_default=Now())
@@ -80,6 +75,3 @@ class Audit(models.Model):
 
     class Meta:
         indexes: ClassVar = [models.Index(F("at").desc(), name="audit_at")]
-
-    def __str__(self) -> str:
-        return f"{self.who} {self.action} {self.subject}"

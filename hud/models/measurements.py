@@ -12,6 +12,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
+from hud.models.base import NamedRow
 from hud.models.runs import Run
 from hud.models.series import Environment, Series
 from hud.models.uploads import Upload
@@ -29,7 +30,7 @@ def words_are_reason(status: int, value: float | None) -> bool:
     return status != 0 or value is None
 
 
-class Measurement(models.Model):
+class Measurement(NamedRow):
     """One metric of one experiment in one run: its value, samples, spread and target, or a status.
 
     Its references are not checked by the database: that takes more than storing the row, and ingest has
@@ -79,15 +80,9 @@ class Measurement(models.Model):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.series_id} in run {self.run_id}"
 
-
-class UnjudgedRun(models.Model):
+class UnjudgedRun(NamedRow):
     """A run with measurements that the judge has not taken up. Rows are only added and taken away: marking
     each series in the upload itself would cost more than storing its measurement."""
 
     run = models.ForeignKey(Run, models.CASCADE)
-
-    def __str__(self) -> str:
-        return f"run {self.run_id}"

@@ -15,6 +15,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from hud.models.base import NamedRow
 from hud.models.regressions import Regression
 
 
@@ -24,7 +25,7 @@ class WebhookFormat(StrEnum):
     GITHUB = "github"  # a comment on an issue or pull request
 
 
-class Webhook(models.Model):
+class Webhook(NamedRow):
     """An address that is told of regressions."""
 
     name = models.CharField(max_length=100, unique=True)
@@ -44,7 +45,7 @@ class Webhook(models.Model):
         return self.name
 
 
-class Notice(models.Model):
+class Notice(NamedRow):
     """A change of a regression's state that webhooks are to be told of."""
 
     regression = models.ForeignKey(Regression, models.CASCADE, related_name="+")
@@ -53,11 +54,8 @@ class Notice(models.Model):
     who = models.CharField(max_length=150, blank=True)  # '' the judge
     created = models.DateTimeField(db_default=Now(), db_index=True)
 
-    def __str__(self) -> str:
-        return f"regression {self.regression_id} is {self.state}"
 
-
-class Delivery(models.Model):
+class Delivery(NamedRow):
     """A message for one webhook."""
 
     webhook = models.ForeignKey(Webhook, models.CASCADE, related_name="deliveries")
@@ -76,11 +74,8 @@ class Delivery(models.Model):
             models.Index(fields=["created"], name="delivery_created"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.event} for {self.webhook_id}"
 
-
-class OverdueSuite(models.Model):
+class OverdueSuite(NamedRow):
     """A period without results that webhooks were told of."""
 
     stream = models.CharField(max_length=60, db_default="")
@@ -95,6 +90,3 @@ class OverdueSuite(models.Model):
                 fields=["stream", "suite", "branch", "arch", "since"], name="overdue_once"
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.suite} on {self.arch}"

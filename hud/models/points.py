@@ -13,6 +13,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F
 
+from hud.models.base import NamedRow
 from hud.models.measurements import NEVER_RAN, STATUS_NAMES, words_are_reason
 from hud.models.runs import Run
 from hud.models.series import Environment, Experiment, Metric, Series
@@ -33,7 +34,7 @@ class Real(models.FloatField):  # type: ignore[type-arg]  # not subscriptable wh
         return "real"
 
 
-class PointFields(models.Model):
+class PointFields(NamedRow):
     """The columns that `runner.schema.points.Point` fills.
 
     As with measurements, the database does not check the references: ingest has looked every id up.
@@ -54,6 +55,7 @@ class PointFields(models.Model):
     # one for each compilation, in order: NULL where it gave none; the whole is NULL where there is one
     values = ArrayField(models.FloatField(null=True), null=True)
     variants = ArrayField(models.CharField(max_length=16), null=True)  # NULL where none is known
+    counts = ArrayField(models.IntegerField(), null=True)  # samples of each; NULL where there is one
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
     code = models.CharField(max_length=200, null=True)  # the outside system's own word
     note = models.TextField(null=True)  # what to know of the value, or the reason of a missing one
@@ -137,9 +139,6 @@ class Point(PointFields):
             models.Index(fields=["run", "series"], name="point_run"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.series_id} in run {self.run_id}: {self.value}"
-
     @property
     def verdict(self) -> str:
         """Return the judge's verdict; '' while it has not judged."""
@@ -158,16 +157,13 @@ class SidePoint(PointFields):
     class Meta:
         indexes: ClassVar = [models.Index(F("series"), name="side_point_series")]
 
-    def __str__(self) -> str:
-        return f"{self.series_id} in run {self.run_id}, side {self.side}: {self.value}"
-
     @property
     def verdict(self) -> str:
         """Return in_pairs: its run compares its own two sides, and is not judged."""
         return "not_run" if self.never_ran else "in_pairs"
 
 
-class Expectation(models.Model):
+class Expectation(NamedRow):
     """An expected result of a case, from a list. It is no measurement: it belongs to no run and to no
     count. A field that is '' was not said; the row is shown nowhere until it is."""
 
@@ -193,11 +189,8 @@ class Expectation(models.Model):
             models.Index(fields=["suite", "case", "metric"], name="expectation_case"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.suite}/{self.case}: {self.code or self.value}"
 
-
-class KnownFailure(models.Model):
+class KnownFailure(NamedRow):
     """A failure that a person has marked: it is shown, and no news."""
 
     stream = models.ForeignKey(Stream, models.CASCADE, related_name="known_failures")
@@ -210,6 +203,3 @@ class KnownFailure(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["stream", "experiment"], name="known_failure_identity"),
         ]
-
-    def __str__(self) -> str:
-        return f"known failure of {self.experiment_id}"

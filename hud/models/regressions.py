@@ -12,13 +12,14 @@ from django.db.models.functions import Now
 
 from hud.judging.bisect.search import BisectState
 from hud.judging.regressions.states import ACTIVE, RegressionKind, RegressionState
+from hud.models.base import NamedRow
 from hud.models.hosts import Accelerator
 from hud.models.runs import Run
 from hud.models.series import Environment, Series
 from hud.models.streams import Stream
 
 
-class SeriesState(models.Model):
+class SeriesState(NamedRow):
     """A series in one class of environments, as of its newest point: enough to judge the next one and to show
     the newest without reading history. Made again from the measurements where an older point changes."""
 
@@ -40,11 +41,8 @@ class SeriesState(models.Model):
         ]
         indexes: ClassVar = [models.Index(fields=["run"], name="state_run")]
 
-    def __str__(self) -> str:
-        return f"{self.series_id} in {self.class_key}"
 
-
-class Cause(models.Model):
+class Cause(NamedRow):
     """A cause that moved series of one night together. Made when the night is complete; series may join it,
     it never splits, and the id of one that was merged leads to the other."""
 
@@ -57,11 +55,8 @@ class Cause(models.Model):
     class Meta:
         indexes: ClassVar = [models.Index(fields=["stream", "night"], name="cause_night")]
 
-    def __str__(self) -> str:
-        return self.title
 
-
-class Regression(models.Model):
+class Regression(NamedRow):
     """A series that left its accepted level for the worse, from then until it is closed."""
 
     State = RegressionState
@@ -112,11 +107,8 @@ class Regression(models.Model):
         ]
         indexes: ClassVar = [models.Index(fields=["state", "-since"], name="regression_state")]
 
-    def __str__(self) -> str:
-        return f"regression {self.pk} of {self.series_id}: {self.state}"
 
-
-class RegressionEvent(models.Model):
+class RegressionEvent(NamedRow):
     """What happened to a regression, in order; never changed."""
 
     regression = models.ForeignKey(Regression, models.CASCADE, related_name="events")
@@ -134,18 +126,15 @@ class RegressionEvent(models.Model):
     class Meta:
         indexes: ClassVar = [models.Index(fields=["at"], name="regression_event_at")]
 
-    def __str__(self) -> str:
-        return f"{self.event}: {self.before} to {self.after}"
 
-
-class Bisect(models.Model):
+class Bisect(NamedRow):
     """A search for the version of torch that made a regression, in rows so that it outlives a restart."""
 
     State = BisectState
 
     regression = models.ForeignKey(Regression, models.CASCADE, related_name="bisects")
     accelerator = models.ForeignKey(Accelerator, models.SET_NULL, null=True, related_name="+")
-    builds = models.JSONField()  # hud.judging.bisect.environments.Build, the oldest first
+    builds = models.JSONField()  # hud.judging.bisect.work.Build, the oldest first
     state = models.CharField(max_length=20, default=BisectState.RUNNING)
     reason = models.CharField(max_length=500, blank=True)  # why it ended before its time
     # places in `builds`: the closest ones between which the change is
@@ -161,9 +150,6 @@ class Bisect(models.Model):
                 fields=["regression"], condition=Q(state=BisectState.RUNNING), name="one_running_bisect"
             ),
         ]
-
-    def __str__(self) -> str:
-        return f"bisect {self.pk}"
 
     @property
     def conclusion(self) -> str:
@@ -183,7 +169,7 @@ class Bisect(models.Model):
         }.get(BisectState(self.state), self.reason)
 
 
-class BisectStep(models.Model):
+class BisectStep(NamedRow):
     """A comparison in pairs of two versions, by their places in `Bisect.builds`."""
 
     bisect = models.ForeignKey(Bisect, models.CASCADE, related_name="steps")
@@ -198,16 +184,10 @@ class BisectStep(models.Model):
     high = models.FloatField(null=True)
     finished = models.DateTimeField(null=True)
 
-    def __str__(self) -> str:
-        return f"step {self.pk} of bisect {self.bisect_id}"
 
-
-class Backlog(models.Model):
+class Backlog(NamedRow):
     """The judge's work since it was last done with everything: one row while series wait, none else."""
 
     began = models.DateTimeField()
     at = models.DateTimeField()  # end of its latest round
     judged = models.BigIntegerField(default=0)  # series since then
-
-    def __str__(self) -> str:
-        return f"{self.judged} judged since {self.began}"

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from hud.models.base import NamedRow
 from hud.models.hosts import Accelerator, Host
 from hud.models.schedules import ScheduleTrigger
 from hud.models.series import Experiment
@@ -27,7 +28,7 @@ def _choices(states: type[StrEnum]) -> list[tuple[str, str]]:
     return [(state.value, state.value.replace("_", " ").title()) for state in states]
 
 
-class Run(models.Model):
+class Run(NamedRow):
     """One execution of (part of) a suite on one host, or one upload. What was asked for is its `request`."""
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True)
@@ -50,6 +51,8 @@ class Run(models.Model):
     branch = models.CharField(max_length=200, blank=True)
     commit = models.CharField(max_length=64, blank=True)
     provenance = models.TextField(blank=True)
+    points = models.IntegerField(default=0, db_default=0)  # counted by hud.points.write
+    regressed = models.IntegerField(default=0, db_default=0)  # of its points
     order_time = models.DateTimeField(db_default=Now())  # place in every series
     order_time_source = models.CharField(max_length=20, default="upload")  # time of commit, run or upload
     cancel_asked = models.DateTimeField(null=True)
@@ -76,9 +79,6 @@ class Run(models.Model):
             models.Index(fields=["id"], condition=~Q(base_interpreter=""), name="run_is_ab"),
         ]
 
-    def __str__(self) -> str:
-        return f"run {self.pk}"
-
     @property
     def is_ab(self) -> bool:
         """Return whether this is an A/B comparison."""
@@ -96,7 +96,7 @@ class Run(models.Model):
         return getattr(self, "request", None) or RunRequest()
 
 
-class RunRequest(models.Model):
+class RunRequest(NamedRow):
     """The request of a person, program or schedule that started a run. An uploaded run has none."""
 
     run = models.OneToOneField(Run, models.CASCADE, primary_key=True, related_name="request")
@@ -114,11 +114,8 @@ class RunRequest(models.Model):
     requested_by = models.CharField(max_length=150, blank=True)
     interactive = models.BooleanField(default=False)  # a person waits: goes ahead of scheduled runs
 
-    def __str__(self) -> str:
-        return f"request of run {self.pk}"
 
-
-class Task(models.Model):
+class Task(NamedRow):
     """One launch of a fresh process for one case of a run: claimed, leased, tried again, fenced."""
 
     State = TaskState
@@ -163,11 +160,8 @@ class Task(models.Model):
             models.Index(fields=["run", "position"], condition=Q(state="queued"), name="task_queued"),
         ]
 
-    def __str__(self) -> str:
-        return f"task {self.pk}"
 
-
-class Artifact(models.Model):
+class Artifact(NamedRow):
     """A file that a task left: below `HUD_DATA/artifacts/<run>/`, under a name the server made."""
 
     task = models.ForeignKey(Task, models.CASCADE, related_name="artifacts")
@@ -180,6 +174,3 @@ class Artifact(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["task", "kind", "sha256"], name="artifact_identity"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.kind} of task {self.task_id}"

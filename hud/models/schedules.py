@@ -8,10 +8,11 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
+from hud.models.base import NamedRow
 from hud.models.streams import Stream
 
 
-class Schedule(models.Model):
+class Schedule(NamedRow):
     """Runs that nobody has to ask for: `manage.py tick` fires it when its time has come."""
 
     name = models.CharField(max_length=100, unique=True)
@@ -38,7 +39,7 @@ class Schedule(models.Model):
         return self.name
 
 
-class ScheduleTrigger(models.Model):
+class ScheduleTrigger(NamedRow):
     """One due time of a schedule: its runs were requested, or there is a reason why not."""
 
     schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="triggers")
@@ -50,6 +51,3 @@ class ScheduleTrigger(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["schedule", "due"], name="schedule_trigger_identity"),
         ]
-
-    def __str__(self) -> str:
-        return f"{self.schedule_id} due {self.due}"

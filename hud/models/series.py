@@ -8,12 +8,15 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from hud.models.base import NamedRow
 from hud.models.streams import Stream, adhoc_id
 
+_THRESHOLD = ("metric", "suite", "case", "backend", "arch")
+_TARGET = (*_THRESHOLD, "dtype", "size")
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic")
 
 
-class Environment(models.Model):
+class Environment(NamedRow):
     """The place of a measurement. `class_key` says what a baseline may be compared with: everything
     but torch and triton, which are the subject."""
 
@@ -24,11 +27,8 @@ class Environment(models.Model):
     gpu = models.CharField(max_length=200, blank=True)
     facts = models.JSONField(default=dict)
 
-    def __str__(self) -> str:
-        return self.fingerprint
 
-
-class Experiment(models.Model):
+class Experiment(NamedRow):
     """A benchmark that is compared over time. Its identity never contains a host, a date or a commit."""
 
     suite = models.CharField(max_length=60)
@@ -58,7 +58,7 @@ class Experiment(models.Model):
         return f"{self.case}[{knobs}]" if knobs else self.case
 
 
-class Metric(models.Model):
+class Metric(NamedRow):
     """A named quantity. Filled from `runner.schema.metrics`; unknown names come without direction."""
 
     name = models.CharField(max_length=200, unique=True)
@@ -75,7 +75,7 @@ class Metric(models.Model):
         return self.name
 
 
-class Series(models.Model):
+class Series(NamedRow):
     """The points of one experiment, metric and stream, ordered by commit date, then run time."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="series")
@@ -92,11 +92,8 @@ class Series(models.Model):
             models.UniqueConstraint(fields=["digest"], name="series_digest"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.experiment_id} {self.metric_id}"
 
-
-class Alias(models.Model):
+class Alias(NamedRow):
     """A suite, case, arch or host that was renamed: what comes in under the old name lands under the new one.
     `suite` limits a case or an arch to one suite; '' means all."""
 
@@ -134,7 +131,7 @@ class Aliases(dict[tuple[str, str, str], str]):
         return name
 
 
-class Target(models.Model):
+class Target(NamedRow):
     """A value that an operator wants a metric to reach. Empty identity fields mean any."""
 
     metric = models.ForeignKey(Metric, models.CASCADE)
@@ -148,14 +145,11 @@ class Target(models.Model):
     fraction = models.FloatField(null=True)  # of the arch's measured copy bandwidth
     note = models.CharField(max_length=300, blank=True)
 
-    IDENTITY: ClassVar = ("metric", "suite", "case", "backend", "arch", "dtype", "size")
+    IDENTITY: ClassVar = _TARGET
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(
-                fields=["metric", "suite", "case", "backend", "arch", "dtype", "size"],
-                name="target_identity",
-            ),
+            models.UniqueConstraint(fields=_TARGET, name="target_identity"),
             models.CheckConstraint(
                 condition=Q(value__isnull=False, fraction__isnull=True)
                 | Q(value__isnull=True, fraction__isnull=False),
@@ -163,11 +157,8 @@ class Target(models.Model):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"target of {self.metric_id}"
 
-
-class Threshold(models.Model):
+class Threshold(NamedRow):
     """How an operator wants series to be judged. Empty identity fields mean any, NULL leaves it as it is."""
 
     metric = models.CharField(max_length=200, blank=True)
@@ -180,20 +171,15 @@ class Threshold(models.Model):
     judged = models.BooleanField(null=True)  # False: no verdicts; True: opens regressions
     note = models.CharField(max_length=300, blank=True)
 
-    IDENTITY: ClassVar = ("metric", "suite", "case", "backend", "arch")
+    IDENTITY: ClassVar = _THRESHOLD
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(
-                fields=["metric", "suite", "case", "backend", "arch"], name="threshold_identity"
-            ),
+            models.UniqueConstraint(fields=_THRESHOLD, name="threshold_identity"),
         ]
 
-    def __str__(self) -> str:
-        return f"threshold {self.pk}"
 
-
-class Annotation(models.Model):
+class Annotation(NamedRow):
     """A person's note beside the charts: of an experiment, of a suite, or without either of everything. It
     stands at a commit or at a time."""
 
@@ -213,9 +199,6 @@ class Annotation(models.Model):
             ),
         ]
         indexes: ClassVar = [models.Index(fields=["suite", "-created"], name="annotation_suite")]
-
-    def __str__(self) -> str:
-        return f"annotation {self.pk}"
 
     @property
     def scope(self) -> str:

@@ -10,12 +10,14 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from hud.models.base import NamedRow
+
 NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,59}"
 NIGHTLY, SAMPLES, IMPORT, ADHOC = "nightly", "samples", "import", "adhoc"
 OPERATORS_OWN = (NIGHTLY, SAMPLES, IMPORT, ADHOC)  # made by the migrations; only operators write to them
 
 
-class Stream(models.Model):
+class Stream(NamedRow):
     """A line of results, such as `nightly` or `laptop`. Every run has exactly one."""
 
     name = models.CharField(max_length=60, unique=True)

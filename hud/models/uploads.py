@@ -10,11 +10,12 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from hud.models.base import NamedRow
 from hud.models.keys import ApiKey
 from hud.models.streams import Stream, adhoc_id
 
 
-class Upload(models.Model):
+class Upload(NamedRow):
     """One body that came through the door, with the receipt it got."""
 
     stream = models.ForeignKey(Stream, models.PROTECT, default=adhoc_id, related_name="uploads")
@@ -35,11 +36,8 @@ class Upload(models.Model):
             GinIndex(fields=["receipt"], opclasses=["jsonb_path_ops"], name="upload_receipt"),
         ]
 
-    def __str__(self) -> str:
-        return f"upload {self.pk}"
 
-
-class Import(models.Model):
+class Import(NamedRow):
     """An upload too large for one request: its body waits below `HUD_DATA/imports/` and is taken in by
     `manage.py imports`. Ends as done, with its receipt, or failed, with the problem."""
 
@@ -71,11 +69,8 @@ class Import(models.Model):
             ),
         ]
 
-    def __str__(self) -> str:
-        return f"import {self.pk}"
 
-
-class IdempotencyKey(models.Model):
+class IdempotencyKey(NamedRow):
     """A client's own name for one request, and the answer it got: the same request gets it again."""
 
     key = models.ForeignKey(ApiKey, models.CASCADE)
@@ -88,6 +83,3 @@ class IdempotencyKey(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["key", "text"], name="idempotency_key_identity"),
         ]
-
-    def __str__(self) -> str:
-        return self.text

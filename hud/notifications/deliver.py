@@ -40,7 +40,7 @@ class Deliverer(threading.Thread):
                 if time.monotonic() - looked >= _OVERDUE_EVERY_S:
                     looked = time.monotonic()
                     queue_overdue(timezone.now())
-                    _prune()
+                    Delivery.objects.filter(created__lt=timezone.now() - _KEPT).delete()
                 sent = deliver()
             except (DatabaseError, InterfaceError) as error:
                 logger.warning("messages wait for the database: %s", error)
@@ -68,8 +68,7 @@ def attempt(delivery: Delivery) -> bool:
     """Send a delivery that this process has claimed, and note the result."""
     now = timezone.now()
     try:
-        request = request_of(delivery, now)
-        answer = post(delivery.webhook.url, request.body, request.headers)
+        answer = post(delivery.webhook.url, *request_of(delivery, now))
     except (CannotSend, ValueError) as error:
         answer = Answer(0, str(error))
     result = f"{answer.status} {answer.text}".strip() if answer.status else answer.text
@@ -105,7 +104,3 @@ def _claim() -> Delivery | None:
         found.due = timezone.now() + timedelta(seconds=_AT_ONCE_S)
         found.save(update_fields=["attempts", "due"])
         return found
-
-
-def _prune() -> None:
-    Delivery.objects.filter(created__lt=timezone.now() - _KEPT).delete()

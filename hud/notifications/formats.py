@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -17,43 +16,34 @@ _LINES = 10  # of a text; the data names more
 _COMMIT = 10  # digits that are shown
 
 
-@dataclass(frozen=True)
-class Request:
-    body: bytes
-    headers: dict[str, str]
-
-
-def request_of(delivery: Delivery, now: datetime) -> Request:
-    """Return what to send, signed as of now. Raise ValueError for a secret that cannot sign."""
+def request_of(delivery: Delivery, now: datetime) -> tuple[bytes, dict[str, str]]:
+    """Return the body and headers to send, signed as of now. Raise ValueError for a secret that cannot
+    sign."""
     webhook = delivery.webhook
     headers = {"Content-Type": "application/json"}
     if webhook.format == WebhookFormat.SLACK:
-        return Request(_json({"text": slack_text(delivery.event, delivery.data)}), headers)
+        return _json({"text": slack_text(delivery.event, delivery.data)}), headers
     if webhook.format == WebhookFormat.GITHUB:
         headers |= {"Authorization": f"Bearer {webhook.secret}", "Accept": "application/vnd.github+json"}
-        return Request(_json({"body": markdown(delivery.event, delivery.data)}), headers)
+        return _json({"body": markdown(delivery.event, delivery.data)}), headers
     kind = delivery.event if delivery.event in {OVERDUE, TEST} else f"regression.{delivery.event}"
     # the time of the event, and in the header that of the attempt
     said = {"type": kind, "timestamp": delivery.created.astimezone(timezone.utc).isoformat()}
     body, message_id = _json({**said, "data": delivery.data}), f"msg_{delivery.message_id.hex}"
     timestamp = int(now.timestamp())
     headers |= {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
-    return Request(body, headers | {"webhook-signature": sign(webhook.secret, message_id, timestamp, body)})
+    return body, headers | {"webhook-signature": sign(webhook.secret, message_id, timestamp, body)}
 
 
 def slack_text(event: str, data: dict[str, Any]) -> str:
     """Return the message in Slack's mrkdwn."""
-    lines = _lines(
-        event, data, lambda text, url: f"<{url}|{text}>" if url.startswith("http") else text, _slack
-    )
+    lines = _lines(event, data, "<{url}|{text}>", _slack)
     return "\n".join([f"*{_slack(headline(event, data))}*", *lines])
 
 
 def markdown(event: str, data: dict[str, Any]) -> str:
     """Return the message as GitHub's Markdown."""
-    lines = _lines(
-        event, data, lambda text, url: f"[{text}]({url})" if url.startswith("http") else text, _plain
-    )
+    lines = _lines(event, data, "[{text}]({url})", _plain)
     return "\n".join([f"**{_plain(headline(event, data))}**", "", *(f"- {line}" for line in lines)])
 
 
@@ -74,9 +64,7 @@ def headline(event: str, data: dict[str, Any]) -> str:
     return f"{words}{by}: {data['experiments']} experiments{family}{host}"
 
 
-def _lines(
-    event: str, data: dict[str, Any], link: Callable[[str, str], str], quoted: Callable[[str], str]
-) -> Sequence[str]:
+def _lines(event: str, data: dict[str, Any], link: str, quoted: Callable[[str], str]) -> Sequence[str]:
     if event == TEST:
         return []
     if event == OVERDUE:
@@ -91,7 +79,9 @@ def _lines(
         where = " ".join(filter(None, (one["backend"], one["mode"], one["dtype"], one["arch"])))
         commits = [one[name][:_COMMIT] for name in ("base_commit", "head_commit") if one[name]]
         between = f", {' to '.join(commits)}" if commits else ""
-        title = link(quoted(f"{one['suite']} {one['case']}"), one["url"])
+        title = quoted(f"{one['suite']} {one['case']}")
+        if one["url"].startswith("http"):
+            title = link.format(text=title, url=one["url"])
         rows.append(f"{title} ({quoted(where)}) {quoted(one['metric'])}: {quoted(_change(one) + between)}")
     note = [quoted(said) for said in (data.get("reason"), data["note"]) if said]
     return [*note, *rows, *_more(data["total"] - len(rows))]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,8 +16,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from hud.judging.overdue import overdue_suites
-from hud.judging.regressions.causes import Group
-from hud.judging.regressions.groups import groups
+from hud.judging.regressions.groups import Group, groups
 from hud.judging.regressions.states import AT_ONCE, RegressionState
 from hud.models import Delivery, Notice, OverdueSuite, Point, Regression, Series, UnjudgedRun, Webhook
 
@@ -51,7 +49,7 @@ def queue_messages() -> int:
                 together.setdefault((notice.state, one.series.stream.pk), {})[one.pk] = notice
         for (state, _stream), same in together.items():
             for group in groups([notice.regression for notice in same.values()]) if webhooks else ():
-                data = _regression_data(state, group, [same[key] for key in group.keys])
+                data = _regression_data(state, group, [same[one.pk] for one in group.members])
                 deliveries += _deliveries(webhooks, state, data)
         Delivery.objects.bulk_create(deliveries)
     return len(deliveries)
@@ -61,18 +59,16 @@ def queue_overdue(now: datetime) -> int:
     """Queue a message about suites that became overdue, each once in a period; return how many deliveries."""
     with transaction.atomic():
         OverdueSuite.objects.filter(since__lt=now - timedelta(days=30)).delete()
-        new = []
-        for one in overdue_suites(now):
-            _row, is_new = OverdueSuite.objects.get_or_create(
-                stream=one.stream, suite=one.suite, branch=one.branch, arch=one.arch, since=one.since
-            )
-            if is_new:
-                new.append(one)
+        rows = [
+            {name: getattr(one, name) for name in ("stream", "suite", "branch", "arch", "since")}
+            for one in overdue_suites(now)
+        ]
+        new = [row for row in rows if OverdueSuite.objects.get_or_create(**row)[1]]
         if not new:
             return 0
         data = {
             "total": len(new),
-            "overdue": [{**asdict(one), "since": one.since.isoformat()} for one in new[:_LISTED]],
+            "overdue": [{**row, "since": row["since"].isoformat()} for row in new[:_LISTED]],
             "url": f"{settings.HUD_PUBLIC_URL}/",
         }
         deliveries = _deliveries(list(Webhook.objects.filter(active=True)), OVERDUE, data)

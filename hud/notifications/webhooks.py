@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import secrets
+from secrets import token_bytes
 from typing import Any
 
 from django.db import transaction
@@ -27,16 +27,11 @@ class InvalidWebhook(ValueError):
         self.field = field
 
 
-def new_secret() -> str:
-    """Return a secret that signs messages."""
-    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
-
-
 def save(webhook: Webhook, *, who: str) -> None:
     """Store a new or changed webhook; one of the standard format without a secret gets one. Raise
     InvalidWebhook, also for an address that is not public."""
     if webhook.format == WebhookFormat.STANDARD:
-        webhook.secret = webhook.secret or new_secret()
+        webhook.secret = webhook.secret or SECRET_PREFIX + base64.b64encode(token_bytes(32)).decode()
         _check_secret(webhook.secret)
     elif webhook.format == WebhookFormat.GITHUB and not webhook.secret:
         raise InvalidWebhook("secret", "a comment on GitHub needs a token that may write it")
@@ -51,7 +46,10 @@ def save(webhook: Webhook, *, who: str) -> None:
             raise InvalidWebhook("name", "another webhook has this name")
         action = "webhook.change" if webhook.pk else "webhook.create"
         webhook.save()
-        audit.note(who=who, action=action, subject=f"webhook {webhook.name}", detail=_detail(webhook))
+        # neither the secret nor the path, which may be one
+        detail: dict[str, Any] = {"host": webhook.url.split("/")[2]}
+        detail |= {name: getattr(webhook, name) for name in ("format", "events", "active")}
+        audit.note(who=who, action=action, subject=f"webhook {webhook.name}", detail=detail)
 
 
 def set_active(webhook: Webhook, *, active: bool, who: str) -> None:
@@ -91,9 +89,3 @@ def _check_secret(secret: str) -> None:
         raise InvalidWebhook("secret", "it is whsec_ and base64, or empty for a new one") from error
     if not _KEY_BYTES[0] <= size <= _KEY_BYTES[1]:
         raise InvalidWebhook("secret", f"it stands for {size} bytes; it must be 24 to 64")
-
-
-def _detail(webhook: Webhook) -> dict[str, Any]:
-    """Return what the audit shows: neither the secret nor the path, which may be one."""
-    names = ("format", "events", "active")
-    return {"host": webhook.url.split("/")[2], **{name: getattr(webhook, name) for name in names}}

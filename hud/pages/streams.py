@@ -57,8 +57,9 @@ def keep_choice(request: HttpRequest, response: HttpResponse) -> None:
 def link(address: str, **query: Any) -> str:
     """Return an address with the current page's stream and a query, without parts that are None or ''."""
     stream = _current.get()
-    given = {"stream": stream, **query} if stream else query
-    text = urlencode({name: value for name, value in given.items() if value not in (None, "")})
+    in_stream = f"stream={stream}" if stream else ""  # a name has no character to escape
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    text = "&".join(filter(None, (in_stream, urlencode(given) if given else "")))
     return f"{address}?{text}" if text else address
 
 

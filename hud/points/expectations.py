@@ -117,8 +117,10 @@ class Expectations:
 
 
 def add(stream_id: int | None, points: Iterable[PointFields]) -> None:
-    """Say of points with experiment and metric what is expected of them, and which failures are known: 2
-    statements."""
+    """Say of points with experiment and metric what is expected of them, and which failures are known: 3
+    statements, 1 where nothing is known in the stream."""
+    if not _knows_any(stream_id):
+        return
     shown = list(points)
     expectations = Expectations(stream_id, [point.experiment for point in shown])
     for point in shown:
@@ -127,10 +129,22 @@ def add(stream_id: int | None, points: Iterable[PointFields]) -> None:
             point.known_failure = expectations.known_failure(point.experiment, point.order_time)
 
 
+def _knows_any(stream_id: int | None) -> bool:
+    """Return whether a stream has lists or failures that somebody marked: 1 statement."""
+    ((known,),) = fetch_tuples(
+        """
+        SELECT EXISTS (SELECT FROM hud_knownfailure WHERE stream_id = %(stream)s)
+            OR EXISTS (SELECT FROM hud_expectation WHERE stream_id = %(stream)s)
+        """,
+        {"stream": stream_id},
+    )
+    return bool(known)
+
+
 def listed_in(stream_id: int | None, runs: Iterable[int]) -> list[Point]:
     """Return the points of these runs whose cases are in lists, with what those say: 6 statements, 1 where
     the stream has no lists."""
-    if not Expectation.objects.filter(stream=stream_id).exists():
+    if not _knows_any(stream_id):
         return []
     points = fetch_models(
         Point,
@@ -164,11 +178,9 @@ class Failure(NamedTuple):
 
 
 def failures(stream_id: int | None, runs: Iterable[int]) -> list[Failure]:
-    """Return the failures of these runs, and which are known: at most 6 statements; none, by 2 statements,
+    """Return the failures of these runs, and which are known: at most 6 statements; none, by 1 statement,
     where nothing is known in the stream."""
-    if not any(
-        rows.filter(stream=stream_id).exists() for rows in (KnownFailure.objects, Expectation.objects)
-    ):
+    if not _knows_any(stream_id):
         return []
     rows = fetch_tuples(
         """

@@ -97,25 +97,7 @@ class Night:
 
 Block: TypeAlias = tuple[str, str]  # suite and backend, as a table shows it
 Values: TypeAlias = dict[str, dict[int, float | None]]  # metric → experiment; None where it failed
-
-
-@dataclass(frozen=True)
-class Results:
-    """What the runs of one night measured."""
-
-    blocks: dict[Block, Values] = field(default_factory=dict)
-
-    def of(self, block: Block) -> Values:
-        return self.blocks.get(block, {})
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How many tasks of a suite in a growing night were planned, and how many have ended."""
-
-    suite: str
-    ended: int
-    planned: int
+Results: TypeAlias = dict[Block, Values]  # what the runs of one night measured
 
 
 # Runs r. A commit's time is not when its runs began; what was uploaded with no other time began then.
@@ -262,22 +244,22 @@ def measured(
     for end in range(len(nights), max(len(nights) - _MOST_NIGHTS, 0), -_PIECE):
         piece = nights[max(end - _PIECE, 0) : end]
         read_now = dict(zip(piece, results(piece, subject, stream), strict=True))
-        found = {night: one for night, one in read_now.items() if one.blocks} | found
+        found = {night: one for night, one in read_now.items() if one} | found
         if enough(list(found)):
             break
     return found
 
 
-def progress(night: Night) -> list[Progress]:
-    """Return how far each suite of a night is: 1 statement."""
-    rows = fetch_tuples(
+def progress(night: Night) -> list[tuple[str, int, int]]:
+    """Return of each suite how many tasks of a growing night have ended, and how many were planned: 1
+    statement."""
+    return fetch_tuples(
         """
         SELECT spec->>'suite', count(*) FILTER (WHERE finished IS NOT NULL), count(*) FROM hud_task
         WHERE run_id = ANY(%(runs)s) GROUP BY 1 ORDER BY 3 DESC, 1
         """,
         {"runs": list(night.runs)},
     )
-    return [Progress(*row) for row in rows]
 
 
 def day(at: datetime | date) -> str:
@@ -350,19 +332,19 @@ def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> 
         """,  # noqa: S608 — constants of this module, as below  # nosec B608
         params,
     )
-    by_night = [Results() for _night in nights]
+    by_night: list[Results] = [{} for _night in nights]
     repeated: dict[tuple[int, str, int], dict[int, float | None]] = {}  # night, metric, experiment → values
     for place, suite, backend, dynamic, metric, experiments, values in rows:
         block = suite, f"{backend}, dynamic" if dynamic else backend
         measured = dict(zip(experiments, values, strict=True))
-        by_night[place].blocks.setdefault(block, {})[metric] = measured
+        by_night[place].setdefault(block, {})[metric] = measured
         if len(measured) < len(experiments):
             counts = Counter(experiments)
             repeated.update({(place, metric, one): measured for one in measured if counts[one] > 1})
     if repeated:
         _choose(repeated, params)
     for one in by_night:
-        for measured_metrics in one.blocks.values():
+        for measured_metrics in one.values():
             _add_memory_ratio(measured_metrics)
     several = {place for place, _metric, _experiment in repeated}
     return [(one, place not in several) for place, one in enumerate(by_night)]

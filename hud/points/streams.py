@@ -5,22 +5,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from datetime import datetime
 
+from django.core.cache import cache
 from django.db.models import Exists, OuterRef, Q, Subquery
 from django.utils import timezone
 
-from hud.models import NIGHTLY, SAMPLES, Experiment, Point, Run, Series, Stream
+from hud.models import ACTIVE, NIGHTLY, SAMPLES, Experiment, Point, Run, Series, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
-from hud.sql import fetch_tuples
+from hud.sql import fetch, fetch_tuples
 from runner.schema.devices import is_named
 from runner.suites import CEILINGS
 
 _FEWEST_NIGHTS = 3  # complete ones, until `nightly` is the front stream
 _FIRST_LOOK = 6  # nights, which nearly always decide it
+_REMEMBERED_S = 60
 _RECENT_NIGHTS = 30  # in which a default subject was measured
+
+
+@dataclass(frozen=True)
+class Activity:
+    """A stream with results, and when the newest came."""
+
+    pk: int
+    name: str
+    title: str
+    is_front: bool
+    newest: datetime
+    waits: bool  # whether the judge has yet to judge some of it
 
 
 @dataclass(frozen=True)
@@ -31,13 +45,23 @@ class Measured:
     suite: str
 
 
-def with_results() -> list[Any]:
-    """Return the streams that have results and are not archived, each with `newest`, when its newest result
-    came; the one with the newest first: 1 statement."""
-    newest = Run.objects.filter(stream=OuterRef("pk")).order_by("-order_time").values("created")[:1]
-    measured = Exists(Series.objects.filter(stream=OuterRef("pk")))
-    found = Stream.objects.filter(measured, archived=None).annotate(newest=Subquery(newest))
-    return list(found.filter(newest__isnull=False).order_by("-newest", "pk"))
+def with_results() -> list[Activity]:
+    """Return the streams that have results and are not archived, the newest first: 1 statement."""
+    return fetch(
+        Activity,
+        """
+        SELECT s.id AS pk, s.name, s.title, s.is_front, r.created AS newest,
+            EXISTS (SELECT FROM hud_series WHERE stream_id = s.id AND touched_at IS NOT NULL) OR EXISTS (
+                SELECT FROM hud_unjudgedrun u JOIN hud_run w ON w.id = u.run_id
+                WHERE w.stream_id = s.id AND w.state <> ALL(%(active)s)) AS waits
+        FROM hud_stream s
+        CROSS JOIN LATERAL (
+            SELECT created FROM hud_run WHERE stream_id = s.id ORDER BY order_time DESC LIMIT 1) r
+        WHERE s.archived IS NULL AND EXISTS (SELECT FROM hud_series WHERE stream_id = s.id)
+        ORDER BY r.created DESC, s.id
+        """,
+        {"active": list(ACTIVE)},
+    )
 
 
 def with_experiment(pk: int, preferred: Stream) -> Stream:
@@ -58,7 +82,7 @@ def front() -> Stream:
     chosen = next((stream for stream in by_name.values() if stream.is_front), None)
     if chosen:
         return chosen
-    if NIGHTLY in by_name and _has_nights(by_name[NIGHTLY]):
+    if NIGHTLY in by_name and _has_had_nights(by_name[NIGHTLY]):
         return by_name[NIGHTLY]
     filled = Stream.objects.filter(Exists(Series.objects.filter(stream=OuterRef("pk"))), archived=None)
     first = min(filled, key=lambda stream: (stream.name != SAMPLES, stream.pk), default=None)
@@ -68,6 +92,14 @@ def front() -> Stream:
 def chosen(name: str) -> Stream | None:
     """Return the stream that an address names, the front stream without a name, None if there is none."""
     return streams.named(name).first() if name else front()
+
+
+def _has_had_nights(stream: Stream) -> bool:
+    """Return whether it has enough nights, or had a minute ago: every address without a stream asks."""
+    key = f"nights-{stream.pk}"
+    if not (known := bool(cache.get(key))) and (known := _has_nights(stream)):
+        cache.set(key, True, _REMEMBERED_S)
+    return known
 
 
 def _has_nights(stream: Stream) -> bool:

@@ -12,22 +12,23 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from hud.models import STATUS_CODES, STATUS_NAMES
-from hud.sql import int_array, real
+from hud.models import STATUS_CODES, STATUS_NAMES, VERDICT_CODES, Measurement, Point, Run, SidePoint
+from hud.sql import empty_temporary_table, int_array, real
 from runner.schema.points import Process, point_of
 
 _FEW_KERNELS = 8  # up to as many a variant comes again and says something; with more it is always new
 _KEY = ("series_id", "order_time", "run_id", "environment_id")
 _SIDE_KEY = ("run_id", "series_id", "environment_id", "side")
 _NUMBERS = {
-    "value": "float8", "values": "float8[]", "variants": "varchar[]", "compilations": "int2",
-    "processes": "int2", "samples": "int4", "spread": "float8", "status": "int2", "code": "varchar",
-    "note": "text", "target": "float8", "target_arch": "varchar",
+    "value": "float8", "values": "float8[]", "variants": "varchar[]", "counts": "int4[]",
+    "compilations": "int2", "processes": "int2", "samples": "int4", "spread": "float8", "status": "int2",
+    "code": "varchar", "note": "text", "target": "float8", "target_arch": "varchar",
 }  # fmt: skip
 _COLUMNS = {
     "series_id": "int4", "order_time": "timestamptz", "run_id": "int4", "environment_id": "int4",
     "side": "int2", "is_ab": "bool", "branch": "varchar", "rerun": "bool", **_NUMBERS,
 }  # fmt: skip
+_DEFINITIONS = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
 _JUDGED = ("change", "noise", "factor", "level", "level_points", "level_stream_id", "verdict_reason")
 _PIECE = 5000  # pairs of run and series that are made together
 _RUNS_AT_ONCE = 20
@@ -61,7 +62,7 @@ _PROCESSES = f"""
     ), single AS (
         INSERT INTO new_point ({", ".join(f'"{name}"' for name in _COLUMNS)})
         SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, value, NULL,
-            CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, 1, 1, n, spread, status, code, note,
+            CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, NULL, 1, 1, n, spread, status, code, note,
             target, target_arch
         FROM process WHERE processes = 1
     )
@@ -109,21 +110,35 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
         ordered = sorted(wanted)
         for start in range(0, len(ordered), _PIECE):
             runs, series = map(int_array, zip(*ordered[start : start + _PIECE], strict=True))
-            _clear_new_points(cursor)
+            empty_temporary_table(cursor, "new_point", _DEFINITIONS)
             cursor.execute(_PROCESSES, [runs, series])
-            _copy(cursor, list(_points(cursor.fetchall())))
+            if points := list(_points(cursor.fetchall())):
+                # Django turns the errors of execute() into its own, not those of a COPY
+                statement = "COPY new_point FROM STDIN (FORMAT BINARY)"
+                with connection.wrap_database_errors, cursor.copy(statement) as copy:
+                    copy.set_types(list(_COLUMNS.values()))
+                    for point in points:
+                        copy.write_row(point)
             changed += _merge(cursor, runs, series)
         if changed:
-            # a new version of the runs' rows, by which a page sees that what it keeps of them is outdated
-            cursor.execute(
-                """
-                UPDATE hud_run SET title = title FROM (
-                    SELECT id FROM hud_run WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE
-                ) own WHERE hud_run.id = own.id
-                """,
-                [list({run for run, _series in ordered})],
-            )
+            count_points({run for run, _series in ordered})
     return changed
+
+
+def count_points(runs: Iterable[int]) -> None:
+    """Count the points of runs, and those that regressed. Also where the numbers stay: by a new version of
+    the row a page sees that what it keeps of the run is outdated."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE hud_run SET (points, regressed) = (
+                SELECT count(*), count(*) FILTER (WHERE verdict = %(regressed)s)
+                FROM hud_point WHERE run_id = own.id)
+            FROM (SELECT id FROM hud_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE) own
+            WHERE hud_run.id = own.id
+            """,
+            {"runs": list(runs), "regressed": VERDICT_CODES["regressed"]},
+        )
 
 
 def make_of_runs(runs: Sequence[int]) -> int:
@@ -147,24 +162,6 @@ def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         )
         values = {**point._asdict(), "status": STATUS_CODES[point.status]}
         yield (*key, *(values[name] for name in _NUMBERS))
-
-
-def _clear_new_points(cursor: Any) -> None:
-    cursor.execute("SELECT to_regclass('pg_temp.new_point') IS NOT NULL")
-    columns = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
-    if cursor.fetchone()[0]:
-        cursor.execute("TRUNCATE new_point")
-    else:
-        cursor.execute(f"CREATE TEMPORARY TABLE new_point ({columns}) ON COMMIT DROP")
-
-
-def _copy(cursor: Any, points: Sequence[tuple[Any, ...]]) -> None:
-    if not points:
-        return
-    with connection.wrap_database_errors, cursor.copy("COPY new_point FROM STDIN (FORMAT BINARY)") as copy:
-        copy.set_types(list(_COLUMNS.values()))
-        for point in points:
-            copy.write_row(point)
 
 
 def _merge(cursor: Any, runs: str, series: str) -> int:
@@ -210,8 +207,7 @@ def rebuild(*, dry_run: bool = False) -> Difference:
     values, which stay. A dry run changes nothing."""
     differing = 0
     with connection.cursor() as cursor:
-        cursor.execute("SELECT id FROM hud_run ORDER BY id")
-        runs = [run_id for (run_id,) in cursor.fetchall()]
+        runs = list(Run.objects.order_by("pk").values_list("pk", flat=True))
         for start in range(0, len(runs), _RUNS_AT_ONCE):
             with transaction.atomic():
                 cursor.execute(
@@ -235,9 +231,5 @@ def rebuild(*, dry_run: bool = False) -> Difference:
 
 def are_missing() -> bool:
     """Return whether there are measurements and no points: as after a move from before there were any."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT EXISTS (SELECT FROM hud_measurement) AND NOT EXISTS (SELECT FROM hud_point)
-            AND NOT EXISTS (SELECT FROM hud_sidepoint)"""
-        )
-        return bool(cursor.fetchone()[0])
+    made = Point.objects.exists() or SidePoint.objects.exists()
+    return Measurement.objects.exists() and not made

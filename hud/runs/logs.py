@@ -9,12 +9,24 @@ from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
+from django.http import FileResponse
 
 from hud.models import Artifact, Host, Task
 from hud.runs.tasks import leased_task
 from hud.server.embedded import make_folder
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_SUFFIXES = {  # by kind, for the kinds that the runner writes
+    "compile_phases": ".json",
+    "generated_code": ".txt",
+    "gpu_state": ".json",
+    "graph_breaks": ".json",
+    "kernel_code": ".json.gz",
+    "kernels": ".json",
+    "memory_snapshot": ".pickle",
+    "tlparse": ".tar.gz",
+    "trace": ".json.gz",
+}
 
 
 class WrongOffset(ValueError):
@@ -102,3 +114,19 @@ def keep_artifact(
         file.touch(mode=0o600)
         file.write_bytes(data)
         return Artifact.objects.create(task=task, kind=kind, path=path, size_bytes=len(data), sha256=digest)
+
+
+def artifact_response(kept: Artifact) -> FileResponse | None:
+    """Return the file as a download, or None if it is gone. It is never shown: a host may send anything."""
+    path = artifact_path(kept)
+    if path is None:
+        return None
+    suffix = _SUFFIXES.get(kept.kind, "")
+    response = FileResponse(
+        path.open("rb"),
+        as_attachment=True,
+        filename=f"run-{kept.task.run_id}-task-{kept.task.position}-{kept.kind}-{kept.pk}{suffix}",
+        content_type="application/octet-stream",
+    )
+    response["X-Content-Type-Options"] = "nosniff"
+    return response

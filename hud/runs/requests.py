@@ -5,6 +5,7 @@ Runs and tasks are rows; Redis only carries wake-ups. `hud/runs/tasks.py` hands 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -18,7 +19,9 @@ from hud.accounts import audit
 from hud.hosts import registration
 from hud.models import (
     Accelerator,
+    Compilation,
     Experiment,
+    Kernel,
     Point,
     Run,
     RunRequest,
@@ -29,8 +32,7 @@ from hud.models import (
 )
 from hud.runs import matching, streams, wakeup
 from hud.runs.matching import ResourceRequest
-from hud.runs.pinned import NoChoices, choices_of
-from runner.schema import inductor_options
+from runner.schema import compilations, inductor_options
 from runner.schema.inductor_options import InductorValue
 from runner.schema.options import OptionValue
 from runner.schema.plan import Caches, Process, Replication, Selection, plan
@@ -41,6 +43,9 @@ from runner.suites import SUITES
 MAX_REPEATS = 20
 MAX_TASKS = 1500
 DEFAULT_INTERPRETER = "default"  # the interpreter that every host has
+_PINNED = re.compile(
+    r"run:(?P<run>\d{1,9})/experiment:(?P<experiment>\d{1,9})(/compilation:(?P<number>\d{1,4}))?", re.ASCII
+)
 _NO_KNOBS: Mapping[str, OptionValue | None] = MappingProxyType({})
 
 
@@ -68,7 +73,7 @@ class RunOptions:
     repeats: int | None = None
     compilations: int | None = None
     caches: Caches = "fresh"
-    pinned: str = ""  # the compilation whose choices are forced, as `hud.runs.pinned` reads it
+    pinned: str = ""  # the compilation whose choices are forced, as `_choices_of` reads it
     candidate_options: Mapping[str, InductorValue] = field(default_factory=dict)
     branch: str = ""
     stream: Stream | None = None  # None: its schedule's, or that of what it repeats
@@ -265,10 +270,28 @@ def _pinned(specs: Sequence[TaskSpec], options: RunOptions) -> dict[str, Any]:
         return {}
     if options.caches == "kept" or len(specs) != 1:
         raise InvalidRunRequest("the choices of a compilation are pinned in one task, compiled afresh")
-    try:
-        return {"source": options.pinned, "choices": choices_of(options.pinned)}
-    except NoChoices as error:
-        raise InvalidRunRequest(str(error)) from error
+    return {"source": options.pinned, "choices": _choices_of(options.pinned)}
+
+
+def _choices_of(source: str) -> dict[str, str]:
+    """Return the configuration of each slot in the compilation that `source` names, such as
+    ``run:12/experiment:5/compilation:2``; without a number in the first. Raise InvalidRunRequest."""
+    found = _PINNED.fullmatch(source)
+    if found is None:
+        raise InvalidRunRequest(f"{source!r} is not run:ID/experiment:ID[/compilation:NUMBER]")
+    wanted = {"run_id": int(found["run"]), "experiment_id": int(found["experiment"])}
+    if found["number"] is not None:
+        wanted["number"] = int(found["number"])
+    stored = Compilation.objects.filter(**wanted).exclude(variant="")
+    compilation = stored.order_by("number", "repeat", "side").first()
+    if compilation is None:
+        raise InvalidRunRequest(f"no compilation with kernels is stored for {source}")
+    rows = Kernel.objects.filter(pk__in=compilation.kernels)
+    by_id = {row.pk: (row.slot, row.config) for row in rows}
+    choices = compilations.pinned(by_id[pk] for pk in compilation.kernels if pk in by_id)
+    if not choices:
+        raise InvalidRunRequest(f"{source} has no kernel whose configuration can be forced")
+    return choices
 
 
 def processes_of(specs: Sequence[TaskSpec], replication: Replication) -> list[Process]:

@@ -15,13 +15,14 @@ from zoneinfo import ZoneInfo
 
 from croniter import croniter
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from hud.accounts import audit
 from hud.models import Accelerator, RunRequest, Schedule, ScheduleTrigger, State
 from hud.runs import matching, requests
 from hud.runs.matching import ResourceRequest
+from hud.sql import fetch_tuples
 from runner import suites
 from runner.schema.plan import Replication, Selection
 from runner.suites import SUITES
@@ -183,9 +184,7 @@ def _zone(name: str) -> ZoneInfo | None:
 def fire_due(now: datetime | None = None) -> list[ScheduleTrigger]:
     """Fire every schedule that is due at `now`, by default the time of the database."""
     if now is None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT clock_timestamp()")
-            (now,) = cursor.fetchone()
+        ((now,),) = fetch_tuples("SELECT clock_timestamp()", {})
     assert now
     fired: list[ScheduleTrigger] = []
     for schedule in Schedule.objects.filter(enabled=True).order_by("pk"):

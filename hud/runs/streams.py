@@ -9,7 +9,6 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 
 from hud.accounts.keys import effective_scopes
-from hud.accounts.roles import scopes_of_user
 from hud.models import ADHOC, IMPORT, NIGHTLY, OPERATORS_OWN, ApiKey, Schedule, Stream
 from hud.models.streams import NAME_PATTERN
 from runner.formats.errors import BadUpload, Fault
@@ -63,12 +62,8 @@ def for_upload(name: str, key: ApiKey | None) -> Stream:
         if key is None:
             return check_open(Stream.objects.get_or_create(name=IMPORT)[0])
         return check_open(key.stream or adhoc())
-    return find_or_make(name, key=key, owner=key.owner if key else None, is_operator=_is_operator(key))
-
-
-def for_person(name: str, user: User) -> Stream:
-    """Return the stream that a person names for a run. Raise BadStreamName, StreamRefused."""
-    return find_or_make(name, owner=user, is_operator=_OPERATOR in scopes_of_user(user))
+    is_operator = key is None or _OPERATOR in effective_scopes(key)
+    return find_or_make(name, key=key, owner=key.owner if key else None, is_operator=is_operator)
 
 
 def find_or_make(
@@ -81,7 +76,7 @@ def find_or_make(
     stream = named(name).first()
     if stream is None:
         if name in OPERATORS_OWN and not is_operator:
-            raise StreamRefused(_refusal(name))
+            raise StreamRefused(f"the stream {name} belongs to somebody else")
         reference = Stream.objects.filter(Q(is_front=True) | Q(name=NIGHTLY)).order_by("-is_front").first()
         made = {"owner": owner, "key": None if owner else key, "reference": reference}
         stream, _new = Stream.objects.get_or_create(name=name, defaults=made)
@@ -89,7 +84,7 @@ def find_or_make(
     is_owners = owner is not None and stream.owner_id == owner.pk
     has_made = key is not None and stream.key_id == key.pk
     if not (is_operator or is_own or is_owners or has_made):
-        raise StreamRefused(_refusal(stream.name))
+        raise StreamRefused(f"the stream {stream.name} belongs to somebody else")
     return check_open(stream)
 
 
@@ -117,11 +112,3 @@ def adhoc() -> Stream:
 def for_schedule(schedule: Schedule) -> Stream:
     """Return the stream of a schedule's runs."""
     return schedule.stream or Stream.objects.get_or_create(name=NIGHTLY)[0]
-
-
-def _is_operator(key: ApiKey | None) -> bool:
-    return key is None or _OPERATOR in effective_scopes(key)
-
-
-def _refusal(name: str) -> str:
-    return f"the stream {name} belongs to somebody else"

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import DurationField, Q, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
@@ -22,6 +22,7 @@ from hud.accounts import audit
 from hud.models import ACTIVE, Accelerator, Audit, Host, Run, State, Task
 from hud.runs import matching, states, wakeup
 from hud.runs.states import TaskState
+from hud.sql import fetch_tuples
 from runner.schema.records import STATUSES
 
 HANDED_BACK = "handed_back"  # code of a task that its host returns without having run it
@@ -52,12 +53,10 @@ def claim(*, accelerator: Accelerator, nonce: str) -> Task | None:
         return task if task.nonce == nonce else None
     try:
         with transaction.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute(_NEXT, {"accelerator": accelerator.pk})
-                row = cursor.fetchone()
-            if row is None:
+            found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk})
+            if not found:
                 return None
-            task = Task.objects.get(pk=row[0])
+            task = Task.objects.get(pk=found[0][0])
             _save(
                 task,
                 task_state(task).claimed(uuid.uuid4(), cancelling=False),

@@ -9,7 +9,6 @@ import logging
 import uuid
 
 from django.conf import settings
-from django.db import connection
 from django.db.models.functions import Now
 from redis.exceptions import RedisError
 from rq import Queue
@@ -18,6 +17,7 @@ from rq.serializers import JSONSerializer
 from hud.hosts import queues
 from hud.models import Accelerator
 from hud.runs import matching
+from hud.sql import fetch_tuples
 
 logger = logging.getLogger(__name__)
 _FUNCTION = "runner.host.jobs.work"  # by name only: the web process never imports the runner's jobs
@@ -41,20 +41,15 @@ _WAITING = f"""
 
 def ring_for(run_id: int) -> int:
     """Wake every idle accelerator that could take a task of this run now; return how many."""
-    return _ring_all(run=run_id, again_s=0)
+    return ring_idle(again_s=0, run_id=run_id)
 
 
-def ring_idle(*, again_s: float | None = None) -> int:
+def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int:
     """Wake each idle accelerator that has queued work and was not woken for `again_s` (default HUD_RING_S);
-    return how many. This makes up for wake-ups that an outage of Redis or a crash after the commit lost."""
-    return _ring_all(run=None, again_s=settings.HUD_RING_S if again_s is None else again_s)
-
-
-def _ring_all(*, run: int | None, again_s: float) -> int:
-    """Stop at the first failure, so that an outage of Redis costs one time-out."""
-    with connection.cursor() as cursor:
-        cursor.execute(_WAITING, {"run": run, "lost": settings.HUD_LOST_S, "again": again_s})
-        waiting = cursor.fetchall()
+    return how many. This makes up for wake-ups that an outage of Redis or a crash after the commit lost. It
+    stops at the first failure, so that an outage of Redis costs one time-out."""
+    again_s = settings.HUD_RING_S if again_s is None else again_s
+    waiting = fetch_tuples(_WAITING, {"run": run_id, "lost": settings.HUD_LOST_S, "again": again_s})
     accelerators = Accelerator.objects.in_bulk([row[0] for row in waiting])
     rung = []
     try:

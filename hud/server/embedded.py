@@ -21,23 +21,28 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psutil
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from hud.server.processes import Program
 
 MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path, with its name, has at most 107 bytes
 PORT = 5432  # only part of the socket's name
 NOBODY = 65534
+_STOP_S = 20
 _REDIS_USER = "hud"
 PREDECESSOR_S = 20  # for a server to end whose `make up` was killed
 _TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find the same folder, and it must be short  # nosec B108
 _DROPPED_VARIABLES = re.compile(r"PG|LC_|LANG$|LANGUAGE$")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")  # a comma would separate two hosts, a space end an address
 _INSTALLS = {18: "pginstall18", 16: "pginstall"}
+# libpq's names and Django's
+_ADDRESS = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
 PRIVATE_FILES = ("secret_key", "operator.json", "host.json")  # below the data folder
 _LOCALES = {18: ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-locale"), 16: ("--locale=C",)}
 
@@ -47,14 +52,10 @@ class EmbeddedError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Server:
-    """A server that runs in the foreground."""
+class Server(Program):
+    """A server. `run` is the folder of its socket."""
 
-    name: str
-    command: tuple[str, ...]
-    stop_signal: signal.Signals
-    run: Path  # folder of its socket
-    environment: Mapping[str, str] = field(default_factory=dict)
+    run: Path = Path()
 
     def answers(self) -> bool:
         """Return whether it accepts work now; False while it starts, recovers or is down."""
@@ -121,29 +122,20 @@ def database_settings(data: Path) -> dict[str, Any]:
     url = os.environ.get("DATABASE_URL", "")
     if not url:
         return {"NAME": "hud", "USER": "hud", "HOST": str(run_folder(data)), "PORT": PORT}
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        raise ValueError("DATABASE_URL has a port that is not a number") from None
-    if parts.scheme not in {"postgres", "postgresql"}:
+    if not url.startswith(("postgresql://", "postgres://")):
         raise ValueError("DATABASE_URL must start with postgresql://; no other database is supported")
-    options: dict[str, Any] = {"connect_timeout": 5, **dict(parse_qsl(parts.query))}
-    host = options.pop("host", None) or unquote(parts.hostname or "")
-    return {
-        "NAME": unquote(parts.path.lstrip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": host,
-        "PORT": port or PORT,
-        "OPTIONS": options,
-    }
+    try:
+        given: dict[str, Any] = {"connect_timeout": 5, "port": PORT, **conninfo_to_dict(url)}
+        given["port"] = int(given["port"])
+    except (psycopg.ProgrammingError, ValueError):  # whose text may have the password
+        raise ValueError("DATABASE_URL is no postgresql://USER:PASSWORD@HOST:PORT/NAME") from None
+    settings = {setting: given.pop(name, "") for name, setting in _ADDRESS.items()}
+    return {**settings, "OPTIONS": given}
 
 
 def connect(database: Mapping[str, Any]) -> psycopg.Connection[Any]:
     """Connect to a database of Django's settings, without Django."""
-    names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
-    address: dict[str, Any] = {name: database.get(key) or None for name, key in names.items()}
+    address: dict[str, Any] = {name: database.get(key) or None for name, key in _ADDRESS.items()}
     return psycopg.connect(**{"connect_timeout": 5, **database.get("OPTIONS", {}), **address})
 
 
@@ -191,7 +183,7 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
     command = [*unprivileged, *dies_with_parent("INT"), str(binaries / "postgres")]
     command += ["-D", str(cluster), "-p", str(PORT), "-h", "", "-k", str(run)]
     command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-    return Server("postgres", tuple(command), signal.SIGINT, run, _server_environment())
+    return Server("postgres", command, _server_environment(), signal.SIGINT, _STOP_S, run)
 
 
 def redis(data: Path) -> Server:
@@ -213,7 +205,7 @@ def redis(data: Path) -> Server:
     command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "everysec"]
     command += ["--save", "", "--maxmemory", "256mb", "--maxmemory-policy", "noeviction"]
     command += ["--daemonize", "no", "--loglevel", "warning"]
-    return Server("redis", tuple(command), signal.SIGTERM, run, _server_environment())
+    return Server("redis", command, _server_environment(), signal.SIGTERM, _STOP_S, run)
 
 
 def start(server: Server, log: Path, *, timeout_s: float = 30) -> subprocess.Popen[bytes]:
@@ -232,11 +224,11 @@ def start(server: Server, log: Path, *, timeout_s: float = 30) -> subprocess.Pop
     return process
 
 
-def stop(server: Server, process: subprocess.Popen[bytes], *, timeout_s: float = 20) -> None:
+def stop(server: Server, process: subprocess.Popen[bytes]) -> None:
     """Stop a server that `start` began, unless it has ended already."""
     process.send_signal(server.stop_signal)
     try:
-        process.wait(timeout_s)
+        process.wait(server.stop_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

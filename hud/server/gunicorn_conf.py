@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+import time
 from typing import Any
 
 from hud.server.processes import die_with_parent
@@ -41,18 +41,13 @@ def post_worker_init(_worker: Any) -> None:
 
     from hud.hosts.heartbeats import beat  # noqa: PLC0415
 
-    def heartbeat() -> None:
-        close_old_connections()
-        beat("web")
+    def heartbeats() -> None:
+        while True:
+            try:
+                close_old_connections()
+                beat("web")
+            except Exception:  # without this thread no lease would ever be broken
+                logging.getLogger("gunicorn.error").exception("no heartbeat")
+            time.sleep(BEAT_S)
 
-    threading.Thread(target=_repeat, args=[heartbeat], name="heartbeat", daemon=True).start()
-
-
-def _repeat(work: Callable[[], None]) -> None:
-    pause = threading.Event()
-    while True:
-        try:
-            work()
-        except Exception:  # without this thread no lease would ever be broken
-            logging.getLogger("gunicorn.error").exception("no heartbeat")
-        pause.wait(BEAT_S)
+    threading.Thread(target=heartbeats, name="heartbeat", daemon=True).start()

@@ -33,7 +33,6 @@ _STATUS: dict[type[Exception], HTTPStatus] = {  # of requests that gunicorn refu
     errors.InvalidResponseHeader: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 _PIECE_BYTES = 256 * 1024
-_PIECES = 8  # read from one connection before the next one
 _SLOWEST_BYTES_PER_S = 20_000  # a faster sender never meets its deadline
 _UNKNOWN_BYTES = 64 * 1024  # the largest body of a sender without a valid key, kept in memory
 _MAX_WAITING_BYTES = 2**30  # received of all requests that are not complete
@@ -75,28 +74,21 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
             self._feed(conn, begun)
 
     def _receive(self, conn: TConn, sock: socket.socket) -> None:
-        for _ in range(_PIECES):
-            data = self._read(conn, sock)
-            try:
-                if data:
-                    self._feed(conn, data)
-            except OSError as error:
-                self.log.warning("a request cannot be kept: %s", error)
-                self._refuse(conn, HTTPStatus.INSUFFICIENT_STORAGE)
-            if not data or conn not in self._incoming:
-                return
-
-    def _read(self, conn: TConn, sock: socket.socket) -> bytes:
-        """Return the received bytes, b'' for none. Drop a connection that has ended."""
+        """Take what has come, or drop a connection that has ended."""
         try:
             data = sock.recv(_PIECE_BYTES)
         except BlockingIOError:
-            return b""
+            return
         except OSError:
             data = b""
         if not data:
             self._drop(conn)
-        return data
+        elif conn not in self._leaving:
+            try:
+                self._feed(conn, data)
+            except OSError as error:
+                self.log.warning("a request cannot be kept: %s", error)
+                self._refuse(conn, HTTPStatus.INSUFFICIENT_STORAGE)
 
     def _feed(self, conn: TConn, data: bytes) -> None:
         incoming = self._incoming[conn]
@@ -183,7 +175,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no annotations
             return
         conn.timeout = time.monotonic() + _LINGER_S
         self._leaving.add(conn)
-        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._read, conn))
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._receive, conn))
 
     def _drop(self, conn: TConn) -> None:
         """Close a connection of the main loop without an answer."""

@@ -23,16 +23,10 @@ def allowed_hosts(environment: Mapping[str, str], *, production: bool) -> list[s
     bind = environment.get("BIND") or "127.0.0.1"
     if not given and not production and bind not in {*_LOOPBACK, "::1"}:
         addresses = [one.address for card in psutil.net_if_addrs().values() for one in card]
-        given = [platform.node(), *map(_as_host, addresses if _is_any(bind) else [bind])]
+        reached = addresses if bind in {"0.0.0.0", "::"} else [bind]  # noqa: S104 - compared  # nosec B104
+        given = [platform.node()]
+        given += [f"[{one.partition('%')[0]}]" if ":" in one else one for one in reached]
     return [*given, *_LOOPBACK]
-
-
-def _is_any(bind: str) -> bool:
-    return bind in {"0.0.0.0", "::"}  # noqa: S104 - compared  # nosec B104
-
-
-def _as_host(address: str) -> str:
-    return f"[{address.partition('%')[0]}]" if ":" in address else address
 
 
 class HttpsMiddleware(SecurityMiddleware):

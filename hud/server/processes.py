@@ -1,13 +1,27 @@
-"""Ties between parent and child processes, on Linux only."""
+"""Programs that run in the foreground, and ties between parent and child processes, on Linux only."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process, in its own session."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_s: float = 10  # patience before SIGKILL
 
 
 def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:

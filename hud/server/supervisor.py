@@ -10,12 +10,11 @@ import asyncio
 import logging
 import logging.handlers
 import os
-import shlex
+import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,39 +26,12 @@ from circus.process import DEAD_OR_ZOMBIE, UNEXISTING
 from circus.watcher import Watcher
 from tornado.ioloop import IOLoop
 
-from hud.server.processes import adopt_orphans
+from hud.server.processes import Program, adopt_orphans
 
 MAX_LOG_BYTES = 8 * 2**20  # twice that with the predecessor
 CHECK_S = 0.5  # between checks for dead programs
 YOUNG_S = 10  # a program that dies younger than this has probably failed to start
 MAX_WAIT_S = 8  # below YOUNG_S, so that a wait does not count as life
-
-
-@dataclass(frozen=True)
-class Program:
-    """One process to keep running, in its own session."""
-
-    name: str
-    command: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    stop_signal: signal.Signals = signal.SIGTERM
-    stop_s: float = 10  # patience before SIGKILL
-
-
-class LogFile:
-    """The output of a program: `<name>.log` and one predecessor, each of limited size."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = path.open("ab", buffering=0)
-
-    def __call__(self, data: Mapping[str, Any]) -> None:
-        if self._file.tell() > MAX_LOG_BYTES:
-            self._file.close()
-            self.path.replace(self.path.with_suffix(".log.1"))
-            self._file = self.path.open("ab", buffering=0)
-        with suppress(OSError):  # a full disk must not stop the programs
-            self._file.write(data["data"])
 
 
 class Supervisor:
@@ -116,39 +88,20 @@ class PatientWatcher(Watcher):  # type: ignore[misc]
     Otherwise a program that cannot start would take a whole core from the benchmarks.
     """
 
+    log: Path
     processes: dict[int, Any]
-    stream_redirector: Any
     _early_deaths = 0
     _spawned_at = 0.0
 
     def manage_processes(self) -> Any:
+        limit_log(self.log)
         for number, process in list(self.processes.items()):
             if process.status in {DEAD_OR_ZOMBIE, UNEXISTING}:
-                self._release_pipes(process)
                 del self.processes[number]
         wait_s = min(0.5 * 2**self._early_deaths, MAX_WAIT_S) if self._early_deaths > 1 else 0
         if self.is_active() and not self.processes and time.monotonic() < self._spawned_at + wait_s:
             return asyncio.sleep(0)
         return super().manage_processes()
-
-    def reap_process(self, pid: int, status: int | None = None) -> None:
-        process = self.processes.get(pid)
-        if process is not None:
-            self._release_pipes(process)
-        super().reap_process(pid, status)
-
-    def _release_pipes(self, process: Any) -> None:
-        """Log a dead program's last output and forget its pipes. circus would keep listening on their
-        numbers, and could never start the next program whose pipes get the same numbers."""
-        redirector = self.stream_redirector
-        if redirector is None:
-            return
-        for name, pipe in redirector.get_process_pipes(process):
-            with suppress(OSError, ValueError):
-                os.set_blocking(pipe.fileno(), False)
-                while data := os.read(pipe.fileno(), 1 << 16):
-                    redirector.redirect[name]({"data": data})
-        redirector.remove_redirections(process)
 
     def spawn_process(self, recovery_wid: int | None = None) -> Any:
         age_s = time.monotonic() - self._spawned_at
@@ -157,17 +110,26 @@ class PatientWatcher(Watcher):  # type: ignore[misc]
         return super().spawn_process(recovery_wid)
 
 
+def limit_log(log: Path) -> None:
+    """Move what a log has to its predecessor once it is too long. Its program appends, and so goes on."""
+    with suppress(OSError):  # a full disk must not stop the programs
+        if log.stat().st_size > MAX_LOG_BYTES:
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)
+
+
 def _watcher(program: Program, logs: Path) -> Watcher:
-    stream = {"stream": LogFile(logs / f"{program.name}.log")}
-    return PatientWatcher(
+    log = logs / f"{program.name}.log"
+    watcher = PatientWatcher(
         program.name,
-        shlex.quote(program.command[0]),
-        args=list(program.command[1:]),
+        "sh",
+        # a file of its own: with pipes circus would read, and sometimes lose, each program's output
+        args=["-c", 'exec "$@" >>"$0" 2>&1', str(log), *program.command],
         env=dict(program.environment),
         stop_signal=program.stop_signal,
         graceful_timeout=program.stop_s,
-        stdout_stream=stream,
-        stderr_stream=stream,
         autostart=False,
         singleton=True,
     )
+    watcher.log = log
+    return watcher

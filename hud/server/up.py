@@ -18,17 +18,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from types import FrameType
 
 import psycopg
 
 from hud.server import backup, embedded, worker_account
-from hud.server.supervisor import Program, Supervisor
+from hud.server.processes import Program
+from hud.server.supervisor import Supervisor
 
 BASE = Path(__file__).resolve().parent.parent.parent
 SAMPLES = BASE / "hud" / "samples"
@@ -95,8 +96,9 @@ def main() -> int:
             raise UpError(f"HUD_DATA={options.data} cannot be written: {error.strerror}") from None
         with only_one(options) as killed:
             check_port(options, patience_s=KILLED_WEB_S if killed else 0)
-            with _signals_raise():
-                prepare(options)
+            for number in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C: what `prepare` started is stopped
+                signal.signal(number, signal.default_int_handler)
+            prepare(options)
             return asyncio.run(serve(options))
     except (UpError, embedded.EmbeddedError) as error:
         sys.stderr.write(f"make up: {error}\n")
@@ -106,6 +108,8 @@ def main() -> int:
 
 
 def say(text: str) -> None:
+    if not text:
+        return
     with suppress(OSError):  # the dashboard survives a closed terminal
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -138,24 +142,21 @@ def only_one(options: Options) -> Iterator[bool]:
 def check_port(options: Options, *, patience_s: float) -> None:
     """Raise UpError if the web cannot listen on its port within this time."""
     deadline = time.monotonic() + patience_s
-    while error := _port_problem(options):
-        if time.monotonic() >= deadline:
-            raise UpError(
-                f"port {options.port} on {options.bind} cannot be used ({error.strerror}); "
-                "choose another one: make up PORT=8001"
-            )
-        time.sleep(0.1)
-
-
-def _port_problem(options: Options) -> OSError | None:
     family = socket.AF_INET6 if ":" in options.bind else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((options.bind, options.port))
-        except OSError as error:
-            return error
-    return None
+    while True:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((options.bind, options.port))
+            except OSError as error:
+                if time.monotonic() >= deadline:
+                    raise UpError(
+                        f"port {options.port} on {options.bind} cannot be used ({error.strerror}); "
+                        "choose another one: make up PORT=8001"
+                    ) from None
+            else:
+                return
+        time.sleep(0.1)
 
 
 def prepare(options: Options) -> None:
@@ -167,7 +168,7 @@ def prepare(options: Options) -> None:
     log.write_bytes(b"")
     with embedded.running(embedded.servers(options.data), options.logs):
         back_up_before_migration(options)
-        _manage(options, "migrate", "--verbosity=0")
+        say(_manage(options, "upgrade").strip())
         say(_manage(options, "bootstrap", _CHECKED, "--hud", options.url).strip())
         _collect_static(options)
         if options.demo:
@@ -202,7 +203,7 @@ async def serve(options: Options) -> int:
     servers = embedded.servers(options.data)
     supervisor = Supervisor(
         [
-            [Program(item.name, item.command, item.environment, item.stop_signal, 20) for item in servers],
+            servers,
             [_python(options, "web", "-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi")],
             [_django(options, name, _CHECKED) for name in ("tick", "imports", "judge")],
             [_agent(options)],
@@ -240,12 +241,11 @@ async def _start(options: Options, supervisor: Supervisor, servers: list[embedde
     say(f"Ready: {options.url}")
 
 
-async def _until(condition: Callable[[], bool | Awaitable[bool]], limit_s: float) -> bool:
+async def _until(condition: Callable[[], bool], limit_s: float) -> bool:
     """Return whether the condition came true within the limit."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
-        answer = condition()
-        if answer if isinstance(answer, bool) else await answer:
+        if await asyncio.to_thread(condition):
             return True
         await asyncio.sleep(0.1)
     return False
@@ -256,16 +256,13 @@ def _ending(options: Options, name: str) -> str:
     return f"within {READY_S} s; {log} ends with:\n{_tail(log)}"
 
 
-async def _overview_answers(options: Options) -> bool:
+def _overview_answers(options: Options) -> bool:
     """Return whether the overview has status 200, or 302 if reading needs a login."""
-    try:
-        reader, writer = await asyncio.open_connection(options.address, options.port)
-        writer.write(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        status = (await asyncio.wait_for(reader.readline(), 30)).split()
-        writer.close()
-    except (OSError, TimeoutError):
-        return False
-    return len(status) > 1 and status[1] in {b"200", b"302"}
+    connection = HTTPConnection(options.address, options.port, timeout=30)
+    with closing(connection), suppress(OSError, HTTPException):
+        connection.request("GET", "/", headers={"Host": "localhost"})
+        return connection.getresponse().status in {200, 302}
+    return False
 
 
 def _host_is_attached(options: Options, *, since: float) -> bool:
@@ -279,13 +276,13 @@ def _host_is_attached(options: Options, *, since: float) -> bool:
     return False
 
 
-def _python(options: Options, name: str, *arguments: str, stop_s: float = 10) -> Program:
+def _python(options: Options, name: str, *arguments: str) -> Program:
     command = [*embedded.dies_with_parent("TERM"), sys.executable, *arguments]
-    return Program(name, command, options.environment(), stop_s=stop_s)
+    return Program(name, command, options.environment())
 
 
-def _django(options: Options, command: str, *arguments: str, name: str = "", stop_s: float = 10) -> Program:
-    return _python(options, name or command, str(BASE / "manage.py"), command, *arguments, stop_s=stop_s)
+def _django(options: Options, command: str, *arguments: str) -> Program:
+    return _python(options, command, str(BASE / "manage.py"), command, *arguments)
 
 
 def _agent(options: Options) -> Program:
@@ -296,12 +293,11 @@ def _agent(options: Options) -> Program:
             "Benchmarks run as root, who can read every secret of this machine, since no other user works: "
             f"{problem}"
         )
-    if problem:
-        return _django(options, "attach", name="agent", stop_s=20)
     known = json.loads((options.data / "host.json").read_text())
-    command = [*worker_account.prefix(options.data, BASE), sys.executable, "-m", "runner", "attach", "--stay"]
+    prefix = embedded.dies_with_parent("TERM") if problem else worker_account.prefix(options.data, BASE)
+    command = [*prefix, sys.executable, "-m", "runner", "attach", "--stay"]
     command += ["--data", str(options.data / "agent"), "--name", known["name"]]
-    environment = worker_account.environment(options.data, BASE)
+    environment = options.environment() if problem else worker_account.environment(options.data, BASE)
     environment |= {"HUD_URL": known["hud"], "HUD_KEY": known["key"]}
     return Program("agent", command, environment, stop_s=20)
 
@@ -367,21 +363,6 @@ def _digest(folder: Path, *texts: str) -> str:
 def _tail(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines() if log.exists() else ["(nothing)"]
     return "\n".join(lines[-TAIL_LINES:])
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block like Ctrl-C, so that servers started in it are stopped."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

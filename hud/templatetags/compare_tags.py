@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from html import escape
+from urllib.parse import quote
 
 from django import template
 from django.urls import reverse
@@ -20,7 +21,7 @@ from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row
 from hud.pages.compare.text import Shown
 from hud.pages.sparkline import interval
-from hud.templatetags.hud_tags import badge_html, percent, unit
+from hud.templatetags.hud_tags import address, badge_html, percent, unit
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
@@ -28,6 +29,9 @@ _STEP = 7  # between dots
 _NAMED = 9
 _TONES = {"regressed": "w", "failed": "w", "improved": "g", "inconclusive": "u"}
 _SHORT = {"geometric mean": "geomean"}  # so that a tile's line stays one at 1280 px
+_PASSED = (
+    '<span class="faint">{base_passed} →</span> <b>{head_passed}</b> <span class="u">of {expected}</span>'
+)
 register.filter("change", text.percent)
 register.filter("reasons", text.reasons)
 register.filter("apart", text.apart)
@@ -54,17 +58,17 @@ def sentence(counts: Counts) -> SafeString:
 @register.simple_tag
 def compared_rows(rows: Sequence[Row], reach: float) -> SafeString:
     """Return rows of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
-    experiment = reverse("experiment", args=[0])
-    return mark_safe("".join(_row(row, reach, experiment.replace("0", str(row.pk))) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+    return mark_safe("".join(_row(row, reach) for row in rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
-def _row(row: Row, reach: float, experiment: str) -> str:
+def _row(row: Row, reach: float) -> str:
     best, several = row.best, len(row.cells) > 1
-    address, under = streams.link(experiment, stream=row.stream, metric=best and best.metric.name), ""
+    experiment, under = f"{address(row.pk, 'experiment')}?stream={row.stream}", ""
+    metric = f"&amp;metric={quote(best.metric.name)}" if best else ""
     if best:
         also = f"; also {', '.join(row.also)}" if row.also else ""
         under = f'<span class="under faint">{escape(best.metric.title + also)}</span>'
-    title = f'<a href="{escape(address)}">{escape(row.experiment.title)}</a>'
+    title = f'<a href="{experiment}{metric}">{escape(row.experiment.title)}</a>'
     parts = [f'<tr><th scope="row">{title} <span class="dim">{escape(row.about)}</span>{under}</th>']
     other = best if several else None
     parts += [_of_candidate(cell, other) if cell else _NOT_ON_BOTH for cell in row.cells]
@@ -102,8 +106,9 @@ def _of_candidate(cell: Judged, best: Judged | None) -> str:
 def _what_changed(row: Row) -> str:
     if not row.code:
         return f'<span class="dim">{escape(row.facts)}</span>'
-    address = streams.link(_path("code"), stream=row.stream, base=row.code[0], head=row.code[1])
-    return f'<a href="{escape(address)}">{escape(row.facts or "Kernels")}</a>'
+    base, head = (quote(side, "") for side in row.code)
+    query = f"stream={row.stream}&amp;base={base}&amp;head={head}"
+    return f'<a href="{_path("code")}?{query}">{escape(row.facts or "Kernels")}</a>'
 
 
 @cache
@@ -115,12 +120,12 @@ def _state(row: Row, experiment: str) -> str:
     """Return the regression's state, and how to rerun the experiment at that address."""
     shown = ""
     if one := row.regression:
-        address = streams.link(_path("regressions"), stream=row.stream, open=one.pk)
-        shown = f'<a class="state" href="{escape(address)}">{escape(one.state)}</a> '
+        regression = f"{_path('regressions')}?stream={row.stream}&amp;open={one.pk}"
+        shown = f'<a class="state" href="{regression}">{escape(one.state)}</a> '
     if rerun := row.rerun:
         label = "Rerun in pairs" if rerun.in_pairs else "Rerun"
-        address = f"{experiment}?stream={row.stream}&amp;{escape(rerun.query)}#rerun"
-        shown += f'<a class="button small" href="{address}" data-rerun>{label}</a>'
+        query = escape(rerun.query)
+        shown += f'<a class="button small" href="{experiment}&amp;{query}#rerun" data-rerun>{label}</a>'
         shown += rerun.hindrance and f'<span class="under faint">{escape(rerun.hindrance)}</span>'
     return shown
 
@@ -139,7 +144,11 @@ def _tile(totals: Totals, kind: str, mean: Mean | None) -> str:
             f'<li><span>{kind.capitalize()}</span><b>–</b><span class="faint">not on both sides</span></li>'
         )
     tone = mean.tone if totals.is_same_place else ""
-    matched = str(mean.matched) if mean.matched == totals.matched else f"{mean.matched} of {totals.matched}"
+    matched = (
+        str(mean.matched)
+        if mean.matched == totals.counts["matched"]
+        else f"{mean.matched} of {totals.counts['matched']}"
+    )
     return (
         f'<li class="{tone}"><span>{escape(mean.metric.title)}</span><span>{_ends(mean)}</span>'
         f"<span>{_moved(mean, tone)}</span>"
@@ -148,15 +157,14 @@ def _tile(totals: Totals, kind: str, mean: Mean | None) -> str:
 
 
 def _passing(totals: Totals) -> str:
-    failures, passes = totals.new_failures, totals.new_passes
+    failures, passes = (totals.counts[name] for name in ("new_failures", "new_passes"))
     tone = "worse" if failures else "better" if passes else ""
     moved = [f"{failures} new failure{'s' if failures > 1 else ''}"] if failures else []
     moved += [f"{passes} new pass{'es' if passes > 1 else ''}"] if passes else []
     icon = {"worse": "▼ ", "better": "▲ "}.get(tone, "")
-    words = ", ".join(moved) or f"none of {totals.matched} changed"
+    words = ", ".join(moved) or f"none of {totals.counts['matched']} changed"
     return (
-        f'<li class="{tone}"><span>Passing</span><span><span class="faint">{totals.base_passed} →</span>'
-        f' <b>{totals.head_passed}</b> <span class="u">of {totals.expected}</span></span>'
+        f'<li class="{tone}"><span>Passing</span><span>{_PASSED.format_map(totals.counts)}</span>'
         f'<span class="{tone or "faint"}">{icon}{words}</span>'
         '<span class="faint">experiments on either side</span></li>'
     )
@@ -183,15 +191,14 @@ def _means_row(group: Group, formulas: str) -> str:
     address = streams.link(reverse("suite", args=[group.suite]), backend=group.backend)
     suite = f'<a href="{escape(address)}">'
     suite += f"{escape(group.suite)}</a> {escape(group.backend)}"
-    alone = [(group.only_base, "only baseline"), (group.only_head, "only candidate")]
+    alone = [(group.counts["only_base"], "only baseline"), (group.counts["only_head"], "only candidate")]
     rest = ", ".join(f"{number} {words}" for number, words in alone if number)
     rates = f"{percent(group.rates[0])} → {percent(group.rates[1])}" if formulas and group.rates[1] else ""
     means = "".join(f'<td class="num">{_mean(mean, group.is_same_place)}</td>' for mean in group.cells)
     return (
         f'<tr><th scope="row">{suite}<span class="under dim">{escape(group.rest)}</span></th>'
-        f'<td class="num" data-label="matched"><b>{group.matched}</b>{_under(rest)}</td>'
-        f'<td class="num" data-label="passing"><span class="faint">{group.base_passed.passed} →</span>'
-        f' <b>{group.head_passed.passed}</b> <span class="u">of {group.head_passed.expected}</span>'
+        f'<td class="num" data-label="matched"><b>{group.counts["matched"]}</b>{_under(rest)}</td>'
+        f'<td class="num" data-label="passing">{_PASSED.format_map(group.counts)}'
         f"{_under(rates)}</td>{means}</tr>"
     )
 
@@ -239,24 +246,18 @@ def _interval(judged: Judged, limit: float) -> str:
     )
 
 
-@register.filter
-def limit(page: ComparePage) -> float:
-    """Return the largest change to draw, at least 2 %."""
-    return max(0.02, page.reach)
-
-
 @register.simple_tag
 def swarm(page: ComparePage, rows: Shown) -> SafeString:
     """Return all changes of the first candidate on one axis: a dot is an experiment, named where it moved."""
-    if len(page.changes) < 2:
+    changes, reach = page.changes(0), page.reach
+    if len(changes) < 2:
         return SafeString("")
-    reach = limit(page)
 
     def x_of(change: float) -> float:
         return _WIDTH / 2 + (_WIDTH / 2 - 60) * max(-1.0, min(1.0, change / reach))
 
     bins: dict[int, list[str]] = {}
-    for verdict, change in reversed(page.changes):
+    for verdict, change in reversed(changes):
         bins.setdefault(round(x_of(change) / _STEP), []).append(_TONES.get(verdict, "d"))
     marks = []
     for place, tones in bins.items():
@@ -278,7 +279,7 @@ def swarm(page: ComparePage, rows: Shown) -> SafeString:
         '<line class="zero" x1="{}" x2="{}" y1="4" y2="92"/>'
         '<line class="gr" x1="20" x2="{}" y1="92" y2="92"/>{}{}{}</svg>',
         _WIDTH,
-        len(page.changes),
+        len(changes),
         text.percent(-reach),
         text.percent(reach),
         _WIDTH // 2,

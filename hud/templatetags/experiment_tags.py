@@ -19,8 +19,9 @@ from hud.models import Experiment, Metric, Point
 from hud.pages.code.table import Table
 from hud.pages.experiment import drawing
 from hud.pages.experiment.compilations import Compilations
-from hud.pages.experiment.history import HistoryPoint
 from hud.pages.experiment.multiples import Row
+from hud.pages.experiment.query import TableRow
+from hud.runs.branches import other_branch
 from hud.templatetags.commit_tags import commit
 from hud.templatetags.hud_tags import (
     ago,
@@ -85,10 +86,10 @@ def overlay_link(request: HttpRequest, one: Experiment, overlaid: Sequence[Exper
 
 
 @register.simple_tag
-def point_row(one: HistoryPoint, ends: tuple[float, float], target: str | None, sources: bool) -> SafeString:
+def point_row(one: TableRow, ends: tuple[float, float], target: str | None, sources: bool) -> SafeString:
     """Return a row of the table of points, with the columns that some point fills. `target` is the one in the
     head of the table, '' where they differ, None where there are none."""
-    point, run, changed = one.point, one.run, one.changed
+    point, run, changed = one.point, one.point.run, one.changed
     measured = [value for value in point.compilation_values if value is not None]
     marks = drawing.small(measured, *ends) if len(measured) > 1 else ""
     differences = escape("; ".join(changed[:2])) or '<span class="dim">no difference</span>'
@@ -99,9 +100,9 @@ def point_row(one: HistoryPoint, ends: tuple[float, float], target: str | None, 
         differences += _OTHER_CLASS
     source = escape((run.source or "upload") if run.upload_id else "runner")
     branch = warning = processes = ""
-    if one.other_branch:
+    if name := other_branch(run.branch):
         title = "branch: shown, never a baseline"
-        branch = f' <span class="tag" title="{title}">{escape(one.other_branch)}</span>'
+        branch = f' <span class="tag" title="{title}">{escape(name)}</span>'
     if point.rerun:
         branch += ' <span class="tag" title="shown, never a baseline">rerun</span>'
     if point.warning:

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from django import template
+from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
+from hud.judging.backlog import waiting
 from hud.judging.regressions.counts import Scope, count
-from hud.models import NIGHTLY, Stream
-from hud.points.streams import front, with_results
+from hud.models import NIGHTLY
+from hud.points.streams import Activity, front, with_results
 
 register = template.Library()
 _MOST_STREAMS = 8
 
 
-@register.inclusion_tag("parts/nav.html", takes_context=True)
-def navigation(context: Any, here: str | None) -> dict[str, Any]:
+@register.simple_tag(takes_context=True)
+def navigation(context: Any, here: str | None) -> SafeString:
     """Return the links to the pages in this one's stream, else in the front one, with how many causes wait
     for somebody: of what the page is about where it counts them, else of the stream, 1 statement."""
     counts = context.get("counts_of_page") or count(Scope(context.get("stream") or front()))
     in_stream = context.get("in_stream", "")
-    of_causes = context.get("query_of_counts", in_stream)
-    return {"here": here, "causes": counts.causes, "in_stream": in_stream, "of_causes": of_causes}
+    return _links(here, counts.causes, in_stream, context.get("query_of_counts", in_stream))
+
+
+@lru_cache(maxsize=256)
+def _links(here: str | None, causes: int, in_stream: str, of_causes: str) -> SafeString:
+    """Return the same text again, of which each page would draw 20 addresses: 0.8 ms."""
+    about = {"here": here, "causes": causes, "in_stream": in_stream, "of_causes": of_causes}
+    return render_to_string("parts/nav.html", about)
 
 
 @register.inclusion_tag("parts/streams.html", takes_context=True)
 def stream_picker(context: Any) -> dict[str, Any]:
     """Return the streams with their newest results: this page's own, the chosen front one and `nightly`, then
-    the newest; 1 statement. A page of one run leads to the overview of another stream."""
+    the newest, and what the judge has yet to judge of this one: 1 statement, 2 while something waits. A page
+    of one run leads to the overview of another stream."""
     stream, request = context["stream"], context["request"]
 
-    def place(one: Stream) -> tuple[bool, bool, bool]:
+    def place(one: Activity) -> tuple[bool, bool, bool]:
         return one.pk != stream.pk, not one.is_front, one.name != NIGHTLY
 
     shown = sorted(with_results(), key=place)
@@ -39,6 +50,7 @@ def stream_picker(context: Any) -> dict[str, Any]:
     return {
         "stream": stream,
         "shown": shown[:_MOST_STREAMS],
+        "waiting": waiting(stream.pk) if any(one.waits for one in shown if one.pk == stream.pk) else None,
         "more": len(shown) - _MOST_STREAMS if len(shown) > _MOST_STREAMS else 0,
         "address": reverse("overview") if of_one or request.method != "GET" else request.path,
     }

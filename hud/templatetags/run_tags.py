@@ -47,6 +47,7 @@ _LABELS = {  # kind → icon, word of a filter, words of a sentence
 }
 _WIDTH, _ROW, _LEFT = 560, 22, 62  # of the picture of pairs, px
 _BARS = 28  # height of a line's bars, px
+_TONES = {True: "better", False: "worse", None: ""}
 
 
 @register.simple_tag
@@ -111,15 +112,19 @@ def _sentence_of_pairs(page: RunPage) -> str:
 
 
 @register.simple_tag(takes_context=True)
-def sorted_head(context: Any, current: str, name: str, label: str, classes: str = "") -> SafeString:
+def sorted_head(
+    context: Any, current: str, name: str, label: str, *, classes: str = "", title: str = "", anchor: str = ""
+) -> SafeString:
     """Return a column head that sorts: first upwards, then downwards, then as it was."""
     following = {name: f"-{name}", f"-{name}": None}.get(current, name)
     order = {name: "ascending", f"-{name}": "descending"}.get(current, "")
     return format_html(
-        '<th scope="col" class="{}"{}><a href="{}#results">{}{}</a></th>',
+        '<th scope="col" class="{}"{}{}><a href="{}{}">{}{}</a></th>',
         classes,
         format_html(' aria-sort="{}"', order) if order else "",
+        format_html(' title="{}"', title) if title else "",
         querystring(context, sort=following, page=None) or "?",
+        anchor,
         label,
         {"ascending": " ↑", "descending": " ↓"}.get(order, ""),
     )
@@ -213,91 +218,66 @@ def times(factor: float) -> str:
 @register.simple_tag
 def pair_bars(line: PairLine) -> SafeString:
     """Draw a bar for the change of each pair, up for more, over the zone of no change."""
-    changes = [None if ratio is None else ratio - 1 for ratio in line.ratios]
-    reach = min(max((abs(change) for change in changes if change is not None), default=0.0), 2.0)
-    scale = (_BARS / 2 - 1) / max(reach, 0.04)
-    step = max(2.0, min(9.0, 140 / max(len(changes), 1)))
-    width, zone = step * len(changes), 0.02 * scale
-    tone = {True: "better", False: "worse", None: ""}[line.verdict.better]
-    bars = []
-    for place, change in enumerate(changes):
+    reach = min(max((abs(change) for change in line.changes if change is not None), default=0.0), 2.0)
+    scale, middle = (_BARS / 2 - 1) / max(reach, 0.04), _BARS / 2
+    step = max(2.0, min(9.0, 140 / max(len(line.changes), 1)))
+    width, zone = f"{step * len(line.changes):.0f}", 0.02 * scale
+    bars = ""
+    for place, change in enumerate(line.changes):
         if change is not None:
-            end = _BARS / 2 - max(-reach, min(change, reach)) * scale
-            top, height = min(end, _BARS / 2), max(abs(end - _BARS / 2), 1.0)
-            bars.append(
-                (
-                    f"{place * step + 1:.1f}",
-                    f"{top:.1f}",
-                    f"{step - 2 if step > 3 else 1:.1f}",
-                    f"{height:.1f}",
-                )
+            end = middle - max(-reach, min(change, reach)) * scale
+            top, height = min(end, middle), max(abs(end - middle), 1.0)
+            bar = step - 2 if step > 3 else 1
+            bars += (
+                f'<rect x="{place * step + 1:.1f}" y="{top:.1f}" width="{bar:.1f}" height="{height:.1f}"/>'
             )
-    return format_html(
-        '<svg class="pair-bars" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">'
-        '<rect class="zone" x="0" y="{3}" width="{0}" height="{4}"/>'
-        '<line class="tick" x1="0" x2="{0}" y1="{5}" y2="{5}"/><g class="{6}">{7}</g></svg>',
-        f"{width:.0f}",
-        _BARS,
-        f"Each pair: {', '.join(signed_percent(change) or 'no value' for change in changes)}",
-        f"{_BARS / 2 - zone:.1f}",
-        f"{2 * zone:.1f}",
-        _BARS // 2,
-        tone,
-        format_html_join("", '<rect x="{}" y="{}" width="{}" height="{}"/>', bars),
+    said = ", ".join(signed_percent(change) or "no value" for change in line.changes)
+    return mark_safe(  # noqa: S308 — numbers, as below  # nosec B308, B703
+        f'<svg class="pair-bars" viewBox="0 0 {width} {_BARS}" width="{width}" height="{_BARS}" role="img"'
+        f' aria-label="Each pair: {said}">'
+        f'<rect class="zone" x="0" y="{middle - zone:.1f}" width="{width}" height="{2 * zone:.1f}"/>'
+        f'<line class="tick" x1="0" x2="{width}" y1="{middle:.0f}" y2="{middle:.0f}"/>'
+        f'<g class="{_TONES[line.verdict.better]}">{bars}</g></svg>'
     )
 
 
 @register.simple_tag
 def pairs_picture(line: PairLine) -> SafeString:
     """Draw the change of each pair, their mean and its interval, with the zone of no change."""
-    changes = [None if ratio is None else ratio - 1 for ratio in line.ratios]
-    ends = [value for value in (*changes, line.low, line.high, -0.04, 0.04) if value is not None]
+    ends = [value for value in (*line.changes, line.low, line.high, -0.04, 0.04) if value is not None]
     reach = min(max(map(abs, ends)) * 1.1, 2.0)
-    bottom = _ROW * (len(changes) + 1)
+    bottom = _ROW * (len(line.changes) + 1)
 
     def x(change: float) -> float:
         share = (max(-reach, min(change, reach)) + reach) / (2 * reach)
         return round(_LEFT + 8 + share * (_WIDTH - _LEFT - 16), 1)
 
-    parts = [
-        format_html(
-            '<rect class="zone" x="{}" y="0" width="{}" height="{}"/>', x(-0.02), x(0.02) - x(-0.02), bottom
-        )
-    ]
+    parts = [f'<rect class="zone" x="{x(-0.02)}" y="0" width="{x(0.02) - x(-0.02)}" height="{bottom}"/>']
     for tick in (-reach / 1.1, 0.0, reach / 1.1):
-        parts.append(format_html('<line class="tick" x1="{0}" x2="{0}" y1="0" y2="{1}"/>', x(tick), bottom))
+        text = signed_percent(tick) if tick else "0, grey: ± 2 %"
         parts.append(
-            format_html(
-                '<text x="{}" y="{}" text-anchor="middle">{}</text>',
-                x(tick),
-                bottom + 15,
-                signed_percent(tick) if tick else "0, grey: ± 2 %",
-            )
+            f'<line class="tick" x1="{x(tick)}" x2="{x(tick)}" y1="0" y2="{bottom}"/>'
+            f'<text x="{x(tick)}" y="{bottom + 15}" text-anchor="middle">{text}</text>'
         )
-    for place, change in enumerate(changes):
+    for place, change in enumerate(line.changes):
         y = _ROW * place + _ROW / 2
-        parts.append(format_html('<text x="0" y="{}">Pair {}</text>', y + 4, place))
+        parts.append(f'<text x="0" y="{y + 4}">Pair {place}</text>')
         if change is None:
-            parts.append(format_html('<text class="none" x="{}" y="{}">no value</text>', x(0) + 6, y + 4))
+            parts.append(f'<text class="none" x="{x(0) + 6}" y="{y + 4}">no value</text>')
         else:
-            parts.append(format_html('<circle class="pair" cx="{}" cy="{}" r="4"/>', x(change), y))
+            parts.append(f'<circle class="pair" cx="{x(change)}" cy="{y}" r="4"/>')
     y = bottom - _ROW / 2
-    parts.append(format_html('<text class="mean" x="0" y="{}">Mean</text>', y + 4))
+    parts.append(f'<text class="mean" x="0" y="{y + 4}">Mean</text>')
     if line.change is not None and line.low is not None:
         high = line.high if line.high is not None else reach
         parts.append(
-            format_html(
-                '<line class="interval" x1="{}" x2="{}" y1="{}" y2="{}"/>', x(line.low), x(high), y, y
-            )
+            f'<line class="interval" x1="{x(line.low)}" x2="{x(high)}" y1="{y}" y2="{y}"/>'
+            f'<path class="diamond" d="M{x(line.change)} {y - 6}l6 6l-6 6l-6 -6z"/>'
         )
-        parts.append(format_html('<path class="diamond" d="M{} {}l6 6l-6 6l-6 -6z"/>', x(line.change), y - 6))
-    return format_html(
-        '<svg class="pairs-picture" viewBox="0 0 {} {}" role="img" aria-label="Change of each pair '
-        'in {}: {}; mean {}">{}</svg>',
-        _WIDTH,
-        bottom + 20,
-        line.metric.title,
-        ", ".join("none" if change is None else f"{change:+.1%}" for change in changes),
-        signed_percent(line.change) or "unknown",
-        SafeString("".join(parts)),  # nosec B703 B308: of format_html
+    said = ", ".join("none" if change is None else f"{change:+.1%}" for change in line.changes)
+    mean = signed_percent(line.change) or "unknown"
+    return mark_safe(  # noqa: S308  # nosec B308, B703
+        f'<svg class="pairs-picture" viewBox="0 0 {_WIDTH} {bottom + 20}" role="img"'
+        f' aria-label="Change of each pair in {escape(line.metric.title)}: {said}; mean {mean}">'
+        f"{''.join(parts)}</svg>"
     )

@@ -14,7 +14,7 @@ from hud.pages.compilers.table import Cell, Table
 from hud.pages.runs.query import RunLine
 from hud.pages.sparkline import interval
 from hud.pages.sparkline import sparkline as draw
-from hud.points.nights import SPEEDUP, Night
+from hud.points.nights import COMPILE, MEMORY, SPEEDUP, Night
 from hud.templatetags.hud_tags import address, signed_percent
 
 register = template.Library()
@@ -35,9 +35,8 @@ def margin(share: float | None) -> str:
 @register.filter
 def seconds_or_ratio(cell: Cell, side: str) -> str:
     value = cell.base if side == "base" else cell.head
-    if value is not None and cell.digits == 1 and value >= 1000:
-        return f"{value:,.0f}"
-    return fixed(value, cell.digits)
+    is_long = cell.column == COMPILE and value is not None and value >= 1000
+    return fixed(value, 0 if is_long else {SPEEDUP: 3, COMPILE: 1, MEMORY: 2}[cell.column])
 
 
 @register.simple_tag

@@ -7,13 +7,11 @@ One command makes both checks, each where results and lists have its column.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 
-from runner.cli.output import records_of
+from runner.cli.output import v3_records
 from runner.formats import expected_accuracy
 from runner.formats.errors import BadUpload, Fault
 from runner.formats.format import is_json
@@ -22,7 +20,6 @@ from runner.formats.scalars import number
 from runner.formats.table import Row, table
 from runner.formats.torchdynamo.compiler_names import file_hints
 from runner.formats.torchdynamo.files import accuracy_word
-from runner.schema.records import Json
 from runner.schema.suite import BadRequest, knobs_key
 
 # The counts of a list, and whether fewer are better.
@@ -175,13 +172,13 @@ def _results(body: bytes, path: Path) -> list[_Row]:
     return _table(columns, lines, file_hints(str(path)))
 
 
-def _table(columns: Sequence[str], lines: Iterable[Row | Fault], facts: Mapping[str, str]) -> list[_Row]:
+def _table(columns: list[str], lines: Iterable[Row | Fault], facts: Mapping[str, str]) -> list[_Row]:
     """Return the rows of a CSV. Raise BadUpload for one that is too long, or counts in no number."""
     table = []
     for line in lines:
         if isinstance(line, Fault):
             raise BadUpload(f"line {line.line}: {line.detail}")
-        cells = dict(zip_longest(columns, line.cells, fillvalue=""))
+        cells = line.by_column(columns)
         wrong = next((name for name in _COUNTS if cells.get(name) and number(cells[name]) is None), "")
         if wrong:
             raise BadUpload(f"line {line.line}: {wrong}: {cells[wrong][:60]!r} is not a number")
@@ -193,7 +190,7 @@ def _results_in_json(body: bytes) -> list[_Row]:
     """Return a row for each experiment. Without msgspec, which only the web application has."""
     table: dict[tuple[str, ...], _Row] = {}
     try:
-        records = _records(records_of(body.decode()))
+        records = [record for record in v3_records(body.decode()) if record.get("metric")]
         has_accuracy = any(record["metric"]["name"] == "accuracy" for record in records)
         for record in records:
             benchmark, model, metric = record["benchmark"], record["model"], record["metric"]
@@ -217,13 +214,3 @@ def _results_in_json(body: bytes) -> list[_Row]:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadUpload("this is no JSON of results") from error
     return list(table.values())
-
-
-def _records(text: str) -> list[Json]:
-    """Return the records with a metric of a JSON list, an object, or lines of them."""
-    try:
-        values = [json.loads(text)]
-    except ValueError:
-        values = [json.loads(line) for line in text.splitlines() if line.strip()]
-    records = [record for value in values for record in (value if isinstance(value, list) else [value])]
-    return [record for record in records if record.get("metric")]

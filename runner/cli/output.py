@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from runner.formats import writer_of
-from runner.schema import outcome_records
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.records import UNEXPECTED, Json
 from runner.schema.suite import BadRequest, TaskSpec
@@ -169,21 +168,30 @@ def _share(reasons: Counter[str], total: int, verb: str) -> str:
     return f"{share} {verb}: {counts}"
 
 
-def records_of(text: str) -> str:
-    """Return a file of `--format ours` as v3 JSON lines, and any other text as it is."""
+def read_records(path: Path, option: str) -> list[dict[str, Json]]:
+    """Return the v3 records of an earlier output. Raise BadRequest for a file without any."""
     try:
-        lines = [json.loads(line) for line in text.splitlines() if line.strip()]
+        return v3_records(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"{option} {path}: {error}") from error
+
+
+def v3_records(text: str) -> list[dict[str, Json]]:
+    """Return the records of a JSON list, an object, lines of them, or `--format ours`. Raise ValueError for
+    anything else."""
+    try:
+        values = [json.loads(text)]
     except ValueError:
-        return text
-    if not all(isinstance(line, dict) and "fingerprint" in line and "records" in line for line in lines):
-        return text
+        values = [json.loads(line) for line in text.splitlines() if line.strip()]
     found: list[Json] = []
-    for line in lines:
-        try:
-            found += outcome_records.complete_records(line)
-        except BadRequest:  # noqa: PERF203 - nobody can say what this line lacks
-            found += line["records"]
-    return _lines(found)
+    for value in values:
+        if isinstance(value, dict) and "fingerprint" in value and isinstance(value.get("records"), list):
+            found += value["records"]
+        else:
+            found += value if isinstance(value, list) else [value]
+    if not all(isinstance(one, dict) and {"benchmark", "model"} <= set(one) for one in found):
+        raise ValueError("it holds no records")
+    return found
 
 
 def _lines(values: Iterable[Json]) -> str:
@@ -200,12 +208,10 @@ def _from_json(line: dict[str, Json]) -> TaskResult:
 
 
 def _to_json(result: TaskResult) -> dict[str, Json]:
-    outcome = result.outcome
     return {
         "fingerprint": result.task.fingerprint(),
         "name": result.name,
         "task": result.task.to_json(),
-        "outcome": {name: getattr(outcome, name) for name in ("status", "code", "reason", "seconds")},
+        "outcome": result.outcome.to_json(),
         "records": [*result.records, *result.unexpected],
-        outcome_records.COMPLETE: bool(result.records),  # what was missing, its launch has added
     }

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from runner.cli.terminal import Job, plain_key
-from runner.launch.pairs import BASE
+from runner.launch.pairs import Job, plain_key
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import runner_facts
 from runner.schema.suite import TaskSpec
@@ -91,7 +90,7 @@ def _difference(one: TaskResult, job: Job, chosen: Accelerator, versions: Versio
             return f"{device}, which is {chosen.device_name} now"
     for record in one.records:
         side = runner_facts(record).get("pair", {}).get("side")
-        now = versions(job.base_python if side == BASE else job.python)
+        now = versions(job.interpreter(side))
         for name, before in versions_of(record).items():
             if now.get(name, before) != before:
                 return f"{name} {before}, which is {now[name]} now"

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.cli import dry_run, pinned, request, resume, tables, terminal
-from runner.cli.output import FORMATS, Output, records_of
-from runner.cli.terminal import Job, RunContext
+from runner.cli import request, resume, tables, terminal
+from runner.cli.output import FORMATS, Output, read_records
+from runner.cli.terminal import RunContext
 from runner.launch.launch import Event
+from runner.launch.pairs import BASE, NEW, Job
+from runner.launch.results import identity
 from runner.schema import inductor_options
+from runner.schema.compilations import COMPILATION, COMPILED, digest, pinned
 from runner.schema.outcome_records import TaskResult
 from runner.schema.plan import CACHES, Caches, Replication
 from runner.schema.records import SUCCESS, Json
@@ -99,13 +103,13 @@ def main(options: argparse.Namespace) -> int:
     tasks = request.tasks(request.Request(**{**asked, "device": chosen.device}))
     if options.partition:
         tasks = request.partition(tasks, options.partition)
-    baseline = _baseline(options.baseline)
+    baseline = read_records(options.baseline, "--baseline") if options.baseline else None
     pythons, python, base = _pythons(options)
     new_options = _new_options(options.new_opt, tasks, pythons[python])
     base = base or (python if new_options else "")  # against itself
     sides = {name: pythons[name] for name in (base, python) if name}
     replication = _replication(options, is_ab=bool(base))
-    choices = pinned.read(options.pinned, tasks) if options.pinned else {}
+    choices = _pinned(options.pinned, tasks) if options.pinned else {}
     replicated = partial(Job, python=python, base_python=base, new_options=new_options)
     jobs = [
         replicated(
@@ -114,7 +118,7 @@ def main(options: argparse.Namespace) -> int:
             caches=process.caches,
             pinned=choices.get(process.task.fingerprint(), {}),
             measured_with=resume.measured_with(
-                process.task, sides, caches=pinned.digest_of(choices, process.task) or options.caches
+                process.task, sides, caches=_pinned_digest(choices, process.task) or options.caches
             ),
         )
         for process in replication.processes(tasks)
@@ -129,7 +133,7 @@ def main(options: argparse.Namespace) -> int:
     for text in filter(None, (once, others, placeless)):
         print(text, file=sys.stderr)
     if options.dry_run:
-        print("".join(f"{line}\n" for line in dry_run.lines(options, waiting)), end="")
+        print("".join(f"{line}\n" for line in _commands(options, waiting)), end="")
         return 0
     print(
         f"{len(waiting)} tasks on {chosen.device_name}; {len(jobs) - len(waiting)} done before",
@@ -152,14 +156,16 @@ def main(options: argparse.Namespace) -> int:
 def _replication(options: argparse.Namespace, *, is_ab: bool) -> Replication:
     if options.repeats is not None and not 1 <= options.repeats <= _MAX_REPEATS:
         raise BadRequest(f"--repeats is 1 to {_MAX_REPEATS}, not {options.repeats}")
-    compilations = options.compilations
-    if compilations is None and options.format == "upstream":
-        compilations = 1  # a file of an outside system has one place for each case
     caches: Caches = options.caches
     if bool(options.pinned) != (caches == "pinned") and caches != "fresh":
         raise BadRequest("--caches pinned takes --pinned FILE, and no other caches do")
     caches = "pinned" if options.pinned else caches
-    return Replication(compilations, options.repeats, caches, is_ab=is_ab)
+    return Replication(_compilations(options), options.repeats, caches, is_ab=is_ab)
+
+
+def _compilations(options: argparse.Namespace) -> int | None:
+    """Return --compilations. A file of an outside system has one place for each case."""
+    return 1 if options.compilations is None and options.format == "upstream" else options.compilations
 
 
 def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, str]:
@@ -196,15 +202,6 @@ def _new_options(
     return found
 
 
-def _baseline(path: Path | None) -> list[Json] | None:
-    if path is None:
-        return None
-    try:
-        return tables.read_records(records_of(path.read_text()))
-    except (OSError, ValueError) as error:
-        raise BadRequest(f"--baseline {path}: {error}") from error
-
-
 def _output(options: argparse.Namespace, base: str) -> Output | None:
     if options.output is None:
         if options.resume or options.format != "ours":
@@ -219,6 +216,76 @@ def _output(options: argparse.Namespace, base: str) -> Output | None:
         resume=options.resume,
         dry_run=options.dry_run,
     )
+
+
+def _commands(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
+    """Return a command for each task of these jobs, below remarks in shell comments."""
+    remarks = []
+    processes = 1 + max((job.process for job in jobs), default=0)
+    if jobs and jobs[0].base_python:
+        job = jobs[0]
+        sides = f"{BASE} ({job.label(BASE)}) and {NEW} ({job.label(NEW)})"
+        remarks.append(f"# each command measures in {processes} pairs of fresh processes, {sides} in turn")
+    if processes > 1 and len(jobs) > processes:
+        remarks.append("# the whole request takes turns: every task once, then every task again")
+    ours = options.output is not None and options.format == "ours"
+    if options.output is not None and not ours:
+        remarks.append(f"# --format {options.format} is a file of one command: give each its own --output")
+    rest = [
+        _option("--timeout", options.timeout_s),
+        _option("--base-python", options.base_python),
+        _option("--python", options.python),
+        _option("--new-opt", *options.new_opt),
+        _option("--repeats", options.repeats),
+        _option("--caches", options.caches if options.caches != "fresh" else ""),
+        _option("--pinned", options.pinned),
+        # the commands go on with one file, which only one of --format ours can be
+        *([_option("--output", options.output), "--resume"] if ours else []),
+    ]
+    where = _option("--device", options.device)
+    tasks = {job.task.fingerprint(): job.task for job in jobs}.values()
+    several = _option("--compilations", _compilations(options))
+    commands = [
+        [task.command(where=where), several * suite_of(task.suite).has_compilations(task), *rest]
+        for task in tasks
+    ]
+    return [*remarks, *(" ".join(filter(None, command)) for command in commands)]
+
+
+def _option(name: str, *values: object) -> str:
+    return shlex.join([name, *map(str, values)]) if values and values[0] not in {None, ""} else ""
+
+
+def _pinned(path: Path, tasks: Sequence[TaskSpec]) -> dict[str, dict[str, str]]:
+    """Return the choices (by slot) of each task (by its fingerprint), of its first compilation in the file.
+
+    Raise BadRequest for a file without results, or without choices for one of the tasks.
+    """
+    compiled = [record for record in read_records(path, "--pinned") if COMPILED in _info(record)]
+    compiled.sort(key=lambda record: _info(record).get(COMPILATION) or 0)
+    found = {}
+    for task in tasks:
+        suite = suite_of(task.suite)
+        expected = suite.expected_in_full(task, os.environ)
+        own = [record for record in compiled if not suite.problem_of(identity(record), task, expected)]
+        kernels = [kernel for record in own for kernel in _info(record)[COMPILED].get("kernels", [])]
+        choices = pinned((str(kernel.get("slot", "")), str(kernel.get("config", ""))) for kernel in kernels)
+        found[task.fingerprint()] = choices
+        if not choices:
+            raise BadRequest(f"--pinned {path} has no choices of {task.suite}/{task.case} ({task.backend})")
+    return found
+
+
+def _pinned_digest(choices: Mapping[str, Mapping[str, str]], task: TaskSpec) -> str:
+    """Return what tells a pinned task from others, '' where nothing is pinned."""
+    own = choices.get(task.fingerprint())
+    return f"pinned {digest(*map(' '.join, sorted(own.items())))}" if own else ""
+
+
+def _info(record: Mapping[str, Json]) -> dict[str, Json]:
+    metric = record.get("metric") or {}
+    info: dict[str, Json] = metric.get("extra_info") or {}
+    return info
 
 
 def _print_event(task: TaskSpec, event: Event) -> None:

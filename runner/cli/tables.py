@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import statistics
@@ -261,14 +260,6 @@ def _medians(records: Iterable[Mapping[str, Json]]) -> dict[_Key, float]:
         if value is not None:
             found[_key(record)].append(value)
     return {key: median(values) for key, values in found.items()}
-
-
-def read_records(text: str) -> list[dict[str, Json]]:
-    """Return the records of an earlier output, one a line. Raise ValueError for anything else."""
-    found = [json.loads(line) for line in text.splitlines() if line.strip()]
-    if not all(isinstance(one, dict) and {"benchmark", "model"} <= set(one) for one in found):
-        raise ValueError("it holds no records")
-    return found
 
 
 def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

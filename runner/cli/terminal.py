@@ -16,51 +16,13 @@ from types import FrameType
 from typing import Any
 
 from runner.launch.launch import Event
-from runner.launch.pairs import LaunchRequest, Pair, run_task
-from runner.schema import inductor_options
-from runner.schema.inductor_options import InductorValue
+from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema.outcome_records import TaskResult
-from runner.schema.plan import Caches
 from runner.schema.records import with_runner_fact
 from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, NoSuchDevice, accelerators
-from runner.system.interpreters import DEFAULT, Interpreter
-
-_WITH = "/@"  # in a key, before what a job is measured with
-
-
-@dataclass(frozen=True)
-class Job:
-    """A process of a task and the name of the interpreter to run it in; with a base, a pair of launches."""
-
-    task: TaskSpec
-    process: int = 0  # its number among the fresh processes of a task; the number of a pair
-    python: str = DEFAULT
-    base_python: str = ""
-    new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # inductor's, of a pair's new side
-    measured_with: str = ""  # a digest: `resume.measured_with`
-    caches: Caches = "fresh"
-    pinned: Mapping[str, str] = field(default_factory=dict)  # configurations by slot
-
-    @property
-    def plain_key(self) -> str:
-        """Return the key without `measured_with`."""
-        named = (self.python, self.base_python) != (DEFAULT, "")
-        number = f"{self.process}" if self.process else ""
-        number = f"compilation-{number}" if self.task.compilation else number
-        parts = [self.task.fingerprint(), number]
-        sides = f"{self.base_python}:{self.python}" if named else ""
-        return "/".join(filter(None, [*parts, sides, inductor_options.words(self.new_options)]))
-
-    @property
-    def key(self) -> str:
-        """Return the name of the job in a file; for a plain task in our own interpreter its fingerprint."""
-        return f"{self.plain_key}{_WITH}{self.measured_with}" if self.measured_with else self.plain_key
-
-
-def plain_key(key: str) -> str:
-    return key.partition(_WITH)[0]
+from runner.system.interpreters import Interpreter
 
 
 @dataclass(frozen=True)
@@ -138,10 +100,9 @@ def _run_job(
         "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or f"{cache}/inductor",
         "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR") or f"{cache}/triton",
     }
-    pair = Pair(job.base_python, job.python, job.process, job.new_options)
     outcome = run_task(
         LaunchRequest(
-            job.task,
+            job,
             place,
             pythons=context.pythons,
             environment={
@@ -154,11 +115,6 @@ def _run_job(
             on_event=lambda event: on_event(job.task, event),
             should_stop=lambda: "cancelled" if stop else "",
             run_folder=context.caches or context.folder / "caches",
-            python=job.python,
-            pair=pair if job.base_python else None,
-            process=job.process,
-            caches=job.caches,
-            pinned=job.pinned,
         )
     )
     process = 0 if job.base_python else job.process

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from runner.cli.output import records_of
 from runner.formats import reasons
 from runner.formats.chunking import CannotSplit, split
 from runner.formats.parameters import Parameters
@@ -69,7 +68,7 @@ def check(path: Path) -> None:
 def upload_file(path: Path, hud: Hud, given: Mapping[str, str], *, patience_s: float = _PATIENCE_S) -> Answer:
     """Post a file; one over the body limit in pieces that join one run."""
     if path.stat().st_size <= _limit() and path.suffix != ".gz":
-        return upload(path.name, _body(path), hud, given=given, patience_s=patience_s)
+        return upload(path.name, path.read_bytes(), hud, given=given, patience_s=patience_s)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     given = {"run_id": f"file-{digest[:16]}", **given}
@@ -134,15 +133,6 @@ def _wait_for_import(job: dict[str, Json], hud: Hud) -> dict[str, Json]:
 
 def _limit() -> int:
     return int(os.environ.get("HUD_MAX_BODY_BYTES", _MAX_BODY_BYTES))
-
-
-def _body(path: Path) -> bytes:
-    """Return a file's bytes; for one of `--format ours` the v3 records in it."""
-    content = path.read_bytes()
-    try:
-        return records_of(content.decode()).encode()
-    except UnicodeDecodeError:
-        return content
 
 
 def connect(address: str | None, key: str | None) -> Hud:

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from runner.formats import v3
-from runner.formats.format import Format, Writer
+from runner.formats.format import Format, Writer, unsaid
 from runner.formats.measurement import ParsedMeasurement, info_of, origin_of
 from runner.formats.parameters import Parameters
 from runner.schema.outcome_records import TaskResult
@@ -33,8 +33,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 def _unsupported_reason(task: TaskSpec) -> str:
     if task.dtype != _DTYPES[task.mode]:
         return "it knows only bfloat16 inference and amp training"
-    unsaid = sorted(set(task.identity()) - {"origin"})
-    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
+    return unsaid(task, {"origin"})
 
 
 class CacheFile:

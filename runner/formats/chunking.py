@@ -27,7 +27,7 @@ def split(path: Path, limit_bytes: int) -> Iterator[bytes]:
         start = file.read(_READ).lstrip()
         file.seek(0)
         if start.startswith("[") and not _is_line(start):
-            yield from _grouped(_elements(file), limit_bytes, b"[", b",", b"]")
+            yield from _grouped(elements(file), limit_bytes, b"[", b",", b"]")
         elif start.startswith(("{", "[")):
             lines = (line.strip().encode() for line in file if line.strip())
             yield from _grouped(lines, limit_bytes, b"", b"\n", b"\n")
@@ -45,7 +45,7 @@ def _is_line(start: str) -> bool:
     return bool(rest.strip())
 
 
-def _elements(file: IO[str]) -> Iterator[bytes]:
+def elements(file: IO[str]) -> Iterator[bytes]:
     """Yield the source text of each element of one JSON list."""
     decoder = json.JSONDecoder()
     buffer, place = file.read(_READ).lstrip(), 1  # behind the bracket

@@ -16,7 +16,7 @@ from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Skipped
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, each
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
@@ -63,31 +63,29 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     hints = _said_by_name(filename)
     if by_dtype := is_by_dtype(columns):
         hints = {**hints, "device": "xpu"}
-    for row in lines:
-        if isinstance(row, Fault):
-            yield row
-            continue
-        cells = dict(zip(columns, row.cells, strict=False))
-        suite = cells.get("suite")
-        for column in columns:
-            if column in {"suite", "name"}:
-                continue
-            cell = cells.get(column, "")
+
+    def records(row: Row) -> Iterator[Item]:
+        cells = row.by_column(columns)
+        suite, name = cells.pop("suite", ""), cells.pop("name")
+        model = Model(name, "OSS model", origins=[suite] if suite else None)
+        for column, cell in cells.items():
+            value = number(cell)
+            mode, dtype, info = _said_by_column(column) if by_dtype else (None, None, {})
             if not cell:
                 yield Skipped(pointer(column), reasons.EMPTY_CELL, row.line)
                 continue
-            mode, dtype, info = _said_by_column(column) if by_dtype else (None, None, {})
-            metric = Metric("accuracy", extra_info={"benchmark_values": [cell]})
-            if not by_dtype and column != "accuracy":
-                value = number(cell)
-                if value is None:
-                    yield row.not_a_number(column, cell)
-                    continue
+            if by_dtype or column == "accuracy":
+                metric = Metric("accuracy", extra_info={"benchmark_values": [cell]})
+            elif value is not None:
                 metric = Metric(column, [value])
+            else:
+                yield row.not_a_number(column, cell)
+                continue
             benchmark = Benchmark(_BENCHMARK, mode, dtype, {"accuracy": True, **info})
-            model = Model(cells["name"], "OSS model", origins=[suite] if suite else None)
             record = Record(benchmark, model, metric)
             yield LocatedRecord(record, pointer(column), row.line, hints, is_expected=True)
+
+    return each(lines, records)
 
 
 def _said_by_name(filename: str) -> Mapping[str, str]:

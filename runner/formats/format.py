@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
@@ -21,6 +21,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 
 _PEEK_BYTES = 1 << 16
 _MAX_HEADER_BYTES = 1 << 18
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -65,6 +66,15 @@ class FileWarning:
 Item = LocatedRecord | Skipped | Fault | FileWarning
 
 
+def each(found: Iterable[_T | Fault], read: Callable[[_T], Iterable[Item]]) -> Iterator[Item]:
+    """Yield what `read` makes of each row or JSON value, and the faults among these."""
+    for part in found:
+        if isinstance(part, Fault):
+            yield part
+        else:
+            yield from read(part)
+
+
 class Preview:
     """The beginning of a body, by which formats recognise their own."""
 
@@ -75,13 +85,16 @@ class Preview:
 
     @cached_property
     def header(self) -> list[str]:
+        return self.columns(",")
+
+    def columns(self, delimiter: str) -> list[str]:
         """Return the cells of the first row that is not blank, [] if the body is no text table."""
         start = self._body[:_MAX_HEADER_BYTES].lstrip(b"\xef\xbb\xbf").lstrip()
         if start[:1] in {b"", b"{", b"["}:
             return []
         try:
             line = re.split(rb"[\r\n]", start, maxsplit=1)[0].decode()
-            return [cell.strip() for cell in next(csv.reader([line]), [])]
+            return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
         except (UnicodeDecodeError, csv.Error):
             return []
 
@@ -129,6 +142,12 @@ class Writer:
                     f"--format upstream: {self.name}'s file has one place for {place}, which is to be"
                     f" measured {count} times; --format ours and v3 keep all"
                 )
+
+
+def unsaid(task: TaskSpec, known: Collection[str] = ()) -> str:
+    """Return a message about the settings of a task that a file cannot say beside `known`, or ''."""
+    names = sorted(set(task.identity()).difference(known))
+    return f"it cannot say {', '.join(names)}" if names else ""
 
 
 Describe = Callable[[ParsedMeasurement, Record, Parameters], None]

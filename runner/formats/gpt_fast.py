@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import cast
 
 from runner.formats import v3
-from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, Writer, is_json
+from runner.formats.format import Format, Item, Writer, each, is_json, unsaid
 from runner.formats.layout import Layout, Quantity
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.formats.table import csv_text, table
+from runner.formats.table import Row, csv_text, table
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json, Metric, Record
 from runner.schema.statistics import median
@@ -52,15 +51,14 @@ _COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is
 
 def read(body: bytes, filename: str) -> Iterator[Item]:
     if is_json(body):
-        yield from v3.read(body, filename)
-        return
+        return v3.read(body, filename)
     columns, lines = table(body, _is_header, "CSV of gpt-fast", "columns name,metric,target,actual,…")
-    for row in lines:
-        if isinstance(row, Fault):
-            yield row
-            continue
+
+    def records(row: Row) -> Iterator[Item]:
         for cells in _by_metric(row.by_column(columns)):
             yield from _LAYOUT.records(cells, "", row.line)
+
+    return each(lines, records)
 
 
 def _is_header(columns: list[str]) -> bool:
@@ -103,8 +101,7 @@ def _unsupported_reason(task: TaskSpec) -> str:
         measured = {one.knobs.get("D") for one in suite_of(task.suite).expected(task, {})}
         in_part = sizes and "mean" not in measured
         return "its row is the mean over all sizes" if in_part else ""
-    unsaid = sorted(task.identity())
-    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
+    return unsaid(task)
 
 
 def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:

@@ -11,9 +11,9 @@ million empty objects.
 
 from __future__ import annotations
 
+import io
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -21,10 +21,12 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import orjson
 
+from runner.formats.chunking import CannotSplit, elements
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
+from runner.formats.scalars import is_deeper
 
 _T = TypeVar("_T")
-ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, CannotSplit)
 MAX_DEPTH = 16
 _ANY = msgspec.json.Decoder()
 _SKIP = msgspec.json.Decoder(msgspec.Raw)  # checks a text without building its value
@@ -33,7 +35,6 @@ _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _MAX_AT_ONCE = 1_000_000  # values of a list that are found at once; each costs some 100 bytes
 _LIST_START = re.compile(rb"\s*\[")
-_LIST_END = re.compile(rb"\s*\]")
 _MAX_UNREADABLE = 1000  # lines before the first one that is JSON
 _NUL = re.compile(rb"(?<!\\)(\\\\)*\\u0000|\x00")  # behind an escaped backslash it is no NUL
 # A text that never ends is matched too, so that nothing is searched twice.
@@ -64,13 +65,7 @@ def values(
 
 
 def first_value(body: bytes) -> Any:
-    """Return the first value of the body that is neither null nor wrong, None where there is none. Of a long
-    list no more is read, if that is enough."""
-    try:
-        if _LIST_START.match(body) and (value := _ANY.decode(next(_elements(body), (b"null", ""))[0])):
-            return value
-    except ERRORS:
-        pass  # it may hold NaN, or be lines
+    """Return the first value of the body that is neither null nor wrong, None where there is none."""
     try:
         found = read(body, lambda text, _pointer, _line: _ANY.decode(text))
         return next((value for value in found if value is not None and not isinstance(value, Fault)), None)
@@ -82,24 +77,6 @@ def first_keys(body: bytes) -> list[str]:
     """Return the keys of the first value of the body, [] where it is no object."""
     value = first_value(body)
     return [*value] if isinstance(value, dict) else []
-
-
-def count(body: bytes, most: int) -> int:
-    """Return how many values a list or lines hold, without decoding them, and `most` where there are more;
-    0 where that is not plain."""
-    try:
-        return sum(1 for _ in islice(_pieces(body), most))
-    except ERRORS:
-        pass
-    found = 0
-    for _number, line in islice(_lines(body), most):
-        if not found:
-            try:
-                _SKIP.decode(line)
-            except ERRORS:
-                return 0
-        found += 1
-    return found
 
 
 def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_T | Fault]:
@@ -152,45 +129,19 @@ def _pieces(body: bytes) -> Iterator[tuple[bytes, str]]:
     if is_list and body.count(b",") < _MAX_AT_ONCE:
         return ((bytes(raw), f"/{index}") for index, raw in enumerate(_RAW_LIST.decode(body)))
     _SKIP.decode(body)
-    return _elements(body) if is_list else iter([(body, "")])
-
-
-def _elements(body: bytes) -> Iterator[tuple[bytes, str]]:
-    """Yield the texts of a list's values; the body is JSON.
-
-    msgspec has no call that reads one value and says where it ended, but its error does.
-    """
-    rest = memoryview(body)
-    start = body.index(b"[") + 1
-    if _LIST_END.match(body, start):
-        return
-    index = 0
-    while True:
-        try:
-            _SKIP.decode(rest[start:])
-        except msgspec.DecodeError as error:
-            found = _TRAILING.search(str(error))
-            if found is None:
-                raise
-            end = start + int(found[1]) - 1  # of the comma or bracket
-        yield body[start:end], f"/{index}"
-        if body[end] != ord(","):
-            return
-        start, index = end + 1, index + 1
+    if not is_list:
+        return iter([(body, "")])
+    texts = elements(io.TextIOWrapper(io.BytesIO(body), "utf-8"))
+    return ((text, f"/{index}") for index, text in enumerate(texts))
 
 
 def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, with their numbers."""
     if b"\r" in body:
         body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    start, number = 0, 1
-    while start < len(body):
-        end = body.find(b"\n", start)
-        end = len(body) if end < 0 else end
-        line = body[start:end]
-        if line and not line.isspace():
-            yield number, line
-        start, number = end + 1, number + 1
+    for number, line in enumerate(io.BytesIO(body), start=1):
+        if not line.isspace():
+            yield number, line.rstrip(b"\n")
 
 
 def _read_lines(
@@ -249,21 +200,17 @@ class _Problem(ValueError):
     """Something that this module refuses; its text says what."""
 
 
-class _Nested(int):
-    """The depth of an object, in whose place it stands while the text is read."""
-
-
 def problem(text: bytes) -> str:
     """Return what is refused in this text, which is JSON, or ''."""
     if _is_plain(text):
         return ""
     try:
-        depth = _depth(_DECODER.decode(text.decode()))
+        is_deep = is_deeper(_DECODER.decode(text.decode()), MAX_DEPTH)
     except _Problem as error:
         return str(error)
     except RecursionError:
-        depth = sys.maxsize
-    return f"nested deeper than {MAX_DEPTH}" if depth > MAX_DEPTH else ""
+        is_deep = True
+    return f"nested deeper than {MAX_DEPTH}" if is_deep else ""
 
 
 def _is_plain(text: bytes) -> bool:
@@ -280,40 +227,16 @@ def _is_plain(text: bytes) -> bool:
     except (TypeError, ValueError, RecursionError):
         return False
     has_few_brackets = text.count(b"{") + text.count(b"[") <= MAX_DEPTH
-    return text.count(b'"') == written.count(b'"') and (has_few_brackets or _is_shallow(value))
+    return text.count(b'"') == written.count(b'"') and (has_few_brackets or not is_deeper(value, MAX_DEPTH))
 
 
-def _is_shallow(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if type(parent) is dict else parent)
-            if type(child) in {dict, list}
-        ]
-        if not level:
-            return True
-    return False
-
-
-def _object(pairs: list[tuple[str, Any]]) -> _Nested:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen = dict(pairs)
     if len(seen) < len(pairs):
         names = [name for name, _value in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise _Problem(f"the key {twice[:60]!r} is said twice")
-    return _Nested(1 + max(map(_depth, seen.values()), default=0))
-
-
-def _depth(value: Any) -> int:
-    """Return the depth of an object that was read, or of a list; 0 for anything else."""
-    kind = type(value)
-    if kind is _Nested:
-        return int(value)
-    if kind is list:
-        return 1 + max(map(_depth, value), default=0)
-    return 0
+    return seen
 
 
 def _integer(text: str) -> int:

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from runner.formats.format import Format, Item
 from runner.formats.layout import Layout, Quantity
-from runner.formats.measurement import ParsedMeasurement
+from runner.formats.measurement import ParsedMeasurement, warn_of_backend
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import text
+from runner.formats.scalars import base_name, text
 from runner.formats.table import pointer
 from runner.schema.records import Record
 
 _LEVEL = re.compile(r"level\w{1,20}")
 _FILE = re.compile(r"baseline_time_torch(?P<compiled>_compile)?(?P<rest>[\w-]*)")
 _MODE = re.compile(r"_(reduce-overhead|max-autotune(?:-no-cudagraphs)?)(?![\w-])")
-_BACKEND_UNSAID = (
-    "nothing says whether KernelBench's baselines ran eager or compiled: give it with the upload,"
-    " ?backend=eager or ?backend=inductor"
-)
 _LAYOUT = Layout(
     "KernelBench",
     case="case",
@@ -45,7 +40,7 @@ _LAYOUT = Layout(
 
 
 def _said_by_name(filename: str) -> Mapping[str, str]:
-    found = _FILE.search(PurePosixPath(filename.replace("\\", "/")).name)
+    found = _FILE.search(base_name(filename))
     if not found:
         return {}
     if not found["compiled"]:
@@ -66,7 +61,7 @@ def _problems(levels: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
         for name, times in problems.items():
             entry = times
             if isinstance(times, dict):
-                case = f"{level}/{PurePosixPath(name).name.removesuffix('.py')}"
+                case = f"{level}/{base_name(name).removesuffix('.py')}"
                 entry = {**dict.fromkeys(_LAYOUT.quantities), **times, "case": case}
             yield f"/{level}{pointer(name)}", entry
 
@@ -78,8 +73,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     measurement.suite = "kernelbench"
-    if not measurement.backend:
-        measurement.warning = _BACKEND_UNSAID
+    warn_of_backend(measurement, "KernelBench's baselines")
 
 
 FORMAT = Format(

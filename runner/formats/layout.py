@@ -15,7 +15,7 @@ from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import Describe, Format, Item, LocatedRecord, Skipped
+from runner.formats.format import Describe, Format, Item, LocatedRecord, Skipped, each
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters, parse_time
 from runner.formats.scalars import number_of, shortened, text
@@ -74,16 +74,18 @@ class Layout:
         measurement.knobs = knobs_of(record)
 
     def read_table(
-        self, body: bytes, what: str, hints: Mapping[str, str] | None = None, columns: Iterable[str] = ()
+        self,
+        body: bytes,
+        what: str,
+        hints: Mapping[str, str] | None = None,
+        columns: Iterable[str] = (),
+        margin: float | None = None,
     ) -> Iterator[Item]:
-        """Yield the items of a CSV. `columns` are those that it must have, by default all of this layout."""
+        """Yield the items of a CSV. `columns` are those that it must have, by default all of this layout;
+        `margin` as in `records`."""
         needed = set(columns) or self.columns
         names, lines = table(body, needed.issubset, what, f"columns {', '.join(sorted(needed))}, …")
-        for row in lines:
-            if isinstance(row, Fault):
-                yield row
-            else:
-                yield from self.records(row.by_column(names), "", row.line, hints)
+        return each(lines, lambda row: self.records(row.by_column(names), "", row.line, hints, margin=margin))
 
     def read_json(
         self,
@@ -96,17 +98,16 @@ class Layout:
         """Yield the items of each JSON value that fits. `entries` yields its objects with their pointers."""
         from runner.formats import json_text
 
-        for item in json_text.values(body, fits, what):
-            if isinstance(item, Fault):
-                yield item
-            else:
-                for place, entry in entries(item.value):
-                    if isinstance(entry, dict):
-                        yield from self.records(entry, item.pointer + place, item.line, hints)
-                    elif entry is None:
-                        yield Skipped(item.pointer + place, reasons.NULL_VALUE, item.line)
-                    else:
-                        yield Fault(item.pointer + place, "an object was expected", item.line)
+        def read(item: json_text.Value) -> Iterator[Item]:
+            for place, entry in entries(item.value):
+                if isinstance(entry, dict):
+                    yield from self.records(entry, item.pointer + place, item.line, hints)
+                elif entry is None:
+                    yield Skipped(item.pointer + place, reasons.NULL_VALUE, item.line)
+                else:
+                    yield Fault(item.pointer + place, "an object was expected", item.line)
+
+        return each(json_text.values(body, fits, what), read)
 
     def records(
         self,

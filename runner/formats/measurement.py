@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from runner.formats.errors import WrongRecord
@@ -37,18 +36,12 @@ class RunKey:
     interpreter: str = ""  # of an A/B run: the names of both interpreters
     base_interpreter: str = ""
     point_time: datetime | None = field(default=None, compare=False)  # a record's own place; None: its run's
-    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raise WrongRecord for a name with an invisible character."""
         names = (self.source, self.external_id or "", self.host, self.commit, self.branch, self.repo)
         if found := invisible_in("".join((*names, self.interpreter, self.base_interpreter))):
             raise WrongRecord("", f"a name of its run or host holds the invisible character {found}")
-        object.__setattr__(self, "_hash", hash((*names, self.uid, self.interpreter, self.base_interpreter)))
-
-    def __hash__(self) -> int:
-        """Return what was computed once: each measurement is looked up by its run five times."""
-        return self._hash
 
 
 @dataclass(slots=True)
@@ -99,6 +92,15 @@ class ParsedMeasurement:
         """Take a value of 0 for this status, as scripts write it that have no value."""
         if self.samples and not any(self.samples):
             self.samples, self.status, self.code = [], status, self.code or ZERO_CODE
+
+
+def warn_of_backend(measurement: ParsedMeasurement, benchmark: str) -> None:
+    """Warn where nothing says the backend."""
+    if not measurement.backend:
+        measurement.warning = (
+            f"nothing says whether {benchmark} ran eager or compiled: give it with the upload,"
+            " ?backend=eager or ?backend=inductor"
+        )
 
 
 def info_of(record: Record) -> dict[str, Any]:
@@ -152,22 +154,13 @@ def device_name_of(record: Record) -> str:
 
 
 def stored_knobs(knobs: dict[str, Any]) -> str:
-    """Return knobs as JSON in their stored form. Records of an upload have few different ones."""
-    try:
-        return _stored_knobs(*knobs, *knobs.values())
-    except TypeError:  # a list is no key of a cache
-        return _stored_knobs.__wrapped__(*knobs, *knobs.values())
-
-
-@lru_cache(maxsize=512, typed=True)  # 1 and True are different texts
-def _stored_knobs(*said: Any) -> str:
-    names, values = said[: len(said) // 2], said[len(said) // 2 :]
-    return knobs_key({name: _bounded(value) for name, value in zip(names, values, strict=True)})
+    """Return knobs as JSON in their stored form."""
+    return knobs_key({name: _bounded(value) for name, value in knobs.items()})
 
 
 def _bounded(value: Any) -> Any:
     """Return a number beyond 64 bits as text, since JSON readers disagree about it, and -0.0 as 0.0, which
-    is the same key of a cache."""
+    equals it."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
     return str(value) if abs(value) >= 2**63 else value + 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import Any
 
 from runner.formats.errors import WrongRecord
@@ -129,18 +128,10 @@ _DIRECTIONS = {
 def meaning_of(metric: Metric) -> tuple[str, str]:
     """Return unit and direction of a metric as its record says them, '' for what it does not. Raise
     WrongRecord for a unit that cannot be stored."""
-    extra = metric.extra_info
-    if not extra and not metric.unit:
-        return "", ""
-    extra = extra or {}
+    extra = metric.extra_info or {}
     unit, direction = text(extra.get("unit") or metric.unit), text(extra.get("direction"))
     if len(unit) > _MAX_UNIT:
         raise WrongRecord("/metric/extra_info/unit", f"the unit is longer than {_MAX_UNIT} characters")
-    return _meaning(unit, direction[:_MAX_UNIT])
-
-
-@lru_cache(maxsize=1024)  # every record of an upload has one of few
-def _meaning(unit: str, direction: str) -> tuple[str, str]:
     if character := invisible_in(unit):
         raise WrongRecord("/metric/extra_info/unit", f"the unit holds the invisible character {character}")
     word = direction.strip().lower().replace(" ", "_").replace("-", "_")

@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
 
-from runner.formats import reasons
-from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Skipped
-from runner.formats.measurement import ParsedMeasurement, info_of
+from runner.formats.format import Format, Item
+from runner.formats.layout import Layout, Quantity
+from runner.formats.measurement import ParsedMeasurement, info_of, warn_of_backend
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import number, shortened, text
-from runner.formats.table import pointer, table
-from runner.schema.records import Benchmark, Metric, Model, Record
+from runner.formats.scalars import base_name, text
+from runner.schema.records import Record
 
-_BENCHMARK = "PyTorch operator benchmark"
 _NEEDED = {"Benchmarking Framework", "Case Name", "Execution Time"}
-_METRICS = {  # by column
-    "Execution Time": "latency_us",
-    "Peak Memory (KB)": "peak memory",
-    "Memory Bandwidth (GB/s)": "memory bandwidth",
-}
+_MODES = {"True": "training", "False": "inference"}
+_LAYOUT = Layout(
+    "PyTorch operator benchmark",
+    case="Case Name",
+    quantities={
+        "Execution Time": Quantity("latency_us"),
+        "Peak Memory (KB)": Quantity("peak memory"),
+        "Memory Bandwidth (GB/s)": Quantity("memory bandwidth"),
+    },
+    mode=lambda row: _MODES.get(row.get("run_backward", ""), ""),
+    model_type=lambda _row: "micro-benchmark",
+    origin="pytorch",
+)
 _OF_JSON = {"latency": "latency_us", "forward latency": "latency_us", "backward latency": "latency_us"}
 _DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu")
 _DEVICE = re.compile(rf"_({'|'.join(_DEVICES)})(?=_|$)")
@@ -34,14 +38,10 @@ _DTYPE = re.compile(r"_dtype(?:torch\.)?(\w+?)(?=_|$)")
 _FILE_DTYPE = re.compile(r"_(float32|float16|bfloat16|int8|int32)(?=_|\.|$)")
 _BACKENDS = {"eager": "eager", "compile": "inductor", "jit": "jit"}
 _CHECK_S_MARGIN = 0.5  # of check_perf_csv.py
-_BACKEND_UNSAID = (
-    "nothing says whether operator_benchmark ran eager or compiled: give it with the upload,"
-    " ?backend=eager or ?backend=inductor"
-)
 
 
 def _said_by_name(filename: str) -> Mapping[str, str]:
-    stem = PurePosixPath(filename.replace("\\", "/")).name.lower()
+    stem = base_name(filename).lower()
     if "operator_benchmark" not in stem and "op_benchmark" not in stem and "microbenchmark" not in stem:
         return {}
     words = set(re.split(r"[_.]", stem))
@@ -54,36 +54,10 @@ def _said_by_name(filename: str) -> Mapping[str, str]:
 
 
 def read(body: bytes, filename: str) -> Iterator[Item]:
-    columns, lines = table(
-        body, _NEEDED.issubset, "CSV of operator_benchmark", "columns Case Name, Execution Time, …"
+    margin = _CHECK_S_MARGIN if "expected" in base_name(filename).lower() else None
+    return _LAYOUT.read_table(
+        body, "CSV of operator_benchmark", _said_by_name(filename), _NEEDED, margin=margin
     )
-    hints = _said_by_name(filename)
-    expected = "expected" in PurePosixPath(filename.replace("\\", "/")).name.lower()
-    for row in lines:
-        if isinstance(row, Fault):
-            yield row
-            continue
-        cells = dict(zip(columns, row.cells, strict=False))
-        if not cells.get("Case Name"):
-            yield row.fault("the case has no name", "Case Name")
-            continue
-        mode = {"True": "training", "False": "inference"}.get(cells.get("run_backward", ""))
-        for column, metric in _METRICS.items():
-            if column not in columns:
-                continue
-            cell = cells.get(column, "")
-            value = number(cell)
-            if not cell:
-                yield Skipped(pointer(column), reasons.EMPTY_CELL, row.line)
-            elif value is None:
-                yield row.not_a_number(column, cell)
-            else:
-                model = Model(shortened(cells["Case Name"]), "micro-benchmark", origins=["pytorch"])
-                record = Record(Benchmark(_BENCHMARK, mode), model, Metric(metric, [value]))
-                if expected:
-                    margin = {"noise_margin": _CHECK_S_MARGIN}
-                    record.metric = Metric(metric, None, value, margin)
-                yield LocatedRecord(record, pointer(column), row.line, hints)
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
@@ -100,8 +74,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
         measurement.dtype = dtype[1]
     if isinstance(info.get("use_compile"), bool):
         measurement.backend = "inductor" if info["use_compile"] else "eager"
-    if not measurement.backend:
-        measurement.warning = _BACKEND_UNSAID
+    warn_of_backend(measurement, "operator_benchmark")
     if measurement.metric in {"peak memory", "memory bandwidth"}:
         measurement.zero_is("not_run")  # of a device whose memory is not counted, an operator without traffic
 
@@ -110,6 +83,6 @@ FORMAT = Format(
     "operator_benchmark",
     matches=lambda preview: _NEEDED.issubset(preview.header),
     read=read,
-    describe=dict.fromkeys((_BENCHMARK, "PyTorch operator microbenchmark"), describe),
+    describe=dict.fromkeys((_LAYOUT.benchmark, "PyTorch operator microbenchmark"), describe),
     said_by_name=_said_by_name,
 )

@@ -11,15 +11,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from runner.formats import reasons
-from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, each, unsaid
 from runner.formats.measurement import ParsedMeasurement, info_of
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import number
-from runner.formats.table import csv_text, pointer, table
+from runner.formats.scalars import base_name, number
+from runner.formats.table import Row, csv_text, pointer, table
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median, quantiles
@@ -47,7 +46,7 @@ def _is_header(columns: list[str]) -> bool:
 
 
 def _said_by_name(filename: str) -> Mapping[str, str]:
-    found = _FILE.match(PurePosixPath(filename.replace("\\", "/")).name)
+    found = _FILE.match(base_name(filename))
     return found.groupdict() if found else {}
 
 
@@ -57,13 +56,11 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     said = _said_by_name(filename)
     hints = {"dtype": said["dtype"]} if said else {}
     info = {"inputs": said["inputs"]} if said else {}
-    for row in lines:
-        if isinstance(row, Fault):
-            yield row
-            continue
+
+    def records(row: Row) -> Iterator[Item]:
         if not row.cells[0]:
             yield row.fault("the operator has no name")
-            continue
+            return
         for name, (backend, metric), cell in zip(names[1:], columns, row.cells[1:], strict=False):
             value = number(cell)
             if not cell:
@@ -80,6 +77,8 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
                 yield LocatedRecord(record, pointer(name), row.line, hints)
         if not all(_is_never_filled(*column) for column in columns[len(row.cells) - 1 :]):
             yield Skipped("", reasons.SHORT_ROW, row.line)
+
+    return each(lines, records)
 
 
 def _backend_and_metric(column: str, columns: list[str]) -> tuple[str, str]:
@@ -108,8 +107,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 def _unsupported_reason(task: TaskSpec) -> str:
     if task.backend not in _BACKENDS:
         return f"it knows only {' and '.join(_BACKENDS)}"
-    unsaid = sorted(set(task.identity()) - _PLAIN)
-    return f"it cannot say {', '.join(unsaid)}" if unsaid else ""
+    return unsaid(task, _PLAIN)
 
 
 def _places(task: TaskSpec) -> list[str]:

@@ -1,7 +1,4 @@
-"""The file of `python -m runner run --output FILE`: a line for each task with its records.
-
-Records for what the task did not measure are added.
-"""
+"""The file of `python -m runner run --output FILE`: a line for each task with its records."""
 
 from __future__ import annotations
 
@@ -9,10 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from runner.formats import v3
-from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, Skipped
-from runner.schema import outcome_records
-from runner.schema.suite import BadRequest
+from runner.formats.format import Format, Item, each
 
 
 def _is_task(value: Any) -> bool:
@@ -25,17 +19,13 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     from runner.formats import json_text
 
     record_of = v3.record_reader()
-    for item in json_text.values(body, _is_task, "a line of our runner has a fingerprint and records"):
-        if isinstance(item, Fault):
-            yield item
-        else:
-            try:
-                records = outcome_records.complete_records(item.value)
-            except BadRequest as error:
-                yield Skipped(item.pointer, str(error), item.line)
-                continue
-            for index, record in enumerate(records):
-                yield record_of(msgspec.json.encode(record), f"{item.pointer}/records/{index}", item.line)
+
+    def records(item: json_text.Value) -> Iterator[Item]:
+        for index, record in enumerate(item.value["records"]):
+            yield record_of(msgspec.json.encode(record), f"{item.pointer}/records/{index}", item.line)
+
+    what = "a line of our runner has a fingerprint and records"
+    return each(json_text.values(body, _is_task, what), records)
 
 
 FORMAT = Format(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 
 from runner.formats.errors import BadUpload, Fault
 from runner.formats.scalars import invisible_in
@@ -24,6 +25,10 @@ _FIRST_YEAR = 2010
 _AHEAD = timedelta(days=1)  # clocks and zones that are a little off
 PLAUSIBLE = f"from {_FIRST_YEAR} to a day from now"
 _SWITCHES = {"": False, "0": False, "1": True, "true": True, "false": False}
+
+
+def _switch(name: str) -> cached_property[bool]:
+    return cached_property(lambda given: _SWITCHES[getattr(given, name).lower()])
 
 
 @dataclass(frozen=True)
@@ -76,21 +81,10 @@ class Parameters:
             raise BadUpload("parameters of the upload are wrong", faults)
         return cls(**dict(given))
 
-    @property
-    def is_dynamic(self) -> bool:
-        return _SWITCHES[self.dynamic.lower()]
-
-    @property
-    def is_dry_run(self) -> bool:
-        return _SWITCHES[self.dry_run.lower()]
-
-    @property
-    def is_partial(self) -> bool:
-        return _SWITCHES[self.partial.lower()]
-
-    @property
-    def is_replace(self) -> bool:
-        return _SWITCHES[self.replace.lower()]
+    is_dynamic = _switch("dynamic")
+    is_dry_run = _switch("dry_run")
+    is_partial = _switch("partial")
+    is_replace = _switch("replace")
 
     def given(self) -> dict[str, str]:
         return {name: value for name, value in asdict(self).items() if value}

@@ -50,6 +50,24 @@ def invisible_in(text: str) -> str:
     return f"U+{ord(found[0]):04X}" if found else ""
 
 
+def is_deeper(value: Any, limit: int) -> bool:
+    """Return whether lists and objects are nested deeper than that in a JSON value."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(limit):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, dict | list)
+        ]
+    return bool(level)
+
+
+def base_name(path: str) -> str:
+    """Return the name of a file, also of a path that Windows wrote."""
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
 def branch_name(name: str) -> str:
     """Return the name of a branch from its full reference or its short form."""
     return nfc(name.removeprefix("refs/heads/"))[:200]

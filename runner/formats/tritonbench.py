@@ -7,22 +7,22 @@ are ms. Each shape is an experiment of its own; averages over shapes are in both
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.formats import reasons
-from runner.formats.errors import Fault
-from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Preview, Skipped
+from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Preview, Skipped, each, is_json
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import finite, number, shortened, text
+from runner.formats.scalars import base_name, finite, number, shortened, text
 from runner.formats.statuses import status_of_error
-from runner.formats.table import pointer, table
+from runner.formats.table import Row, pointer, table
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
+
+if TYPE_CHECKING:
+    from runner.formats.json_text import Value
 
 _BENCHMARK = "tritonbench"
 _METRICS = {  # by column, as the registry calls them; of others the name is the column's
@@ -68,10 +68,6 @@ class _Value:
     value: Json
 
 
-def _columns(line: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=";"), [])]
-
-
 def _is_header(columns: list[str]) -> bool:
     return len(columns) > 1 and any(_COLUMN.fullmatch(name) for name in columns[1:])
 
@@ -79,11 +75,7 @@ def _is_header(columns: list[str]) -> bool:
 def _matches(preview: Preview) -> bool:
     if preview.is_json:
         return b'"tritonbench_' in preview.start and _is_result(preview.first_value)
-    line = preview.start.removeprefix(b"\xef\xbb\xbf").lstrip().splitlines()[:1]
-    try:
-        return b";" in b"".join(line) and _is_header(_columns(line[0].decode()))
-    except (UnicodeDecodeError, csv.Error):
-        return False
+    return _is_header(preview.columns(";"))
 
 
 def _is_result(value: Any) -> bool:
@@ -96,10 +88,12 @@ def _metrics_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read(body: bytes, filename: str) -> Iterator[Item]:
-    if body.lstrip()[:1] in {b"{", b"["}:
-        yield from _read_json(body)
-    else:
-        yield from _read_csv(body, filename)
+    if is_json(body):
+        from runner.formats import json_text
+
+        what = "tritonbench's metrics are called tritonbench_OPERATOR[…]"
+        return each(json_text.values(body, _is_result, what), _of_value)
+    return _read_csv(body, filename)
 
 
 # ---- CSV
@@ -110,44 +104,35 @@ def _read_csv(body: bytes, filename: str) -> Iterator[Item]:
     columns, lines = table(body, _is_header, "CSV of tritonbench", "columns x_val;KERNEL-latency;…", ";")
     if not operator:
         yield FileWarning(_UNNAMED)
-    names = [_COLUMN.fullmatch(name) for name in columns]
-    for row in lines:
-        if isinstance(row, Fault):
-            yield row
-            continue
-        shape, line = row.cells[0], row.line
-        if shape in _NO_SHAPES:
-            yield Skipped("", _NO_SHAPES[shape], line)
-            continue
-        if len(row.cells) != len(columns):
+
+    def records(row: Row) -> Iterator[Item]:
+        if reason := _NO_SHAPES.get(row.cells[0]):
+            yield Skipped("", reason, row.line)
+        elif len(row.cells) != len(columns):
             yield row.fault(f"the row has {len(row.cells)} cells, the header {len(columns)}")
-            continue
-        for name, found, cell in zip(columns[1:], names[1:], row.cells[1:], strict=True):
-            kernel, metric = (found["kernel"], found["metric"]) if found else name.rpartition("-")[::2]
-            yield _item(_Value(operator, shape, kernel, metric, cell), {}, pointer(name), line)
+        else:
+            for name, cell in zip(columns[1:], row.cells[1:], strict=True):
+                found = _COLUMN.fullmatch(name)
+                kernel, metric = found.group("kernel", "metric") if found else name.rpartition("-")[::2]
+                value = _Value(operator, row.cells[0], kernel, metric, cell)
+                yield _item(value, {}, pointer(name), row.line)
+
+    yield from each(lines, records)
 
 
 def _operator_in(filename: str) -> str:
-    found = _FILE.match(PurePosixPath(filename.replace("\\", "/")).name)
+    found = _FILE.match(base_name(filename))
     return found["operator"] if found else ""
 
 
 # ---- JSON
 
 
-def _read_json(body: bytes) -> Iterator[Item]:
-    from runner.formats import json_text
-
-    for item in json_text.values(
-        body, _is_result, "tritonbench's metrics are called tritonbench_OPERATOR[…]"
-    ):
-        if isinstance(item, Fault):
-            yield item
-        else:
-            inner = "/metrics" if _metrics_of(item.value) is not item.value else ""
-            for name, value in _metrics_of(item.value).items():
-                place = f"{item.pointer}{inner}{pointer(name)}"
-                yield _of_entry(name, value, item.value, place, item.line)
+def _of_value(item: Value) -> Iterator[Item]:
+    metrics = _metrics_of(item.value)
+    inner = "" if metrics is item.value else "/metrics"
+    for name, value in metrics.items():
+        yield _of_entry(name, value, item.value, f"{item.pointer}{inner}{pointer(name)}", item.line)
 
 
 def _of_entry(name: str, value: Json, whole: Mapping[str, Json], place: str, line: int | None) -> Item:

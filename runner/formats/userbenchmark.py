@@ -15,7 +15,7 @@ from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Skipped
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, each
 from runner.formats.measurement import DEVICES, ParsedMeasurement, knobs_of, origin_of
 from runner.formats.metric_values import NOT_FINITE
 from runner.formats.parameters import Parameters
@@ -60,17 +60,17 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
         if stamp:
             hints = {"run_time": datetime.strptime(stamp[1] + "+0000", "%Y%m%d%H%M%S%z").isoformat()}
     what = "a userbenchmark is an object with name, environ and metrics"
-    for item in json_text.values(body, _is_result, what):
-        if isinstance(item, Fault):
-            yield item
-        else:
-            for name, value in item.value["metrics"].items():
-                place = f"{item.pointer}/metrics{pointer(name)}"
-                metric = _metric(name, value, place, item.line)
-                if isinstance(metric, Metric):
-                    yield LocatedRecord(_record(item.value, name, metric), place, item.line, hints)
-                else:
-                    yield metric
+
+    def records(item: json_text.Value) -> Iterator[Item]:
+        for name, value in item.value["metrics"].items():
+            place = f"{item.pointer}/metrics{pointer(name)}"
+            metric = _metric(name, value, place, item.line)
+            if isinstance(metric, Metric):
+                yield LocatedRecord(_record(item.value, name, metric), place, item.line, hints)
+            else:
+                yield metric
+
+    return each(json_text.values(body, _is_result, what), records)
 
 
 def _metric(name: str, value: Any, place: str, line: int | None) -> Metric | Skipped | Fault:

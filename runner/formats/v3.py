@@ -49,7 +49,6 @@ _MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
 _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
 _PEEK_BYTES = 4096
-_NEEDLE = 64  # bytes
 _MAX_SHARED_BYTES = 2**14  # of a benchmark that is kept for the next records
 _MOST_SHAPES = 1000  # of one record
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
@@ -119,10 +118,8 @@ class _Reader:
         raw = bytes(record.benchmark)  # type: ignore[call-overload]
         is_short = len(raw) <= _MAX_SHARED_BYTES
         record.benchmark, problem = (self._benchmark if is_short else self._benchmark.__wrapped__)(raw)
-        start = text.find(raw[:_NEEDLE])
-        while not text.startswith(raw, start):  # bytes.find is slow to look for long texts
-            start = text.find(raw[:_NEEDLE], start + 1)
-        return record, problem or self._problem(b"%s0%s" % (text[:start], text[start + len(raw) :]))
+        before, _raw, behind = text.partition(raw)
+        return record, problem or self._problem(b"%s0%s" % (before, behind))
 
     def _wrong(self, text: bytes, pointer: str, line: int | None) -> Item:
         """Return what is wrong with a text that is no record."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer
+from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, each
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number_of, shortened, text
@@ -92,19 +92,15 @@ def _is_result(value: Any) -> bool:
 def read(body: bytes, filename: str) -> Iterator[Item]:
     from runner.formats import json_text
 
-    for item in json_text.values(
-        body, _is_result, "a result is an object with model, experiment and metrics"
-    ):
-        if isinstance(item, Fault):
-            yield item
-        elif not text(item.value["model"].get("model_name")):
-            yield Fault(f"{item.pointer}/model/model_name", "the model has no name", item.line)
-        else:
-            yield from _records(item)
+    what = "a result is an object with model, experiment and metrics"
+    return each(json_text.values(body, _is_result, what), _records)
 
 
 def _records(item: Value) -> Iterator[Item]:
     value = item.value
+    if not text(value["model"].get("model_name")):
+        yield Fault(f"{item.pointer}/model/model_name", "the model has no name", item.line)
+        return
     benchmark, model, timestamp = benchmark_of(value), model_of(value), number_of(value.get("timestamp"))
     measured = dict(value["metrics"])
     error = measured.pop("error", None)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.formats import reasons, xla
 from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped
+from runner.formats.format import Format, Item, LocatedRecord, Preview, Skipped, each, is_json
 from runner.formats.scalars import number_of, shortened, text
 from runner.formats.statuses import status_of_error
-from runner.formats.table import pointer, table
+from runner.formats.table import Row, pointer, table
 from runner.schema.records import Benchmark, Metric, Model, Record
+
+if TYPE_CHECKING:
+    from runner.formats.json_text import Value
 
 _BENCHMARK = "PyTorch/XLA benchmark report"
 _NEEDED = {"suite_name", "model_name", "accelerator", "xla", "dynamo", "test"}
@@ -27,39 +30,28 @@ _NONE = {"", "None", "nan", "NaN"}
 
 
 def read(body: bytes, filename: str) -> Iterator[Item]:
-    if body.lstrip()[:1] == b"{":
-        yield from _read_lines(body)
-        return
+    if is_json(body):
+        from runner.formats import json_text
+
+        what = "a line of the report has metrics and dimensions"
+        return each(json_text.values(body, _is_line, what), _of_line)
     columns, lines = table(body, _NEEDED.issubset, "report of PyTorch/XLA", "columns suite_name,model_name,…")
-    for row in lines:
-        if isinstance(row, Fault):
-            yield row
-            continue
-        cells = row.by_column(columns)
-        if not cells.get("model_name"):
-            yield row.fault("the model has no name", "model_name")
-            continue
-        measured = {name: cell for name, cell in cells.items() if _METRIC.fullmatch(name)}
-        yield from _records(cells, measured, cells.get("error_message", ""), "", row.line)
+    return each(lines, lambda row: _of_row(row, row.by_column(columns)))
 
 
-def _read_lines(body: bytes) -> Iterator[Item]:
-    from runner.formats import json_text
+def _of_row(row: Row, cells: Mapping[str, str]) -> Iterator[Item]:
+    if not cells.get("model_name"):
+        return iter([row.fault("the model has no name", "model_name")])
+    return _records(cells, cells, cells.get("error_message", ""), "", row.line)
 
-    for item in json_text.values(body, _is_line, "a line of the report has metrics and dimensions"):
-        if isinstance(item, Fault):
-            yield item
-        elif not text(item.value["dimensions"].get("model_name")):
-            yield Fault(f"{item.pointer}/dimensions/model_name", "the model has no name", item.line)
-        else:
-            said = {**item.value["dimensions"], **item.value["metrics"]}
-            measured = {
-                name: value for name, value in item.value["metrics"].items() if _METRIC.fullmatch(name)
-            }
-            error = text(item.value.get("error_message"))
-            if not error and said.get("run_status") == "failure":
-                error = "failed"
-            yield from _records(said, measured, error, f"{item.pointer}/metrics", item.line)
+
+def _of_line(item: Value) -> Iterator[Item]:
+    said = {**item.value["dimensions"], **item.value["metrics"]}
+    if not text(item.value["dimensions"].get("model_name")):
+        return iter([Fault(f"{item.pointer}/dimensions/model_name", "the model has no name", item.line)])
+    failed = "failed" if said.get("run_status") == "failure" else ""
+    error = text(item.value.get("error_message")) or failed
+    return _records(said, item.value["metrics"], error, f"{item.pointer}/metrics", item.line)
 
 
 def _is_line(value: Any) -> bool:
@@ -76,6 +68,8 @@ def _records(
     timestamp = number_of(said.get("timestamp"))
     values = 0
     for name, value in measured.items():
+        if not _METRIC.fullmatch(name):
+            continue
         found, spot = number_of(value), f"{place}{pointer(name)}"
         if found is None and str(value) not in _NONE and value is not None:
             yield Fault(spot, f"{str(value)[:60]!r} is not a number", line)

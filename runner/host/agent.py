@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable, announced_if_slow
+from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable
 from runner.host.spool import left_over, write_json
 from runner.suites import SUITES
 from runner.system import locks, machine
@@ -191,10 +191,11 @@ class Agent:
 
     def _send_heartbeat(self) -> float:
         """Send a heartbeat; return the seconds until the next."""
+        if not self._last_message:  # later a call that fails is logged anyway
+            self._log_change(f"waiting for {self._hud.url} to answer")
         try:
             facts = {**self._facts, "ceilings": machine.ceilings(self._data / "ceilings.json")}
-            with announced_if_slow(self._announce_waiting):
-                answer = self._hud.beat(facts, self._labels, self._devices())
+            answer = self._hud.beat(facts, self._labels, self._devices())
         except KeyRefused as error:
             if error.problem.get("status") == error.status:
                 return self._end_as_detached(str(error))
@@ -222,10 +223,6 @@ class Agent:
         self._log_change(f"{name} is no host of {url} any more ({why}): it ends; attach with a new token")
         self._detached = self._stopping = True
         return 0.0
-
-    def _announce_waiting(self) -> None:
-        if not self._last_message:  # later a call that fails is logged anyway
-            self._log_change(f"waiting for {self._hud.url} to answer")
 
     def _log_change(self, text: str) -> None:
         """Log a message unless it is the same as the last."""

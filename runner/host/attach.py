@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runner.host.agent import DETACHED, Agent, Attachment
-from runner.host.client import Hud, HudError, KeyRefused, announced_if_slow, with_retries
+from runner.host.client import Hud, HudError, KeyRefused, with_retries
 from runner.host.spool import write_json
 from runner.system.accelerators import NoSuchDevice, accelerators
 from runner.system.interpreters import Interpreter, interpreter_of
@@ -43,11 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for its key, what waits for delivery, and readings; ~/.local/share/compiler-hud",
     )
     parser.add_argument("--stay", action="store_true", help="once detached, wait for a signal")
-    add_device_arguments(parser)
-
-
-def add_device_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what this machine offers."""
     parser.add_argument("--devices", default="", help="0,1 or cpu; default: all GPUs, or else the CPU")
     parser.add_argument(
         "--python",
@@ -68,35 +63,23 @@ def main(options: argparse.Namespace) -> int:
     default = (Path(base) if base else Path.home() / ".local" / "share") / "compiler-hud"
     data = (options.data or default).expanduser().resolve()
     try:
-        pythons_of(options.python), labels_of(options.label)  # checked before a token is spent
-        with only_agent(data):
-            return run(attachment_of(options, data), data, options, stays=options.stay)
-    except CannotAttach as error:
+        pythons, labels = pythons_of(options.python), labels_of(options.label)  # before a token is spent
+        with _only_agent(data):
+            attachment = attachment_of(options, data)
+            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+            devices = accelerators([name for name in options.devices.split(",") if name])
+            agent = Agent(attachment, data, devices, pythons=pythons, labels=labels)
+            status = agent.run()
+            if status == DETACHED and options.stay:
+                agent.wait_for_a_signal()
+            return status
+    except (CannotAttach, NoSuchDevice) as error:
         _say(str(error))
         return 2
 
 
-def run(attachment: Attachment, data: Path, options: argparse.Namespace, *, stays: bool = False) -> int:
-    """Work for a HUD until a signal (return 0) or until detached (1). Raise CannotAttach.
-
-    With `stays`, wait for a signal once detached.
-    """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    try:
-        devices = accelerators([name for name in options.devices.split(",") if name])
-    except NoSuchDevice as error:
-        raise CannotAttach(str(error)) from error
-    agent = Agent(
-        attachment, data, devices, pythons=pythons_of(options.python), labels=labels_of(options.label)
-    )
-    status = agent.run()
-    if status == DETACHED and stays:
-        agent.wait_for_a_signal()
-    return status
-
-
 @contextlib.contextmanager
-def only_agent(data: Path) -> Iterator[None]:
+def _only_agent(data: Path) -> Iterator[None]:
     """Hold a data folder, created if missing. Raise CannotAttach if another agent holds it."""
     with contextlib.ExitStack() as stack:
         try:
@@ -144,8 +127,8 @@ def _digest(token: str) -> str:
 def _register(address: str, token: str, name: str) -> Attachment:
     try:
         hud = Hud(address)
-        with announced_if_slow(lambda: _say(f"waiting for {address} to answer, to register {name} there")):
-            answer = with_retries(lambda: hud.register(token, name), patience_s=_PATIENCE_S)
+        _say(f"waiting for {address} to answer, to register {name} there")
+        answer = with_retries(lambda: hud.register(token, name), patience_s=_PATIENCE_S)
     except KeyRefused as error:
         raise CannotAttach(f"the token is refused: {error}") from error
     except (HudError, ValueError) as error:

@@ -6,28 +6,26 @@ same. An error answer raises one of the exceptions below.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import ipaddress
 import json
 import random
-import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from runner.schema.inductor_options import InductorValue
+from runner.schema.outcome_records import TaskOutcome
 from runner.schema.plan import CACHES, PROTOCOL, Caches
 from runner.schema.records import Json
 
 TIMEOUT_S = 10.0
-SLOW_S = 2.0  # a call that takes longer is announced
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _TRY_LATER = (408, 425, 429)  # and everything from 500 on
@@ -176,9 +174,10 @@ class Hud:
         headers = {"X-Sha256": hashlib.sha256(content).hexdigest()}
         self._call("PUT", path, content, "application/octet-stream", lease=lease, headers=headers)
 
-    def finish(self, lease: Lease, status: str, code: str, reason: str, seconds: float) -> str:
+    def finish(self, lease: Lease, end: TaskOutcome) -> str:
         """End the task; return its new state. Raise LeaseBroken."""
-        said = {"status": status, "code": code, "reason": reason, "seconds": round(seconds, 3)}
+        said: dict[str, Json] = {"status": end.status, "code": end.code[:100], "reason": end.reason[:1000]}
+        said["seconds"] = round(end.seconds, 3)
         return str(self._call("POST", f"tasks/{lease.task}/finish", said, lease=lease).get("state", ""))
 
     def _call(
@@ -232,18 +231,6 @@ def with_retries(call: Callable[[], T], *, patience_s: float, stop: Callable[[],
                 raise
             time.sleep(wait_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-
-@contextlib.contextmanager
-def announced_if_slow(announce: Callable[[], object]) -> Iterator[None]:
-    """Call `announce` once if the block takes longer than `SLOW_S`, so that a person sees that it waits."""
-    timer = threading.Timer(SLOW_S, announce)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _error_of(error: urllib.error.HTTPError, *, of_task: bool) -> HudError:

@@ -22,13 +22,13 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import ResponseError
 from rq.exceptions import NoSuchJobError
-from rq.job import Job
+from rq.job import Job as RqJob
 
 from runner.host.agent import WorkerConfig
 from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, with_retries
 from runner.host.spool import HANDED_BACK, Folder
 from runner.launch.launch import Event
-from runner.launch.pairs import LaunchRequest, Pair, run_task
+from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema import inductor_options
 from runner.schema.compilations import pinned_from_json
 from runner.schema.outcome_records import TaskOutcome
@@ -45,7 +45,7 @@ _FUNCTION = "runner.host.jobs.work"  # as `hud/runs/wakeup.py` names it
 logger = logging.getLogger(__name__)
 
 
-class WakeUp(Job):
+class WakeUp(RqJob):
     """An RQ job that reads of its message only the name of its function, which must be ours, and its only
     argument, a UUID.
 
@@ -139,7 +139,8 @@ def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: C
     except (OSError, ValueError) as error:
         logger.warning("no folder for task %s: %s", lease.task, error)
         with contextlib.suppress(HudError):
-            hud.finish(lease, "failed", "host_error", f"{config.host} cannot keep results: {error}", 0.0)
+            reason = f"{config.host} cannot keep results: {error}"
+            hud.finish(lease, TaskOutcome("failed", "host_error", reason))
         return False
     try:
         reporter = ProgressReporter(hud, folder)
@@ -148,10 +149,10 @@ def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: C
             folder.refuse("its lease was broken while it ran")
             return True
         if outcome.status == HANDED_BACK:
-            folder.end("not_run", HANDED_BACK, "its host stops", outcome.seconds)
+            folder.end(TaskOutcome("not_run", HANDED_BACK, "its host stops", outcome.seconds))
             hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
         else:
-            folder.end(outcome.status, outcome.code, outcome.reason, outcome.seconds)
+            folder.end(outcome)
         try:
             patience_s = 0.0 if stopping() else _PATIENCE_S
             with_retries(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
@@ -184,10 +185,17 @@ def _launch(
         return TaskOutcome("unsupported", "unknown_python", reason)
     with reporter:
         try:
-            pair = Pair(lease.base_python, lease.python, lease.process, options)
             return run_task(
                 LaunchRequest(
-                    spec,
+                    Job(
+                        spec,
+                        lease.process,
+                        lease.python,
+                        lease.base_python,
+                        options,
+                        caches=lease.caches,
+                        pinned=pinned,
+                    ),
                     folder.path,
                     pythons=config.pythons,
                     environment={
@@ -199,11 +207,6 @@ def _launch(
                     on_event=reporter.note,
                     should_stop=lambda: HANDED_BACK if stopping() else reporter.stop_reason,
                     run_folder=_run_folder(config, lease.run),
-                    python=lease.python,
-                    pair=pair if lease.base_python else None,
-                    process=lease.process,
-                    caches=lease.caches,
-                    pinned=pinned,
                 )
             )
         except OSError as error:  # the disk is full, or the machine has no process left

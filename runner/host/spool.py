@@ -15,13 +15,14 @@ import json
 import logging
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from runner.formats import reasons
 from runner.host.client import Hud, KeyRefused, Lease, LeaseBroken, Refused, WrongOffset
 from runner.launch import results
+from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import suite_of
 from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_file, read_object
@@ -48,7 +49,7 @@ class Folder:
     log_offset: int | None = None  # None: not known, the HUD is asked
     refusal: str = ""  # why the HUD does not take the results
     _lock: int = field(default=-1, repr=False)
-    _outcome: dict[str, Any] = field(default_factory=dict, repr=False)
+    _outcome: TaskOutcome | None = field(default=None, repr=False)
 
     @classmethod
     def create(cls, data: Path, lease: Lease, accelerator: str) -> Folder:
@@ -102,22 +103,22 @@ class Folder:
             self._lock = -1
 
     @property
-    def outcome(self) -> dict[str, Any] | None:
-        """Return status, code, reason and seconds, or None while the task has not ended."""
+    def outcome(self) -> TaskOutcome | None:
+        """Return how the task ended, or None while it has not."""
         if self._outcome:
-            return dict(self._outcome)
+            return self._outcome
         try:
             value = read_object(self.path / "outcome.json")
-            seconds = float(value.get("seconds", 0.0))
+            end = replace(TaskOutcome.from_json(value), seconds=float(value.get("seconds", 0.0)))
         except (OSError, ValueError, TypeError):
             return None
-        return {**value, "seconds": seconds} if value.get("status") else None
+        return end if end.status else None
 
-    def end(self, status: str, code: str = "", reason: str = "", seconds: float = 0.0) -> None:
+    def end(self, outcome: TaskOutcome) -> None:
         """Store how the task ended; if the disk is full, in memory only."""
-        self._outcome = {"status": status, "code": code, "reason": reason, "seconds": seconds}
+        self._outcome = outcome
         try:
-            write_json(self.path / "outcome.json", self._outcome)
+            write_json(self.path / "outcome.json", outcome.to_json())
         except OSError as error:
             logger.warning("the outcome of task %s is not on the disk: %s", self.lease.task, error)
 
@@ -217,19 +218,14 @@ class Folder:
         outcome = self.outcome
         assert outcome is not None
         try:
-            if outcome.get("code") != HANDED_BACK:
+            if outcome.code != HANDED_BACK:
                 self.send_results(hud)
                 self.send_log(hud, at_most=2**40)
                 self.send_artifacts(hud)
-            if self.refusal and outcome["status"] == "ok":
-                outcome.update(status="failed", code="results_refused", reason=self.refusal)
-            hud.finish(
-                self.lease,
-                str(outcome["status"]),
-                str(outcome.get("code", ""))[:100],
-                str(outcome.get("reason", ""))[:1000],
-                float(outcome.get("seconds", 0.0)),
-            )
+            if self.refusal and outcome.status == "ok":
+                refused = ("failed", "results_refused", self.refusal)
+                outcome = TaskOutcome(*refused, outcome.seconds)
+            hud.finish(self.lease, outcome)
         except KeyRefused:
             raise
         except Refused as error:

@@ -149,7 +149,7 @@ class AcceleratorWorker(Worker):
         hud = Hud(self._config.hud, self._config.key)
         for folder in left_over(Path(self._config.data), self._config.name):
             if folder.outcome is None:
-                folder.end("crashed", code, f"the work process of the host {how}")
+                folder.end(TaskOutcome("crashed", code, f"the work process of the host {how}"))
             self._complete(folder)
             with contextlib.suppress(HudError, OSError):  # the agent delivers what stays in the spool
                 with_retries(partial(folder.deliver, hud), patience_s=_PATIENCE_S)
@@ -159,9 +159,8 @@ class AcceleratorWorker(Worker):
         """Complete the results as `launch` would; not those of a pair: which side ran is not known."""
         lease = folder.lease
         interpreter = self._config.pythons.get(lease.python)
-        if lease.base_python or interpreter is None:
+        if lease.base_python or interpreter is None or (end := folder.outcome) is None:
             return
-        end = TaskOutcome.from_json(folder.outcome or {})
         variables = {**os.environ, "RUNNER_HOST": self._config.host, **interpreter.environment}
         try:
             results.complete(folder.path, TaskSpec.from_json(lease.spec), end, interpreter.path, variables)

@@ -30,33 +30,56 @@ from runner.system.interpreters import DEFAULT, Interpreter
 from runner.system.log import CappedLog
 
 BASE, NEW = "base", "new"
+_WITH = "/@"  # in a key, before what a job is measured with
 _FILLED = "filled"  # in a folder of caches: a process has filled them; it holds the number of its compilation
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The names of the two interpreters of a task. `number` counts the run's pairs from 0. `new_options` are
-    inductor's, for the new side alone."""
+class Job:
+    """A process of a task and the name of the interpreter to run it in; with a base, a pair of launches."""
 
-    base: str
-    new: str
-    number: int
-    new_options: Mapping[str, InductorValue] = field(default_factory=dict)
+    task: TaskSpec
+    process: int = 0  # its number among the fresh processes of a task; the number of a pair
+    python: str = DEFAULT
+    base_python: str = ""
+    new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # inductor's, of a pair's new side
+    measured_with: str = ""  # a digest: `runner.cli.resume.measured_with`
+    caches: Caches = "fresh"
+    pinned: Mapping[str, str] = field(default_factory=dict)  # configurations by slot
 
-    def environment(self, side: str) -> str:
-        return self.base if side == BASE else self.new
+    @property
+    def plain_key(self) -> str:
+        """Return the key without `measured_with`."""
+        named = (self.python, self.base_python) != (DEFAULT, "")
+        number = f"{self.process}" if self.process else ""
+        number = f"compilation-{number}" if self.task.compilation else number
+        parts = [self.task.fingerprint(), number]
+        sides = f"{self.base_python}:{self.python}" if named else ""
+        return "/".join(filter(None, [*parts, sides, inductor_options.words(self.new_options)]))
+
+    @property
+    def key(self) -> str:
+        """Return the name of the job in a file; for a plain task in our own interpreter its fingerprint."""
+        return f"{self.plain_key}{_WITH}{self.measured_with}" if self.measured_with else self.plain_key
+
+    def interpreter(self, side: str) -> str:
+        return self.base_python if side == BASE else self.python
 
     def label(self, side: str) -> str:
         """Return the name of a side for people."""
         options = inductor_options.words(self.new_options) if side == NEW else ""
-        return f"{self.environment(side)} with {options}" if options else self.environment(side)
+        return f"{self.interpreter(side)} with {options}" if options else self.interpreter(side)
+
+
+def plain_key(key: str) -> str:
+    return key.partition(_WITH)[0]
 
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """A task, its folder and its interpreters; `runner.launch.launch.launch` explains the fields."""
+    """A job, its folder and its interpreters; `runner.launch.launch.launch` explains the fields."""
 
-    task: TaskSpec
+    job: Job
     folder: Path
     pythons: Mapping[str, Interpreter]
     environment: Mapping[str, str]  # besides that of the interpreter, which wins
@@ -64,32 +87,27 @@ class LaunchRequest:
     on_event: Callable[[Event], None]
     should_stop: Callable[[], str]
     run_folder: Path  # of the caches that the processes of a run share on this accelerator
-    python: str = DEFAULT
-    pair: Pair | None = None  # in place of `python`
-    process: int = 0  # the number of the process among those of its task
-    caches: Caches = "fresh"
-    pinned: Mapping[str, str] = field(default_factory=dict)  # configurations by slot, where caches are pinned
 
 
 def run_task(request: LaunchRequest) -> TaskOutcome:
     """Launch the task. Raise KeyError for an unknown interpreter."""
-    if request.pair:
-        return _run_pair(request, request.pair)
-    if request.caches == "kept":
+    if request.job.base_python:
+        return _run_pair(request)
+    if request.job.caches == "kept":
         return _run_on_kept_caches(request)
-    if request.caches == "pinned":
+    if request.job.caches == "pinned":
         request.folder.mkdir(parents=True, exist_ok=True)
         path = request.folder.resolve() / "pinned.json"
-        path.write_text(json.dumps(dict(request.pinned)))
+        path.write_text(json.dumps(dict(request.job.pinned)))
         return _run_alone(request, {PINNED_VARIABLE: str(path)})
     return _run_alone(request, {})
 
 
 def _run_alone(request: LaunchRequest, variables: Mapping[str, str]) -> TaskOutcome:
     """Launch the task; `variables` are added to its environment."""
-    interpreter = request.pythons[request.python]
+    interpreter = request.pythons[request.job.python]
     return launch(
-        request.task,
+        request.job.task,
         request.folder,
         python=interpreter.path,
         environment={**request.environment, **interpreter.environment, **variables},
@@ -105,12 +123,12 @@ def _run_on_kept_caches(request: LaunchRequest) -> TaskOutcome:
     A process that finds none, as on another accelerator, is a compilation of its own: its records and those
     of the processes after it carry its number.
     """
-    folder = request.run_folder / request.task.fingerprint()
+    folder = request.run_folder / request.job.task.fingerprint()
     filled = folder / _FILLED
     try:
         compilation, variable = int(filled.read_text()), KEPT_CACHES
     except (OSError, ValueError):
-        compilation, variable = request.process, NEW_CACHES
+        compilation, variable = request.job.process, NEW_CACHES
         shutil.rmtree(folder, ignore_errors=True)  # what a process that failed has left
     outcome = _run_alone(request, {**_caches(folder, variable), COMPILATION_VARIABLE: str(compilation)})
     if variable == NEW_CACHES and outcome.status in SUCCESS:
@@ -118,15 +136,15 @@ def _run_on_kept_caches(request: LaunchRequest) -> TaskOutcome:
     return outcome
 
 
-def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
+def _run_pair(request: LaunchRequest) -> TaskOutcome:
     """Run one pair. The folder then holds the same files as after a single launch, and each record names its
     side. The outcome is that of the first side that failed; its reason names the side."""
-    task, folder = request.task, request.folder
+    job, task, folder = request.job, request.job.task, request.folder
     folder.mkdir(parents=True, exist_ok=True)
     for name in (FILE, "outcome.json"):
         (folder / name).unlink(missing_ok=True)
     sides = random.sample([BASE, NEW], 2)  # so that neither always runs on the warmer machine
-    kept = request.caches == "kept"
+    kept = job.caches == "kept"
     folders = {side: request.run_folder / task.fingerprint() / side for side in sides}
     first = [side for side in sides if not (folders[side] / _FILLED).exists()]
     # the first process of a side warms the machine, or fills the caches: its results are thrown away
@@ -142,8 +160,8 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
             if side in failed:
                 continue
             step = f"{side}, first process" if prepares else side
-            log.note(f"pair {pair.number}: {step}, environment {pair.label(side)}")
-            interpreter = request.pythons[pair.environment(side)]
+            log.note(f"pair {job.process}: {step}, environment {job.label(side)}")
+            interpreter = request.pythons[job.interpreter(side)]
             outcome = launch(
                 warming if prepares else task,
                 folder / side,
@@ -152,8 +170,8 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
                     **request.environment,
                     **interpreter.environment,
                     **(_caches(folders[side], KEPT_CACHES) if kept else {}),
-                    COMPILATION_VARIABLE: "0" if kept else str(pair.number),
-                    **(inductor_options.variable(pair.new_options) if side == NEW else {}),
+                    COMPILATION_VARIABLE: "0" if kept else str(job.process),
+                    **(inductor_options.variable(job.new_options) if side == NEW else {}),
                 },
                 lock_fd=request.lock_fd,
                 on_event=_counting_steps(request.on_event, step, place, len(steps)),
@@ -165,8 +183,8 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
                 failed[side] = outcome
             keep = not prepares or side in failed
             if keep and outcome.status in {*STATUSES, CANCELLED}:
-                own = [_sided(record, pair, side) for record in outcome.records]
-                others = [_sided(record, pair, side) for record in outcome.unexpected]
+                own = [_sided(record, job, side) for record in outcome.records]
+                others = [_sided(record, job, side) for record in outcome.unexpected]
                 with (folder / FILE).open("a") as results:
                     results.writelines(json.dumps(record) + "\n" for record in (*own, *others))
                 records += own
@@ -184,7 +202,7 @@ def _run_pair(request: LaunchRequest, pair: Pair) -> TaskOutcome:
     side, outcome = next(iter(failed.items()), ("", TaskOutcome("ok")))
     reason = outcome.reason
     if failed and outcome.status in STATUSES:
-        reason = f"{side} ({pair.label(side)}): {outcome.reason or outcome.status}"[:1000]
+        reason = f"{side} ({job.label(side)}): {outcome.reason or outcome.status}"[:1000]
     return replace(outcome, reason=reason, seconds=seconds, records=records, unexpected=unexpected)
 
 
@@ -211,7 +229,7 @@ def _counting_steps(
     return tell
 
 
-def _sided(record: dict[str, Json], pair: Pair, side: str) -> dict[str, Json]:
+def _sided(record: dict[str, Json], job: Job, side: str) -> dict[str, Json]:
     """Return the record with its side of the pair (`runner.schema.records`)."""
-    of_pair = {"number": pair.number, "side": side, "base": pair.label(BASE), "new": pair.label(NEW)}
+    of_pair = {"number": job.process, "side": side, "base": job.label(BASE), "new": job.label(NEW)}
     return with_runner_fact(record, "pair", of_pair)

@@ -7,13 +7,13 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import math
 import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.formats.scalars import finite, is_deeper
 from runner.schema.outcome_records import TaskOutcome, missing
 from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment, Json
 from runner.schema.suite import Expected, TaskSpec
@@ -77,25 +77,13 @@ def _record(line: bytes) -> tuple[Json, str]:
         wrong = _wrong_part(record)
     except (ValueError, RecursionError):
         return None, "it is no JSON"
-    if not wrong and _depth_exceeds(record, MAX_DEPTH):
+    if not wrong and is_deeper(record, MAX_DEPTH):
         wrong = f"it is nested deeper than {MAX_DEPTH}"
     if not wrong and constants:
         wrong = f"it holds {constants[0]}"
     if not wrong and b"\\u0000" in line:
         wrong = "it holds a NUL character"
     return record, wrong
-
-
-def _depth_exceeds(value: Json, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit + 1):
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(child, (dict, list))
-        ]
-    return bool(level)
 
 
 def identity(record: Mapping[str, Json]) -> dict[str, Json]:
@@ -195,19 +183,15 @@ def _wrong_part(record: Json) -> str:
         "metric/name": _is_name(metric.get("name")),
         "metric/extra_info": isinstance(info, dict) and info.get("status", "ok") in STATUSES,
         "metric/benchmark_values": values is None
-        or (isinstance(values, list) and all(map(_is_finite, values))),
+        or (isinstance(values, list) and None not in map(finite, values)),
         "runners": isinstance(runners, list)
         and all(isinstance(one, dict) and isinstance(one.get("extra_info", {}), dict) for one in runners),
         "dependencies": isinstance(dependencies, dict)
         and all(isinstance(one, dict) for one in dependencies.values()),
-        "timestamp": record.get("timestamp") is None or _is_finite(record["timestamp"]),
+        "timestamp": record.get("timestamp") is None or finite(record["timestamp"]) is not None,
     }
     return next((f"{part} is not what it has to be" for part, well in checks.items() if not well), "")
 
 
 def _is_name(value: Json) -> bool:
     return isinstance(value, str) and bool(value.strip())
-
-
-def _is_finite(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -10,17 +9,10 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from runner.measure.timing.call_time import Call
 from runner.schema.devices import arch_key, peaks
+from runner.schema.records import Json
 
 # Operators that multiply matrices; one of these without a formula makes the count too small.
 _COUNTABLE = ("attention", "mm", "conv", "linear", "matmul", "lstm", "gru")
-
-
-@dataclass(frozen=True)
-class Flops:
-    """`uncounted`: operators of the step that multiply but for which torch has no formula."""
-
-    total: int
-    uncounted: tuple[str, ...]
 
 
 class _SeenOperators(TorchDispatchMode):
@@ -33,8 +25,9 @@ class _SeenOperators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def count(step: Call) -> Flops:
-    """Run the step once and count its operations."""
+def count(step: Call) -> dict[str, Json]:
+    """Run the step once and count its operations. `uncounted` are operators of the step that multiply but for
+    which torch has no formula."""
     with FlopCounterMode(display=False) as counter, _SeenOperators() as seen:
         step()
     without = {
@@ -42,7 +35,7 @@ def count(step: Call) -> Flops:
         for operator in seen.operators
         if operator not in flop_registry and any(word in str(operator).lower() for word in _COUNTABLE)
     }
-    return Flops(int(counter.get_total_flops()), tuple(sorted(without)))
+    return {"total": int(counter.get_total_flops()), "uncounted": sorted(without)}
 
 
 def peak_tflops(device_name: str, dtype: str, matmul_precision: str) -> tuple[float, str] | None:

@@ -78,7 +78,10 @@ def run_stage(
         reason = f"stage {name}: its time limit of {timeout_s:.0f} s was reached"
         raise TaskFailure("timed_out", "timeout", reason)
     if answer.exists():
-        return read_answer(answer)
+        result = json.loads(answer.read_text())
+        if "failure" in result:
+            raise TaskFailure(*result["failure"])
+        return result["value"]
     if os.WIFSIGNALED(status):
         word = signal.Signals(os.WTERMSIG(status)).name
         advice = " (the kernel does so when memory runs out)" if word == "SIGKILL" else ""
@@ -86,28 +89,6 @@ def run_stage(
         raise TaskFailure("crashed", word, f"stage {name}: its process was ended by {word}{advice}")
     code = os.WEXITSTATUS(status)
     raise TaskFailure("crashed", f"exit_{code}", f"stage {name}: its process ended with exit code {code}")
-
-
-def write_answer(path: Path, work: Callable[[], Json]) -> None:
-    """Write the result of `work`, or the failure that it raises, for `read_answer` in another process."""
-    try:
-        result = {"value": work()}
-    except BaseException as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome
-        if not isinstance(error, TaskFailure):
-            traceback.print_exc()
-        failure = failure_of(error)
-        result = {"failure": [failure.status, failure.code, str(failure)]}
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(result))
-    fresh.replace(path)
-
-
-def read_answer(path: Path) -> Json:
-    """Return the result. Raise TaskFailure as the other process did."""
-    result = json.loads(path.read_text())
-    if "failure" in result:
-        raise TaskFailure(*result["failure"])
-    return result["value"]
 
 
 @contextlib.contextmanager
@@ -138,7 +119,16 @@ def _stage(
         os.environ.update(variables)
         tempfile.tempdir = None
         _crash_hint.set(hint)
-        write_answer(answer, work)
+        try:
+            result = {"value": work()}
+        except BaseException as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome
+            if not isinstance(error, TaskFailure):
+                traceback.print_exc()
+            failure = failure_of(error)
+            result = {"failure": [failure.status, failure.code, str(failure)]}
+        fresh = answer.with_suffix(".new")
+        fresh.write_text(json.dumps(result))
+        fresh.replace(answer)
         code = 0
     except BaseException:  # noqa: BLE001 - without an answer the parent reports a crash
         traceback.print_exc()

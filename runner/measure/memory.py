@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.schema.records import Json
 
 _GENERAL_POOL = (0, 0)  # not a CUDA graph's
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """Bytes. On CUDA the most the allocator gave out and held; on a CPU only `resident`."""
-
-    allocated: int = 0
-    reserved: int = 0
-    private_pools: int = 0  # held for CUDA graphs at the end
-    resident: int = 0
 
 
 def reset(device: Device) -> None:
@@ -36,16 +26,24 @@ def reset(device: Device) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # the peak of resident memory becomes what it is now
 
 
-def peaks(device: Device) -> Peaks:
-    """Return the peaks since `reset`."""
+def peaks(device: Device, who: str, note: str = "") -> list[Result]:
+    """Return the peaks since `reset` of `who`, eager or compiled: on CUDA what the allocator gave out and
+    held, and what it holds for CUDA graphs at the end; on a CPU the resident memory."""
+    facts = {"note": note} if note else {}
     if device.type == "cpu":
-        return Peaks(resident=high_water_bytes(Path("/proc/self/status").read_text()))
+        resident = high_water_bytes(Path("/proc/self/status").read_text())
+        name = "peak_rss_bytes" if who == "compiled" else "eager_peak_rss_bytes"
+        return [Result(name, [float(resident)], "VmHWM after clearing it", facts=facts)]
     torch.cuda.synchronize()
-    return Peaks(
-        allocated=torch.cuda.max_memory_allocated(),
-        reserved=torch.cuda.max_memory_reserved(),
-        private_pools=private_pool_bytes(torch.cuda.memory_snapshot()),
-    )
+    allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    found = [
+        Result(f"{who}_peak_memory_bytes", [float(allocated)], "allocator, peak allocated", facts=facts),
+        Result(f"{who}_peak_reserved_bytes", [float(reserved)], "allocator, peak reserved"),
+    ]
+    if who == "compiled":
+        private = private_pool_bytes(torch.cuda.memory_snapshot())
+        found.append(Result("private_pool_bytes", [float(private)], "allocator's snapshot"))
+    return found
 
 
 def private_pool_bytes(segments: Iterable[Mapping[str, Json]]) -> int:

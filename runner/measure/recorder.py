@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
@@ -82,9 +83,19 @@ class Recorder:
         """Write a metric that has a status and no number, such as accuracy."""
         self._write(metric, None, None, knobs, {"status": status, "code": code, **facts})
 
-    def missing(self, metric: str, failure: TaskFailure, *, knobs: Mapping[str, Json]) -> None:
-        """Write that a metric has no value, and why."""
-        self.status(metric, failure.status, failure.code, {"reason": failure.reason}, knobs=knobs)
+    def missing(
+        self,
+        metrics: Iterable[str],
+        failure: TaskFailure,
+        facts: Mapping[str, Json] = MappingProxyType({}),
+        *,
+        knobs: Mapping[str, Json],
+    ) -> None:
+        """Write that metrics have no value, and why."""
+        for metric in metrics:
+            self.status(
+                metric, failure.status, failure.code, {"reason": failure.reason, **facts}, knobs=knobs
+            )
 
     def _write(
         self,

@@ -10,11 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from runner.schema.metrics import metric_info
-from runner.schema.records import STATUSES, SUCCESS, Json, runner_facts
+from runner.schema.records import STATUSES, SUCCESS, Json
 from runner.schema.statistics import severity
-from runner.schema.suite import BadRequest, Expected, TaskSpec, knobs_key, suite_of
+from runner.schema.suite import Expected, TaskSpec, knobs_key
 
-COMPLETE = "complete"  # key of a line of `--format ours` that has a record for every expected metric
 CANCELLED = "cancelled"  # the end of a task that a person stopped; no status of a record
 _NEVER_RAN = {"unsupported", "not_run"}  # one record says it of a whole experiment
 
@@ -39,6 +38,9 @@ class TaskOutcome:
         """Read status, code and reason; what is not there is ''."""
         status, code, reason = (str(value.get(name) or "") for name in ("status", "code", "reason"))
         return cls(status, code, reason)
+
+    def to_json(self) -> dict[str, Json]:
+        return {name: getattr(self, name) for name in ("status", "code", "reason", "seconds")}
 
 
 @dataclass(frozen=True)
@@ -105,31 +107,6 @@ def _end_of(one: Expected, task: TaskSpec, records: Sequence[Mapping[str, Json]]
     ends = [TaskOutcome.from_json(info) for info in said]
     failed = [end for end in ends if end.status and end.status not in SUCCESS]
     return max(failed, key=lambda end: severity(end.status), default=None)
-
-
-def complete_records(line: Mapping[str, Json]) -> list[dict[str, Json]]:
-    """Return the records of a line of `--format ours`, with those for what was not measured, which older
-    runners left out. Nothing is added for A/B pairs and for tasks that depend on a file of their host.
-    Raise BadRequest if there are no records and the task cannot be read."""
-    records, outcome = list(line["records"]), line.get("outcome")
-    if line.get(COMPLETE) is True or not isinstance(outcome, dict):
-        return records
-    end = TaskOutcome.from_json(outcome)
-    try:
-        task = TaskSpec(**line["task"])
-        suite = suite_of(task.suite)
-        suite.check_recorded(task)
-        if suite.needs_host_files(task) or any("pair" in runner_facts(one) for one in records):
-            return records
-        keys = {_key_of(record) for record in records}
-        experiments = suite.expected(task, {})
-        if len({one.case for one in experiments}) > 1:  # of those operators that have recorded calls
-            experiments = [one for one in experiments if any(one.case == key[0] for key in keys)]
-        return [*records, *missing(task, end, records, experiments)]
-    except (BadRequest, LookupError, TypeError, ValueError, AttributeError) as error:
-        if records or end.status in SUCCESS:
-            return records
-        raise BadRequest(f"the task ended {end.status} {end.code}, and cannot be read: {error}") from error
 
 
 _Key = tuple[str, str, str]  # case, backend, knobs: what tells the experiments of one task apart

@@ -31,12 +31,13 @@ class Process(NamedTuple):
 
 
 class Point(NamedTuple):
-    """The value of a run in a series. `values` and `variants` have an entry for each compilation, in order;
-    they are None for a single one without a known variant."""
+    """The value of a run in a series. `values`, `variants` and `counts` have an entry for each compilation, in
+    order; they are None for a single one, but for a variant that is known."""
 
     value: float | None
     values: list[float | None] | None
     variants: list[str | None] | None
+    counts: list[int] | None  # samples
     compilations: int
     processes: int
     samples: int
@@ -63,7 +64,7 @@ def point_of(processes: Sequence[Process]) -> Point:
         (only,) = processes
         # status, code, note and target are the next fields of both
         own: list[str | None] | None = [only.variant] if only.variant else None
-        return Point(only.value, None, own, 1, 1, only.samples, only.spread, *only[5:10])
+        return Point(only.value, None, own, None, 1, 1, only.samples, only.spread, *only[5:10])
     by_compilation: dict[int, list[Process]] = {}
     for process in processes:
         key = compilation_key(process.compilation, process.repeat)
@@ -79,6 +80,7 @@ def point_of(processes: Sequence[Process]) -> Point:
         value=median(measured) if measured and 2 * len(measured) >= len(values) else None,
         values=None if is_single else values,
         variants=variants if any(variants) else None,
+        counts=None if is_single else [sum(each.samples for each in own) for own in by_compilation.values()],
         compilations=len(values),
         processes=len(processes),
         samples=sum(process.samples for process in processes),

@@ -232,10 +232,6 @@ class Suite:
             if problem:
                 raise BadRequest(f"{place}: option {name}: {problem}", name)
 
-    def check_recorded(self, task: TaskSpec) -> None:
-        """Like `check`, for the task of an uploaded file."""
-        self.check(task)
-
     def normalized(self, task: TaskSpec) -> TaskSpec:
         """Return the task without options at their default, in the order in which they are offered."""
         defaults = {option.name: option.default for option in self.options}
@@ -271,10 +267,6 @@ class Suite:
     def expected_in_full(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         """Like `expected`, with what only the host can know, since it reads the host's files."""
         return self.expected(task, variables)
-
-    def needs_host_files(self, task: TaskSpec) -> bool:
-        """Return whether what a task measures depends on a file of its host."""
-        return False
 
     def open_knobs(self, task: TaskSpec) -> dict[str, str]:
         """Return the knobs of a record whose values `expected` cannot know, each with the regular expression

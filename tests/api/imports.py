@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from hud.ingest import import_jobs
-from hud.ingest.import_processes import next_job
 
 
 def process_imports() -> int:
     """Process every import that waits, in their turn; return how many."""
     done = 0
-    while job := next_job():
+    while job := import_jobs.next_job():
         import_jobs.process(job)
         done += 1
     return done

@@ -15,13 +15,13 @@ from django.test import Client
 from hud.accounts.keys import create_key
 from hud.api import experiments
 from hud.hosts import registration
-from hud.hosts.registration import Device
 from hud.ingest import ingest
 from hud.models import Experiment, Host, IdempotencyKey, Import, Measurement, Run, Upload
 from runner.formats.parameters import Parameters
 from runner.schema.plan import PROTOCOL
 from tests.api.imports import process_imports
 from tests.api.test_results_api import assert_problem, post
+from tests.support.claims import cpu
 from tests.support.records import as_lines, as_list, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -51,8 +51,7 @@ def start(client: Client, key: str, body: bytes | dict[str, Any]) -> Any:
 @pytest.fixture
 def cpu_host() -> Host:
     host = Host.objects.create(name="plain")
-    device = Device("cpu", "cpu", "x86_64", "cpu-x86_64", suites=("micro",), pythons=("default",))
-    registration.beat(host=host, protocol=PROTOCOL, sent_at=0, facts={}, labels={}, devices=[device])
+    registration.beat(host=host, protocol=PROTOCOL, sent_at=0, facts={}, labels={}, devices=[cpu("micro")])
     return host
 
 

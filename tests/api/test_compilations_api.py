@@ -56,9 +56,9 @@ def test_a_point_is_the_median_of_its_compilations_and_has_all_of_them(client: C
     assert (point["run"], point["value"], point["n"], point["level"]) == (run, 2856.5, 6, None)
     fast, slow = FAST.variant(), SLOW.variant()
     assert point["compilations"] == [
-        {"variant": fast, "value": 2873.0, "n": None},
-        {"variant": slow, "value": 1807.0, "n": None},
-        {"variant": fast, "value": 2856.5, "n": None},
+        {"variant": fast, "value": 2873.0, "n": 3},
+        {"variant": slow, "value": 1807.0, "n": 1},
+        {"variant": fast, "value": 2856.5, "n": 2},
     ]
     assert client.get(f"/experiments/{Experiment.objects.get().pk}.json?metric=gbps").json()
 
@@ -71,7 +71,7 @@ def test_a_failed_compilation_stands_beside_the_others_and_one_alone_has_its_sam
     create_measurement(experiment, metric="speedup", samples=[1.0, 2.0, 6.0], run=run)
     (point,) = series_of(client, metric="device_bandwidth_gbps")["points"]
     assert (point["value"], point["status"], point["stream"]) == (2.0, "crashed", "import")
-    assert [one["value"] for one in point["compilations"]] == [1.0, 3.0]
+    assert [(one["value"], one["n"]) for one in point["compilations"]] == [(1.0, 1), (3.0, 1)]
     (point,) = series_of(client, metric="speedup")["points"]
     assert point["compilations"] == [{"variant": None, "value": 2.0, "n": 3}]
 

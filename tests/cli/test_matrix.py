@@ -16,8 +16,9 @@ import pytest
 from hud.judging.pairs import judge_pairs
 from runner.__main__ import main
 from runner.cli import request, tables, terminal
-from runner.cli.output import Output
-from runner.cli.terminal import Job, RunContext
+from runner.cli.output import Output, v3_records
+from runner.cli.terminal import RunContext
+from runner.launch.pairs import Job
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import TaskSpec
 from runner.system import locks, machine
@@ -249,12 +250,12 @@ def test_a_baseline_is_compared_case_by_case() -> None:
     before = [*finished(model("a"), speedup=1.0).records, *finished(model("gone"), speedup=9.0).records]
     text = "\n".join(json.dumps(record) for record in before)
     now = [finished(model("a"), speedup=1.5), finished(model("fresh"), speedup=1.0)]
-    said = tables.against(tables.read_records(text), now)
+    said = tables.against(v3_records(text), now)
     assert said.splitlines()[1].split()[-4:] == ["speedup", "1", "1.5", "+50.0%"]
     assert "speedup: 1 → 1.5 (+50.0%) over 1 cases" in said
     assert "1 cases in both, 1 only before, 1 only now" in said
     with pytest.raises(ValueError, match="no records"):
-        tables.read_records("[1]")
+        v3_records("[1]")
 
 
 def sided(value: float, side: str, number: int) -> TaskResult:

@@ -11,7 +11,7 @@ import pytest
 
 from runner.__main__ import main
 from runner.cli import terminal
-from runner.cli.output import Output, records_of
+from runner.cli.output import Output, v3_records
 from runner.schema.suite import BadRequest, TaskSpec
 from tests.support.finished import TASK, finished, launched, record
 from tests.support.servers import ROOT
@@ -35,8 +35,7 @@ def test_ours_knows_what_succeeded(tmp_path: Path) -> None:
     assert {one.name for one in again.earlier()} == {TASK.fingerprint()}
     again.add(finished(task=other))
     assert {one.name for one in again.earlier()} == {TASK.fingerprint(), other.fingerprint()}
-    found = [json.loads(line) for line in records_of(path.read_text()).splitlines()]
-    assert found == 3 * finished().records  # what is missing, its launch has added
+    assert v3_records(path.read_text()) == 3 * finished().records  # what is missing, its launch has added
 
 
 def test_a_record_of_another_task_is_kept_apart(tmp_path: Path) -> None:

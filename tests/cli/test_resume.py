@@ -33,11 +33,11 @@ class Sittings:
         self.said = ""
 
     def run_task(self, request: LaunchRequest) -> TaskOutcome:
-        self._measured.append(request.task.case)
+        self._measured.append(request.job.task.case)
         version, _, commit = self.torch.partition(" ")
         versions = {"torch": {"version": version, "sha": commit}} if version else {}
         request.folder.mkdir(parents=True)
-        said = task_record(request.task, "call_bandwidth_gbps")
+        said = task_record(request.job.task, "call_bandwidth_gbps")
         said |= {"dependencies": versions, "runners": [{"type": self.device or machine.cpu_name()}]}
         return TaskOutcome("ok", records=[said])
 

@@ -14,6 +14,7 @@ from hud.models import Measurement, State, Task
 from hud.runs import logs, run_states
 from runner.host.client import Hud as Client
 from runner.host.client import Lease, LeaseBroken, Refused, WrongOffset
+from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import TaskSpec
 from tests.faults.installation.site import Site, only_task
 from tests.support.records import as_lines, task_record
@@ -82,8 +83,8 @@ def test_whatever_is_said_twice_or_out_of_order_counts_once(site: Site) -> None:
     assert logs.read(only_task(run), 0, 100) == b"hello\nworld\n"
     assert not client.progress(lease, {"done": 2, "total": 1, "phase": "?"})
 
-    assert set(at_once(lambda: client.finish(lease, "ok", "", "", 1.0))) == {"done"}
-    assert client.finish(lease, "crashed", "", "", 1.0) == "done", "the first word counts"
+    assert set(at_once(lambda: client.finish(lease, TaskOutcome("ok", "", "", 1.0)))) == {"done"}
+    assert client.finish(lease, TaskOutcome("crashed", "", "", 1.0)) == "done", "the first word counts"
     for late in (
         lambda: client.results(lease, lines),
         lambda: client.log(lease, 12, b"more\n"),
@@ -115,7 +116,7 @@ def _cancel_races_finish(site: Site, client: Client, accelerator: int, labels: d
 
     canceller = threading.Thread(target=cancel)
     canceller.start()
-    answers = at_once(lambda: client.finish(lease, "ok", "", "", 1.0))
+    answers = at_once(lambda: client.finish(lease, TaskOutcome("ok", "", "", 1.0)))
     canceller.join()
     assert set(answers) == {"done"}
     (ended,) = site.wait_for_end(run)
@@ -128,11 +129,11 @@ def _same_in_other_words(site: Site, client: Client, accelerator: int, labels: d
     lease = client.claim(accelerator, f"words {run.pk}")
     assert lease
     with pytest.raises(Refused):  # nobody asked for it yet
-        client.finish(lease, "cancelled", "", "", 1.0)
+        client.finish(lease, TaskOutcome("cancelled", "", "", 1.0))
     run_states.cancel(run=run, who="test")
     assert client.progress(lease, {})
     words = iter(["cancelled", "failed", "not_run", "timed_out"] * 2)
-    answers = at_once(lambda: client.finish(lease, next(words), "", "", 1.0))
+    answers = at_once(lambda: client.finish(lease, TaskOutcome(next(words), "", "", 1.0)))
     assert len(set(map(str, answers))) == 1, answers
     (ended,) = site.wait_for_end(run)
     assert ended.state in {State.CANCELLED, State.FAILED, State.TIMED_OUT}

@@ -28,7 +28,6 @@ def test_a_list_of_anything(items: list[Any]) -> None:
     expected = [(item, f"/{index}", None) for index, item in enumerate(items)]
     assert found(json.dumps(items).encode()) == expected
     assert found(json.dumps(items, indent=3, ensure_ascii=False).encode()) == expected
-    assert json_text.count(json.dumps(items).encode(), 100) == len(items)
 
 
 def test_lines_have_the_numbers_that_an_editor_shows() -> None:
@@ -50,4 +49,3 @@ def test_what_is_no_json_is_refused(body: bytes) -> None:
 def test_the_first_values_of_a_large_body_are_read_without_the_others() -> None:
     body = b"[" + b"{}," * 5_000_000 + b"{}]"
     assert [item.pointer for item in islice(json_text.values(body), 3)] == ["/0", "/1", "/2"]
-    assert json_text.count(body, 1000) == 1000

@@ -15,7 +15,7 @@ import pytest
 
 from runner.__main__ import main
 from runner.cli import terminal
-from runner.cli.output import Output, records_of
+from runner.cli.output import Output
 from runner.formats import WRITERS
 from runner.formats.operatorbench import OperatorbenchFiles
 from runner.formats.xla import XlaFiles
@@ -223,13 +223,13 @@ def test_what_it_cannot_tell_apart_comes_through_the_door_from_ours(
 
     def measured(request: LaunchRequest) -> TaskOutcome:
         request.folder.mkdir(parents=True)
-        found = {**record(request.task, "token_per_sec", next(numbers)), "runners": [{"name": "box"}]}
+        found = {**record(request.job.task, "token_per_sec", next(numbers)), "runners": [{"name": "box"}]}
         return TaskOutcome("ok", records=[found])
 
     monkeypatch.setattr(terminal, "run_task", measured)
     words = "run gpt_fast --case toy-llama --dtype int8 --device cpu --repeats 3 --output"
     assert main([*words.split(), str(tmp_path / "r.json")]) == 0
-    found = observe(records_of((tmp_path / "r.json").read_text())).measurements
+    found = observe((tmp_path / "r.json").read_bytes()).measurements
     assert [(one.repeat, one.samples) for one in found] == [(0, [1.0]), (1, [2.0]), (2, [3.0])]
     assert len({(one.identity, one.run) for one in found}) == 1
 

@@ -22,6 +22,7 @@ from runner.host.agent import Agent, Attachment
 from runner.host.attach import CannotAttach, labels_of, pythons_of
 from runner.host.client import KeyRefused, Lease
 from runner.host.spool import Folder
+from runner.schema.outcome_records import TaskOutcome
 from runner.suites import SUITES
 from runner.system import accelerators, machine
 from runner.system.accelerators import NoSuchDevice
@@ -198,7 +199,7 @@ def test_a_left_over_is_delivered(
     lease = Lease(task.uid, "t", 1, 1, SPEC.to_json(), 45, 10)
     folder = Folder.create(tmp_path / "data", lease, "cpu")
     (folder.path / "results.jsonl").write_text('{"a": 1}\n' + json.dumps(task_record(SPEC)) + "\n")
-    folder.end("timed_out", "timeout", "the time limit of 1 s was reached", 1.0)
+    folder.end(TaskOutcome("timed_out", "timeout", "the time limit of 1 s was reached", 1.0))
     folder.release()
     make_agent("--key", KEY)
     wait_for(lambda: task.state == "done", "the delivery")
@@ -410,13 +411,12 @@ def test_a_suite_whose_packages_no_interpreter_has_is_not_offered(tmp_path: Path
     assert lacking["timm"] == "no interpreter has timm and torchvision"
 
 
-def test_the_embedded_agent_reads_its_host_file(fake: FakeHud, control: Control, tmp_path: Path) -> None:
+def test_a_detached_agent_that_is_to_stay_does(fake: FakeHud, control: Control, tmp_path: Path) -> None:
     data = tmp_path / "hud"
-    data.mkdir()
-    (data / "host.json").write_text(json.dumps({"hud": fake.url, "name": "embedded", "key": KEY}))
     python = f"default={control.python},STANDIN={control.folder}"
-    command = ["manage.py", "attach", "--devices", "cpu", "--python", python]
-    agent = HostProcess(tmp_path, command, {"HUD_DATA": str(data), "DJANGO_SETTINGS_MODULE": "hud.settings"})
+    command = ["-m", "runner", "attach", "--stay", "--data", str(data / "agent"), "--name", "embedded"]
+    command += ["--devices", "cpu", "--python", python]
+    agent = HostProcess(tmp_path, command, {"HUD_URL": fake.url, "HUD_KEY": KEY})
     agent.start()
     wait_for(lambda: fake.beats, f"a beat: {agent.log}")
     assert (data / "agent" / "agent.lock").exists()
@@ -425,7 +425,7 @@ def test_the_embedded_agent_reads_its_host_file(fake: FakeHud, control: Control,
     wait_for(lambda: "attach with a new token" in agent.log, "the notice")
     wait_for(lambda: not children_of(agent.pid), "the end of what it started")
     assert agent.running  # or the supervisor would start it again and again
-    assert agent.stop(timeout_s=12) == 0
+    assert agent.stop(timeout_s=12) == 1
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from runner.host.client import (
     with_retries,
 )
 from runner.host.spool import Folder, left_over
+from runner.schema.outcome_records import TaskOutcome
 from tests.host.fake_hud import KEY, SPEC, TOKEN, FakeHud, FakeTask
 from tests.support.records import task_record
 
@@ -61,7 +62,7 @@ def folder(hud: Hud, task: FakeTask, tmp_path: Path) -> Folder:
     (folder.path / "log").write_bytes(b"line\n" * 1000)
     (folder.path / "artifacts" / "trace").mkdir(parents=True)
     (folder.path / "artifacts" / "trace" / "a.json").write_text("{}")
-    folder.end("ok", seconds=1.5)
+    folder.end(TaskOutcome("ok", seconds=1.5))
     return folder
 
 
@@ -102,7 +103,7 @@ def test_errors_have_their_own_exceptions(fake: FakeHud, hud: Hud, task: FakeTas
     with pytest.raises(LeaseBroken):
         hud.progress(lease, {})
     with pytest.raises(LeaseBroken):
-        hud.finish(lease, "ok", "", "", 0.0)
+        hud.finish(lease, TaskOutcome("ok", "", "", 0.0))
     with pytest.raises(KeyRefused):
         Hud(fake.url, "wrong").claim(1, "n")
     fake.away = True
@@ -192,7 +193,7 @@ def test_an_outcome_that_is_not_on_the_disk_is_delivered(
         raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(spool, "write_json", full)
-    folder.end("crashed", "exit_1", "no space left on device")
+    folder.end(TaskOutcome("crashed", "exit_1", "no space left on device"))
     folder.deliver(hud)
     assert (task.state, task.end["code"]) == ("done", "exit_1")
 
@@ -302,7 +303,7 @@ def test_an_attempt_claimed_again_starts_over(
     hud: Hud, task: FakeTask, folder: Folder, tmp_path: Path
 ) -> None:
     """Given back without hearing the answer: the hud counts the next claim as the same attempt."""
-    hud.finish(folder.lease, "not_run", "handed_back", "", 0.0)
+    hud.finish(folder.lease, TaskOutcome("not_run", "handed_back", "", 0.0))
     folder.release()
     lease = hud.claim(1, "another")
     assert lease

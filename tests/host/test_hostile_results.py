@@ -47,7 +47,7 @@ class Bed:
         """Run the benchmark and deliver what it left, as a worker does."""
         folder = Folder.create(self.data, self.lease, "cpu")
         outcome = launch(SPEC, folder.path, command=[sys.executable, "-c", code])
-        folder.end(outcome.status, outcome.code, outcome.reason, outcome.seconds)
+        folder.end(outcome)
         folder.deliver(Hud(self.fake.url, KEY))
         return outcome
 
@@ -174,7 +174,7 @@ def test_a_spoilt_folder_does_not_hold_up_others(bed: Bed, tmp_path: Path, spoil
         (spoilt.path / name).write_text(text)
     good = Folder.create(tmp_path, bed.lease, "cpu")
     (good.path / "results.jsonl").write_text(GOOD)
-    good.end("ok")
+    good.end(TaskOutcome("ok"))
     good.release()
     agent = Agent(Attachment(bed.fake.url, "here", KEY), tmp_path, [], pythons={}, labels={})
     agent._deliver()

@@ -24,7 +24,7 @@ from hud.runs import run_states, wakeup
 from runner.host.agent import WorkerConfig
 from runner.host.worker import AcceleratorWorker
 from runner.schema.plan import PROTOCOL
-from tests.support.claims import request
+from tests.support.claims import cpu, request
 from tests.support.servers import RedisServer, free_port, start_process
 from tests.support.waiting import wait_for
 
@@ -85,8 +85,7 @@ def register(name: str) -> tuple[Host, str]:
         .json()
     )
     host = Host.objects.get(pk=answer["host"])
-    device = registration.Device("cpu", "cpu", "x86_64", "cpu-x86_64", suites=("micro",))
-    registration.beat(host=host, protocol=PROTOCOL, sent_at=0.0, facts={}, labels={}, devices=[device])
+    registration.beat(host=host, protocol=PROTOCOL, sent_at=0.0, facts={}, labels={}, devices=[cpu("micro")])
     return host, answer["redis_url"]
 
 

@@ -118,7 +118,9 @@ def test_a_delivery_lands_under_the_new_names(accelerator: Accelerator) -> None:
 def test_an_attached_accelerator_and_host_have_their_new_names(accelerator: Accelerator) -> None:
     create_experiment(arch="gfx942")
     rename(kind="arch", old="gfx942", new="mi300x", who="t")
-    device = registration.Device("cuda:0", "cuda", "AMD Radeon Graphics gfx942", "gfx942")
+    device = Accelerator(
+        name="cuda:0", device="cuda", device_name="AMD Radeon Graphics gfx942", arch="gfx942"
+    )
     beat = {"protocol": PROTOCOL, "sent_at": 0.0, "facts": {}, "labels": {}}
     (found,) = registration.beat(host=accelerator.host, devices=[device], **beat).values()  # type: ignore[arg-type]
     assert found.arch == "mi300x"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hud.ingest import ingest
-from hud.ingest.deletion import delete_run, delete_upload
+from hud.ingest.deletion import delete
 from hud.ingest.renaming import rename
 from hud.models import (
     BinaryList,
@@ -168,12 +168,12 @@ def test_a_measurement_that_is_left_out_brings_no_compilation() -> None:
 def test_compilations_go_with_their_run_or_upload() -> None:
     kept = ingest(run_of(FULL, case="gemv"), Parameters()).run_ids[0]
     run = Run.objects.get(pk=ingest(run_of(FULL, OTHER), Parameters()).run_ids[0])
-    assert delete_run(run=run, who="ada", dry_run=True).compilations == 2
+    assert delete(run, who="ada", dry_run=True).compilations == 2
     assert Compilation.objects.count() == 3
-    assert delete_run(run=run, who="ada").compilations == 2
+    assert delete(run, who="ada").compilations == 2
     assert Compilation.objects.get().run_id == kept
     upload = Upload.objects.get()
-    assert delete_upload(upload=upload, who="ada").compilations == 1
+    assert delete(upload, who="ada").compilations == 1
     assert not Compilation.objects.exists()
     assert not Experiment.objects.exists()
 

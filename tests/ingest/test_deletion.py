@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from hud.accounts.keys import create_key
 from hud.ingest import import_jobs, ingest
-from hud.ingest.deletion import CannotDelete, Deletion, delete_run, delete_upload
+from hud.ingest.deletion import CannotDelete, delete
 from hud.judging.judge import judge_series, process_pending
 from hud.models import (
     Artifact,
@@ -102,15 +102,11 @@ def test_a_dry_run_says_what_goes_and_changes_nothing(by: str) -> None:
     create_measurement(create_experiment(case="other"))
     before, counts = everything(), rows()
 
-    def delete(dry_run: bool) -> Deletion:
-        if by == "run":
-            return delete_run(run=lonely.runs.get(), who="t", dry_run=dry_run)
-        return delete_upload(upload=lonely, who="t", dry_run=dry_run)
-
-    said = delete(dry_run=True)
+    subject = lonely.runs.get() if by == "run" else lonely
+    said = delete(subject, who="t", dry_run=True)
     assert everything() == before
     assert not Audit.objects.filter(action__endswith=".delete").exists()
-    done = delete(dry_run=False)
+    done = delete(subject, who="t")
     assert said == done
     assert (done.runs, done.uploads, done.measurements, done.series, done.experiments) == (1, 1, 1, 1, 1)
     after = rows()
@@ -130,11 +126,11 @@ def test_later_points_are_judged_again_without_the_deleted_ones() -> None:
     late = Point.objects.get(order_time=Measurement.objects.order_by("order_time").last().order_time)  # type: ignore[union-attr]
     assert (late.verdict, late.level_points) == ("regressed", 10)
     for one in uploads[:3]:
-        assert delete_upload(upload=one, who="t").series_judged_again == 1
+        assert delete(one, who="t").series_judged_again == 1
     process_pending()
     late.refresh_from_db()
     assert late.level_points == 7
-    delete_run(run=uploads[10].runs.get(), who="t")
+    delete(uploads[10].runs.get(), who="t")
     process_pending()
     assert telling_points().get().level_points == 7
 
@@ -152,10 +148,10 @@ def test_the_same_file_can_be_uploaded_again_under_the_same_key() -> None:
         return [receipt.stored for receipt in receipts]
 
     assert send() == [1, 0]
-    delete_upload(upload=Upload.objects.order_by("pk")[0], who="t")
+    delete(Upload.objects.order_by("pk")[0], who="t")
     assert not IdempotencyKey.objects.exists()
     assert send() == [1, 0]
-    delete_run(run=Run.objects.get(), who="t")
+    delete(Run.objects.get(), who="t")
     assert not Upload.objects.exists()
     assert send() == [1, 0]
 
@@ -164,7 +160,7 @@ def test_an_ended_import_of_the_same_file_goes_too(own_data: Path) -> None:
     body = as_list(v3_record(timestamp=1_700_000_000))
     first = import_jobs.submit(body, Parameters())
     import_jobs.process(first)
-    delete_upload(upload=Upload.objects.get(), who="t")
+    delete(Upload.objects.get(), who="t")
     second = import_jobs.submit(body, Parameters())
     import_jobs.process(second)
     second.refresh_from_db()
@@ -180,14 +176,14 @@ def test_a_run_in_two_uploads_stays_with_the_other_one() -> None:
         ingest(as_list(v3_record(case=case, **said)), Parameters())
     first, second, third = Upload.objects.order_by("pk")
     run = Run.objects.get()
-    done = delete_upload(upload=first, who="t")
+    done = delete(first, who="t")
     assert (done.runs, done.uploads, done.measurements) == (0, 1, 1)
     run.refresh_from_db()
     assert run.upload == second
-    delete_upload(upload=third, who="t")
+    delete(third, who="t")
     assert set(Measurement.objects.values_list("series__experiment__case", flat=True)) == {"b"}
     assert UnjudgedRun.objects.filter(run=run).exists()
-    delete_run(run=run, who="t")
+    delete(run, who="t")
     assert not any(rows().values())
 
 
@@ -196,7 +192,7 @@ def test_expectations_of_an_upload_go_with_it() -> None:
     receipt = ingest(body, Parameters(format="pr_time", filename="expected_results.csv"))
     assert receipt.stored
     found = Upload.objects.get()
-    assert delete_upload(upload=found, who="t").expectations == receipt.stored
+    assert delete(found, who="t").expectations == receipt.stored
     assert not Expectation.objects.exists()
     assert not Upload.objects.exists()
     assert (
@@ -223,10 +219,10 @@ def test_a_hosts_run_goes_with_tasks_logs_and_artifacts(
         create_measurement(run=run)
     retry = create_run(retry_of=runs[0])
     with django_capture_on_commit_callbacks(execute=True):
-        delete_run(run=runs[0], who="t", dry_run=True)
+        delete(runs[0], who="t", dry_run=True)
     assert all(file.exists() for file in files)
     with django_capture_on_commit_callbacks(execute=True):
-        done = delete_run(run=runs[0], who="t")
+        done = delete(runs[0], who="t")
     assert (done.runs, done.tasks, done.artifacts, done.file_bytes) == (1, 1, 1, 12)
     assert not any(file.exists() for file in files)
     assert all(file.exists() for file in kept_files)
@@ -239,7 +235,7 @@ def test_a_run_that_has_not_ended_is_refused(state: str) -> None:
     run = create_run(state)
     create_measurement(run=run)
     with pytest.raises(CannotDelete):
-        delete_run(run=run, who="t")
+        delete(run, who="t")
     with pytest.raises(CommandError):
         call_command("delete_run", str(run.pk))
     assert Measurement.objects.exists()
@@ -270,15 +266,15 @@ def test_a_judge_at_work_and_a_deletion_wait_for_each_other() -> None:
     series.refresh_from_db()
     failures: list[BaseException] = []
 
-    def delete() -> None:
+    def delete_it() -> None:
         try:
-            delete_upload(upload=late, who="t")
+            delete(late, who="t")
         except BaseException as error:  # noqa: BLE001 — told below
             failures.append(error)
         finally:
             connection.close()
 
-    thread = threading.Thread(target=delete)
+    thread = threading.Thread(target=delete_it)
     with transaction.atomic():
         judge_series([series])
         assert Point.objects.filter(run=run).exists()
@@ -299,9 +295,9 @@ def test_an_upload_at_work_is_waited_for_and_after_a_while_not_any_more(
     found = upload(1, 0)
     answers: list[Any] = []
 
-    def delete() -> None:
+    def delete_it() -> None:
         try:
-            answers.append(delete_upload(upload=found, who="t"))
+            answers.append(delete(found, who="t"))
         except Busy as error:
             answers.append(error)
         finally:
@@ -309,10 +305,10 @@ def test_an_upload_at_work_is_waited_for_and_after_a_while_not_any_more(
 
     with transaction.atomic():
         upload(2, 1)  # of the same series
-        thread = threading.Thread(target=delete)
+        thread = threading.Thread(target=delete_it)
         thread.start()
         thread.join(30)
     assert isinstance(answers[0], Busy)
-    delete()
+    delete_it()
     assert answers[1].measurements == 1
     assert answers[1].series == 0

@@ -11,7 +11,7 @@ from django.test import Client
 from hud.accounts.keys import create_key, with_owners
 from hud.accounts.roles import Role
 from hud.ingest import ingest
-from hud.ingest.deletion import delete_upload
+from hud.ingest.deletion import delete
 from hud.ingest.renaming import rename
 from hud.judging.regressions.known_failures import mark
 from hud.models import (
@@ -138,9 +138,9 @@ def test_another_stream_is_for_operators() -> None:
 
 def test_a_deleted_list_takes_its_expectations_along() -> None:
     upload()
-    assert delete_upload(upload=Upload.objects.get(), who="t", dry_run=True).expectations == 4
+    assert delete(Upload.objects.get(), who="t", dry_run=True).expectations == 4
     assert Expectation.objects.count() == 4
-    delete_upload(upload=Upload.objects.get(), who="t")
+    delete(Upload.objects.get(), who="t")
     assert not Expectation.objects.exists()
     assert not Upload.objects.exists()
 

@@ -21,7 +21,7 @@ from django.utils import timezone
 from hud.accounts.audit import client_address
 from hud.accounts.keys import create_key
 from hud.ingest import import_jobs
-from hud.ingest.import_processes import next_job, process_next
+from hud.ingest.import_jobs import next_job, process_next
 from hud.models import ApiKey, Audit, Heartbeat, Import, Measurement
 from runner.formats.parameters import Parameters
 from tests.api.test_results_api import post

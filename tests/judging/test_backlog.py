@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
 from hud.ingest import ingest
@@ -44,3 +46,23 @@ def test_the_end_follows_from_the_rate_so_far() -> None:
     assert abs((behind.until - row.at).total_seconds() - 4 * 2) < 1
     note_round(0, timezone.now())
     assert waiting().since is None
+
+
+def test_the_pages_of_a_stream_say_that_judging_catches_up(client: Client) -> None:
+    upload("nightly", 5)
+    upload("laptop", 1)
+    while process_pending():
+        pass
+    upload("laptop", 2)
+    note_round(1, timezone.now() - timedelta(seconds=9))
+    pages = ("/", "/compilers/", "/suites/micro/", "/regressions/")
+
+    def said(stream: str) -> list[list[str]]:
+        texts = [client.get(f"{page}?stream={stream}").content.decode() for page in pages]
+        return [re.findall(r'class="catching-up">(\d+) series wait', text) for text in texts]
+
+    assert said("laptop") == [["2"]] * len(pages)
+    assert said("nightly") == [[]] * len(pages)
+    while process_pending():
+        pass
+    assert said("laptop") == [[]] * len(pages)

@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.judging.bisect import work
-from hud.judging.bisect.environments import Build, in_order
 from hud.judging.bisect.search import (
     MOST_ATTEMPTS,
     Answer,
@@ -24,6 +23,7 @@ from hud.judging.bisect.search import (
     most_steps,
     next_step,
 )
+from hud.judging.bisect.work import Build, in_order
 from hud.models import Accelerator, Bisect, Experiment, Point, Regression, Run, Series, State
 from tests.support.factories import (
     create_accelerator,

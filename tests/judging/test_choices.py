@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hud.judging.choices import Regret, autotune_regret
-from hud.judging.known_kernels import same_choice_ratios
+from hud.judging.choices import Regret, autotune_regret, same_choice_ratios
 
 # gather_gemv[D=4096] int8 in 14 compilations on one H200: GB/s by configuration
 GATHER_GEMV = {

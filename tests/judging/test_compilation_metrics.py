@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hud.ingest import ingest
-from hud.ingest.deletion import delete_run
+from hud.ingest.deletion import delete
 from hud.judging import judge
 from hud.judging.compilations import process_pending
 from hud.models import Compilation, Measurement, Point, Run, State
@@ -76,7 +76,7 @@ def test_slower_code_is_judged_by_its_same_choice_time() -> None:
         pass
     row = Point.objects.get(run=slower, series__metric__name="same_choice_ratio")
     assert row.verdict == "regressed"
-    assert delete_run(run=Run.objects.get(pk=slower), who="ada").measurements == 3 + 3 + 2
+    assert delete(Run.objects.get(pk=slower), who="ada").measurements == 3 + 3 + 2
 
 
 def test_a_run_that_goes_on_waits() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.launch.pairs import LaunchRequest, Pair, run_task
+from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema.plan import Process, Replication
 from runner.schema.suite import TaskSpec
 from runner.system.interpreters import Interpreter
@@ -26,7 +26,7 @@ def control(tmp_path: Path) -> Control:
 def run(control: Control, folder: Path, process: Process, *, run_folder: str = "run", **more: Any) -> str:
     interpreter = Interpreter(str(control.python), {"STANDIN": str(control.folder)})
     request = LaunchRequest(
-        process.task,
+        Job(process.task, process.number, caches=process.caches, **more),
         folder,
         pythons={"default": interpreter},
         environment={},
@@ -34,9 +34,6 @@ def run(control: Control, folder: Path, process: Process, *, run_folder: str = "
         on_event=lambda _event: None,
         should_stop=lambda: "",
         run_folder=folder.parent / run_folder,
-        process=process.number,
-        caches=process.caches,
-        **more,
     )
     return run_task(request).status
 
@@ -82,7 +79,7 @@ def test_a_pair_compiles_both_sides_unless_caches_are_kept(
     control: Control, tmp_path: Path, caches: Any
 ) -> None:
     for process in Replication(None, 2, caches, is_ab=True).processes([SPEC]):
-        run(control, tmp_path / f"{process.number}", process, pair=Pair("default", "default", process.number))
+        run(control, tmp_path / f"{process.number}", process, base_python="default")
     assert control.starts == 6, "one of each side is thrown away"
     found = [facts(tmp_path / f"{number}") for number in (0, 1)]
     if caches == "fresh":

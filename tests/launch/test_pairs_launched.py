@@ -13,12 +13,13 @@ from torch._inductor import config
 
 from runner.__main__ import main
 from runner.launch.failures import TaskFailure
-from runner.launch.pairs import LaunchRequest, Pair, run_task
+from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.measure.compiler.compiled import compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options, settable
 from runner.measure.state.device import prepare
 from runner.schema import inductor_options
 from runner.schema.outcome_records import TaskOutcome
+from runner.schema.plan import Caches
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites.torchdynamo.backends import Compiler
 from runner.system.interpreters import Interpreter
@@ -37,6 +38,7 @@ def launched(
     tmp_path: Path,
     number: int,
     new_options: Mapping[str, bool | int] = MappingProxyType({}),
+    caches: Caches = "fresh",
     **options: Any,
 ) -> tuple[TaskOutcome, Path]:
     """One pair of two environments that differ in a variable, as a host would run it."""
@@ -46,13 +48,12 @@ def launched(
     }
     folder = tmp_path / f"task-{number}"
     request = LaunchRequest(
-        SPEC,
+        Job(SPEC, number, "tuned", "plain", new_options, caches=caches),
         folder,
         pythons=pythons,
         environment={"CUDA_VISIBLE_DEVICES": ""},
         lock_fd=None,
         run_folder=tmp_path / "caches",
-        pair=Pair("plain", "tuned", number, new_options),
         **{"on_event": lambda _event: None, "should_stop": lambda: "", **options},
     )
     outcome = run_task(request)

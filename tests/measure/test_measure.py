@@ -270,7 +270,7 @@ def test_a_result_becomes_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     recorder = Recorder(SPEC, Report(tmp_path), CPU)
     result = Result("speedup", [1.5, 1.7, 1.6], "some clock", n=30, facts={"more": "x"})
     recorder.add(result, knobs={"D": 256}, warning="hot")
-    recorder.missing("speedup", TaskFailure("oom", "out_of_memory", "too large"), knobs={"D": 512})
+    recorder.missing(["speedup"], TaskFailure("oom", "out_of_memory", "too large"), knobs={"D": 512})
     good, missing = map(json.loads, (tmp_path / "results.jsonl").read_text().splitlines())
     assert good["benchmark"]["name"] == "Compiler HUD micro"
     assert good["benchmark"]["extra_info"]["knobs"] == {"D": 256}

@@ -17,7 +17,7 @@ from runner.launch.report import Report
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device
 from runner.measure.state.device_state import CpuState, busy_seconds, cpu_state, device_state, warning
-from runner.measure.timing.call_time import PairedTimes, facts, standard_error
+from runner.measure.timing.call_time import PairedTimes, facts, latency_results, standard_error
 from runner.measure.timing.call_time import warning as timing_warning
 from runner.schema.suite import TaskSpec
 from runner.suites.operators import stage
@@ -87,8 +87,10 @@ def test_the_record_of_an_operator_s_call_has_the_warnings(
     monkeypatch.setattr(torch, "set_num_threads", lambda _threads: None)
     states = iter([state(0, 100, 50), state(10, 119, 57), state(20, 129, 67)])
     monkeypatch.setattr(stage, "device_state", lambda _device: next(states))
+    three = pairs([5.0] * 3)
+    results = [*latency_results(three, "a clock"), Result("kernel_count", [1.0])]
     monkeypatch.setattr(
-        stage, "measure", lambda *_given, **_asked: Times(pairs([5.0] * 3), (1.0, 1.0), 1.0, 8, 1)
+        stage, "measure", lambda *_given, **_asked: Times(three, (1.0, 1.0), 1.0, 8, results=results)
     )
     spec = TaskSpec("operators", "aten.neg.default", "inference", "float32", "inductor", "cpu")
     calls = [Call("aten.neg.default", f"((T([{size}], f32),), {{}})", 1) for size in (1, 2)]

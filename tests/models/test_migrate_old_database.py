@@ -23,7 +23,7 @@ NAME = "hud_ce40439"
 
 @pytest.fixture
 def migrated(data: Path, postgres_server: EmbeddedServer) -> Iterator[Hud]:
-    """The web application over the old database, brought up to date."""
+    """The web application over the old database, brought up to date after a dry run."""
     server = settings.DATABASES["default"]["HOST"]
     url = f"postgresql://hud@/{NAME}?host={server}"
     with psycopg.connect(host=server, user="hud", dbname="hud", autocommit=True) as connection:
@@ -31,7 +31,20 @@ def migrated(data: Path, postgres_server: EmbeddedServer) -> Iterator[Hud]:
     with psycopg.connect(url) as connection:
         connection.execute(OLD.with_suffix(".sql").read_bytes())
     environment = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "tests.settings"}
-    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=environment, check=True)
+
+    def upgrade(*words: str) -> list[str]:
+        command = [sys.executable, "manage.py", "upgrade", *words]
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+        return done.stdout.splitlines()
+
+    before = _tables(url)
+    told = upgrade("--dry-run")
+    assert _tables(url) == before
+    assert upgrade() == told[:-1], "the dry run counted what then came"
+    counts = {line[:38].strip(): line[38:].split() for line in told if line[38:].split()[1:]}
+    assert counts["runs"] == [before["hud_run"]] * 2
+    assert counts["measurements"] == [before["hud_measurement"]] * 2
+    assert int(counts["points"][1]) + int(counts["points of A/B sides"][1]) > 0
     hud = Hud(data, url)
     hud.start()
     yield hud
@@ -48,6 +61,16 @@ def test_the_export_is_that_of_the_old_version(migrated: Hud) -> None:
     assert {run["state"] for run in runs} == {"queued", "succeeded", "cancelled"}
     for page in ("/", "/hosts/", *(f"/runs/{run['run']}/" for run in runs)):
         assert _get(migrated, page)
+
+
+def _tables(url: str) -> dict[str, str]:
+    """Return the number of rows of each table."""
+    with psycopg.connect(url) as connection:
+        names = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        return {
+            name: str(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0])  # type: ignore[index]
+            for (name,) in names
+        }
 
 
 def _normal(line: bytes) -> str:

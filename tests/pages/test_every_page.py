@@ -18,25 +18,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from django.test import Client
 from django.urls import URLPattern, get_resolver
-from django.utils import timezone
 
 from hud.accounts.roles import Role, needs_of
-from hud.judging.regressions.states import RegressionState
-from hud.runs import logs
-from tests.support.compilations import BEFORE, mobilenet, planted, store
-from tests.support.factories import (
-    create_accelerator,
-    create_ceiling,
-    create_experiment,
-    create_host,
-    create_measurement,
-    create_regression,
-    create_run,
-    create_task,
-    create_upload,
-    create_user,
-    create_verdict,
-)
+from tests.support.contents import fill
+from tests.support.factories import create_user
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -46,9 +31,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 WIDTHS = (1440, 768, 390)
 LARGEST_BYTES = 150_000  # of a page, gzip, beside the chart library
-ATTACK = '"><script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">'
-REVERSED = "\u202egnp.exe\u202c"  # shown from right to left
-LONG = "long_" * 40
 _TELL_VIOLATIONS = """document.addEventListener("securitypolicyviolation",
     (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
 _AXE = {"resultTypes": ["violations"], "rules": {"target-size": {"enabled": True}}}
@@ -98,55 +80,10 @@ def _is_readable(pattern: Any) -> bool:
 
 @pytest.fixture
 def world(live_hud: Hud) -> World:
-    create_ceiling()
-    now = timezone.now()
-    host = create_host(f"{ATTACK}{REVERSED}", labels={"rack": ATTACK}, note=ATTACK)
-    accelerator = create_accelerator(host)
-    about: dict[str, Any] = {"branch": f"pr/{ATTACK}"[:200], "source": ATTACK[:100], "host_name": ATTACK}
-    upload = create_upload(f"{LONG}{ATTACK}.json", parameters={"suite": ATTACK})
-    run = create_run(title=f"{ATTACK}{LONG}", commit="ca3512f" * 5, upload=upload, host=host, **about)
-    experiment = create_experiment(case=LONG)
-    for case in (ATTACK, REVERSED, LONG, "layer_norm"):
-        one = create_experiment(case=case)
-        for day in range(3):
-            past = create_run(order_time=now - timedelta(days=9 - day), commit=f"{day:040x}")
-            create_measurement(one, samples=[2500.0 + day, 2510.0, 2490.0], run=past)
-        measured = create_measurement(one, samples=[1200.0, 1210.0], run=run)
-        create_verdict(measured, "regressed", change=-0.5, noise=0.01, factor=-50, level=2500.0)
-        regression = create_regression(measured, state=RegressionState.OPEN, note=ATTACK, cause=ATTACK)
-        create_measurement(one, metric="speedup", value=None, status="crashed", run=run, note=ATTACK)
-    active = create_run("running", host=host, device="cuda", experiment=experiment, title=ATTACK)
-    task = create_task(active, state="running", accelerator=accelerator)
-    path = logs.log_path(task)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{ATTACK}\nRuntimeError: {LONG}\n")
-    task.log_bytes = path.stat().st_size
-    task.save()
-    create_task(create_run("queued", device="cuda"))
+    contents = fill()
     client = Client(headers={"host": "127.0.0.1"})
     client.force_login(create_user(role=Role.ADMIN))
-    parts = {
-        "suites": "micro",
-        "experiments": experiment.pk,
-        "runs": run.pk,
-        "uploads": upload.pk,
-        "regressions": regression.pk,
-        "hosts": host.pk,
-    }
-    more = [f"/runs/{active.pk}/", f"/runs/{run.pk}/?q=nothing", f"/regressions/?id={regression.pk}"]
-    more.append(f"/streams/?change={run.stream.name}")
-    return World(live_hud, client, parts, [*more, _compared()])
-
-
-def _compared() -> str:
-    """Return the address of two points with other choices and code."""
-    first, second = mobilenet()[:2]
-    model = create_experiment(suite="timm", case="mobilenetv2_100", knobs={})
-    sides = []
-    for found in (first, planted(second)):
-        code = {kernel.name: BEFORE for kernel in found.kernels if kernel.name.endswith("hardtanh_7")}
-        sides.append(f"run:{store(found, experiment=model, code=code).run_id}/experiment:{model.pk}")
-    return f"/code/?base={sides[0]}&head={sides[1]}"
+    return World(live_hud, client, contents.parts, contents.more)
 
 
 @dataclass

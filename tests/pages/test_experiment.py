@@ -102,8 +102,8 @@ def test_points_stand_in_the_order_of_the_series_and_say_what_changed() -> None:
     create_measurement(experiment, value=1.0, at=now - timedelta(days=1), environment=create_environment())
     page = read_page(experiment.pk)
     assert page.history
-    assert [one.point.value for one in page.history.points] == [1.0, 2.0]
-    first, last = page.history.points
+    assert [one.value for one in page.history.points] == [1.0, 2.0]
+    last, first = page.points
     assert first.changed == []
     assert "torch 2.11.0+cu130 → 2.12.0" in last.changed
     assert "timm unknown → 1.0.29" in last.changed
@@ -117,7 +117,7 @@ def test_torch_is_the_subject_and_never_makes_another_class() -> None:
     create_measurement(experiment, at=now, environment=create_environment(torch="2.12.0"))
     page = read_page(experiment.pk)
     assert page.history
-    assert all(point.same_class for point in page.history.points)
+    assert all(one.same_class for one in page.points)
 
 
 def test_the_verdict_is_said_by_word_and_icon(client: Client) -> None:
@@ -250,12 +250,12 @@ def test_another_branch_is_shown_and_never_the_newest(client: Client) -> None:
     page = read_page(experiment.pk)
     assert page.history
     assert page.history.newest
-    assert page.history.newest.point.value == page.metrics[0].value == 2500.0
-    assert [one.point.value for one in page.history.points] == [2500.0, 1200.0]
+    assert page.history.newest.value == page.metrics[0].value == 2500.0
+    assert [one.value for one in page.history.points] == [2500.0, 1200.0]
     branch = read_page(experiment.pk, branch="pr/7")
     assert branch.history
     assert branch.history.newest
-    assert branch.history.newest.point.value == branch.metrics[0].value == 1200.0
+    assert branch.history.newest.value == branch.metrics[0].value == 1200.0
     assert "pr/7" in text_of(client, experiment)
 
 
@@ -275,7 +275,7 @@ def test_a_rerun_is_marked_and_shapes_neither_newest_nor_best_nor_trend(client: 
     page = read_page(experiment.pk)
     assert page.history
     assert page.history.newest
-    assert page.history.newest.point.value == page.metrics[0].value == page.charts.rows[0].newest == 2.05
+    assert page.history.newest.value == page.metrics[0].value == page.charts.rows[0].newest == 2.05
     assert page.charts.rows[0].best == 2.2
     assert [one.point.rerun for one in page.points] == [True, *[False] * 5]
     text = text_of(client, experiment)

@@ -33,7 +33,7 @@ def test_a_run_of_several_processes_is_one_point_their_median(client: Client) ->
     page = read_page(experiment.pk)
     assert page.history
     assert page.history.newest
-    newest = page.history.newest.point
+    newest = page.history.newest
     assert len(page.history.points) == 2
     assert (newest.value, newest.samples, newest.processes) == (200.0, 8, 3)
     assert len(page.origin.samples) == 8

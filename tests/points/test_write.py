@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hud.ingest import BadUpload, ingest
-from hud.ingest.deletion import delete_run, delete_upload
+from hud.ingest import BadUpload, deletion, ingest
 from hud.judging.judge import process_pending
 from hud.models import Measurement, Point, Run, SidePoint, Upload
 from hud.points import write
@@ -52,15 +51,15 @@ def deliver(chance: random.Random) -> None:
 
 def delete(chance: random.Random) -> None:
     if chance.random() < 0.5 and Run.objects.exists():
-        delete_run(run=chance.choice(list(Run.objects.all())), who="test")
+        deletion.delete(chance.choice(list(Run.objects.all())), who="test")
     elif Upload.objects.exists():
-        delete_upload(upload=chance.choice(list(Upload.objects.all())), who="test")
+        deletion.delete(chance.choice(list(Upload.objects.all())), who="test")
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_deliveries_deletions_and_corrections_leave_no_other_point(seed: int) -> None:
     chance = random.Random(seed)
-    for number in range(60):
+    for number in range(125):
         delete(chance) if chance.random() < 0.15 else deliver(chance)
         if number % 20 == 0:
             while process_pending():

@@ -36,7 +36,7 @@ from hud.runs.states import TaskState
 from runner.schema.plan import PROTOCOL, Selection, plan
 from runner.schema.suite import TaskSpec
 from tests.runs.life_pure import CASES, MAX_ATTEMPTS, MAX_RUNS, PLACES, STATUSES, WISHES, Handle, Pure, Said
-from tests.support.claims import options
+from tests.support.claims import cpu, options
 from tests.support.records import as_lines, task_record
 
 
@@ -315,11 +315,7 @@ def stored() -> type[Machine]:
     """A machine over the database, too."""
     found = []
     for name in ("a", "b"):
-        devices = [
-            registration.Device(place, "cpu", "x86_64", "cpu-x86_64", suites=("micro",))
-            for host, place in PLACES
-            if host == name
-        ]
+        devices = [cpu("micro", name=place) for host, place in PLACES if host == name]
         host = Host.objects.create(name=name)
         beat = registration.beat(
             host=host, protocol=PROTOCOL, sent_at=0.0, facts={}, labels={"site": name}, devices=devices

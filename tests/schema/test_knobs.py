@@ -23,7 +23,7 @@ from runner.suites import suite_of
 from runner.suites.timm import models
 from runner.suites.torchdynamo.model import loaded_model
 from runner.suites.torchdynamo.model.built_model import BuiltModel, mean_of
-from runner.suites.torchdynamo.stage_setup import StageSetup
+from runner.suites.torchdynamo.stages import StageSetup
 from tests.support import claims
 from tests.support.factories import create_experiment, create_user
 

@@ -55,6 +55,7 @@ def test_three_compilations_of_which_one_ran_three_times_count_as_three() -> Non
     numbers = [(0, 0, 1.0), (1, 1, 2.0), (2, 2, 2.0), (3, 0, 1.0), (4, 0, 1.0)]
     point = point_of([Process(repeat, own, value, None, 1, "ok") for repeat, own, value in numbers])
     assert (point.value, point.values, point.compilations) == (2.0, [1.0, 2.0, 2.0], 3)
+    assert point.counts == [3, 1, 1]
 
 
 def test_a_point_needs_half_of_its_compilations_and_has_the_status_of_the_worst() -> None:

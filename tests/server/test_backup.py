@@ -355,5 +355,5 @@ def test_no_migration_after_a_backup_that_failed(
             up.prepare(options)
     assert commands == []
     up.prepare(options)
-    assert commands[0] == "migrate"
+    assert commands[0] == "upgrade"
     assert len(list((options.data / "backups").iterdir())) == 1

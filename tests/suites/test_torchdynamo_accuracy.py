@@ -20,7 +20,7 @@ from runner.suites.torchdynamo.accuracy.accuracy import AccuracyResult, check
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel
 from runner.suites.torchdynamo.model.step import Step, StepFunction
 from runner.suites.torchdynamo.rules import AccuracyRules
-from runner.suites.torchdynamo.stage_setup import apply_settings
+from runner.suites.torchdynamo.stages import apply_settings
 
 # Every word of the harness, and where each is met: a test here, or another system's part.
 STATUS_OF_CODE = {
@@ -91,7 +91,7 @@ class Complex(Model):
         return {"logits": torch.fft.fft(self.linear(x)) * self.turn}
 
 
-ACCURACY = AccuracyRules(tolerance=1e-3, cosine=False, larger_multiplier=False, skip="")
+ACCURACY = AccuracyRules(tolerance=1e-3)
 
 
 def loaded(module: torch.nn.Module, **changes: Any) -> LoadedModel:

@@ -19,10 +19,14 @@ from hud.runs.requests import RunOptions
 from runner.schema.plan import PROTOCOL, Selection, plan
 
 
+def cpu(*suites: str, name: str = "cpu") -> Accelerator:
+    """A processor as its host describes it."""
+    catalog = {"suites": suites, "pythons": ("default",)}
+    return Accelerator(name=name, device="cpu", device_name="x86_64", arch="cpu-x86_64", catalog=catalog)
+
+
 def attach(name: str, **labels: str) -> Accelerator:
     """The only accelerator of a new host, which said so in a beat."""
-    suites = ("micro", "ceilings")
-    device = registration.Device("cpu", "cpu", "x86_64", "cpu-x86_64", suites=suites, pythons=("default",))
     host = Host.objects.create(name=name)
     registration.beat(
         host=host,
@@ -30,7 +34,7 @@ def attach(name: str, **labels: str) -> Accelerator:
         sent_at=timezone.now().timestamp(),
         facts={},
         labels=labels,
-        devices=[device],
+        devices=[cpu("micro", "ceilings")],
     )
     return Accelerator.objects.select_related("host").get(host=host)
 

@@ -218,6 +218,7 @@ def create_verdict(measurement: Measurement, verdict: str, **fields: Any) -> Non
         environment=measurement.environment,
         order_time=measurement.order_time,
     ).update(verdict_code=VERDICT_CODES[verdict], **fields)
+    points.count_points([measurement.run_id])
 
 
 def create_regression(measurement: Measurement, **fields: Any) -> Regression:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db import connection
 from django.db.models import Q
 
 from hud.judging.regressions.events import record
 from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionKind
 from hud.models import VERDICT_CODES, VERDICTS, Regression, Run, Series
 from hud.runs.branches import stored_names
+from hud.sql import fetch_tuples
 from runner.schema.metrics import EAGER_TIMES
 from runner.suites import CEILINGS
 
@@ -104,36 +104,34 @@ def _apply(one: Regression, run: Run, found: HostCheck) -> None:
 
 def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
     """Return the canaries that a host measured within a day of this time, each nearest to it: 1 statement."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT DISTINCT ON (w.id) e.suite = %(ceilings)s, e."case", k.title,
-                m.verdict, m.change, coalesce(m.noise, 1)
-            FROM hud_run r JOIN hud_point m ON m.run_id = r.id AND m.value IS NOT NULL AND NOT m.rerun
-            JOIN hud_series w ON w.id = m.series_id
-            JOIN hud_metric k ON k.id = w.metric_id
-            JOIN hud_experiment e ON e.id = w.experiment_id AND e.device = %(device)s
-            JOIN hud_environment n ON n.id = m.environment_id
-            JOIN hud_seriesstate s ON s.series_id = w.id AND s.class_key = n.class_key
-            WHERE r.host_name = %(host)s AND r.order_time BETWEEN %(first)s AND %(last)s
-                AND r.branch = ANY(%(branches)s) AND m.verdict = ANY(%(verdicts)s)
-                AND (e.suite = %(ceilings)s OR k.name = ANY(%(eager)s))
-                AND s.order_time >= m.order_time AND s.points > 1
-            ORDER BY w.id, abs(extract(epoch FROM m.order_time - %(time)s)), m.run_id DESC
-            """,
-            {
-                "ceilings": CEILINGS,
-                "eager": list(EAGER_TIMES),
-                "device": device,
-                "host": host,
-                "branches": stored_names(),
-                "verdicts": [VERDICT_CODES[word] for word in ("unchanged", "regressed", "improved")],
-                "first": time - _NIGHT,
-                "last": time + _NIGHT,
-                "time": time,
-            },
-        )
-        rows = cursor.fetchall()
+    rows = fetch_tuples(
+        """
+        SELECT DISTINCT ON (w.id) e.suite = %(ceilings)s, e."case", k.title,
+            m.verdict, m.change, coalesce(m.noise, 1)
+        FROM hud_run r JOIN hud_point m ON m.run_id = r.id AND m.value IS NOT NULL AND NOT m.rerun
+        JOIN hud_series w ON w.id = m.series_id
+        JOIN hud_metric k ON k.id = w.metric_id
+        JOIN hud_experiment e ON e.id = w.experiment_id AND e.device = %(device)s
+        JOIN hud_environment n ON n.id = m.environment_id
+        JOIN hud_seriesstate s ON s.series_id = w.id AND s.class_key = n.class_key
+        WHERE r.host_name = %(host)s AND r.order_time BETWEEN %(first)s AND %(last)s
+            AND r.branch = ANY(%(branches)s) AND m.verdict = ANY(%(verdicts)s)
+            AND (e.suite = %(ceilings)s OR k.name = ANY(%(eager)s))
+            AND s.order_time >= m.order_time AND s.points > 1
+        ORDER BY w.id, abs(extract(epoch FROM m.order_time - %(time)s)), m.run_id DESC
+        """,
+        {
+            "ceilings": CEILINGS,
+            "eager": list(EAGER_TIMES),
+            "device": device,
+            "host": host,
+            "branches": stored_names(),
+            "verdicts": [VERDICT_CODES[word] for word in ("unchanged", "regressed", "improved")],
+            "first": time - _NIGHT,
+            "last": time + _NIGHT,
+            "time": time,
+        },
+    )
     return [
         Canary(f"{case}, {title}", ceiling, VERDICTS[verdict] != "unchanged", change, noise)
         for ceiling, case, title, verdict, change, noise in rows

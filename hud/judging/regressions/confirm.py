@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from hud.judging.pairs import PairVerdict, judge_pairs
@@ -226,26 +226,31 @@ def _end(run: Run) -> tuple[datetime, int]:
 
 def _apply_pairs(one: Regression, run_id: int) -> None:
     """Judge the regression's own metric by the pairs of a run."""
-    rows = Measurement.objects.filter(
-        series=one.series_id, run=run_id, environment__class_key=one.class_key
-    ).select_related("environment")
-    sides: tuple[dict[int, float | None], dict[int, float | None]] = ({}, {})
-    torches: list[set[tuple[str, str]]] = [set(), set()]
-    for row in rows:
-        sides[row.side][row.repeat] = row.value
-        torches[row.side].add((row.environment.torch, row.environment.torch_git))
+    rows = Measurement.objects.filter(series=one.series_id, run=run_id)
+    pairs, torches = read_pairs(rows.filter(environment__class_key=one.class_key))
     wanted = [one.last_good_run, one.first_run]
     if torches != [{torch_of(one, run)} for run in wanted]:
         return  # it compares something else
     run = Run.objects.get(pk=run_id)
     if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != list(map(_name, wanted)):
         return  # one torch in two interpreters: only these two differ as the regression does
-    numbers = sorted(sides[0].keys() & sides[1].keys())
-    verdict = judge_metric(one.series.metric, [(sides[0][number], sides[1][number]) for number in numbers])
+    verdict = judge_metric(one.series.metric, pairs)
     if verdict.word == "confirmed" and verdict.better is False:
         decide_by_pairs(regression=one, confirmed=True, run_id=run_id)
     elif verdict.word == "dismissed" or verdict.better:
         decide_by_pairs(regression=one, confirmed=False, run_id=run_id)
+
+
+def read_pairs(
+    rows: QuerySet[Measurement],
+) -> tuple[list[list[float | None]], list[set[tuple[str, str]]]]:
+    """Return the values of a comparison's pairs, each of base and head, and the torch of each side."""
+    sides: tuple[dict[int, float | None], dict[int, float | None]] = ({}, {})
+    torches: list[set[tuple[str, str]]] = [set(), set()]
+    for row in rows.select_related("environment"):
+        sides[row.side][row.repeat] = row.value
+        torches[row.side].add((row.environment.torch, row.environment.torch_git))
+    return [[sides[0][pair], sides[1][pair]] for pair in sorted(sides[0].keys() & sides[1].keys())], torches
 
 
 def judge_metric(metric: Metric, pairs: Sequence[Sequence[float | None]]) -> PairVerdict:

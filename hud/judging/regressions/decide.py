@@ -44,7 +44,7 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
         apply(regression, event, who=who, note=note)
         if regression.state in SETTLED:
             judge_again([regression])
-        audit.note(who=who, action=f"regression.{event}", subject=_subject(regression), detail={"note": note})
+        _audit(regression, event, who, note=note)
     return regression
 
 
@@ -72,8 +72,7 @@ def mute(*, regression: Regression, who: str, until: datetime | None, note: str 
             raise CannotDo(f"a regression that is {regression.state} waits for nobody and cannot be muted")
         regression.muted_until = until
         regression.save(update_fields=["muted_until"])
-        detail = {"until": until.isoformat() if until else None, "note": note}
-        audit.note(who=who, action="regression.mute", subject=_subject(regression), detail=detail)
+        _audit(regression, "mute", who, until=until.isoformat() if until else None, note=note)
         record(regression, regression.state, regression.state, event="mute", who=who, note=note)
     return regression
 
@@ -84,7 +83,7 @@ def assign(*, regression: Regression, owner: User | None, who: str) -> Regressio
         regression.owner = owner
         regression.save(update_fields=["owner"])
         name = owner.get_username() if owner else ""
-        audit.note(who=who, action="regression.assign", subject=_subject(regression), detail={"owner": name})
+        _audit(regression, "assign", who, owner=name)
         record(regression, regression.state, regression.state, event="assign", who=who, note=name)
     return regression
 
@@ -116,5 +115,6 @@ def judge_again(decided: Iterable[Regression]) -> None:
         series.save(update_fields=["touched_at", "touched_until"])
 
 
-def _subject(regression: Regression) -> str:
-    return f"regression {regression.pk} of {regression.series.experiment}"
+def _audit(regression: Regression, event: str, who: str, **detail: str | None) -> None:
+    subject = f"regression {regression.pk} of {regression.series.experiment}"
+    audit.note(who=who, action=f"regression.{event}", subject=subject, detail=detail)

@@ -57,7 +57,9 @@ def record(
         run_id=run_id,
         level_since=regression.since if is_level and before != after else None,
     )
-    if _is_told(regression, before, after) and (who or _is_news(regression, run_id)):
+    recent = Run.objects.filter(order_time__gt=timezone.now() - _NEWS)
+    newest = recent.filter(pk__in=[run_id, regression.latest_run_id])
+    if _is_told(regression, before, after) and (who or newest.exists()):
         Notice.objects.create(regression=regression, state=after, note=note, who=who)
 
 
@@ -69,9 +71,3 @@ def _is_told(regression: Regression, before: str, after: str) -> bool:
     return before != after and (
         after in {State.OPEN, State.CONFIRMED} or (was_told and after != State.SUSPECT)
     )
-
-
-def _is_news(regression: Regression, run_id: int | None) -> bool:
-    """Return whether the newest run of the event is recent."""
-    recent = Run.objects.filter(order_time__gt=timezone.now() - _NEWS)
-    return recent.filter(pk__in=[run_id, regression.latest_run_id]).exists()

@@ -1,38 +1,59 @@
-"""Open, follow and close regressions of series that were just judged."""
+"""Open, follow and close regressions of series that were just judged, and say what runs tell of their causes:
+where eager got faster, the compiler lost nothing; a graph that breaks says why."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from django.utils import timezone
 
+from hud.judging.aggregates import moved_side
+from hud.judging.graph_changes import note_changes
 from hud.judging.levels import Level, Move, SeriesPoint
 from hud.judging.regressions import canaries, known_failures
 from hud.judging.regressions.events import apply, close, record, set_state
-from hud.judging.regressions.explain import name_causes
-from hud.judging.regressions.states import ACTIVE, AT_ONCE, TOLD, Event, RegressionKind
+from hud.judging.regressions.states import ACTIVE, AT_ONCE, TOLD, Canaries, Event, RegressionKind
+from hud.judging.rules.thresholds import Judging
 from hud.judging.verdict import Verdict
-from hud.models import Regression, RegressionEvent, Series
+from hud.models import Compilation, Point, Regression, RegressionEvent, Series
+from runner.schema.compilations import Compiled, Note
 from runner.schema.statistics import median
 
 _FEWEST = 20  # earlier points without which nothing is called a drift
 _BEFORE = 10  # points before a move whose median tells a drift from a step
+BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
+# The eager and the compiled time that each speedup divides
+_TIMES = {
+    "speedup": ("eager_latency_ms", "compiled_latency_ms"),
+    "device_speedup": ("eager_device_latency_ms", "device_latency_ms"),
+}
+_BREAKS = {"graph_breaks", "unique_graph_breaks"}
+_WORDS = {"eager": "eager got faster, the compiled time did not move", "both": "eager moved too"}
 State = Regression.State
 
 
-@dataclass(frozen=True)
+@dataclass
 class Judged:
-    """A series in one class of environments after its newest point was judged."""
+    """A series in one class of environments, while it is judged."""
 
     series: Series
     class_key: str
-    level: Level
-    newest: SeriesPoint
-    verdict: Verdict
-    is_headline: bool = True
-    recent: Sequence[float | None] = ()  # values of its newest points, oldest first
+    judging: Judging
+    is_headline: bool = False
+    level: Level = field(default_factory=Level)
+    recent: list[float | None] = field(default_factory=list)  # values of its newest points, oldest first
+    until: datetime = BEFORE_ALL  # the newest point that the level knows
+    newest: SeriesPoint | None = None
+    verdict: Verdict | None = None  # of the newest
+    reference: tuple[int, Level] | None = None  # a stream whose level judges it while it has none of its own
+
+    @property
+    def run_id(self) -> int:
+        assert self.newest
+        return self.newest.run_id
 
 
 def settled(series_ids: Collection[int]) -> dict[tuple[int, str], list[datetime]]:
@@ -57,22 +78,25 @@ def update(judged: Sequence[Judged]) -> None:
         if key not in latest or latest[key].state not in ACTIVE:
             latest[key] = regression
     known_reasons = known_failures.reasons(
-        (one.series, one.newest.time) for one in judged if one.level.move and _fails(one, one.level.move)
+        (one.series, one.until)
+        for one in judged
+        if (move := one.level.move) and move.worse and (move.failed or one.series.metric.kind == "status")
     )
     for one in judged:
         known = latest.get((one.series.pk, one.class_key))
+        active = known if known and known.state in ACTIVE else None
         move = one.level.move
         if not one.is_headline:
-            if known and known.state in ACTIVE:  # device time has come to an experiment of call time
-                close(known, run_id=one.newest.run_id)
+            if active:  # device time has come to an experiment of call time
+                close(active, run_id=one.run_id)
         elif move and move.worse and not move.back:
             followed += _follow(one, move, known, known_reasons.get(one.series.pk, ""))
-        elif known and known.state in ACTIVE and known.kind in AT_ONCE:
-            _come_back(one, move, known)
-    canary_runs = {one.newest.run_id for one in judged if canaries.is_canary(one.series)}
+        elif active and active.kind in AT_ONCE and (not move or active.state == State.SUSPECT):
+            close(active, run_id=one.run_id)  # its series is at its level again
+    canary_runs = {one.run_id for one in judged if canaries.is_canary(one.series)}
     if followed or canary_runs:
         canaries.watch(followed, canary_runs)
-        name_causes(followed)
+        _name_causes(followed)
 
 
 def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> list[Regression]:
@@ -80,14 +104,18 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
     move that opens none. A failure with a `reason` is known."""
     if reason:
         if known and known.state in ACTIVE and known_failures.is_failure(known):
-            known_failures.end(known, reason, run_id=one.newest.run_id)
+            known_failures.end(known, reason, run_id=one.run_id)
         return []
     kind = _kind(one, move, known)
-    regression = known if known and _is_same(known, kind) else Regression()
+    goes_on = known and (
+        known.state in ACTIVE or (known.state != State.ACCEPTED and known.kind == kind)  # it begins again
+    )
+    regression = known if known and goes_on else Regression()
     regression.kind = kind
     regression.series, regression.class_key = one.series, one.class_key
-    if known is regression and _is_decided(known, move):
-        return []
+    is_same = move.time == regression.since and move.points <= regression.points
+    if regression.state == State.DISMISSED and is_same:
+        return []  # somebody has dismissed just these points
     is_new, before = regression.pk is None, regression.state
     superseded = _size(regression) if regression.state in TOLD and move.steps > regression.steps else ""
     if regression.state not in ACTIVE:
@@ -98,7 +126,8 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
         regression.repeat_run = regression.pairs_run = regression.concluded_run = None
     regression.since, regression.points, regression.steps = move.time, move.points, move.steps
     regression.first_run_id, regression.last_good_run_id = move.run_id, move.last_good_run
-    regression.latest_run_id = one.newest.run_id
+    regression.latest_run_id = one.run_id
+    assert one.verdict
     regression.before, regression.after = one.verdict.baseline, move.latest
     regression.change, regression.factor = one.verdict.change, one.verdict.factor
     regression.save()
@@ -108,33 +137,16 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
         record(regression, before, regression.state, event=Event.MOVED_AGAIN, run_id=move.run_id)
     elif superseded:
         note = f"{_size(regression)} supersedes {superseded}"
-        record(regression, before, before, event=Event.MOVED_FURTHER, run_id=one.newest.run_id, note=note)
+        record(regression, before, before, event=Event.MOVED_FURTHER, run_id=one.run_id, note=note)
     if regression.state == State.SUSPECT and move.is_sure:
-        apply(regression, Event.AGREED, run_id=one.newest.run_id)
+        apply(regression, Event.AGREED, run_id=one.run_id)
     return [regression]
-
-
-def _fails(one: Judged, move: Move) -> bool:
-    return move.worse and (move.failed or one.series.metric.kind == "status")
 
 
 def _size(regression: Regression) -> str:
     if regression.change is not None:
         return f"{regression.change:+.1%}"
     return "" if regression.after is None else f"{regression.after:g}"
-
-
-def _is_same(regression: Regression, kind: RegressionKind) -> bool:
-    """Return whether a move of this kind is this regression's, going on or beginning again."""
-    if regression.state in ACTIVE:
-        return True
-    return regression.state != State.ACCEPTED and regression.kind == kind
-
-
-def _is_decided(regression: Regression, move: Move) -> bool:
-    """Return whether somebody has dismissed just these points."""
-    same = move.time == regression.since and move.points <= regression.points
-    return regression.state == State.DISMISSED and same
 
 
 def _kind(one: Judged, move: Move, known: Regression | None) -> RegressionKind:
@@ -144,6 +156,7 @@ def _kind(one: Judged, move: Move, known: Regression | None) -> RegressionKind:
     if known and known.state in ACTIVE and known.kind in {RegressionKind.STEP, RegressionKind.DRIFT}:
         return RegressionKind(known.kind)
     earlier = [value for value in one.recent[: -move.points] if value is not None]
+    assert one.verdict
     level, after = one.verdict.baseline, move.latest
     if one.series.metric.kind != "timing" or len(earlier) < _FEWEST or level is None or after is None:
         return RegressionKind.STEP
@@ -152,7 +165,67 @@ def _kind(one: Judged, move: Move, known: Regression | None) -> RegressionKind:
     return RegressionKind.DRIFT if is_drift else RegressionKind.STEP
 
 
-def _come_back(one: Judged, move: Move | None, regression: Regression) -> None:
-    """Close an active regression whose series is at its level again."""
-    if regression.state == State.SUSPECT or move is None:
-        close(regression, run_id=one.newest.run_id)
+def _name_causes(followed: Sequence[Regression]) -> None:
+    """Write the causes of regressed speedups and graph breaks: 1 statement for each kind, none without."""
+    speedups = [one for one in followed if one.series.metric.name in _TIMES and one.change is not None]
+    breaks = [one for one in followed if one.series.metric.name in _BREAKS]
+    for one, cause in (*_moved_sides(speedups), *_reasons(breaks)):
+        if one.canaries != Canaries.MOVED and cause != one.cause:
+            one.cause = cause[:200]
+            one.save(update_fields=["cause"])
+
+
+def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
+    if not speedups:
+        return
+    rows = Point.objects.filter(
+        series__experiment__in={one.series.experiment_id for one in speedups},
+        series__metric__name__in={name for times in _TIMES.values() for name in times},
+        run__in=_runs(speedups),
+        value__gt=0,
+    ).values_list("series__experiment", "series__metric__name", "run", "value")
+    values: dict[tuple[int, str, int | None], float | None] = {
+        (experiment, name, run): value for experiment, name, run, value in rows
+    }
+    for one in speedups:
+        yield one, _WORDS.get(_side(one, values) or "", "")
+
+
+def _reasons(breaks: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
+    """Yield the reason that came most often since the last good run, where compilations tell it."""
+    if not breaks:
+        return
+    experiments = {one.series.experiment_id for one in breaks}
+    rows = Compilation.objects.filter(experiment__in=experiments, run__in=_runs(breaks), side=0)
+    found: dict[tuple[int, int | None], list[Compiled]] = {}
+    for experiment, run, notes in rows.values_list("experiment", "run", "graph_breaks"):
+        compiled = Compiled(graph_breaks=tuple(Note(**note) for note in notes))
+        found.setdefault((experiment, run), []).append(compiled)
+    for one in breaks:
+        base, head = (
+            found.get((one.series.experiment_id, run), []) for run in (one.last_good_run_id, one.first_run_id)
+        )
+        new = [change for change in note_changes(base, head) if change.head > change.base]
+        if new:
+            yield one, f"{new[0].reason}, at {new[0].place}" if new[0].place else new[0].reason
+
+
+def _runs(regressions: Sequence[Regression]) -> set[int]:
+    ends = (run for one in regressions for run in (one.last_good_run_id, one.first_run_id))
+    return {run for run in ends if run is not None}
+
+
+def _side(one: Regression, values: dict[tuple[int, str, int | None], float | None]) -> str | None:
+    """Return which of its times moved from the last good run to the first that moved; None if not known."""
+    times = []
+    for name in _TIMES[one.series.metric.name]:
+        sides = [
+            values.get((one.series.experiment_id, name, run))
+            for run in (one.last_good_run_id, one.first_run_id)
+        ]
+        if sides[0] is None or sides[1] is None:
+            return None
+        times.append((sides[0], sides[1]))
+    step = abs(math.log1p(max(one.change or 0.0, -0.999)))
+    noise = step / one.factor / math.sqrt(2) if one.factor else 0.005  # that of one time
+    return moved_side(*times, noise=max(noise, 0.005))

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 
-from django.db import connection
-
 from hud.judging.regressions.states import RegressionState
 from hud.models import Stream
+from hud.sql import fetch_tuples
 
 WEEKS = 26  # that are shown
 _S = RegressionState
@@ -49,27 +48,24 @@ def read(stream: Stream, now: datetime) -> list[Week]:
     """Return the weeks up to now, the newest first: 1 statement."""
     monday = (now.astimezone(timezone.utc) - timedelta(days=now.astimezone(timezone.utc).weekday())).date()
     first = monday - timedelta(weeks=WEEKS - 1)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'points', '', sum(p.points)::int
-            FROM hud_run r CROSS JOIN LATERAL (
-                SELECT count(*) AS points FROM hud_point WHERE run_id = r.id
-            ) p
-            WHERE r.stream_id = %(stream)s AND r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
-            UNION ALL
-            SELECT date_trunc('week', e.at AT TIME ZONE 'UTC')::date, e.before, e.after, count(*)
-            FROM hud_regressionevent e JOIN hud_regression g ON g.id = e.regression_id
-            JOIN hud_series s ON s.id = g.series_id AND s.stream_id = %(stream)s
-            WHERE e.at >= %(first)s::timestamp AT TIME ZONE 'UTC' AND e.before <> e.after GROUP BY 1, 2, 3
-            UNION ALL
-            SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'repeats', '', count(DISTINCT r.id)
-            FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id AND r.stream_id = %(stream)s
-            WHERE r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
-            """,
-            {"first": first, "stream": stream.pk},
-        )
-        return _weeks(monday, cursor.fetchall())
+    rows = fetch_tuples(
+        """
+        SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'points', '', sum(r.points)::int
+        FROM hud_run r
+        WHERE r.stream_id = %(stream)s AND r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
+        UNION ALL
+        SELECT date_trunc('week', e.at AT TIME ZONE 'UTC')::date, e.before, e.after, count(*)
+        FROM hud_regressionevent e JOIN hud_regression g ON g.id = e.regression_id
+        JOIN hud_series s ON s.id = g.series_id AND s.stream_id = %(stream)s
+        WHERE e.at >= %(first)s::timestamp AT TIME ZONE 'UTC' AND e.before <> e.after GROUP BY 1, 2, 3
+        UNION ALL
+        SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'repeats', '', count(DISTINCT r.id)
+        FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id AND r.stream_id = %(stream)s
+        WHERE r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
+        """,
+        {"first": first, "stream": stream.pk},
+    )
+    return _weeks(monday, rows)
 
 
 def _weeks(monday: date, rows: Iterable[tuple[date, str, str, int]]) -> list[Week]:

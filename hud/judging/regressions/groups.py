@@ -1,80 +1,166 @@
-"""Stored regressions, grouped by their causes, and the rows of `Cause` that keep the groups of each night."""
+"""Group regressions that have one cause, rank them, and keep the groups of each night as rows of `Cause`.
+
+Metrics of one experiment are one row. What moved on a host whose canaries moved is one group, and the last.
+Where no canaries were measured, experiments that moved in the same run by about the same factor are one group
+if they are most of what that run measured: the host is the likely cause. Experiments of one
+suite and backend that moved between the same two runs are one group too: the backend is the likely cause. So
+are the backends on which one case began to fail in the same run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.db.models.query import QuerySet
 from django.utils import timezone
 
-from hud.judging.regressions import causes
-from hud.judging.regressions.causes import Group, Moved
 from hud.judging.regressions.states import TOLD, Canaries, RegressionKind
 from hud.models import Cause, Regression, Run, Stream
 from hud.points import nights
 from hud.points.nights import Night
+from hud.sql import fetch_tuples
 
+_FEWEST = 3  # experiments in a group
+_FEWEST_BACKENDS = 2  # on which one case fails
+_MOST_OF_RUN = 0.5  # share of the experiments of a run that points at its host
+_ALIKE = 0.02  # log changes this close to their median are alike, or within a quarter of it
 _LONGEST_TITLE = 200
+CERTAIN = 10.0  # a change of this many times the noise could not be more certain
+
+
+@dataclass(frozen=True)
+class Group:
+    why: Literal["experiment", "host", "backend", "case"]
+    members: Sequence[Regression]  # the most telling first
+
+    def words(self) -> str:
+        """Return what the group has in common, '' for one experiment."""
+        first = self.members[0]
+        experiment = first.series.experiment
+        host = first.first_run.host_name if first.first_run else ""
+        if self.why == "host" and first.canaries == Canaries.MOVED:
+            return first.cause
+        if self.why == "host":
+            moved_alike = f"Most of what run {first.first_run_id} measured moved alike: look at the host"
+            return f"{moved_alike} {host}" if host else moved_alike
+        if self.why == "backend":
+            cases = len({one.series.experiment_id for one in self.members})
+            where = f"{experiment.suite} on {experiment.backend}"
+            return f"{cases} cases of {where} moved between the same two runs"
+        if self.why == "case":
+            backends = dict.fromkeys(one.series.experiment.backend for one in self.members)
+            return f"{experiment.title} fails on {', '.join(backends)}"
+        return ""
+
+
+def score(one: Regression) -> float:
+    """Return certainty × size in log space: twice as slow ranks like half the bandwidth. Failures lead."""
+    if _is_failure(one):
+        return math.inf
+    certainty = min((one.factor if one.factor is not None else CERTAIN) / CERTAIN, 1.0)
+    return certainty * abs(_log_change(one))
 
 
 def groups(regressions: Sequence[Regression]) -> list[Group]:
     """Return the groups of these regressions, which have their experiments, metrics and latest runs: 1
     statement."""
-    return causes.group([moved(one) for one in regressions], experiments_of_runs(regressions))
+    return group(regressions, experiments_of_runs(regressions))
 
 
-def experiments_of_runs(regressions: Sequence[Regression]) -> dict[int, int]:
+def group(regressions: Iterable[Regression], experiments_of_run: Mapping[int, int]) -> list[Group]:
+    """Return the groups, the highest score first. `experiments_of_run` is how many each run measured."""
+    by_experiment: dict[int, list[Regression]] = {}
+    by_host: dict[str, list[Regression]] = {}
+    for one in sorted(regressions, key=lambda one: (-score(one), one.pk)):
+        if one.canaries == Canaries.MOVED and one.latest_run and one.latest_run.host_name:
+            by_host.setdefault(one.latest_run.host_name, []).append(one)
+        else:
+            by_experiment.setdefault(one.series.experiment_id, []).append(one)
+    leading = [rows[0] for rows in by_experiment.values()]
+    found: list[Group] = []
+    taken: set[int] = set()
+
+    def take(why: Literal["host", "backend", "case"], same: Iterable[list[Regression]], fewest: int) -> None:
+        for alike in same:
+            free = [one.series.experiment_id for one in alike if one.series.experiment_id not in taken]
+            if len(free) >= fewest:
+                taken.update(free)
+                found.append(Group(why, [one for experiment in free for one in by_experiment[experiment]]))
+
+    take("host", _same_run(leading, experiments_of_run), _FEWEST)
+    moved = [one for one in leading if one.first_run_id is not None]
+    take("backend", _alike(moved, _step), _FEWEST)
+    take("case", _alike(filter(_is_failure, moved), _case), _FEWEST_BACKENDS)
+    found += [Group("experiment", rows) for key, rows in by_experiment.items() if key not in taken]
+    found.sort(key=lambda group: (-max(map(score, group.members)), [one.pk for one in group.members]))
+    return found + [Group("host", rows) for rows in by_host.values()]
+
+
+def _same_run(
+    leading: Sequence[Regression], experiments_of_run: Mapping[int, int]
+) -> Iterator[list[Regression]]:
+    """Yield the experiments that moved alike in one run, where they are most of the run."""
+    told = [one for one in leading if not _is_failure(one) and one.canaries != Canaries.QUIET]
+    for members in _alike(told, lambda one: one.first_run_id):
+        middle = median(_slowdown(one) for one in members)
+        alike = [one for one in members if abs(_slowdown(one) - middle) <= max(_ALIKE, abs(middle) / 4)]
+        run = members[0].first_run_id
+        if run is not None and len(alike) >= _MOST_OF_RUN * experiments_of_run.get(run, math.inf):
+            yield alike
+
+
+def _step(one: Regression) -> Hashable:
+    experiment = one.series.experiment
+    family = experiment.suite, experiment.backend, experiment.arch
+    return family, one.first_run_id, one.last_good_run_id, _is_failure(one)
+
+
+def _case(one: Regression) -> Hashable:
+    experiment = one.series.experiment
+    return experiment.suite, experiment.title, experiment.arch, one.first_run_id
+
+
+def _alike(
+    regressions: Iterable[Regression], key: Callable[[Regression], Hashable]
+) -> Iterable[list[Regression]]:
+    found: dict[Hashable, list[Regression]] = {}
+    for one in regressions:
+        found.setdefault(key(one), []).append(one)
+    return found.values()
+
+
+def _is_failure(one: Regression) -> bool:
+    return one.kind == RegressionKind.FAILURE or one.change is None
+
+
+def _log_change(one: Regression) -> float:
+    change = one.change or 0.0
+    return math.log1p(change) if change > -1 else -math.inf
+
+
+def _slowdown(one: Regression) -> float:
+    """Return the log change as a slowdown, whatever the metric's direction is."""
+    return _log_change(one) if one.series.metric.direction == "down" else -_log_change(one)
+
+
+def experiments_of_runs(regressions: Iterable[Regression]) -> dict[int, int]:
     """Return how many experiments each run measured in which one of these first moved: 1 statement."""
     runs = {one.first_run_id for one in regressions} - {None}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT t.run_id, count(DISTINCT s.experiment_id)
-            FROM hud_seriesstate t JOIN hud_series s ON s.id = t.series_id
-            WHERE t.run_id = ANY(%(runs)s::int[]) GROUP BY 1
-            """,
-            {"runs": list(runs)},
-        )
-        return dict(cursor.fetchall())
-
-
-def moved(one: Regression) -> Moved:
-    experiment = one.series.experiment
-    return Moved(
-        key=one.pk,
-        experiment=experiment.pk,
-        family=(experiment.suite, experiment.backend, experiment.arch),
-        case=(experiment.suite, experiment.title, experiment.arch),
-        run=one.first_run_id,
-        last_good_run=one.last_good_run_id,
-        change=one.change,
-        factor=one.factor,
-        worse_up=one.series.metric.direction == "down",
-        failed=one.kind == RegressionKind.FAILURE or one.change is None,
-        host=one.latest_run.host_name if one.canaries == Canaries.MOVED and one.latest_run else "",
-        quiet_host=one.canaries == Canaries.QUIET,
+    rows = fetch_tuples(
+        """
+        SELECT t.run_id, count(DISTINCT s.experiment_id)
+        FROM hud_seriesstate t JOIN hud_series s ON s.id = t.series_id
+        WHERE t.run_id = ANY(%(runs)s::int[]) GROUP BY 1
+        """,
+        {"runs": list(runs)},
     )
-
-
-def words(group: Group, members: Sequence[Regression]) -> str:
-    """Return what a group has in common, '' for one experiment."""
-    first = members[0]
-    experiment = first.series.experiment
-    host = first.first_run.host_name if first.first_run else ""
-    if group.why == "host" and first.canaries == Canaries.MOVED:
-        return first.cause
-    if group.why == "host":
-        moved_alike = f"Most of what run {first.first_run_id} measured moved alike: look at the host"
-        return f"{moved_alike} {host}" if host else moved_alike
-    if group.why == "backend":
-        cases = len({one.series.experiment_id for one in members})
-        return f"{cases} cases of {experiment.suite} on {experiment.backend} moved between the same two runs"
-    if group.why == "case":
-        backends = dict.fromkeys(one.series.experiment.backend for one in members)
-        return f"{experiment.title} fails on {', '.join(backends)}"
-    return ""
+    return dict(rows)
 
 
 def of_cause(one: Regression) -> QuerySet[Regression]:
@@ -107,36 +193,28 @@ def _make_causes_of(stream: Stream, night: Night) -> int:
     with transaction.atomic():
         Stream.objects.select_for_update(no_key=True).get(pk=stream.pk)
         began = Run.objects.filter(pk__in=night.runs).earliest("order_time").order_time
-        members = _members(stream, night).filter(
-            Q(cause_row=None) | Q(cause_row__night__range=(began, night.time))
+        related = ("series__experiment", "series__metric", "first_run", "latest_run")
+        members = Regression.objects.select_related(*related).filter(
+            Q(cause_row=None) | Q(cause_row__night__range=(began, night.time)),
+            series__stream=stream,
+            first_run__in=night.runs,
+            state__in=TOLD,  # of known failures none is active
         )
-        by_id = {one.pk: one for one in members.order_by("pk")}
-        without = sum(one.cause_row_id is None for one in by_id.values())
-        for group in sorted(groups(list(by_id.values())), key=lambda group: len(group.keys)):
-            own = [by_id[key] for key in group.keys]
-            experiment = own[0].series.experiment
+        everything = list(members.order_by("pk"))
+        without = sum(one.cause_row_id is None for one in everything)
+        for group in sorted(groups(everything), key=lambda group: len(group.members)):
+            experiment = group.members[0].series.experiment
             named = ", ".join((experiment.title, experiment.suite, experiment.backend))
-            title = (words(group, own) or named)[:_LONGEST_TITLE]
-            known = {one.cause_row_id for one in own if one.cause_row_id}
+            title = (group.words() or named)[:_LONGEST_TITLE]
+            known = {one.cause_row_id for one in group.members if one.cause_row_id}
             if not known:
                 known.add(Cause.objects.create(stream=stream, night=began, title=title).pk)
             kept, *others = sorted(known)
             Cause.objects.filter(pk=kept).update(title=title)
-            _merge(others, kept)
-            for one in by_id.values():
-                if one in own or one.cause_row_id in others:
+            Regression.objects.filter(cause_row__in=others).update(cause_row=kept)
+            Cause.objects.filter(Q(pk__in=others) | Q(merged_into__in=others)).update(merged_into=kept)
+            for one in everything:
+                if one in group.members or one.cause_row_id in others:
                     one.cause_row_id = kept
-            Regression.objects.filter(pk__in=group.keys).update(cause_row=kept)
+            Regression.objects.filter(pk__in=[one.pk for one in group.members]).update(cause_row=kept)
     return without
-
-
-def _members(stream: Stream, night: Night) -> QuerySet[Regression]:
-    """Return the regressions that began in a night and are news. Known failures have none that is active."""
-    related = ("series__experiment", "series__metric", "first_run", "latest_run")
-    began = Regression.objects.filter(series__stream=stream, first_run__in=night.runs, state__in=TOLD)
-    return began.select_related(*related)
-
-
-def _merge(others: Sequence[int], kept: int) -> None:
-    Regression.objects.filter(cause_row__in=others).update(cause_row=kept)
-    Cause.objects.filter(Q(pk__in=others) | Q(merged_into__in=others)).update(merged_into=kept)

@@ -12,32 +12,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F
 
 from hud.judging.change_points import change_points
 from hud.judging.change_points.drift import climbs, drift
+from hud.judging.levels import SeriesPoint
+from hud.judging.points import read_points
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
 from hud.judging.rules.thresholds import SMALL_STEP, Thresholds
 from hud.models import Regression, Series, SeriesState
-from hud.runs.branches import stored_names
 from runner.schema.statistics import median
 
 MOST_POINTS = 200  # that one look reads of a series
 _FEWEST_POINTS = 12
 _RECENT = 10  # points whose median stands for now in a drift
 _LASTS = 10  # points of a level that is better than the accepted one, for what follows to be worse
-
-
-@dataclass(frozen=True)
-class _Points:
-    """The newest points of a series in its class since its level began, oldest first."""
-
-    runs: list[int]
-    times: list[datetime]
-    values: list[float]
-    noise: float | None  # of the series, as the newest point was judged
 
 
 @dataclass(frozen=True)
@@ -61,7 +52,7 @@ def look_back(limit: int = 50) -> int:
             Series.objects.select_for_update().get(pk=state.series_id)  # the judge takes it first too
             active = Regression.objects.filter(series=state.series_id, class_key=state.class_key)
             known = active.filter(state__in=ACTIVE).select_for_update().first()
-            _look(state, points.get(state.pk), known, thresholds)
+            _look(state, points.get(state.pk, []), known, thresholds)
             SeriesState.objects.filter(pk=state.pk, run=state.run_id).update(seen_run=state.run_id)
     return len(states)
 
@@ -101,26 +92,27 @@ def _drift(values: Sequence[float], direction: str) -> Found | None:
 
 
 def _look(
-    state: SeriesState, points: _Points | None, known: Regression | None, thresholds: Thresholds
+    state: SeriesState, points: Sequence[SeriesPoint], known: Regression | None, thresholds: Thresholds
 ) -> None:
     if known and (known.kind in AT_ONCE or state.level.get("move")):
         return  # the judge follows it
     judging = thresholds.of(state.series.experiment, state.series.metric)
     direction = judging.rule.direction
-    found = find(points.values, direction, judging.small_step) if points else None
-    if not points or not found:
-        if known and not (points and _lasts(known, points.values)):
+    values = [median(point.values) for point in points]
+    found = find(values, direction, judging.small_step)
+    if not found:
+        if known and not (values and _lasts(known, values)):
             is_suspect = known.state == Regression.State.SUSPECT
             apply(known, Event.DISAGREED if is_suspect else Event.RECOVERED, run_id=state.run_id)
         return
     regression = known or Regression(series=state.series, class_key=state.class_key, state="open")
     regression.kind = found.kind
-    regression.since, regression.first_run_id = points.times[found.first], points.runs[found.first]
-    regression.last_good_run_id = points.runs[found.first - 1]
-    regression.latest_run_id, regression.points = points.runs[-1], len(points.runs) - found.first
+    regression.since, regression.first_run_id = points[found.first].time, points[found.first].run_id
+    regression.last_good_run_id = points[found.first - 1].run_id
+    regression.latest_run_id, regression.points = points[-1].run_id, len(points) - found.first
     regression.before, regression.after = found.before, found.after
     regression.change = found.after / found.before - 1
-    noise = points.noise or 0.0
+    noise = points[-1].noise or 0.0
     step = abs(math.log(found.after / found.before)) if found.after / found.before > 0 else 0.0
     regression.factor = step / (noise / math.sqrt(regression.points)) if noise else None
     regression.save()
@@ -141,36 +133,23 @@ def _lasts(known: Regression, values: Sequence[float]) -> bool:
     return (now - before) / (after - before) > 1 / 2
 
 
-def _read(states: Sequence[SeriesState]) -> dict[int, _Points]:
-    """Return the points of each state by its id: 1 statement."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT w.id, array_agg(p.noise ORDER BY p.place), array_agg(p.run_id ORDER BY p.place DESC),
-                array_agg(p.order_time ORDER BY p.place DESC), array_agg(p.value ORDER BY p.place DESC)
-            FROM unnest(%s::int[], %s::int[], %s::text[], %s::timestamptz[]) AS w(id, series, class, since)
-            JOIN hud_seriesstate s ON s.id = w.id
-            JOIN LATERAL (
-                SELECT m.run_id, m.order_time, m.value, m.noise,
-                    row_number() OVER (ORDER BY m.order_time DESC, m.run_id DESC) AS place
-                FROM hud_point m
-                JOIN hud_environment e ON e.id = m.environment_id AND e.class_key = w.class
-                WHERE (coalesce(e.facts->>'gpu_uuid', '') = '' OR s.level->'cards' ? (e.facts->>'gpu_uuid'))
-                    AND m.series_id = w.series AND m.order_time >= w.since AND m.value IS NOT NULL
-                    AND NOT m.rerun AND m.branch = ANY(%s)
-                ORDER BY m.order_time DESC, m.run_id DESC LIMIT %s
-            ) p ON true GROUP BY w.id
-            """,
-            [
-                [state.pk for state in states],
-                [state.series_id for state in states],
-                [state.class_key for state in states],
-                [state.level.get("start") for state in states],
-                stored_names(),
-                MOST_POINTS,
-            ],
-        )
-        return {
-            pk: _Points(runs, times, values, noises[0])
-            for pk, noises, runs, times, values in cursor.fetchall()
-        }
+def _read(states: Sequence[SeriesState]) -> dict[int, list[SeriesPoint]]:
+    """Return the newest points of each state since its level began, oldest first, by its id: 1 statement."""
+    starts = {one.pk: datetime.fromisoformat(one.level["start"]) for one in states if one.level.get("start")}
+    begin: dict[int, datetime] = {}
+    for state in states:
+        if start := starts.get(state.pk):
+            begin[state.series_id] = min(start, begin.get(state.series_id, start))
+    points = dict(read_points(begin))
+    return {
+        state.pk: [
+            point
+            for point in points.get((state.series_id, state.class_key), [])
+            if point.is_baseline
+            and point.values
+            and point.time >= starts[state.pk]
+            and (not point.card or point.card in state.level.get("cards", ()))
+        ][-MOST_POINTS:]
+        for state in states
+        if state.pk in starts
+    }

@@ -6,6 +6,7 @@ setting comes from the row that says it and names the most; of rows that name as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, replace
 
@@ -33,7 +34,10 @@ class Thresholds:
     """The thresholds of all operators, for the series that they match."""
 
     def __init__(self, rows: Iterable[Threshold]) -> None:
-        self.rows = sorted(rows, key=lambda row: (specificity(row), row.pk or float("inf")))
+        def rank(row: Threshold) -> tuple[int, float]:
+            return sum(bool(getattr(row, name)) for name in Threshold.IDENTITY), row.pk or math.inf
+
+        self.rows = sorted(rows, key=rank)
 
     @classmethod
     def read(cls) -> Thresholds:
@@ -52,10 +56,6 @@ class Thresholds:
             if row.judged is not None:
                 judged = row.judged
         return Judging(rule, judged, small_step)
-
-
-def specificity(row: Threshold) -> int:
-    return sum(bool(getattr(row, name)) for name in Threshold.IDENTITY)
 
 
 def matches(row: Threshold, experiment: Experiment, metric: Metric) -> bool:

@@ -21,6 +21,11 @@ _FIRST = datetime(1970, 1, 1, tzinfo=timezone.utc)  # before every point
 _LOCK = 7_014_003
 _MOST = 1e300  # as of a measurement
 MOST_RELATIVE = 10.0
+_SETTINGS: dict[type, tuple[str, ...]] = {
+    Metric: ("unit", "direction"),
+    Target: ("value", "fraction", "note"),
+    Threshold: ("relative", "minimum", "judged", "note"),
+}
 
 
 class InvalidRule(ValueError):
@@ -93,18 +98,12 @@ def identity(rule: Rule) -> tuple[Any, ...]:
     """Return what a rule matches: no two of a kind match exactly the same."""
     if isinstance(rule, Metric):
         return (rule.name,)
-    return tuple(getattr(rule, f"{name}_id" if name == "metric" and isinstance(rule, Target) else name)
-                 for name in rule.IDENTITY)  # fmt: skip
+    return tuple(rule.serializable_value(name) for name in rule.IDENTITY)
 
 
 def settings_of(rule: Rule) -> dict[str, Any]:
     """Return what a rule says, as the audit shows it."""
-    names: tuple[str, ...] = ("unit", "direction")
-    if isinstance(rule, Target):
-        names = ("value", "fraction", "note")
-    elif isinstance(rule, Threshold):
-        names = ("relative", "minimum", "judged", "note")
-    return {name: getattr(rule, name) for name in names}
+    return {name: getattr(rule, name) for name in _SETTINGS[type(rule)]}
 
 
 def subject(rule: Rule) -> str:

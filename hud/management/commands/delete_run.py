@@ -6,24 +6,24 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.ingest.deletion import CannotDelete, delete_run
-from hud.models import Run
+from hud.ingest.deletion import CannotDelete, delete
+from hud.models import Run, Upload
+from hud.problems import Problem, row_of
 from hud.runs.references import Busy
 
 
 class Command(BaseCommand):
     help = "Delete a run with everything that only it has. Remaining series are judged again."
+    kind: type[Run] | type[Upload] = Run
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("id", type=int)
         parser.add_argument("--dry-run", action="store_true", help="only say what would go")
 
     def handle(self, *args: Any, id: int, dry_run: bool, **options: Any) -> None:  # noqa: A002
-        found = Run.objects.filter(pk=id).first()
-        if found is None:
-            raise CommandError(f"no run has the id {id}")
         try:
-            done = delete_run(run=found, who="command line", dry_run=dry_run)
-        except (CannotDelete, Busy) as error:
+            found = row_of(self.kind, id)
+            done = delete(found, who="command line", dry_run=dry_run)
+        except (CannotDelete, Busy, Problem) as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{'would delete' if dry_run else 'deleted'} run {id}: {done}")
+        self.stdout.write(f"{'would delete' if dry_run else 'deleted'} {found}: {done}")

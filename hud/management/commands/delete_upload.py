@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-
-from hud.ingest.deletion import CannotDelete, delete_upload
+from hud.management.commands import delete_run
 from hud.models import Upload
-from hud.runs.references import Busy
 
 
-class Command(BaseCommand):
+class Command(delete_run.Command):
     help = "Delete an upload with everything that only it has. Remaining series are judged again."
-
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("id", type=int)
-        parser.add_argument("--dry-run", action="store_true", help="only say what would go")
-
-    def handle(self, *args: Any, id: int, dry_run: bool, **options: Any) -> None:  # noqa: A002
-        found = Upload.objects.filter(pk=id).first()
-        if found is None:
-            raise CommandError(f"no upload has the id {id}")
-        try:
-            done = delete_upload(upload=found, who="command line", dry_run=dry_run)
-        except (CannotDelete, Busy) as error:
-            raise CommandError(str(error)) from error
-        self.stdout.write(f"{'would delete' if dry_run else 'deleted'} upload {id}: {done}")
+    kind = Upload

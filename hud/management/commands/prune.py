@@ -21,8 +21,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, dry_run: bool, **options: Any) -> None:
         if dry_run:
             for kind in retention.kinds():
-                size = kind.measure()
-                self.stdout.write(f"{kind.name:18} {size.count:>10} {size.bytes:>15} bytes")
+                count, size_bytes = kind.measure()
+                self.stdout.write(f"{kind.name:18} {count:>10} {size_bytes:>15} bytes")
             return
         removed: Counter[str] = Counter()
         for name, count in retention.batches():

@@ -1,73 +1,58 @@
 """`manage.py tick`: look after leases, schedules, wake-ups and Redis users every few seconds, deliver
-messages beside it; prune daily.
-
-Any number may be started: the holder of an advisory lock works, the others wait to take over.
-"""
+messages beside it; prune daily."""
 
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
 from datetime import timedelta
-from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError
 
 from hud import retention
 from hud.hosts import heartbeats, redis_users
 from hud.judging.bisect import work as bisects
 from hud.judging.regressions.confirm import confirm
+from hud.management.rounds import RoundsCommand
 from hud.notifications.deliver import Deliverer, deliver
 from hud.runs import schedules, tasks, wakeup
-from hud.server.locks import hold_lock, release_lock
 
 logger = logging.getLogger(__name__)
-ADVISORY_LOCK = 7_014_001
 _PRUNE_EVERY_S = 24 * 3600
 _LONG_GAP = timedelta(days=7)
 
 
-class Command(BaseCommand):
+class Command(RoundsCommand):
     help = (
         "Break ended leases, fire schedules and wake idle accelerators, every HUD_TICK_S seconds,"
         " until stopped."
     )
+    lock = 7_014_001
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--once", action="store_true", help="do this once, then end")
-
-    def handle(self, *args: Any, once: bool, **options: Any) -> None:
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: stop.set())
-        started = False
+    def start(self) -> None:
+        self.has_begun = False
         self.start_pruning()
-        if not once:
-            Deliverer(stop).start()
-        while not stop.is_set():
-            try:
-                if hold_lock(ADVISORY_LOCK):
-                    self.put_off_pruning_after_a_gap()
-                    if not started and not once:
-                        heartbeats.restart("tick")
-                        started = True
-                    tick()
-                    if not once:
-                        self.prune()
-                if once:  # the connection may live on, and with it the lock
-                    deliver()
-                    release_lock(ADVISORY_LOCK)
-            except (DatabaseError, InterfaceError) as error:
-                self.stderr.write(f"the database is away: {error}")
-                connection.close()
-                started = False  # hosts may have been silent because of us: a new grace period
-            if once:
-                return
-            stop.wait(settings.HUD_TICK_S)
+        if not self.once:
+            Deliverer(self.stop).start()
+
+    def round(self) -> int:
+        self.put_off_pruning_after_a_gap()
+        if not self.has_begun and not self.once:
+            heartbeats.restart("tick")
+            self.has_begun = True
+        tick()
+        if self.once:
+            deliver()
+        else:
+            self.prune()
+        return 0
+
+    def database_is_away(self) -> None:
+        self.has_begun = False  # hosts may have been silent because of us: a new grace period
+
+    def pause_s(self) -> float:
+        return float(settings.HUD_TICK_S)
 
     def start_pruning(self) -> None:
         self.is_pruning, self._batches = True, retention.batches()
@@ -101,23 +86,16 @@ def tick() -> None:
     """Do one round of background work."""
     heartbeats.beat("tick")
     given_up = tasks.break_leases() if heartbeats.trusted() else []
-    try:
-        schedules.fire_due()
-    except (DatabaseError, InterfaceError):
-        raise
-    except Exception:  # a broken schedule must not stop the care of leases
-        logger.exception("schedules were not fired")
-    try:
-        confirm()
-    except (DatabaseError, InterfaceError):
-        raise
-    except Exception:
-        logger.exception("regressions were not confirmed")
-    try:
-        bisects.advance()
-    except (DatabaseError, InterfaceError):
-        raise
-    except Exception:
-        logger.exception("bisects did not go on")
+    for step, failure in (  # one that is broken must not stop the care of leases
+        (schedules.fire_due, "schedules were not fired"),
+        (confirm, "regressions were not confirmed"),
+        (bisects.advance, "bisects did not go on"),
+    ):
+        try:
+            step()
+        except (DatabaseError, InterfaceError):  # noqa: PERF203 — the others are done
+            raise
+        except Exception:
+            logger.exception(failure)
     redis_users.sync()
     wakeup.ring_idle(again_s=0 if given_up else None)

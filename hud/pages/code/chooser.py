@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -14,39 +14,42 @@ _MOST_OFFERED = 60  # points
 
 
 @dataclass(slots=True)
-class Line:
-    """An experiment with points to compare, and its newest two; of an A/B run both sides, of a single point
-    its fastest and its slowest compilation."""
+class Comparable:
+    """An experiment with points to compare, and its newest two."""
 
-    experiment: Experiment
-    points: int
-    words: str  # for the link
-    newest: str  # sides
-    before: str
-    newest_time: datetime
-
-    def to_row(self) -> dict[str, Any]:
-        about = {"points": self.points, "base": self.before, "head": self.newest, "time": self.newest_time}
-        return {**identity(self.experiment), **about}
-
-
-@dataclass(slots=True)
-class _Row:
-    experiment: int
+    experiment_id: int
     points: int
     runs: list[int]
     ab: list[bool]
     fastest: int | None  # compilations of the newest point
     slowest: int | None
     newest_time: datetime
+    experiment: Experiment = field(init=False)
+
+    @property
+    def sides(self) -> tuple[str, str, str]:
+        """Return two sides and the words for the link: of an A/B run its own, of a single point its fastest
+        and its slowest compilation."""
+        newest, *older = (f"run:{run}/experiment:{self.experiment_id}" for run in self.runs)
+        if self.ab[0]:
+            return newest, newest, "the sides of the A/B run"
+        if older:
+            return older[0], newest, "newest two points"
+        base, head = (f"{newest}/compilation:{number}" for number in (self.fastest, self.slowest))
+        return base, head, "fastest and slowest compilation"
+
+    def to_row(self) -> dict[str, Any]:
+        base, head, _words = self.sides
+        about = {"points": self.points, "base": base, "head": head, "time": self.newest_time}
+        return {**identity(self.experiment), **about}
 
 
-def read(stream: Stream, text: str = "", limit: int = 100) -> list[Line]:
+def read(stream: Stream, text: str = "", limit: int = 100) -> list[Comparable]:
     """Return the experiments with compilations to compare in a stream, the newest first: 2 statements."""
     rows = fetch(
-        _Row,
+        Comparable,
         """
-        SELECT experiment_id experiment, count(*) points,
+        SELECT experiment_id, count(*) points,
             (array_agg(run_id ORDER BY order_time DESC, run_id DESC))[1:2] runs,
             (array_agg(ab ORDER BY order_time DESC, run_id DESC))[1:2] ab,
             (array_agg(numbers[1] ORDER BY order_time DESC, run_id DESC))[1] fastest,
@@ -66,18 +69,10 @@ def read(stream: Stream, text: str = "", limit: int = 100) -> list[Line]:
         """,
         {"stream": stream.pk, "text": text, "limit": limit},
     )
-    experiments = Experiment.objects.in_bulk({row.experiment for row in rows})
-    lines = []
+    experiments = Experiment.objects.in_bulk({row.experiment_id for row in rows})
     for row in rows:
-        sides = [f"run:{run}/experiment:{row.experiment}" for run in row.runs]
-        before, newest, words = sides[-1], sides[0], "newest two points"
-        if row.ab[0]:
-            before, words = newest, "the sides of the A/B run"
-        elif len(sides) == 1:
-            before, newest = (f"{sides[0]}/compilation:{number}" for number in (row.fastest, row.slowest))
-            words = "fastest and slowest compilation"
-        lines.append(Line(experiments[row.experiment], row.points, words, newest, before, row.newest_time))
-    return lines
+        row.experiment = experiments[row.experiment_id]
+    return rows
 
 
 @dataclass(slots=True)

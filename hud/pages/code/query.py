@@ -12,9 +12,10 @@ from hud.judging.attribution import Attribution, Change, attribute
 from hud.judging.graph_changes import NoteChange, PartChange, note_changes, notes_of, phase_changes
 from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
+from hud.pages.attributes import attributes
 from hud.pages.code.chooser import OfferedPoint, offered
 from hud.pages.code.diff import Diff, Line, compare, whole
-from hud.pages.code.sides import compilations_of, number_of, same_card
+from hud.pages.code.sides import compilations_of, number_of
 from hud.pages.code.table import short_name
 from hud.pages.compilations import code_of
 from hud.pages.experiment.history import changes
@@ -33,8 +34,8 @@ class Point:
 
     side: Side
     rows: list[Compilation]
-    compiled: list[Compiled]
-    experiment: Experiment
+    compiled: list[Compiled] = field(default_factory=list)
+    experiment: Experiment = field(init=False)
     values: dict[str, float] = field(default_factory=dict)  # of metrics, over the compilations
     titles: dict[str, str] = field(default_factory=dict)  # of those metrics
     numbers: list[int] = field(default_factory=list)  # of all compilations of the point
@@ -70,6 +71,11 @@ class Point:
     @property
     def environment(self) -> Environment:
         return self.rows[0].environment
+
+    @property
+    def call_us(self) -> float | None:
+        call_ms = self.values.get(CALL_TIME)
+        return None if call_ms is None else call_ms * 1e3
 
     @property
     def name(self) -> str:
@@ -202,12 +208,10 @@ class CodePage:
                 "kernel": one.kernel.name,
                 "kind": one.kernel.kind,
                 "origins": list(one.kernel.origins),
-                "base_us": one.base_us,
-                "head_us": one.head_us,
+                **attributes(one, "base_us head_us"),
                 "change_us": one.change_us if one.base_us is not None or one.head_us is not None else None,
                 "share": found.share(one.change_us),
-                "beyond_noise": one.beyond_noise,
-                "portion": one.portion,
+                **attributes(one, "beyond_noise portion"),
                 "group": one.group or None,
                 "slot": one.slot,
                 **{
@@ -222,43 +226,26 @@ class CodePage:
     def to_json(self) -> dict[str, Any]:
         """Return all but the kernels."""
         found = self.attribution
-        sides = {"base": found.base, "head": found.head}
-        times = ("busy_us", "kernels_us", "overlap_us", "gaps_us", "call_us", "overhead_us")
+        times = "busy_us kernels_us overlap_us gaps_us call_us overhead_us"
         return {
             "stream": self.stream.name,
             "base": self.base.to_json(),
             "head": self.head.to_json(),
-            "totals": {side: {name: getattr(total, name) for name in times} for side, total in sides.items()},
-            "busy_change_us": found.busy_change_us,
-            "gaps_change_us": found.gaps_change_us,
-            "overhead_change_us": found.overhead_change_us,
+            "totals": {"base": attributes(found.base, times), "head": attributes(found.head, times)},
             "causes": {
                 cause: {"change_us": change, "share": found.share(change)}
                 for cause, change in found.by_cause.items()
             },
-            "remainder_us": found.remainder_us,
-            "adds_up": found.adds_up,
-            "card_ratio": found.card_ratio,
+            **attributes(found, "busy_change_us gaps_change_us overhead_change_us"),
+            **attributes(found, "remainder_us adds_up card_ratio"),
             "environment": self.environment,
             "graph": {
-                "counts": [{"metric": one.metric, "base": one.base, "head": one.head} for one in self.counts],
-                "notes": [
-                    {
-                        "kind": one.kind,
-                        "reason": one.reason,
-                        "place": one.place,
-                        "base": one.base,
-                        "head": one.head,
-                    }
-                    for one in self.notes
-                ],
+                "counts": [attributes(one, "metric base head") for one in self.counts],
+                "notes": [attributes(one, "kind reason place base head") for one in self.notes],
             },
             "compile": {
-                "base_s": self.base.values.get(COMPILE_TIME),
-                "head_s": self.head.values.get(COMPILE_TIME),
-                "phases": [
-                    {"name": one.name, "base_s": one.base_s, "head_s": one.head_s} for one in self.phases
-                ],
+                **attributes(self.compile_time, "base_s head_s"),
+                "phases": [attributes(one, "name base_s head_s") for one in self.phases],
             },
         }
 
@@ -266,14 +253,17 @@ class CodePage:
 def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: bool = True) -> CodePage:
     """Return the comparison of two sides, in at most 10 statements. Raise BadSide for a side without
     compilations; `slot` is the kernel whose code to show."""
-    points = _points([_parsed(base, stream, "base"), _parsed(head, stream, "head")])
+    points = [_point(base, stream, "base"), _point(head, stream, "head")]
+    _add_kernels(points)
+    _add_values(points)
     before, after = points
+    uuids = [point.environment.facts.get("gpu_uuid") or "" for point in points]
     attribution = attribute(
         before.compiled,
         after.compiled,
-        same_card=same_card(before.environment, after.environment),
-        base_call_us=_call_us(before),
-        head_call_us=_call_us(after),
+        same_card=uuids[0] == uuids[1],  # two that are known to differ are none
+        base_call_us=before.call_us,
+        head_call_us=after.call_us,
     )
     totals = before.values.get(COMPILE_TIME), after.values.get(COMPILE_TIME)
     page = CodePage(
@@ -299,27 +289,24 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
     return page
 
 
-def _parsed(text: str, stream: Stream, name: Literal["base", "head"]) -> tuple[Side, list[Compilation]]:
+def _point(text: str, stream: Stream, name: Literal["base", "head"]) -> Point:
     try:
-        return compilations_of(parse(text), stream, name)
+        return Point(*compilations_of(parse(text), stream, name))
     except BadSide as error:
         raise BadSide(f"{name}: {error}") from error
 
 
-def _points(sides: Sequence[tuple[Side, list[Compilation]]]) -> list[Point]:
-    rows = [row for _side, found in sides for row in found]
+def _add_kernels(points: Sequence[Point]) -> None:
+    rows = [row for point in points for row in point.rows]
     attach(rows, "binary_list", by_id(BinaryList, [row.binary_list_id for row in rows]))
     kernels = by_id(KernelRow, {pk for row in rows for pk in row.kernels})
     experiments = by_id(Experiment, [row.experiment_id for row in rows])
-    points = [
-        Point(side, found, [row.compiled(kernels) for row in found], experiments[found[0].experiment_id])
-        for side, found in sides
-    ]
-    _fill_values(points)
-    return points
+    for point in points:
+        point.compiled = [row.compiled(kernels) for row in point.rows]
+        point.experiment = experiments[point.rows[0].experiment_id]
 
 
-def _fill_values(points: Sequence[Point]) -> None:
+def _add_values(points: Sequence[Point]) -> None:
     """Give each point its times and all exact counts: 1 statement. Call time is the mean of its compilations,
     since it is compared with the mean of the kernels' times; all else is the point's value."""
     rows = fetch_tuples(
@@ -358,11 +345,6 @@ def _counts(base: Point, head: Point) -> list[Count]:
         if metric not in (CALL_TIME, COMPILE_TIME)
     ]
     return sorted(counts, key=lambda one: one.base == one.head)
-
-
-def _call_us(point: Point) -> float | None:
-    call_ms = point.values.get(CALL_TIME)
-    return None if call_ms is None else call_ms * 1e3
 
 
 def _codes(found: Sequence[Change], slot: str) -> list[Code]:

@@ -76,10 +76,3 @@ def _of_run(run: int, experiment: int | None) -> list[Compilation]:
 def number_of(row: Compilation) -> int:
     """Return the number by which a compilation is named, from 0."""
     return row.repeat if row.number is None else row.number
-
-
-def same_card(base: Environment, head: Environment) -> bool:
-    """Return whether both may be one card: two that are known to differ are none. What neither side says
-    differs in nothing."""
-    uuids = [environment.facts.get("gpu_uuid") or "" for environment in (base, head)]
-    return uuids[0] == uuids[1]

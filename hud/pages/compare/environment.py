@@ -1,23 +1,29 @@
-"""Hosts and cards of the points of each side, and the facts in which their environments differ."""
+"""Hosts, cards and environments of the points of each side, and the facts in which they differ."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hud.models import Environment, Run
-from hud.pages.compare.cohort import Cohort
-from hud.pages.compare.judged import Place
-from hud.pages.compare.points import Bools, Point, Points
+from hud.pages.compare.points import Bools, Ints, Point, Points
 from hud.pages.experiment.history import fact_name
 from hud.sql import by_id
 
-_SUBJECT = {"torch", "torch_git", "triton", "commit", "branch"}  # what a comparison is about
+_FIRST = ["commit", "branch", "host", "torch", "torch_git", "triton"]  # facts in this order
 _PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}
 _MOST = 3  # values of a fact to show
+
+
+class Place(NamedTuple):
+    """Where a point was measured."""
+
+    class_key: str = ""
+    card: str = ""  # '' where nothing says it
+    host: str = ""
 
 
 @dataclass
@@ -28,10 +34,18 @@ class Places:
     runs: dict[int, Run]
     _known: dict[tuple[int, int], Place] = field(default_factory=dict)
 
-    def of(self, point: Point) -> Place:
-        return self.by_ids(point.environment_id, point.run_id)
+    @classmethod
+    def read(cls, sides: Sequence[Points]) -> Places:
+        """Return the places of these points: 2 statements, 1 where the sides are single runs."""
+        newest = {points.side.newest.pk: points.side.newest for points in sides}
+        environments = {pk for points in sides for pk in np.unique(points.environment).tolist()}
+        ran = {pk for points in sides for pk in np.unique(points.run).tolist()}
+        return cls(by_id(Environment, environments), {**newest, **by_id(Run, ran - newest.keys())})
 
-    def by_ids(self, environment_id: int, run_id: int) -> Place:
+    def of(self, point: Point) -> Place:
+        return self._of_ids(point.environment_id, point.run_id)
+
+    def _of_ids(self, environment_id: int, run_id: int) -> Place:
         key = environment_id, run_id
         if key not in self._known:
             environment = self.environments[environment_id]
@@ -39,30 +53,19 @@ class Places:
             self._known[key] = Place(environment.class_key, card, self.runs[run_id].host_name)
         return self._known[key]
 
+    def elsewhere(self, base: Points, head: Points) -> Bools:
+        """Return which experiments have a metric whose two points were measured at different places."""
+        both, numbers = base.there & head.there, dict[Place, int]()
+        of_base, of_head = (self._numbered(table, both, numbers) for table in (base, head))
+        found = np.zeros(len(both), bool)
+        found[np.nonzero(both)[0][of_base != of_head]] = True
+        return found
 
-def places_of(found: Sequence[Points]) -> Places:
-    """Return the places of these points: 2 statements, 1 where the sides are single runs."""
-    known = {points.side.newest.pk: points.side.newest for points in found}
-    environments = {pk for points in found for pk in np.unique(points.environment).tolist()}
-    ran = {pk for points in found for pk in np.unique(points.run).tolist()}
-    return Places(by_id(Environment, environments), {**known, **by_id(Run, ran - known.keys())})
-
-
-def elsewhere(cohort: Cohort, side: int, places: Places) -> Bools:
-    """Return which experiments have a metric whose two points were measured at different places."""
-    both = (cohort.at[0] >= 0) & (cohort.at[side] >= 0)
-    rows, columns = np.nonzero(both)
-    numbers: dict[Place, int] = {}
-    of_sides = []
-    for place in (0, side):
-        points, at = cohort.sides[place], cohort.at[place][rows, columns]
-        keys = points.environment[at].astype(np.int64) * 2**32 + points.run[at]
-        distinct, which = np.unique(keys, return_inverse=True)
-        found = [places.by_ids(key >> 32, key & (2**32 - 1)) for key in distinct.tolist()]
-        of_sides.append(np.array([numbers.setdefault(one, len(numbers)) for one in found], int)[which])
-    different: Bools = np.zeros(cohort.ids.size, bool)
-    different[rows[of_sides[0] != of_sides[1]]] = True
-    return different
+    def _numbered(self, table: Points, chosen: Bools, numbers: dict[Place, int]) -> Ints:
+        """Return a number for the place of each of these points."""
+        keys, which = np.unique(table.environment[chosen] << 32 | table.run[chosen], return_inverse=True)
+        places = [self._of_ids(key >> 32, key & (2**32 - 1)) for key in keys.tolist()]
+        return np.array([numbers.setdefault(one, len(numbers)) for one in places], int)[which]
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class Fact:
 
     @property
     def meaning(self) -> str:
-        return "subject" if self.name in _SUBJECT else _PLACE.get(self.name, "")
+        return _PLACE.get(self.name) or ("subject" if self.name in _FIRST else "")
 
     @property
     def title(self) -> str:
@@ -90,37 +93,22 @@ class Fact:
         return [_words(values) for values in self.values]
 
     def to_json(self) -> dict[str, Any]:
-        base, *heads = self.values
-        return {
-            "name": self.name,
-            "base": list(base),
-            "head": list(heads[0]),
-            "heads": list(map(list, heads)),
-        }
+        base, *heads = map(list, self.values)
+        return {"name": self.name, "base": base, "head": heads[0], "heads": heads}
 
 
-def differences(
-    points: Sequence[Points],
-    environments: Mapping[int, Environment],
-    runs: Mapping[int, Run],
-) -> list[Fact]:
-    """Return every fact, those of the runs first."""
+def differences(sides: Sequence[Points], places: Places) -> list[Fact]:
+    """Return every fact of the points of each side, those of the runs first."""
     found: dict[str, list[set[str]]] = {}
-    for place, of_side in enumerate(points):
-        facts = [
-            {"commit": runs[pk].commit, "branch": runs[pk].branch, "host": runs[pk].host_name}
-            for pk in np.unique(of_side.run).tolist()
-        ]
-        facts += [_flat(environments[pk].facts) for pk in np.unique(of_side.environment).tolist()]
-        for one in facts:
-            for name, value in one.items():
-                if name != "date" and value not in (None, "", 0, {}):
-                    found.setdefault(name, [set() for _side in points])[place].add(str(value))
-    facts_first = {name: number for number, name in enumerate(("commit", "branch", "host", *_SUBJECT))}
-    return [
-        Fact(name, tuple(tuple(sorted(values)) for values in found[name]))
-        for name in sorted(found, key=lambda name: (facts_first.get(name, 99), name))
-    ]
+    for at, points in enumerate(sides):
+        runs = [places.runs[pk] for pk in np.unique(points.run).tolist()]
+        facts = [{"commit": run.commit, "branch": run.branch, "host": run.host_name} for run in runs]
+        facts += [_flat(places.environments[pk].facts) for pk in np.unique(points.environment).tolist()]
+        for name, value in (item for one in facts for item in one.items()):
+            if name != "date" and value not in (None, "", 0, {}):
+                found.setdefault(name, [set() for _side in sides])[at].add(str(value))
+    names = [*(name for name in _FIRST if name in found), *sorted(found.keys() - _FIRST)]
+    return [Fact(name, tuple(tuple(sorted(values)) for values in found[name])) for name in names]
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,6 +119,5 @@ def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _words(values: Sequence[str]) -> str:
-    shown = [value[:60] for value in values[:_MOST]]
-    more = len(values) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "") or "not known"
+    shown = ", ".join(value[:60] for value in values[:_MOST])
+    return shown + (f" and {len(values) - _MOST} more" if len(values) > _MOST else "") or "not known"

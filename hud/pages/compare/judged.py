@@ -1,15 +1,22 @@
-"""Judge two points of a series against each other, and name what else may have moved them."""
+"""Judge points of two sides against each other: all pairs at once, then what may have moved one by one, with
+what else may be the cause."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
-from hud.judging.verdict import Rule, judge_points
+import numpy as np
+
+from hud.judging.verdict import Rule, judge_points, point_factors
 from hud.models import Metric
-from hud.pages.compare.points import Point
+from hud.pages.attributes import attributes
+from hud.pages.compare.environment import Place
+from hud.pages.compare.points import Bools, Cohort, Floats, Ints, Point
+from runner.schema.metrics import role_of
 
 _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
@@ -28,16 +35,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a point was measured."""
-
-    class_key: str
-    card: str  # '' where nothing says it
-    host: str
-
-
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Judged:
     """A metric of an experiment on one side against the baseline."""
 
@@ -57,6 +55,14 @@ class Judged:
     @property
     def undecided(self) -> bool:
         return self.verdict == "inconclusive"
+
+    @property
+    def changed(self) -> bool:
+        return self.verdict != "unchanged"
+
+    @property
+    def both_fail(self) -> bool:
+        return self.reason == "both_fail"
 
     @property
     def why(self) -> str:
@@ -82,20 +88,14 @@ class Judged:
     def to_row(self) -> dict[str, Any]:
         return {
             "metric": self.metric.name,
-            "unit": self.metric.unit,
-            "direction": self.metric.direction,
+            **attributes(self.metric, "unit direction"),
             "base": self.base.value,
             "head": self.head.value,
             "base_n": self.base.compilations,
             "head_n": self.head.compilations,
             "base_status": self.base.status,
             "head_status": self.head.status,
-            "change": self.change,
-            "margin": self.margin,
-            "noise": self.noise,
-            "factor": self.factor,
-            "verdict": self.verdict,
-            "reason": self.reason,
+            **attributes(self, "change margin noise factor verdict reason"),
             "base_run": self.base.run_id,
             "head_run": self.head.run_id,
         }
@@ -155,3 +155,97 @@ def _other_place(metric: Metric, places: tuple[Place, Place], cards_of_level: Co
     if "" not in cards:
         return OTHER_CARD
     return OTHER_HOST if base.host != head.host and base.host and head.host else ""
+
+
+_FEWEST = 5  # compilations, as `judge_points` has it
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The points of the baseline and one candidate as `judge` would see them: tables of the cohort."""
+
+    compared: Bools  # points on both sides of a metric that decides
+    quiet: Bools  # within the noise, or the same status
+    change: Floats  # NaN without one
+    noise: Floats  # of the series from point to point, the prior where unknown; NaN without numbers
+    factor: Floats  # of a change in a timing, NaN otherwise
+    shown: Ints  # of each experiment: the column to show if none moved, -1 without one
+
+    def cells(self, cohort: Cohort, side: int) -> list[Judged | None]:
+        """Return what each experiment shows if nothing moved."""
+        rows = np.flatnonzero(self.shown >= 0)
+        columns = self.shown[rows]
+        base, head = (cohort.sides[at].points(rows, columns) for at in (0, side))
+        changes, noises, factors = (
+            [None if math.isnan(one) else one for one in table[rows, columns].tolist()]
+            for table in (self.change, self.noise, self.factor)
+        )
+        cells: list[Judged | None] = [None] * len(self.shown)
+        for row, column, before, after, *numbers in zip(
+            rows.tolist(), columns.tolist(), base, head, changes, noises, factors, strict=True
+        ):
+            reason = "" if numbers[1] is not None or before.good or after.good else "both_fail"
+            cells[row] = Judged(cohort.metrics[column], before, after, "unchanged", reason, *numbers)
+        return cells
+
+
+def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
+    """Return the pairs of the baseline and a side by that metric, or if it is '' by the headline metrics of
+    each experiment. The noise is that of the candidate's point."""
+    base, head = cohort.sides[0], cohort.sides[side]
+    kinds = np.array([one.kind for one in cohort.metrics], str)
+    floors = np.array(
+        [
+            [(rule.relative_floor, rule.absolute_floor, rule.prior_noise) for rule in row]
+            for row in cohort.rules
+        ]
+    ).reshape(-1, len(kinds), 3)
+    by_status = (kinds == "status") | np.isnan(base.value) | np.isnan(head.value)
+    is_timing = ~by_status & (kinds == "timing")
+    size = np.abs(_steps(base.value, head.value))
+    noise = np.where(head.noise > 0, head.noise, floors[..., 2])
+    factor = point_factors(size, noise, head.level_points)
+    enough = (head.level_points >= 2) & (head.level_points * base.count >= _FEWEST)
+    within = (size <= np.log1p(floors[..., 0])) | ((factor <= Rule.suspect_factor) & enough)
+    quiet = (np.abs(head.value - base.value) <= floors[..., 1]) | ((kinds == "timing") & within)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = np.where(by_status | (base.value == 0), np.nan, head.value - base.value) / np.abs(base.value)
+    compared = _decides(cohort, base.there | head.there, metric) & base.there & head.there
+    first = np.where(compared, cohort.order, len(kinds)).argmin(axis=1)
+    timed = np.where(compared & is_timing, cohort.order, len(kinds)).argmin(axis=1)
+    rows = np.arange(cohort.ids.size)
+    both_fail = (by_status & ~base.good & ~head.good)[rows, first]
+    shown = np.where(is_timing[rows, timed] & compared[rows, timed] & ~both_fail, timed, first)
+    return Pairs(
+        compared,
+        np.where(by_status, base.good == head.good, quiet),
+        change,
+        np.where(by_status, np.nan, np.where(is_timing, noise, 0.0)),
+        np.where(is_timing, factor, np.nan),
+        np.where(compared.any(axis=1), shown, -1),
+    )
+
+
+def _decides(cohort: Cohort, present: Bools, metric: str) -> Bools:
+    """Return whether each metric of each experiment is the given one, or if that is '' a headline metric
+    among those that are present."""
+    names = [one.name for one in cohort.metrics]
+    if metric:
+        return np.broadcast_to([name == metric for name in names], present.shape)
+    known: dict[bytes, list[bool]] = {}
+    found = []
+    for row in present:
+        key = row.tobytes()
+        if key not in known:
+            there = set(compress(names, row))
+            known[key] = [role_of(name, there) == "headline" for name in names]
+        found.append(known[key])
+    return np.array(found, bool).reshape(present.shape)
+
+
+def _steps(base: Floats, head: Floats) -> Floats:
+    """Return log ratios of positive values, else the differences relative to the larger magnitude."""
+    scale = np.maximum(np.maximum(np.abs(base), np.abs(head)), np.finfo(float).tiny)
+    positive = (base > 0) & (head > 0)
+    logs = np.log(np.where(positive, head, 1.0)) - np.log(np.where(positive, base, 1.0))
+    return np.where(positive, logs, head / scale - base / scale)

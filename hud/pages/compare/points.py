@@ -1,4 +1,4 @@
-"""The points of a side as arrays: of each series its newest in the side's runs.
+"""The experiments of a comparison, and the points of each side: of each series its newest in the side's runs.
 
 A comparison has thousands of points of which a page shows a few, so that only these become objects. Reading a
 side of 4,000 points takes 1.4 ms of CPU as arrays and 8.3 ms as dataclasses; the whole page may take 25.
@@ -7,24 +7,29 @@ side of 4,000 points takes 1.4 ms of CPU as arrays and 8.3 ms as dataclasses; th
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hud.models import NEVER_RAN, STATUS_CODES, STATUS_NAMES
+from hud.judging.rules.thresholds import Thresholds, default_rule
+from hud.judging.verdict import Rule
+from hud.models import NEVER_RAN, STATUS_CODES, STATUS_NAMES, Experiment, Metric
 from hud.pages.compare.sides import Side
+from hud.points.read import metric_place
 from hud.sql import fetch_columns, fetch_tuples, int_array
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Key = tuple[str, str, str, str, str]  # suite, backend, mode, dtype, arch or device
 
 # The fields of `Points`. A side of an A/B run was not judged: its noise is that of the series' newest point.
 _COLUMNS = """
-    SELECT array_send(array_agg(series_id)), array_send(array_agg(experiment_id)),
-        array_send(array_agg(metric_id)), array_send(array_agg(run_id)),
+    SELECT array_send(array_agg(experiment_id)), array_send(array_agg(metric_id)),
+        array_send(array_agg(series_id)), array_send(array_agg(run_id)),
         array_send(array_agg(environment_id)), array_send(array_agg(coalesce(value, 'NaN'))),
         array_send(array_agg(status)),
         array_send(array_agg(CASE WHEN "values" IS NULL THEN (value IS NOT NULL)::int
@@ -61,10 +66,7 @@ _NEWEST = f"""{_COLUMNS} FROM (
 class Point:
     """A point that is judged or shown. `add_details` adds the last five."""
 
-    place: int  # of its side
     series_id: int
-    experiment_id: int
-    metric_id: int
     run_id: int
     environment_id: int
     value: float | None
@@ -85,12 +87,13 @@ class Point:
 @dataclass(frozen=True)
 class Points:
     """The points of a side that ran, one element each. A missing value or noise is NaN; `count` is the number
-    of compilations that gave a value, `level_points` over how many points the noise is known."""
+    of compilations that gave a value, `level_points` over how many points the noise is known. In a cohort
+    these are tables, a row for each experiment and a column for each metric; ids are 0 without a point."""
 
     side: Side = field(repr=False)
-    series: Ints
     experiment: Ints
     metric: Ints
+    series: Ints
     run: Ints
     environment: Ints
     value: Floats
@@ -99,42 +102,124 @@ class Points:
     noise: Floats
     level_points: Ints
 
-    def points(self, indexes: Ints, place: int) -> list[Point]:
-        columns = (self.series, self.experiment, self.metric, self.run, self.environment)
-        ids = zip(*(column[indexes].tolist() for column in columns), strict=True)
-        values = [None if math.isnan(value) else value for value in self.value[indexes].tolist()]
-        statuses = [STATUS_NAMES[status] for status in self.status[indexes].tolist()]
-        counts, ab_side = self.count[indexes].tolist(), self.side.ab_side
-        return [
-            Point(place, series, experiment, metric, run, environment, value, status, count, ab_side)
-            for (series, experiment, metric, run, environment), value, status, count in zip(
-                ids, values, statuses, counts, strict=True
-            )
-        ]
-
-    def where(self, chosen: Bools) -> Points:
-        arrays = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "side"}
-        return Points(self.side, **{name: array[chosen] for name, array in arrays.items()})
-
-
-def read(side: Side, metrics: Collection[int]) -> Points:
-    """Return the points of these metrics: 1 statement."""
-    if side.ab_side is not None:
-        statement = _OF_AB_SIDE
-    else:
-        statement = _OF_RUNS if side.kind in {"run", "commit", "night"} else _NEWEST
-    columns = fetch_columns(
-        statement,
-        {
+    @classmethod
+    def read(cls, side: Side, metrics: Collection[int]) -> Points:
+        """Return the points of these metrics: 1 statement."""
+        if side.ab_side is not None:
+            statement = _OF_AB_SIDE
+        else:
+            statement = _OF_RUNS if side.kind in {"run", "commit", "night"} else _NEWEST
+        params = {
             "runs": int_array(side.runs),
             "metrics": list(metrics),
             "never_ran": [STATUS_CODES[name] for name in NEVER_RAN],
             "ab_side": side.ab_side,
             "start": side.start,
             "stream": side.newest.stream_id,
-        },
-    )
-    return Points(side, *columns)
+        }
+        return cls(side, *fetch_columns(statement, params))
+
+    def tabled(self, experiments: Ints, metrics: Sequence[Metric]) -> Points:
+        """Return the tables of these experiments, whose ids are sorted, and of these metrics."""
+        chosen = np.isin(self.experiment, experiments)
+        column_of = {metric.pk: column for column, metric in enumerate(metrics)}
+        columns = [column_of[pk] for pk in self.metric[chosen].tolist()]
+        at = np.searchsorted(experiments, self.experiment[chosen]), columns
+        tables = []
+        for name in [one.name for one in fields(self)[1:]]:
+            table = np.full((experiments.size, len(metrics)), np.nan if name in {"value", "noise"} else 0)
+            table[at] = getattr(self, name)[chosen]
+            tables.append(table)
+        return Points(self.side, *tables)
+
+    @cached_property
+    def there(self) -> Bools:
+        return self.run > 0
+
+    @cached_property
+    def good(self) -> Bools:
+        """Return which points have the status ok; without a point it is true."""
+        return np.asarray(self.status == 0)
+
+    @cached_property
+    def has(self) -> Bools:
+        """Return which experiments have any point."""
+        return np.asarray(self.there.any(axis=1))
+
+    @cached_property
+    def passes(self) -> Bools:
+        return np.asarray(self.has & self.good.all(axis=1))
+
+    def points(self, rows: Ints, columns: Ints) -> list[Point]:
+        """Return some of the points of a table."""
+        series, run, environment, value, status, count = (
+            table[rows, columns].tolist()
+            for table in (self.series, self.run, self.environment, self.value, self.status, self.count)
+        )
+        values = [None if math.isnan(one) else one for one in value]
+        statuses = [STATUS_NAMES[one] for one in status]
+        ab_sides = [self.side.ab_side] * len(run)
+        return list(map(Point, series, run, environment, values, statuses, count, ab_sides))
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The experiments of all sides, by number from 0 on."""
+
+    ids: Ints
+    names: Ints  # place of each in the order of suite, case and knobs
+    members: list[tuple[Key, Ints]]  # the experiments of each group, in the order of its key
+    suites: list[str]  # also those that the filter leaves out
+    metrics: list[Metric]
+    order: Ints  # of each experiment: the place of each metric, the suite's main ones first
+    sides: list[Points]  # tables
+    rules: list[list[Rule]]  # of each metric, for each experiment or for all
+
+    def rule(self, row: int, column: int) -> Rule:
+        return self.rules[row if len(self.rules) > 1 else 0][column]
+
+    @classmethod
+    def read(cls, sides: Sequence[Points], stored: Iterable[Metric], subject: Mapping[str, str]) -> Cohort:
+        """Return the experiments of these points; `subject` names their suite, mode, dtype and arch, '' for
+        any: 2 statements, 1 more where an operator has thresholds."""
+        rows = fetch_tuples(
+            """
+            SELECT suite, backend, mode, dtype, coalesce(nullif(arch, ''), device), array_agg(id),
+                array_agg(place::int)
+            FROM (
+                SELECT *, row_number() OVER (
+                    ORDER BY suite COLLATE "C", "case" COLLATE "C", knobs::text COLLATE "C", id) place
+                FROM hud_experiment WHERE id = ANY(%(ids)s::int[])) one
+            GROUP BY 1, 2, 3, 4, 5
+            """,
+            {"ids": int_array(np.unique(np.concatenate([points.experiment for points in sides])).tolist())},
+        )
+        columns_of = (("mode", 2), ("dtype", 3), ("arch", 4))
+        of_subject = [row for row in rows if all(subject[name] in ("", row[at]) for name, at in columns_of)]
+        chosen = sorted(row for row in of_subject if subject["suite"] in ("", row[0]))
+        ids = np.sort(np.array([pk for row in chosen for pk in row[5]], np.int64))
+        metrics = sorted(stored, key=lambda one: one.name) or [Metric()]  # a table has a column
+        names, order = np.zeros(ids.size, np.int64), np.zeros((ids.size, len(metrics)), np.int64)
+        members = []
+        in_suite: dict[str, Ints] = {}  # the place of each metric
+        for *key, pks, places in chosen:
+            own = np.searchsorted(ids, pks)
+            if key[0] not in in_suite:
+                by_place = sorted(range(len(metrics)), key=lambda at: metric_place(key[0], metrics[at]))
+                in_suite[key[0]] = np.argsort(by_place)
+            names[own], order[own] = places, in_suite[key[0]]
+            members.append(((*key,), np.sort(own)))
+        suites = sorted({row[0] for row in of_subject})
+        tables = [points.tabled(ids, metrics) for points in sides]
+        return cls(ids, names, members, suites, metrics, order, tables, _rules(ids.tolist(), metrics))
+
+
+def _rules(experiments: Sequence[int], metrics: Sequence[Metric]) -> list[list[Rule]]:
+    thresholds = Thresholds.read()
+    if not {row.metric for row in thresholds.rows} & {"", *(metric.name for metric in metrics)}:
+        return [[default_rule(metric) for metric in metrics]]
+    found = Experiment.objects.in_bulk(experiments)
+    return [[thresholds.of(found[pk], metric).rule for metric in metrics] for pk in experiments]
 
 
 def add_details(points: Iterable[Point]) -> None:
@@ -146,7 +231,7 @@ def add_details(points: Iterable[Point]) -> None:
         by_key.setdefault(key, []).append(point)
     if not by_key:
         return
-    runs, series, environments, ab_sides = zip(*by_key, strict=True)
+    names = ("runs", "series", "environments", "ab_sides")
     rows = fetch_tuples(
         """
         SELECT w.*, p.value, p."values", p.variants, p.code, p.note, (
@@ -166,12 +251,7 @@ def add_details(points: Iterable[Point]) -> None:
                 AND side = w.side
         ) p ORDER BY p.order_time
         """,
-        {
-            "runs": list(runs),
-            "series": list(series),
-            "environments": list(environments),
-            "ab_sides": list(ab_sides),
-        },
+        dict(zip(names, map(list, zip(*by_key, strict=True)), strict=True)),
     )
     for *own, value, values, variants, code, note, cards in rows:
         numbers = [number for number in (values or [value]) if number is not None]

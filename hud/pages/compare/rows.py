@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Environment, Experiment, Metric, Regression
-from hud.pages.compare.judged import Judged
-from hud.pages.compare.points import Point, add_details
+from hud.models import Experiment, Metric, Regression
+from hud.pages.compare.environment import Places
+from hud.pages.compare.judged import Judged, Pairs, judge, screen
+from hud.pages.compare.points import Cohort, Point, add_details
 from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
@@ -17,31 +20,24 @@ from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 _BREAKS = "graph_breaks"
 
 
-@dataclass
+@dataclass(slots=True)
 class Row:
     """An experiment on all sides. `cells` has the most telling metric for each candidate, None where a side
-    lacks it; then `alone` has the point of the side that has one. `complete` adds regression and reasons, and
-    only `add_experiments` the last two."""
+    lacks it, `best` the most telling of them; without any, `alone` has the point of the side that has one.
+    `add_regressions` and `complete` add the rest."""
 
     pk: int
     cells: list[Judged | None]
+    best: Judged | None = None
     also: list[str] = field(default_factory=list)  # titles of further metrics that moved
-    alone: Point | None = None
-    alone_metric: Metric | None = None
-    regression: Regression | None = None
+    alone: tuple[int, Metric, Point] | None = None  # its side
     facts: str = ""
-    code: tuple[str, str] | None = None  # sides of the page that compares kernels
-    rerun: Rerun | None = None  # of what moved, in pairs where a host can
+    with_arch: bool = False  # rows of several arches are shown
+    regression: Regression | None = None
     experiment: Experiment = field(init=False)
     stream: str = ""  # of the candidate, for links
-    with_arch: bool = False  # rows of several arches are shown
-
-    @property
-    def best(self) -> Judged | None:
-        there = [cell for cell in self.cells if cell]
-        if len(there) < 2:
-            return there[0] if there else None
-        return max(there, key=lambda cell: (cell.moved, cell.undecided, cell.score))
+    code: tuple[str, str] | None = None  # sides of the page that compares kernels
+    rerun: Rerun | None = None  # of what moved, in pairs where a host can
 
     @property
     def about(self) -> str:
@@ -53,17 +49,48 @@ class Row:
 
     @property
     def only(self) -> str:
-        return "" if self.alone is None else "base" if self.alone.place == 0 else "head"
+        return "" if self.alone is None else "head" if self.alone[0] else "base"
 
     @property
     def score(self) -> float:
         return self.best.score if self.best else 0.0
 
+    @property
+    def section(self) -> int:
+        """Return 0 for a mover, 1 undecided, 2 within the noise, 3 not compared."""
+        if self.best is None or self.best.both_fail:
+            return 3
+        return 0 if self.best.moved else 1 if self.best.undecided else 2
+
+    def choose(self, of_heads: Sequence[Sequence[Judged]]) -> None:
+        """Choose the cells from the pairs of each candidate, of which the one to show if none moved is
+        first."""
+        for place, pairs in enumerate(of_heads):
+            moved, unsure = (
+                sorted((one for one in pairs if getattr(one, kind)), key=lambda one: -one.score)
+                for kind in ("moved", "undecided")
+            )
+            leading = [one for one in pairs[:1] if one.undecided]
+            self.cells[place] = next(iter([*moved, *leading, *unsure, *pairs]), None)
+            self.also += [one.metric.title for one in moved[1:] if one.metric.title not in self.also]
+        self.choose_best()
+        for one in of_heads[0]:
+            ends = one.base.value, one.head.value  # None where it failed
+            is_further = one.metric.name == _BREAKS and one is not self.best
+            if is_further and ends[0] != ends[1] and None not in ends:
+                self.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
+
+    def choose_best(self) -> None:
+        there = [cell for cell in self.cells if cell]
+        if len(there) > 1:
+            there.sort(key=lambda cell: (cell.moved, cell.undecided, cell.score), reverse=True)
+        self.best = there[0] if there else None
+
     def to_rows(self, heads: Sequence[Side], about: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a row for each candidate; `about` identifies the experiment."""
         state = {"regression": self.regression.pk, "state": self.regression.state} if self.regression else {}
-        if self.alone is not None and self.alone_metric is not None:
-            metric, point = self.alone_metric, self.alone
+        if self.alone:
+            _side, metric, point = self.alone
             value = {"metric": metric.name, "unit": metric.unit, self.only: point.value, "reason": point.note}
             verdict = "not_run" if self.only == "base" else "new"
             return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
@@ -74,45 +101,103 @@ class Row:
         ]
 
 
-def complete(rows: Sequence[Row]) -> None:
-    """Add the regressions of these rows, and the reasons of what has no value or failed: 2 statements."""
-    _add_regressions(rows)
-    alone = [row.alone for row in rows if row.alone]
-    add_details([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
+def read(cohort: Cohort, places: Places, metric: str) -> list[Row]:
+    """Return a row for each experiment that is judged by the metric, or if it is '' by any, in the order of
+    their names: 1 statement, none where nothing moved."""
+    sides = range(1, len(cohort.sides))
+    pairs = [screen(cohort, side, metric) for side in sides]
+    cells = zip(
+        *(of_head.cells(cohort, side) for side, of_head in zip(sides, pairs, strict=True)), strict=True
+    )
+    rows = [Row(pk, list(of_heads)) for pk, of_heads in zip(cohort.ids.tolist(), cells, strict=True)]
+    for row in rows:
+        row.choose_best()
+    _judge_moved(rows, cohort, pairs, places)
+    _add_alone(rows, cohort, metric)
+    in_order = [rows[at] for at in np.argsort(cohort.names).tolist()]
+    return [row for row in in_order if row.best or row.alone]
 
 
-def _add_regressions(rows: Iterable[Row]) -> None:
-    """Add the regression that each moved row belongs to: 1 statement."""
-    moved = {
-        best.head.series_id: row for row in rows if (best := row.best) and (best.moved or best.undecided)
-    }
+def _judge_moved(rows: Sequence[Row], cohort: Cohort, pairs: Sequence[Pairs], places: Places) -> None:
+    """Judge what may have moved, in the light of its cards and compilations: 1 statement."""
+    moved: dict[int, list[list[Judged]]] = {}
+    found = []
+    for side, of_head in enumerate(pairs, start=1):
+        at = np.nonzero(of_head.compared & ~of_head.quiet)
+        order = np.lexsort((cohort.order[at], at[1] != of_head.shown[at[0]], at[0]))
+        lines, columns = (axis[order] for axis in at)
+        ends = (cohort.sides[end].points(lines, columns) for end in (0, side))
+        found += [(side, *one) for one in zip(lines.tolist(), columns.tolist(), *ends, strict=True)]
+    add_details(point for *_at, base, head in found for point in (base, head))
+    for side, line, column, base, head in found:
+        of_head = pairs[side - 1]
+        if line not in moved:
+            moved[line] = [
+                [cell] if cell and one.quiet[line, one.shown[line]] else []
+                for one, cell in zip(pairs, rows[line].cells, strict=True)
+            ]
+        noise, points = (
+            float(of_head.noise[line, column]),
+            int(cohort.sides[side].level_points[line, column]),
+        )
+        measured = places.of(base), places.of(head)
+        metric, rule = cohort.metrics[column], cohort.rule(line, column)
+        moved[line][side - 1].append(judge(metric, rule, (base, head), measured, noise=noise, points=points))
+    for line, of_heads in moved.items():
+        rows[line].choose(of_heads)
+
+
+def _add_alone(rows: Sequence[Row], cohort: Cohort, metric: str) -> None:
+    """Add the main metric of what is not on both sides."""
+    lines = np.array([line for line, row in enumerate(rows) if row.best is None], int)
+    chosen, none = [metric in ("", one.name) for one in cohort.metrics], len(cohort.metrics)
+    orders = [np.where(side.there[lines] & chosen, cohort.order[lines], none) for side in cohort.sides]
+    first = np.hstack(orders).argmin(axis=1)
+    for side, (points, order) in enumerate(zip(cohort.sides, orders, strict=True)):
+        own = np.flatnonzero((first // none == side) & (order < none).any(axis=1))
+        columns = first[own] % none
+        found = points.points(lines[own], columns)
+        for line, column, point in zip(lines[own].tolist(), columns.tolist(), found, strict=True):
+            rows[line].alone = side, cohort.metrics[column], point
+
+
+def add_regressions(rows: Sequence[Row]) -> None:
+    """Add the regression of each row that moved, and the reasons of what has no value or failed: 2
+    statements."""
+    moved = {row.best.head.series_id: row for row in rows if row.best and row.best.changed}
     active = "WHERE series_id = ANY(%(series)s::int[]) AND state = ANY(%(active)s) ORDER BY id"
     for one in fetch_models(Regression, active, {"series": int_array(moved), "active": list(ACTIVE)}):
         moved[one.series_id].regression = one
+    alone = [row.alone[2] for row in rows if row.alone]
+    add_details([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
 
 
-def add_experiments(rows: Sequence[Row], environments: Mapping[int, Environment]) -> None:
-    """Add the experiments, and how to compare both sides' versions of torch again: 2 statements, 1 where
-    nothing moved."""
+def complete(rows: Sequence[Row], places: Places, stream: str) -> None:
+    """Add what a page shows beside: experiments, kernels, and how to compare both sides' versions of torch
+    again: 5 statements, 3 where nothing moved."""
+    add_regressions(rows)
     experiments = by_id(Experiment, [row.pk for row in rows])
     for row in rows:
-        row.experiment = experiments[row.pk]
-    moved = [(row, best) for row in rows if (best := row.best) and (best.moved or best.undecided)]
-    if not moved:
+        row.experiment, row.stream = experiments[row.pk], stream
+    changed = [(row, row.best) for row in rows if row.best and row.best.changed]
+    if not changed:
         return
-    builds = Builds()
-    for row, best in moved:
-        base, head = (environments[point.environment_id] for point in (best.base, best.head))
-        torches = (base.torch, base.torch_git), (head.torch, head.torch_git)
-        row.rerun = builds.pairs(row.experiment, best.metric.name, *torches)
+    builds, kernels = Builds(), _count_kernels(changed)
+    for row, best in changed:
+        environments = (places.environments[point.environment_id] for point in (best.base, best.head))
+        base, head = ((one.torch, one.torch_git) for one in environments)
+        row.rerun = builds.pairs(row.experiment, best.metric.name, base, head)
+        runs = best.base.run_id, best.head.run_id
+        before, after = (kernels.get((run, row.pk)) for run in runs)
+        if before is not None and after is not None:
+            row.code = f"run:{runs[0]}/experiment:{row.pk}", f"run:{runs[1]}/experiment:{row.pk}"
+            if before != after and not row.facts:
+                row.facts = f"{after} kernels, was {before}"
 
 
-_KernelsOf = Mapping[tuple[int, int], int]  # by run and experiment
-
-
-def count_kernels(judged: Iterable[list[list[Judged]]]) -> _KernelsOf:
-    """Return how many kernels the compilations of all moved points have, where known: 1 statement."""
-    moved = [one for of_heads in judged for pairs in of_heads for one in pairs if one.moved or one.undecided]
+def _count_kernels(changed: Iterable[tuple[Row, Judged]]) -> Mapping[tuple[int, int], int]:
+    """Return how many kernels the compilations of these points have, by run and experiment: 1 statement."""
+    places = [(run, row.pk) for row, best in changed for run in (best.base.run_id, best.head.run_id)]
     rows = fetch_tuples(
         """
         SELECT run_id, experiment_id, max(cardinality(kernels)) FROM hud_compilation
@@ -120,35 +205,8 @@ def count_kernels(judged: Iterable[list[list[Judged]]]) -> _KernelsOf:
         GROUP BY run_id, experiment_id
         """,
         {
-            "experiments": int_array({one.base.experiment_id for one in moved}),
-            "runs": int_array({point.run_id for one in moved for point in (one.base, one.head)}),
+            "experiments": int_array({experiment for _run, experiment in places}),
+            "runs": int_array({run for run, _experiment in places}),
         },
     )
     return {(run, experiment): count for run, experiment, count in rows}
-
-
-def row_of(pk: int, of_heads: Sequence[Sequence[Judged]], kernels: _KernelsOf) -> Row:
-    """Return the row of what moved; the pairs of each candidate have the experiment's main metric first."""
-    cells: list[Judged | None] = []
-    also: list[str] = []
-    for pairs in of_heads:
-        telling = sorted((one for one in pairs if one.moved), key=lambda one: -one.score)
-        unsure = sorted((one for one in pairs if one.undecided), key=lambda one: -one.score)
-        leading = [one for one in pairs[:1] if one.moved or one.undecided]
-        order = [*telling, *leading, *unsure, *pairs]
-        cells.append(order[0] if order else None)
-        also += [one.metric.title for one in telling[1:] if one.metric.title not in also]
-    row = Row(pk, cells, also)
-    if row.best is None:
-        return row
-    runs = row.best.base.run_id, row.best.head.run_id
-    old, new = (kernels.get((run, pk)) for run in runs)
-    if old is not None and new is not None:
-        row.code = f"run:{runs[0]}/experiment:{pk}", f"run:{runs[1]}/experiment:{pk}"
-        if old != new:
-            row.facts = f"{new} kernels, was {old}"
-    for one in of_heads[0]:
-        ends = one.base.value, one.head.value  # None where it failed
-        if one.metric.name == _BREAKS and one is not row.best and ends[0] != ends[1] and None not in ends:
-            row.facts = f"graph breaks {ends[0]:.0f} → {ends[1]:.0f}"
-    return row

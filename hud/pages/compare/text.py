@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 
 from hud.models import Metric
 from hud.pages.compare.groups import Mean
 from hud.pages.compare.judged import WORDS, Judged
 from hud.pages.compare.query import ComparePage, Counts
-from hud.pages.compare.rows import Row
+from hud.pages.compare.rows import Row, complete
 from hud.templatetags.hud_tags import number as number_text
 from hud.templatetags.hud_tags import unit
 
@@ -34,9 +33,10 @@ def shown(page: ComparePage, *, everything: bool) -> Shown:
     """Return the rows to show: all movers up to 200, of the others the largest unless `everything`."""
     most = 500
     few, some = (most, most) if everything else (5, 20)
-    parts = (page.movers[:200], page.undecided[:some], page.quiet[:few], page.apart[:some])
-    rows = iter(page.rows([one for part in parts for one in part]))
-    return Shown(*(list(islice(rows, len(part))) for part in parts))
+    rows = Shown(page.movers[:200], page.undecided[:some], page.quiet[:few], page.apart[:some])
+    every = [*rows.movers, *rows.undecided, *rows.quiet, *rows.apart]
+    complete(every, page.places, page.heads[0].stream)
+    return rows
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -131,7 +131,7 @@ def _means(page: ComparePage, place: int) -> Iterable[str]:
     yield "| suite | backend | passing | mean | base | head | change | 95 % |"
     yield "|---|---|--:|---|--:|--:|--:|--:|"
     for group in page.groups[place]:
-        passing = f"{group.base_passed.passed} → {group.head_passed.passed} of {group.head_passed.expected}"
+        passing = "{base_passed} → {head_passed} of {expected}".format_map(group.counts)
         start = f"| {_safe(group.suite)} | {_safe(' '.join(filter(None, group.key[1:])))} | {passing} |"
         if not group.means:
             yield f"{start} | | | | |"

@@ -39,7 +39,7 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if not base or not heads:
         return _chooser(request, data_format, base, heads, complaints)
     try:
-        page = read(base, heads, filters, stream)
+        page = query.read(base, heads, filters, stream)
     except BadSide as error:
         if data_format:
             return Problem(error.status, str(error)).response()
@@ -75,13 +75,6 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
 def _moved_first(groups: list[Group]) -> tuple[list[Group], int]:
     """Return the groups, those whose means moved first, and how many did."""
     return sorted(groups, key=lambda one: not one.is_telling), sum(one.is_telling for one in groups)
-
-
-def read(base: str, heads: list[str], filters: Filters, stream: Stream) -> query.ComparePage:
-    """Return the comparison. Raise BadSide."""
-    if len(heads) >= MOST_SIDES:
-        raise BadSide(f"at most {MOST_SIDES} sides can be compared", 400)
-    return query.read(base, heads, filters, stream)
 
 
 def _chooser(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.judging.aggregates import discoveries, ratio_of
-from hud.judging.regressions.causes import CERTAIN
+from hud.judging.regressions.groups import CERTAIN
 from hud.models import Experiment, Point
 from hud.pages.compilers.query import SHOWN, SORTS, Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
@@ -146,8 +146,8 @@ def read(page: Comparison, block: Block) -> CaseList | None:
         next(cell for cell in entry.cells if cell.column == name) for name in (SPEEDUP, COMPILE)
     )
     nights = table.nights[-GRID_NIGHTS:]
-    before = results[table.base].of(block) if table.base else {}
-    after = results[table.head].of(block)
+    before = results[table.base].get(block, {}) if table.base else {}
+    after = results[table.head].get(block, {})
     passed, passed_before = passing(after), passing(before)
     ids = {int(case) for case in (*passed, *passed_before, *entry.passes.missing)}
     experiments = by_id(Experiment, ids)
@@ -190,7 +190,7 @@ def read(page: Comparison, block: Block) -> CaseList | None:
             noise,
             accuracy.get(pk),
         )
-        by_night = [results[night].of(block) for night in nights]
+        by_night = [results[night].get(block, {}) for night in nights]
         case.marks = _marks(
             [passing_one(values, speedup.metric, pk) for values in by_night],
             level if follows else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from hud.judging.regressions.counts import Counts, Scope, count
 from hud.models import Stream
-from hud.pages.compilers import formulas
 from hud.pages.compilers import table as of_table
 from hud.pages.compilers.table import TREND_NIGHTS, Table
 from hud.pages.query_string import one_of, parameter, words
@@ -211,11 +210,7 @@ def _compare(page: Comparison, subject: Subject, nights: Sequence[Night]) -> Non
     if growing and growing.time >= page.head.time:
         page.growing = next((night for night in page.nights if night == growing), growing)
     trend = [night for night in page.nights if night.time <= page.head.time][-days:]
-    if page.filters.formulas:
-        page.table = of_table.build(page.base, page.head, trend, by_night)
-        formulas.by_hud_formulas(page.table, by_night)
-    else:
-        page.table = _table(subject, page.base, page.head, trend, by_night)
+    page.table = _table(subject, page, trend)
 
 
 def _usual_head(nights: Sequence[Night], now: datetime) -> Night | None:
@@ -237,17 +232,18 @@ def _usual_base(nights: Sequence[Night], head: Night, days: int) -> Night | None
 _kept: OrderedDict[tuple[Any, ...], tuple[float, Table]] = OrderedDict()
 
 
-def _table(
-    subject: Subject, base: Night | None, head: Night, trend: list[Night], by_night: Mapping[Night, Results]
-) -> Table:
+def _table(subject: Subject, page: Comparison, trend: list[Night]) -> Table:
     """Return the table, from memory where it was made from the same nights."""
-    used = [*trend, head, *([base] if base else [])]
-    key = (subject, base, head, tuple(trend))
+    base, head = page.base, page.head
+    assert head
+    key = (subject, base, head, tuple(trend), page.filters.formulas)
     now = time.monotonic()
     if key in _kept and now - _kept[key][0] < of_nights.KEPT_S:
         return replace(_kept[key][1], base=base, head=head)  # as this address names them
-    table = of_table.build(base, head, trend, by_night)
-    if all(night.complete for night in used):
+    table = of_table.build(base, head, trend, page.results)
+    if page.filters.formulas:
+        of_table.use_hud_formulas(table, page.results)
+    if all(night.complete for night in (*trend, head, *([base] if base else []))):
         _kept[key] = now, table
         while len(_kept) > _MOST_KEPT:
             _kept.popitem(last=False)

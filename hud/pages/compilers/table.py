@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
+
 from hud.judging.aggregates import (
     FEWEST_TO_CALL,
     GeometricMean,
+    HudRow,
     PassRate,
     compare_means,
     discoveries,
+    hud_geometric_mean,
+    hud_pass_rate,
     pass_rate,
 )
 from hud.judging.rules.thresholds import prior_noise
@@ -36,8 +41,6 @@ from runner.suites import SUITES
 Tone = Literal["", "worse", "better"]
 COLUMNS = (SPEEDUP, COMPILE, MEMORY)
 TITLES = {SPEEDUP: "Speedup", COMPILE: "Cold compile", MEMORY: "Memory"}
-UNITS = {SPEEDUP: "×", COMPILE: "s", MEMORY: "×"}
-DIGITS = {SPEEDUP: 3, COMPILE: 1, MEMORY: 2}
 BELOW = 0.95  # a speedup that is named, whatever it was before
 TREND_NIGHTS = 28
 EXPECTED_NIGHTS = 14  # whose cases are expected again
@@ -101,14 +104,6 @@ class Cell:
     def below(self) -> bool:
         return self.column == SPEEDUP and self.head is not None and self.head < BELOW
 
-    @property
-    def unit(self) -> str:
-        return UNITS[self.column]
-
-    @property
-    def digits(self) -> int:
-        return DIGITS[self.column]
-
 
 @dataclass
 class Entry:
@@ -171,7 +166,7 @@ class Table:
     entries: dict[Block, Entry]
     nights: list[Night]  # of the trends
     charts: dict[str, dict[str, Any] | None] = field(default_factory=dict)  # of the trends, by suite
-    html: dict[str, str] = field(default_factory=dict)  # as a page shows it, by the query string of its links
+    html: dict[tuple[Any, ...], str] = field(default_factory=dict)  # as pages show it
 
     @property
     def rows(self) -> list[tuple[str, int, list[Entry | None]]]:
@@ -240,20 +235,20 @@ def build(
     base: Night | None, head: Night, nights: Sequence[Night], by_night: Mapping[Night, Results]
 ) -> Table:
     """Return the table of two sides. `nights` are those of the trends, oldest first."""
-    blocks = {block for results in by_night.values() for block in results.blocks}
+    blocks = {block for results in by_night.values() for block in results}
     recent = [by_night[night] for night in nights[-EXPECTED_NIGHTS:]]
-    before = by_night[base] if base else Results()
+    before = by_night[base] if base else {}
     entries: dict[Block, Entry] = {}
     for block in sorted(blocks, key=lambda block: (block[0], backend_place(block[1]))):
         entry = _entry(block, before, by_night[head], recent)
-        if not entry.passes.expected or not any(_speedups(one.of(block)) for one in by_night.values()):
+        if not entry.passes.expected or not any(_speedups(one.get(block, {})) for one in by_night.values()):
             continue  # reference runs, and what nobody has measured lately
-        values = [by_night[night].of(block) for night in nights]
+        values = [by_night[night].get(block, {}) for night in nights]
         for cell in entry.cells:
             cell.trend = _trend(cell, [one.get(cell.metric, {}) for one in values])
             cell.noise = _noise(cell)
         if not entry.ran:
-            entry.last = next((night for night in reversed(nights) if by_night[night].of(block)), None)
+            entry.last = next((night for night in reversed(nights) if by_night[night].get(block, {})), None)
         entries[block] = entry
     _tint([cell for entry in entries.values() for cell in entry.cells])
     suites = sorted({suite for suite, _backend in entries}, key=suite_place)
@@ -285,9 +280,9 @@ def passing(values: Values) -> dict[str, bool]:
 
 
 def _entry(block: Block, before: Results, after: Results, recent: Iterable[Results]) -> Entry:
-    old, new = before.of(block), after.of(block)
+    old, new = before.get(block, {}), after.get(block, {})
     passed_before, passed = passing(old), passing(new)
-    expected = set(passed_before).union(*(passing(one.of(block)) for one in recent))
+    expected = set(passed_before).union(*(passing(one.get(block, {})) for one in recent))
     rate = pass_rate(passed, expected)
     failing = {case for case, ok in passed.items() if not ok}
     fresh = tuple(sorted(case for case in failing if passed_before.get(case)))
@@ -317,25 +312,13 @@ def numbers(values: Mapping[int, float | None]) -> dict[str, float]:
 def _trend(cell: Cell, by_night: Sequence[Mapping[int, float | None]]) -> list[float | None]:
     """Return the mean of each night over the cases of both sides. A case that is missing in one night leaves
     the mean where it was: each case counts by its distance from its own level."""
-    cases = {int(case) for case in cell.mean.matched or cell.mean.only_head}
-    logs = [
-        {case: math.log(value) for case, value in values.items() if case in cases and value and value > 0}
-        for values in by_night
-    ]
-    sums: dict[int, list[float]] = {}
-    for night in logs:
-        for case, value in night.items():
-            sums.setdefault(case, []).append(value)
-    levels = {case: math.fsum(found) / len(found) for case, found in sums.items()}
-    if not levels:
-        return [None] * len(logs)
-    middle = math.fsum(levels.values()) / len(levels)
-    return [
-        math.exp(middle + math.fsum(value - levels[case] for case, value in night.items()) / len(night))
-        if night
-        else None
-        for night in logs
-    ]
+    cases = [int(case) for case in cell.mean.matched or cell.mean.only_head]
+    values = np.array([[night.get(case) for case in cases] for night in by_night], float)
+    logs = np.log(values, where=values > 0, out=np.full(values.shape, np.nan))
+    logs = logs[:, ~np.isnan(logs).all(axis=0)]
+    levels = np.nanmean(logs, axis=0) if logs.size else np.zeros(0)
+    steps = ((night - levels)[~np.isnan(night)] for night in logs)
+    return [math.exp(levels.mean() + one.mean()) if one.size else None for one in steps]
 
 
 def _noise(cell: Cell) -> float:
@@ -368,3 +351,38 @@ def _tint(cells: Sequence[Cell]) -> None:
             )
         if moved:
             cell.tone = "worse" if (ratio > 1) == (cell.column == COMPILE) else "better"
+
+
+def use_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
+    """Replace the numbers by those of PyTorch's HUD: each side over its own rows, with no interval."""
+    for block, entry in table.entries.items():
+        base = by_night[table.base].get(block, {}) if table.base else {}
+        rows, old = _hud_rows(by_night[table.head].get(block, {})), _hud_rows(base)
+        rate = hud_pass_rate(rows) or 0.0
+        entry.passes = PassRate(round(rate * len(rows)), len(rows), ())
+        entry.new, entry.known = (), len(rows) - entry.passes.passed
+        means: dict[str, Callable[[Values, Sequence[HudRow]], float | None]] = {
+            SPEEDUP: lambda _values, found: hud_geometric_mean(found) or None,
+            COMPILE: lambda values, _found: _mean(values, PREFERRED[COMPILE]),
+            MEMORY: lambda values, _found: _mean(values, PREFERRED[MEMORY]),
+        }
+        for cell in entry.cells:
+            cell.head = means[cell.column](by_night[table.head].get(block, {}), rows)
+            cell.base = means[cell.column](base, old)
+            ratio = cell.head / cell.base if cell.head and cell.base else None
+            cell.mean = GeometricMean(cell.base, cell.head, ratio, None, None, None, (), (), ())
+            cell.tone = ""
+
+
+def _hud_rows(values: Values) -> list[HudRow]:
+    passed = passing(values)
+    speedups = next((values[name] for name in reversed(PREFERRED[SPEEDUP]) if values.get(name)), {})
+    return [
+        HudRow("pass" if ok else "fail", speedups.get(int(case)) or 0.0)
+        for case, ok in sorted(passed.items())
+    ]
+
+
+def _mean(values: Values, metrics: Collection[str]) -> float | None:
+    found = next((numbers(values[name]) for name in metrics if values.get(name)), {})
+    return math.fsum(found.values()) / len(found) if found else None

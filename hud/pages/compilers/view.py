@@ -4,10 +4,37 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString, mark_safe
 
 from hud.pages import data, query_string, streams
 from hud.pages.compilers import cases, query
 from hud.problems import Problem
+
+_MOST_KEPT = 20  # ways to show one table
+
+
+def table_html(page: query.Comparison, *, chosen: str = "", backends: int | None = None) -> SafeString:
+    """Return the table, or the first rows of it with lines of nights. It is kept with the table, as its
+    hundreds of cells cost more than the rest of a page."""
+    table, kept_as = page.table, (page.query, chosen, backends)
+    if not table or not table.suites:
+        return SafeString("")
+    if kept_as not in table.html:
+        if len(table.html) >= _MOST_KEPT:
+            table.html.clear()
+        formulas = f"formulas={page.filters.formulas}&" if page.filters.formulas else ""
+        context = {
+            "table": table,
+            "rows": table.rows[:backends],
+            "filters": page.filters,
+            "chosen": chosen,
+            "lines": backends is not None,
+            "query": page.query + formulas,
+            "in_stream": f"stream={page.stream.name}",
+        }
+        table.html[kept_as] = render_to_string("compilers/table.html", context)
+    return mark_safe(table.html[kept_as])  # noqa: S308 - a template's  # nosec B308, B703
 
 
 def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
@@ -30,12 +57,11 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "page": page,
         "table": page.table,
         "filters": filters,
-        "cell_chosen": chosen.entry.key if chosen else "",
+        "table_html": table_html(page, chosen=chosen.entry.key if chosen else ""),
         "free": True,
         "pickers": page.pickers,
         "counts_of_page": page.counts,
         "query_of_counts": page.of_sides,
-        "query": page.query,
         "windows": query.WINDOWS,
         "chosen": chosen,
         "grids": [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -11,36 +10,31 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
-from hud.ingest.deletion import CannotDelete, Deletion, delete_run, delete_upload, may_delete, uploads_of
+from hud.ingest.deletion import CannotDelete, delete, may_delete, uploads_of
 from hud.models import Run, Upload
 from hud.runs.references import Busy
 
 
 def run(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Run, pk=pk)
-    return _answer(request, partial(delete_run, run=found), uploads_of(found), f"run {pk}", found)
+    return _answer(request, found, uploads_of(found), found)
 
 
 def upload(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Upload.objects.select_related("key"), pk=pk)
-    run = found.runs.order_by("pk").first()
-    return _answer(request, partial(delete_upload, upload=found), [found], f"upload {pk}", run)
+    return _answer(request, found, [found], found.runs.order_by("pk").first())
 
 
 def _answer(
-    request: HttpRequest,
-    delete: Callable[..., Deletion],
-    uploads: Sequence[Upload],
-    subject: str,
-    run: Run | None,
+    request: HttpRequest, found: Run | Upload, uploads: Sequence[Upload], run: Run | None
 ) -> HttpResponse:
-    """Show what would go, or delete it. Raise PermissionDenied."""
+    """Show what would go, or delete it."""
     scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
     if not may_delete(uploads, scopes=scopes, owner_id=request.user.pk):
         raise PermissionDenied
-    back = reverse("run", args=[run.pk]) if run else reverse("runs")
+    subject, back = str(found), reverse("run", args=[run.pk]) if run else reverse("runs")
     try:
-        done = delete(who=request.user.get_username(), dry_run=request.method != "POST")
+        done = delete(found, who=request.user.get_username(), dry_run=request.method != "POST")
     except (CannotDelete, Busy) as error:
         messages.error(request, f"{subject.capitalize()} is not deleted: {error}.")
         return redirect(back)

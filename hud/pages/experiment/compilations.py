@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -10,11 +10,10 @@ from itertools import groupby
 from typing import Any
 
 from hud.judging.attribution import attribute
-from hud.models import Series, Stream
+from hud.models import Compilation, Series, Stream, kernels_of
 from hud.pages.code.table import Table, short_name
 from hud.runs.branches import other_branch
-from hud.sql import fetch, fetch_tuples, int_array
-from runner.schema import compilations as schema
+from hud.sql import fetch, fetch_tuples
 from runner.schema.statistics import median
 
 SAME_CHOICE = "same_choice_ratio"
@@ -259,49 +258,13 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
 def _sums(experiment_id: int, base: int, head: int, _seen: tuple[Any, ...]) -> Table:
     """Return the sums of what changed from run `base` to `head`: 2 statements. Kept, since each change of the
     charts loads the page again; `_seen` tells whether compilations came or went since."""
-    rows = fetch_tuples(
-        """
-        SELECT c.run_id, c.environment_id, e.facts->>'gpu_uuid', c.kernels, c.times_us, c.binary_places,
-            l.binaries, c.busy_us, c.gaps_us, c.overlap_us
-        FROM hud_compilation c JOIN hud_environment e ON e.id = c.environment_id
-        LEFT JOIN hud_binarylist l ON l.id = c.binary_list_id
-        WHERE c.experiment_id = %(experiment)s AND c.run_id = ANY(%(runs)s) ORDER BY c.repeat
-        """,
-        {"experiment": experiment_id, "runs": [base, head]},
-    )
-    by_run: dict[int, list[Sequence[Any]]] = {}
-    for run, *one in rows:
-        point = by_run.setdefault(run, [])
-        if not point or point[0][0] == one[0]:
-            point.append(one)
-    described = _described({pk for point in by_run.values() for one in point for pk in one[2]})
-    (environment, card, *_rest), (other, other_card, *_rest) = by_run[base][0], by_run[head][0]
-    attribution = attribute(
-        *([_compiled(described, one[2:]) for one in by_run[run]] for run in (base, head)),
-        same_card=environment == other or bool(card and card == other_card),
-    )
-    return Table.sums_of(attribution)
-
-
-def _described(kernels: set[int]) -> dict[int, dict[str, Any]]:
-    """Return of each kernel what its attribution needs."""
-    names = ("slot", "choice", "name", "kind", "calls", "origins")
-    rows = fetch_tuples(
-        "SELECT id, slot, choice, name, kind, calls, origins FROM hud_kernel WHERE id = ANY(%(ids)s::int[])",
-        {"ids": int_array(kernels)},
-    )
-    return {pk: dict(zip(names, row, strict=True)) for pk, *row in rows}
-
-
-def _compiled(described: Mapping[int, dict[str, Any]], row: Sequence[Any]) -> schema.Compiled:
-    kernels, times_us, places, binaries, busy_us, gaps_us, overlap_us = row
-    found = zip(kernels, places, times_us, strict=True)
-    return schema.Compiled(
-        tuple(
-            schema.Kernel(**described[pk], binary=str(binaries[place]), time_us=time_us)
-            for pk, place, time_us in found
-        ),
-        busy_us,
-        gaps_us,
-        overlap_us,
-    )
+    rows = Compilation.objects.filter(experiment=experiment_id, run__in=(base, head)).order_by("repeat")
+    sides: dict[int, list[Compilation]] = {base: [], head: []}
+    for row in rows.select_related("environment", "binary_list"):
+        side = sides[row.run_id]
+        if not side or side[0].environment_id == row.environment_id:
+            side.append(row)
+    kernels = kernels_of([row for side in sides.values() for row in side])
+    compiled = ([row.compiled(kernels) for row in side] for side in sides.values())
+    cards = {side[0].environment.facts.get("gpu_uuid") or "" for side in sides.values()}
+    return Table.sums_of(attribute(*compiled, same_card=len(cards) == 1))

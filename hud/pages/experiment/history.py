@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
-
-import orjson
 
 from hud.models import Environment, Experiment, Metric, Point, Run
 from hud.points.read import to_row
 from hud.points.targets import Targets
-from hud.runs.branches import branch_or_default, other_branch, stored_names
-from hud.sql import by_id, fetch_models, fetch_tuples, int_array
+from hud.runs.branches import branch_or_default, stored_names
+from hud.sql import attach, by_id, fetch_models, int_array
 
 # Facts of an environment, and of the runs in it, whose names are not those that pages show
 _FACT_NAMES = {
@@ -44,69 +41,14 @@ class Range:
     before: tuple[datetime, int] | None = None  # time and run of the first point that is not read
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The facts of an environment that are compared with those of others."""
-
-    pk: int
-    fingerprint: str
-    class_key: str
-    torch: str
-    torch_git: str
-    facts: dict[str, Any]
-
-
-@dataclass(slots=True)
-class HistoryPoint:
-    """A point in its series: where it came from, and what differs from the point before."""
-
-    point: Point
-    run: Run
-    environment: Surroundings
-    before: HistoryPoint | None = field(default=None, repr=False, compare=False)
-    same_class: bool = True  # as the newest point: may be its baseline
-
-    @property
-    def place(self) -> tuple[datetime, int]:
-        return self.point.order_time, self.run.pk
-
-    @property
-    def changed(self) -> list[str]:
-        """Return the facts that differ from the point before."""
-        return changes(self.before.environment, self.environment) if self.before else []
-
-    @property
-    def other_branch(self) -> str:
-        return other_branch(self.run.branch)
-
-    def to_row(self) -> dict[str, Any]:
-        run, environment = self.run, self.environment
-        return {
-            **to_row(self.point),
-            "placed_by": run.order_time_source,
-            "host": run.host_name,
-            "source": run.source,
-            "commit": run.commit,
-            "branch": branch_or_default(run.branch),
-            "environment": environment.fingerprint,
-            "environment_class": environment.class_key,
-            "torch": environment.torch,
-            "torch_git": environment.torch_git,
-        }
-
-
 @dataclass
 class History:
     """Points of one series, oldest first, in the order of the series."""
 
     experiment: Experiment
     metric: Metric
-    points: list[HistoryPoint] = field(default_factory=list)
-    newest: HistoryPoint | None = None  # that counts, also outside the range; None: not read
-
-    @property
-    def newest_first(self) -> list[HistoryPoint]:
-        return self.points[::-1]
+    points: list[Point] = field(default_factory=list)  # with run and environment
+    newest: Point | None = None  # that counts, also outside the range; None: not read
 
     @property
     def order(self) -> list[str]:
@@ -146,7 +88,7 @@ def fill(
     asked: Range,
     targets: Targets,
     newest: Mapping[int, Point],
-    environments: dict[int, Surroundings],
+    environments: dict[int, Environment],
 ) -> None:
     """Give each history, by its series, the points of the range, and its newest one: 2 statements, 1 more for
     `environments` that are not known yet."""
@@ -158,45 +100,38 @@ def fill(
     )
     known = [*points, *(newest[pk] for pk in wanted if pk in newest)]
     runs = by_id(Run, [point.run_id for point in known])
-    environments |= surroundings({point.environment_id for point in known} - environments.keys())
-
-    def with_run(point: Point, history: History) -> HistoryPoint:
+    environments |= by_id(Environment, {point.environment_id for point in known} - environments.keys())
+    attach(known, "run", runs)
+    attach(known, "environment", environments)
+    for point in known:
+        history = wanted[point.series_id]
         point.show(history.experiment, history.metric, targets)
-        return HistoryPoint(point, runs[point.run_id], environments[point.environment_id])
-
     for point in points:
         if point.run_id in runs:  # else deleted meanwhile
-            history = wanted[point.series_id]
-            history.points.append(with_run(point, history))
+            wanted[point.series_id].points.append(point)
     for pk, history in wanted.items():
         if pk in newest and newest[pk].run_id in runs:
-            history.newest = with_run(newest[pk], history)
-            class_key = history.newest.environment.class_key
-            for one in history.points:
-                one.same_class = one.environment.class_key == class_key
-        for before, one in pairwise(history.points):
-            one.before = before
+            history.newest = newest[pk]
 
 
-def surroundings(ids: Set[int]) -> dict[int, Surroundings]:
-    """Return environments by their ids: 1 statement, none without ids. Their facts are decoded here: Django's
-    field takes several times as long for hundreds."""
-    if not ids:
-        return {}
-    rows = fetch_tuples(
-        """
-        SELECT id, fingerprint, class_key, torch, torch_git, facts::text FROM hud_environment
-        WHERE id = ANY(%(ids)s::int[])
-        """,
-        {"ids": int_array(ids)},
-    )
+def point_row(point: Point) -> dict[str, Any]:
+    """Return a line of the data views of a point with run and environment."""
+    run, environment = point.run, point.environment
     return {
-        pk: Surroundings(pk, fingerprint, class_key, torch, torch_git, orjson.loads(facts))
-        for pk, fingerprint, class_key, torch, torch_git, facts in rows
+        **to_row(point),
+        "placed_by": run.order_time_source,
+        "host": run.host_name,
+        "source": run.source,
+        "commit": run.commit,
+        "branch": branch_or_default(run.branch),
+        "environment": environment.fingerprint,
+        "environment_class": environment.class_key,
+        "torch": environment.torch,
+        "torch_git": environment.torch_git,
     }
 
 
-def changes(before: Surroundings | Environment, after: Surroundings | Environment) -> list[str]:
+def changes(before: Environment, after: Environment) -> list[str]:
     """Return ``torch 2.10.0 → 2.11.0`` for each fact that differs; those of one side only are last."""
     if before.pk == after.pk:
         return []

@@ -11,8 +11,8 @@ from typing import Literal
 
 from django.contrib.auth.models import User
 
-from hud.models import VERDICTS, Experiment, Metric, Point, Regression, Run, Series
-from hud.pages.experiment.history import WINDOW, Range, Surroundings, changes, surroundings, window_params
+from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
+from hud.pages.experiment.history import WINDOW, Range, changes, window_params
 from hud.pages.suite.columns import key_of, place_of
 from hud.points.targets import AppliedTarget, Targets
 from hud.runs.branches import branch_or_default, other_branch
@@ -117,7 +117,7 @@ class Multiples:
     rows: list[Row] = field(default_factory=list)  # the chosen metric's first
     strips: list[Row] = field(default_factory=list)
     regressions: list[Regression] = field(default_factory=list)  # of the experiment, newest first
-    environments: dict[int, Surroundings] = field(default_factory=dict)  # of the slots and the newest point
+    environments: dict[int, Environment] = field(default_factory=dict)  # of the slots and the newest point
 
     @property
     def active(self) -> Regression | None:
@@ -179,7 +179,7 @@ def read(
     cells = {one.pk: Row(one.metric, latest.get(one.pk)) for one in strips}
     spots, slots = _read([*rows, *cells, *over], asked, chosen.pk, drawn=rows.keys() | cells.keys())
     newest = latest[chosen.pk]
-    environments = surroundings({newest.environment_id, *(slot.environment for slot in slots)})
+    environments = by_id(Environment, [newest.environment_id, *(slot.environment for slot in slots)])
     _add_changes(slots, environments)
     for pk, row in (*rows.items(), *cells.items()):
         row.spots = spots.get(pk, {})
@@ -288,7 +288,7 @@ def _read(
     return spots, list(slots.values())
 
 
-def _add_changes(slots: Sequence[Slot], environments: Mapping[int, Surroundings]) -> None:
+def _add_changes(slots: Sequence[Slot], environments: Mapping[int, Environment]) -> None:
     """Add what each run's environment changed."""
     for before, slot in pairwise([slot for slot in slots if slot.counts]):
         if before.environment != slot.environment:

@@ -2,102 +2,56 @@
 
 from __future__ import annotations
 
-import unicodedata
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from django.core.exceptions import ValidationError
+from django import forms
 from django.core.validators import URLValidator
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from hud.accounts import audit
 from hud.models import Annotation, Experiment
-from runner.formats.scalars import INVISIBLE
 
 MOST = 200  # of one page
-MOST_TEXT, MOST_LINK = 300, 300
 _FIRST = datetime(2010, 1, 1, tzinfo=timezone.utc)
-_is_link = URLValidator(schemes=["http", "https"])
+_is_link = URLValidator(schemes=["http", "https"], message="an address that begins with http:// or https://")
 
 
-class BadNote(ValueError):
-    """The note cannot be stored; `field` is the wrong part."""
+class NoteForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptable when it runs
+    """A note at a commit or a date: of a suite, of the experiment of its `instance`, or of everything."""
 
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(text)
-        self.field = field
+    commit = forms.RegexField(
+        r"^[0-9A-Za-z]{4,64}$", required=False, error_messages={"invalid": "4 to 64 letters and digits"}
+    )
+    link = forms.CharField(required=False, max_length=300, validators=[_is_link])
+    date = forms.DateTimeField(required=False)
 
+    class Meta:
+        model = Annotation
+        fields = ("text", "link", "commit", "suite")
 
-@dataclass(frozen=True, kw_only=True)
-class NewNote:
-    """A note of an experiment, of a suite, or without either of everything, at a commit or a time."""
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        date = self.instance.at = given.get("date")
+        for name in ("text", "suite"):
+            given[name] = " ".join(given.get(name, "").split())
+            if not given[name].isprintable():
+                self.add_error(name, "no control, invisible or bidirectional characters")
+        if date is None and not given.get("commit") and not self.errors:
+            self.add_error("date", "a commit or a date")
+        if date is not None and not _FIRST <= date <= datetime.now(timezone.utc) + timedelta(days=366):
+            self.add_error("date", "between 2010 and a year from now")
+        return given
 
-    text: str
-    link: str = ""
-    commit: str = ""
-    at: datetime | None = None
-    suite: str = ""
-    experiment: Experiment | None = None
-
-
-def add(note: NewNote, *, who: str) -> Annotation:
-    """Store a note. Raise BadNote."""
-    text, at = note.text.strip(), _place_of(note)
-    _check_texts(note)
-    with transaction.atomic():
-        stored = Annotation.objects.create(
-            suite=note.suite,
-            experiment=note.experiment,
-            commit=note.commit,
-            at=at,
-            text=text,
-            link=note.link,
-            author=who[:150],
-        )
-        audit.note(
-            who=who,
-            action="annotation.add",
-            subject=f"annotation {stored.pk}",
-            detail={"scope": stored.scope, "text": text},
-        )
-    return stored
-
-
-def _check_texts(note: NewNote) -> None:
-    text = note.text.strip()
-    for name, value in (
-        ("text", text),
-        ("link", note.link),
-        ("commit", note.commit),
-        ("suite", note.suite),
-    ):
-        if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in value):
-            raise BadNote(name, "no control characters")
-        if INVISIBLE.search(value):
-            raise BadNote(name, "no invisible or bidirectional characters")
-    if not 1 <= len(text) <= MOST_TEXT:
-        raise BadNote("text", f"1 to {MOST_TEXT} characters")
-    if note.link:
-        try:
-            _is_link(note.link)
-        except ValidationError as error:
-            raise BadNote("link", "an address that begins with http:// or https://") from error
-        if len(note.link) > MOST_LINK:
-            raise BadNote("link", f"at most {MOST_LINK} characters")
-
-
-def _place_of(note: NewNote) -> datetime | None:
-    """Return the time of a note, which has one or a commit. Raise BadNote."""
-    if note.commit and not (note.commit.isascii() and note.commit.isalnum() and 4 <= len(note.commit) <= 64):
-        raise BadNote("commit", "4 to 64 letters and digits")
-    at = note.at if note.at is None or note.at.tzinfo else note.at.replace(tzinfo=timezone.utc)
-    if not note.commit and at is None:
-        raise BadNote("date", "a commit or a date")
-    if at is not None and not _FIRST <= at <= datetime.now(timezone.utc) + timedelta(days=366):
-        raise BadNote("date", "between 2010 and a year from now")
-    return at
+    def store(self, who: str) -> None:
+        """Store a valid note, with an audit line."""
+        note = self.instance
+        note.author = who[:150]
+        with transaction.atomic():
+            note.save()
+            detail = {"scope": note.scope, "text": note.text}
+            audit.note(who=who, action="annotation.add", subject=f"annotation {note.pk}", detail=detail)
 
 
 def delete(note: Annotation, *, who: str) -> None:
@@ -116,15 +70,6 @@ def of_experiment(experiment: Experiment) -> QuerySet[Annotation]:
 
 def to_row(note: Annotation) -> dict[str, Any]:
     """Return what the API says of a note."""
-    return {
-        "id": note.pk,
-        "scope": note.scope,
-        "suite": note.suite,
-        "experiment": note.experiment_id,
-        "commit": note.commit,
-        "date": note.at,
-        "text": note.text,
-        "link": note.link,
-        "author": note.author,
-        "created": note.created,
-    }
+    names = ("scope", "suite", "commit", "text", "link", "author", "created")
+    about = {name: getattr(note, name) for name in names}
+    return {"id": note.pk, "experiment": note.experiment_id, "date": note.at, **about}

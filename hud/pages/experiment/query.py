@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import zip_longest
 
 from django.utils import timezone
 
@@ -12,6 +13,7 @@ from hud.hosts.registration import is_visible
 from hud.models import (
     ACTIVE,
     Annotation,
+    Environment,
     Experiment,
     KnownFailure,
     Metric,
@@ -23,7 +25,7 @@ from hud.models import (
 )
 from hud.pages.experiment import compilations, identity, multiples, notes
 from hud.pages.experiment.compilations import Compilations
-from hud.pages.experiment.history import History, HistoryPoint, Range, Surroundings, fill
+from hud.pages.experiment.history import History, Range, changes, fill
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for, present_accelerators
@@ -62,6 +64,15 @@ class BackendLine:
     cells: list[Point | None]
 
 
+@dataclass(frozen=True)
+class TableRow:
+    """A row of the table of points."""
+
+    point: Point
+    changed: list[str]  # facts of its environment that differ from those of the point before
+    same_class: bool  # as the newest point: may be its baseline
+
+
 @dataclass
 class ExperimentPage:
     experiment: Experiment
@@ -69,7 +80,7 @@ class ExperimentPage:
     pickers: list[Picker] = field(default_factory=list)
     metrics: list[Point] = field(default_factory=list)  # the latest value of each metric
     history: History | None = None  # None: nothing was measured yet
-    points: list[HistoryPoint] = field(default_factory=list)  # of the table, newest first
+    points: list[TableRow] = field(default_factory=list)  # newest first
     total: int = 0  # points of the range
     older: tuple[datetime, int] | None = None  # time and run before which the next part of the table begins
     charts: Multiples = field(default_factory=Multiples)
@@ -100,10 +111,13 @@ class ExperimentPage:
         return next((value for value in self.metrics if value.metric.name == "autotune_regret"), None)
 
     @property
-    def environments(self) -> list[Surroundings]:
+    def histories(self) -> list[History]:
+        return [history for history in (self.history, *self.siblings) if history]
+
+    @property
+    def environments(self) -> list[Environment]:
         """Return the environments of all points, the newest first."""
-        shown = [history for history in (self.history, *self.siblings) if history]
-        found = [point.environment for history in shown for point in history.newest_first]
+        found = [point.environment for history in self.histories for point in reversed(history.points)]
         return list({environment.pk: environment for environment in found}.values())
 
 
@@ -171,8 +185,7 @@ def read(
         if not as_data:
             multiples.add_ceilings(page.charts.rows, page.metrics)
             _add_table(page, asked, rows)
-    histories = [history for history in (page.history, *page.siblings) if history]
-    shown = [each.point for history in histories for each in (*history.points, history.newest) if each]
+    shown = [each for history in page.histories for each in (*history.points, history.newest) if each]
     expectations.add(stream.pk, [*page.metrics, *shown])
     page.backends, page.columns = _backend_lines(experiment, backends, series, latest, targets)
     if as_data:
@@ -212,10 +225,20 @@ def _add_table(page: ExperimentPage, asked: Range, rows: int) -> None:
     assert page.history is not None
     page.total = len(page.charts.rows[0].spots) if page.charts.rows else 0
     page.more_points = page.total >= asked.points < MAX_POINTS
-    page.points, rest = page.history.newest_first[:rows], page.history.newest_first[rows:]
-    while rest and rest[0].place == page.points[-1].place:  # one run in two environments
-        page.points.append(rest.pop(0))
-    page.older = page.points[-1].place if rest else None
+    newest_first = page.history.points[::-1]
+    while rows < len(newest_first) and _place(newest_first[rows]) == _place(newest_first[rows - 1]):
+        rows += 1  # one run in two environments
+    newest = page.history.newest
+    class_key = newest.environment.class_key if newest else None
+    for point, before in zip_longest(newest_first[:rows], newest_first[1 : rows + 1]):
+        changed = changes(before.environment, point.environment) if before else []
+        same_class = class_key in (None, point.environment.class_key)
+        page.points.append(TableRow(point, changed, same_class))
+    page.older = _place(newest_first[rows - 1]) if rows < len(newest_first) else None
+
+
+def _place(point: Point) -> tuple[datetime, int]:
+    return point.order_time, point.run_id
 
 
 def _add_places(page: ExperimentPage) -> None:
@@ -294,7 +317,7 @@ def _origin_of(history: History | None) -> Origin:
     """Return where the newest point came from, with the samples of each process in turn: 1 statement."""
     if history is None or history.newest is None:
         return Origin()
-    point = history.newest.point
+    point = history.newest
     rows = fetch_tuples(
         """
         SELECT m.samples, u.id, u.filename, u.format, q.requested_by FROM hud_measurement m

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from hud.models import Point, Run, Series
 from hud.points import expectations
+from hud.points.read import to_row
 from hud.points.targets import Targets
 from hud.runs.branches import branch_or_default, stored_names
 from hud.sql import fetch_models, fetch_tuples
@@ -33,25 +34,8 @@ class Filters:
     cursor: str = ""
 
 
-@dataclass(frozen=True)
-class Stamp:
-    """A series and its ETag."""
-
-    series: Series
-    filters: Filters
-    etag: str
-
-
-def series_stamp(experiment_id: int, metric_name: str, stream_id: int, filters: Filters) -> Stamp | None:
-    """Return the series of a stream, and an ETag that changes with points, verdicts and targets; None if it
-    does not exist."""
-    series = (
-        Series.objects.select_related("experiment", "metric", "stream")
-        .filter(experiment_id=experiment_id, metric__name=metric_name, stream_id=stream_id)
-        .first()
-    )
-    if series is None:
-        return None
+def etag_of(series: Series, filters: Filters) -> str:
+    """Return an ETag that changes with points, verdicts and targets."""
     (state,) = fetch_tuples(
         """
         SELECT count(p.run_id), sum(hashtext(concat(p.xmin, p.ctid))),  -- another version of a row has others
@@ -62,16 +46,15 @@ def series_stamp(experiment_id: int, metric_name: str, stream_id: int, filters: 
         FROM hud_experiment e LEFT JOIN hud_point p ON p.series_id = %(series)s
         WHERE e.id = %(experiment)s GROUP BY e.id
         """,
-        {"series": series.pk, "experiment": experiment_id},
+        {"series": series.pk, "experiment": series.experiment_id},
     )
     text = f"{series.pk} {filters} {settings.HUD_DEFAULT_BRANCH} {series.stream} {state}"
-    return Stamp(series, filters, hashlib.sha256(text.encode()).hexdigest()[:20])
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def series_points(stamp: Stamp) -> dict[str, Any]:
+def series_points(series: Series, filters: Filters) -> dict[str, Any]:
     """Return a page of at most `MAX_POINTS` points, oldest first. The first page has the latest points,
     `next` leads to those before them. Raise BadCursor."""
-    series, filters = stamp.series, stamp.filters
     time, run, environment = _place_of(filters.cursor) if filters.cursor else (None, None, None)
     newest_first = fetch_models(
         Point,
@@ -129,40 +112,26 @@ def _place_of(cursor: str) -> tuple[datetime, int, int]:
 def _row(point: Point, series: Series) -> dict[str, Any]:
     own = point.own_target
     return {
+        **to_row(point),
         "stream": series.stream.name,
-        "run": point.run_id,
         "time": point.order_time.isoformat(),
         "commit": point.run.commit,
         "branch": branch_or_default(point.branch),
-        "value": point.value,
-        "n": point.samples,
-        "status": point.status,
-        "code": point.code,
-        "quality": point.quality,
+        "source": point.run.source,
+        "verdict": point.verdict or None,
         "target": own.value if own else point.target,
         "target_arch": None if own else point.target_arch,
-        "target_met": {"met": True, "missed": False}.get(point.met),
-        "verdict": point.verdict or None,
-        "level": point.level,
-        "expectation": point.expectation or None,
-        "known_failure": point.known_failure or None,
-        "change": point.change,
-        "noise": point.noise,
-        "rerun": point.rerun,
-        "source": point.run.source,
-        "processes": point.processes,
         "compilations": _compilations(point),
     }
 
 
 def _compilations(point: Point) -> list[dict[str, Any]]:
-    """Return each compilation that gave a value; the variant is None where its kernels are not known, and the
-    number of samples where a point has several compilations."""
+    """Return each compilation that gave a value; the variant is None where its kernels are not known."""
     values = point.compilation_values
     variants = point.variants or list[str | None]([None] * len(values))
-    n = point.samples if len(values) == 1 else None
+    counts = point.counts or [point.samples]
     return [
         {"variant": variant, "value": value, "n": n}
-        for variant, value in zip(variants, values, strict=True)
+        for variant, value, n in zip(variants, values, counts, strict=True)
         if value is not None
     ]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from hud.judging.regressions.states import Event, RegressionState, possible
-from hud.models import Annotation, Regression
+from hud.judging.regressions.states import RegressionState
+from hud.models import Annotation
 from hud.pages.experiment.drawing import SHAPES, Canvas, Legend
 from hud.pages.experiment.drawing import Event as Line
-from hud.pages.experiment.history import HistoryPoint
 from hud.pages.experiment.multiples import Key, Multiples, Row, Slot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.runs.branches import other_branch
@@ -23,31 +21,6 @@ from runner.schema.statistics import median
 _NOT_DRAWN = (RegressionState.DISMISSED,)
 _MOST_STEPS = 12
 _LEAST_DAYS = 4  # between nights, below which none is called missing
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What is said of the experiment now: of its regression, or of its newest point."""
-
-    newest: HistoryPoint
-    row: Row | None  # of the shown metric
-    regression: Regression | None
-    others: int  # further metrics that regressed
-    actions: list[Event]  # of a person on the regression
-    choices: tuple[float, float] | None  # least and largest value of the autotuner's choices
-
-
-def verdict_of(page: ExperimentPage, legend: Sequence[Legend]) -> Verdict | None:
-    """Return what to say of an experiment, None before its first result."""
-    if page.history is None or page.history.newest is None:
-        return None
-    regression = page.charts.active
-    actions = possible(RegressionState(regression.state)) if regression else []
-    row = page.charts.rows[0] if page.charts.rows else None
-    others = max(page.charts.active_count - 1, 0)
-    values = [one.value for one in legend if one.value is not None]
-    choices = (min(values), max(values)) if len(values) > 1 else None
-    return Verdict(page.history.newest, row, regression, others, actions, choices)
 
 
 def shapes_of(page: ExperimentPage) -> tuple[dict[str, int], list[Legend]]:

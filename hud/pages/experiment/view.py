@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -13,13 +12,14 @@ from django.urls import reverse
 
 from hud.accounts.access import after_login, form_as_it_was
 from hud.judging.regressions import known_failures
+from hud.judging.regressions.states import RegressionState, possible
 from hud.models import Annotation, Experiment, KnownFailure
 from hud.pages import data, query_string, streams
 from hud.pages.experiment import drawing, notes, query, rerun, state
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
-from hud.pages.experiment.history import HistoryPoint
-from hud.pages.experiment.query import ExperimentPage
+from hud.pages.experiment.history import point_row
+from hud.pages.experiment.query import ExperimentPage, TableRow
 from hud.pages.hosts.query import places_for, present_accelerators
 from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import identity
@@ -27,16 +27,6 @@ from hud.points.read import to_row
 from hud.points.targets import arch_name
 from hud.runs.requests import InvalidRunRequest, request_rerun
 from runner.schema.suite import value_rule
-
-
-class NoteForm(forms.Form):
-    """A note beside the charts of an experiment."""
-
-    text = forms.CharField(max_length=300)
-    link = forms.CharField(required=False, max_length=300)
-    commit = forms.CharField(required=False, max_length=64)
-    date = forms.DateTimeField(required=False)
-    scope = forms.ChoiceField(choices=[(name, name) for name in ("experiment", "suite", "all")])
 
 
 def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
@@ -61,10 +51,9 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
 
 
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
-    histories = [history for history in (page.history, *page.siblings) if history]
     rows = [
-        {**identity(history.experiment), "stream": page.stream.name, **point.to_row()}
-        for history in histories
+        {**identity(history.experiment), "stream": page.stream.name, **point_row(point)}
+        for history in page.histories
         for point in history.points
     ]
     return data.answer(
@@ -102,12 +91,16 @@ def _render(
     )
     canvas.events = state.lines_of(page.charts, page.notes, canvas)
     values = [value for one in page.points for value in one.point.compilation_values if value is not None]
-    newest_alone = bool(history and history.newest and history.newest.point.processes == 1)
+    regression = page.charts.active
+    choices = [one.value for one in legend if one.value is not None]  # the autotuner's
+    newest_alone = bool(history and history.newest and history.newest.processes == 1)
     rule = value_rule(page.experiment.suite, history.metric.name) if history else "median"
     context = {
         "page": page,
         "experiment": page.experiment,
-        "state": state.verdict_of(page, legend),
+        "regression": regression,
+        "actions": possible(RegressionState(regression.state)) if regression else [],
+        "choices": (min(choices), max(choices)) if len(choices) > 1 else None,
         "look": canvas.look,
         "canvas": canvas,
         "charts": [
@@ -127,7 +120,7 @@ def _render(
         "older": f"{page.older[0].timestamp() * 1e6:.0f}_{page.older[1]}" if page.older else "",
         "before": choice.before,
         "target": _target_of(page.points),
-        "with_sources": any(one.run.upload_id for one in page.points),
+        "with_sources": any(one.point.run.upload_id for one in page.points),
         "range": (min(values), max(values)) if values else (0.0, 1.0),
         "samples": drawing.samples(page.origin.samples, history.metric, rule if newest_alone else "median")
         if history and len(page.origin.samples) > 1
@@ -139,7 +132,7 @@ def _render(
     return render(request, "experiment/experiment.html", context, status=status)
 
 
-def _target_of(points: Sequence[HistoryPoint]) -> str | None:
+def _target_of(points: Sequence[TableRow]) -> str | None:
     """Return the only target of these points, '' where they have several, None where none has any."""
     targets = [one.point.targets for one in points]
     found = {target.brief if target.own else "" for each in targets for target in each}
@@ -174,26 +167,16 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
 @after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#notes")
 def add_note(request: HttpRequest, pk: int) -> HttpResponse:
     """Store a note of this experiment, of its suite, or of everything."""
-    asked, form = get_object_or_404(Experiment, pk=pk), NoteForm(request.POST)
-    if not form.is_valid():
+    asked, scope = get_object_or_404(Experiment, pk=pk), request.POST.get("scope")
+    given = {**request.POST.dict(), "suite": asked.suite if scope == "suite" else ""}
+    form = notes.NoteForm(given, instance=Annotation(experiment=asked if scope == "experiment" else None))
+    if scope not in ("experiment", "suite", "all"):
+        form.add_error(None, "The scope is experiment, suite or all.")
+    if form.is_valid():
+        form.store(request.user.get_username())
+    else:
         texts = [f"{name}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
         messages.error(request, f"The note is not stored. {' '.join(texts)}")
-        return redirect(f"{_address(request, pk)}#notes")
-    said = form.cleaned_data
-    try:
-        notes.add(
-            notes.NewNote(
-                text=said["text"],
-                link=said["link"],
-                commit=said["commit"],
-                at=said["date"],
-                suite=asked.suite if said["scope"] == "suite" else "",
-                experiment=asked if said["scope"] == "experiment" else None,
-            ),
-            who=request.user.get_username(),
-        )
-    except notes.BadNote as error:
-        messages.error(request, f"The note is not stored. {error.field}: {error}.")
     return redirect(f"{_address(request, pk)}#notes")
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from hud.judging.choices import Regret
 from hud.models import Experiment
+from hud.pages.attributes import attributes
 from hud.pages.code.table import short_name
 from hud.pages.limits.ceilings import Ceilings
 from hud.pages.suite.query import identity
@@ -59,24 +61,12 @@ class KernelLine:
             **identity(self.experiment),
             "kernel": self.name,
             "kind": self.kind,
-            "slot": self.slot,
-            "calls": self.calls,
-            "time_us": self.time_us,
+            **attributes(self, "slot calls time_us"),
             "ceiling_us": self.floor_us,
             "lost_us": self.lost_us,
             "share_of_ceiling": self.floor_us / self.time_us if self.time_us else None,
-            "bound": self.bound,
-            "run": self.run,
+            **attributes(self, "bound run"),
         }
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A part of a model's bar."""
-
-    tone: str
-    start_us: float
-    length_us: float
 
 
 @dataclass(slots=True)
@@ -101,18 +91,11 @@ class ModelLine:
         return max(self.busy_us - self.covered_us, 0.0)
 
     @property
-    def bars(self) -> list[Bar]:
-        parts = (
-            ("whole", self.floor_us),
-            ("slower", self.lost_us),
-            ("draw", self.nameless_us),
-            ("none", self.gaps_us),
-        )
-        bars, start_us = [], 0.0
-        for tone, length_us in parts:
-            bars.append(Bar(tone, start_us, length_us))
-            start_us += length_us
-        return bars
+    def bars(self) -> list[tuple[str, float, float]]:
+        """Return tone, start and length of each part of the line's bar."""
+        lengths_us = self.floor_us, self.lost_us, self.nameless_us, self.gaps_us
+        starts_us = accumulate(lengths_us, initial=0.0)
+        return list(zip(("whole", "slower", "draw", "none"), starts_us, lengths_us, strict=False))
 
     @property
     def share(self) -> float | None:
@@ -122,6 +105,15 @@ class ModelLine:
     def coverage(self) -> float:
         return min(self.covered_us / self.busy_us, 1.0) if self.busy_us else 0.0
 
+    def to_row(self) -> dict[str, Any]:
+        return {
+            **identity(self.experiment),
+            **attributes(self, "busy_us gaps_us lost_us run"),
+            "ceiling_us": self.floor_us,
+            "share_of_ceiling": self.share,
+            "covered": self.coverage,
+        }
+
 
 @dataclass(slots=True)
 class RegretLine:
@@ -130,7 +122,8 @@ class RegretLine:
     experiment_id: int
     value: float
     note: str | None
-    busy_us: list[float] | None
+    low_us: float | None
+    high_us: float | None
     experiment: Experiment = field(init=False)
 
     @property
@@ -143,14 +136,6 @@ class RegretLine:
         """Return the 95 % interval as the page writes it."""
         found = self.found
         return f"{100 * found.low:.1f} to {100 * found.high:.1f} %" if found else ""
-
-    @property
-    def low_us(self) -> float | None:
-        return min(self.busy_us) if self.busy_us else None
-
-    @property
-    def high_us(self) -> float | None:
-        return max(self.busy_us) if self.busy_us else None
 
     def to_row(self) -> dict[str, Any]:
         found = self.found

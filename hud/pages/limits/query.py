@@ -215,7 +215,7 @@ def _regrets(params: dict[str, Any], limit: int) -> list[RegretLine]:
     return fetch(
         RegretLine,
         f"""
-        SELECT e.id experiment_id, newest.value, newest.note, spread.busy_us
+        SELECT e.id experiment_id, newest.value, newest.note, spread.low_us, spread.high_us
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id AND s.stream_id = %(stream)s
             AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
@@ -225,7 +225,7 @@ def _regrets(params: dict[str, Any], limit: int) -> list[RegretLine]:
             ORDER BY order_time DESC, run_id DESC LIMIT 1
         ) newest ON true
         LEFT JOIN LATERAL (
-            SELECT array_agg(busy_us) busy_us
+            SELECT min(busy_us) low_us, max(busy_us) high_us
             FROM (
                 SELECT c.busy_us FROM hud_compilation c {_OF_STREAM}
                 WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from hud.judging.overdue import Latest, overdue_suites
-from hud.models import VERDICT_CODES, Experiment, Metric, Point, Series, State, Stream
+from hud.judging.overdue import overdue_suites
+from hud.models import VERDICT_CODES, Experiment, Metric, OverdueSuite, Point, Series, State, Stream
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.query import Comparison, Filters
+from hud.pages.compilers.table import TITLES, Entry, Table, colour, passing
 from hud.pages.health import processes_standing_still
 from hud.pages.hosts import query as hosts
 from hud.pages.hosts.query import HostsInLine
-from hud.pages.overview import look, tiles, trends
+from hud.pages.overview import look, tiles
 from hud.pages.overview.look import Look
 from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
@@ -26,7 +27,7 @@ from hud.pages.runs.query import RunLine
 from hud.pages.suite.query import identity
 from hud.points import expectations, nights
 from hud.points import read as points
-from hud.points.nights import Night, Progress
+from hud.points.nights import Night, Results
 from hud.points.targets import Targets
 from hud.runs.branches import branch_or_default, other_branch
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
@@ -36,6 +37,7 @@ ROWS = 20  # of what needs a look; the page says how many there are
 BACKENDS = 5  # rows of the table; the compilers' page has all
 LAST_RUNS = 24
 _MOST_IMPROVED = 10  # series that are shown
+_FEWEST_IN_CHART = 3  # nights
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ class Overview:
     known_runs: set[int]  # that failed, in nothing that is news
     hosts: HostsInLine
     tiles: list[Tile]
-    overdue: list[Latest]  # suites without results for too long
+    overdue: list[OverdueSuite]  # suites without results for too long
     standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
-    progress: list[Progress] = field(default_factory=list)  # of the night that grows
+    progress: list[tuple[str, int, int]] = field(default_factory=list)  # of suites in the night that grows
     trends: dict[str, Any] | None = None
     trend_suite: str = ""
 
@@ -93,8 +95,8 @@ class Overview:
             return None
         return {
             "night": self.comparison.growing.side,
-            "ended": sum(suite.ended for suite in self.progress),
-            "planned": sum(suite.planned for suite in self.progress),
+            "ended": sum(ended for _suite, ended, _planned in self.progress),
+            "planned": sum(planned for _suite, _ended, planned in self.progress),
         }
 
     @property
@@ -216,7 +218,7 @@ def read(
         page.trend_suite = filters.trend if filters.trend in names else names[0]
         kept = comparison.table.charts
         if page.trend_suite not in kept:
-            kept[page.trend_suite] = trends.read(comparison.table, comparison.results, page.trend_suite)
+            kept[page.trend_suite] = _trends(comparison.table, comparison.results, page.trend_suite)
         page.trends = kept[page.trend_suite]
     return page
 
@@ -276,3 +278,43 @@ def _candidates(targets: Targets, stream: Stream, aimed: Collection[int]) -> Col
         },
     )
     return {*aimed, *(pk for (pk,) in rows)}
+
+
+def _trends(table: Table, results: Mapping[Night, Results], suite: str) -> dict[str, Any] | None:
+    """Return the charts of a suite as `trends.js` draws them, with a line for each backend; None with too few
+    nights."""
+    entries = [entry for (name, _backend), entry in table.entries.items() if name == suite]
+    if len(table.nights) < _FEWEST_IN_CHART or not entries:
+        return None
+    base = table.nights.index(table.base) if table.base in table.nights else 0
+    passed = {
+        block[1]: [
+            sum(passing(results[night][block]).values()) if block in results[night] else None
+            for night in table.nights
+        ]
+        for block in table.entries
+        if block[0] == suite
+    }
+    charts = [
+        _chart(title, "%", {entry.backend: _relative(entry, name, base) for entry in entries})
+        for name, title in TITLES.items()
+    ]
+    charts.insert(1, _chart("Passing", "", passed))
+    return {
+        "x": [night.title for night in table.nights],
+        "commits": [night.short_commit for night in table.nights],
+        "base": base,
+        "charts": charts,
+    }
+
+
+def _chart(title: str, unit: str, lines: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
+    shown = [{"name": backend, "colour": colour(backend), "y": line} for backend, line in lines.items()]
+    return {"title": title, "unit": unit, "lines": shown}
+
+
+def _relative(entry: Entry, column: str, base: int) -> list[float | None]:
+    """Return the change against the baseline in per cent, so that backends far apart share a scale."""
+    trend = next(cell.trend for cell in entry.cells if cell.column == column)
+    first = trend[base] or next((value for value in trend if value), None)
+    return [None if value is None or not first else round((value / first - 1) * 100, 3) for value in trend]

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from hud.judging.overdue import Latest
-from hud.models import Metric, Point
+from hud.models import Metric, OverdueSuite, Point
 from hud.pages.compilers.query import Comparison
 from hud.pages.compilers.table import suite_place
 from hud.pages.overview.look import shortfall
@@ -43,7 +42,7 @@ class Tile:
         return day(self.last) if self.last else ""
 
 
-def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[Latest]) -> list[Tile]:
+def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[OverdueSuite]) -> list[Tile]:
     """Return a tile for each suite that the table does not have, in 2 statements. `aimed` are the newest
     points with a target."""
     beside = [name for name in comparison.suites if name not in MODEL_SUITES]

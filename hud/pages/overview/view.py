@@ -5,11 +5,10 @@ from __future__ import annotations
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.template.loader import render_to_string
-from django.utils.safestring import SafeString, mark_safe
 
 from hud.pages import data, query_string, streams
-from hud.pages.compilers.query import WINDOWS, Comparison, Filters
+from hud.pages.compilers.query import WINDOWS, Filters
+from hud.pages.compilers.view import table_html
 from hud.pages.overview import look, query
 from hud.problems import Problem
 
@@ -35,20 +34,19 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
             table=comparison.to_rows(),
             runs=[line.to_row() for line in page.runs],
         )
-    table = comparison.table
     shown = page.looks[: None if request.GET.get("rows") == "all" else query.ROWS]
     look.complete(shown)
     context = {
         "page": page,
         "comparison": comparison,
-        "table": table,
+        "table": comparison.table,
         "backends": query.BACKENDS,
         "shown_looks": shown,
         "filters": comparison.filters,
         "pickers": comparison.pickers,
         "counts_of_page": comparison.counts,
         "query_of_counts": comparison.of_sides,
-        "table_html": _table_html(comparison) if table and table.suites else "",
+        "table_html": table_html(comparison, backends=query.BACKENDS),
         "windows": WINDOWS,
         "look": which if which in {"new", "mine"} else "",
         "complaints": complaints + comparison.complaints,
@@ -56,19 +54,3 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
     response = render(request, "overview/overview.html", context)
     streams.keep_choice(request, response)
     return response
-
-
-def _table_html(comparison: Comparison) -> SafeString:
-    """Return the table; it is kept with the table, as its hundreds of cells cost more than the rest."""
-    table = comparison.table
-    assert table
-    if comparison.query not in table.html:
-        context = {
-            "table": table,
-            "filters": comparison.filters,
-            "shown": f":{query.BACKENDS}",
-            "query": comparison.query,
-            "in_stream": f"stream={comparison.stream.name}",
-        }
-        table.html[comparison.query] = render_to_string("overview/table.html", context)
-    return mark_safe(table.html[comparison.query])  # noqa: S308 - a template's  # nosec B308, B703

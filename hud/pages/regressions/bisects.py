@@ -27,7 +27,7 @@ _COLUMNS = Columns(
 @dataclass(frozen=True)
 class StepLine:
     step: BisectStep
-    base: dict[str, str]  # hud.judging.bisect.environments.Build
+    base: dict[str, str]  # hud.judging.bisect.work.Build
     head: dict[str, str]
     base_place: int
     head_place: int

@@ -14,9 +14,8 @@ from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
 from hud.columns import Columns, under
-from hud.judging.regressions import groups
-from hud.judging.regressions.causes import Moved, group, score
 from hud.judging.regressions.counts import Counts, Scope, cause_key, count
+from hud.judging.regressions.groups import experiments_of_runs, group, score
 from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionState, possible
 from hud.models import (
     Cause,
@@ -318,18 +317,17 @@ def add_recent(lines: Sequence[Line]) -> None:
 
 def grouped(lines: Sequence[Line]) -> list[CauseLines]:
     """Return one row for each cause, the most certain and largest first, those of hosts last: 1 statement."""
-    by_id = {line.regression.pk: line for line in lines}
-    by_cause: dict[int, list[Moved]] = {}
-    for line in lines:
-        by_cause.setdefault(cause_key(line.regression), []).append(groups.moved(line.regression))
-    measured = groups.experiments_of_runs([line.regression for line in lines])
+    by_regression = {line.regression: line for line in lines}
+    by_cause: dict[int, list[Regression]] = {}
+    for one in by_regression:
+        by_cause.setdefault(cause_key(one), []).append(one)
+    measured = experiments_of_runs(by_regression)
     rows = []
-    for moves in by_cause.values():
-        parts = group(moves, measured)
-        own = [by_id[key] for part in parts for key in part.keys]
-        largest = max(parts, key=lambda part: len(part.keys))
-        words = groups.words(largest, [by_id[key].regression for key in largest.keys])
-        rows.append((max(map(score, moves)), CauseLines(largest.why, own, words)))
+    for members in by_cause.values():
+        parts = group(members, measured)
+        own = [by_regression[one] for part in parts for one in part.members]
+        largest = max(parts, key=lambda part: len(part.members))
+        rows.append((max(map(score, members)), CauseLines(largest.why, own, largest.words())))
     rows.sort(key=lambda row: (row[1].why == "host", -row[0], row[1].first.regression.pk))
     return [row for _score, row in rows]
 

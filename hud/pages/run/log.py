@@ -73,15 +73,17 @@ def whole(task: Task) -> Iterator[bytes]:
 
 def read(task: Task, *, pinned: bool, line: int | None = None) -> LogView:
     """Return the last lines of a log, or where line `line` is before those, the part around it."""
-    start = max(0, task.log_bytes - _SHOWN_BYTES)
-    number = 1
+    body = logs.read(task, 0, task.log_bytes)
+    start = max(0, len(body) - _SHOWN_BYTES)
     if start:
-        number, start = _at_line_after(task, start)
-        if line is not None and line < number:
-            number = max(1, line - _BEFORE)
-            start = _offset_of(task, number)
-    piece = logs.read(task, start, _SHOWN_BYTES)
-    if start + len(piece) < task.log_bytes:
+        start = body.find(b"\n", start) + 1 or start
+    number = body.count(b"\n", 0, start) + 1
+    if line is not None and line < number:
+        number, start = max(1, line - _BEFORE), 0
+        for _ in range(number - 1):
+            start = body.find(b"\n", start) + 1
+    piece = body[start : start + _SHOWN_BYTES]
+    if start + len(piece) < len(body):
         piece = piece[: piece.rfind(b"\n") + 1] or piece
     rows = _LINES.findall(piece)
     first = max(0, len(rows) - _SHOWN_LINES)
@@ -89,9 +91,7 @@ def read(task: Task, *, pinned: bool, line: int | None = None) -> LogView:
         first = max(0, line - _BEFORE - number)
     start, number = start + sum(map(len, rows[:first])), number + first
     piece = b"".join(rows[first : first + _SHOWN_LINES])
-    texts = readable(piece).split("\n")
-    if texts[-1] == "":
-        texts.pop()
+    texts = readable(piece).removesuffix("\n").split("\n") if piece else []
     lines = [Line(number + index, text) for index, text in enumerate(texts)]
     return LogView(task, lines, start, start + len(piece), pinned, line)
 
@@ -110,31 +110,3 @@ def readable(piece: bytes) -> str:
     """Decode a piece of a log without terminal codes; of a progress bar only its last state."""
     text = _TERMINAL_CODES.sub("", piece.decode("utf-8", "replace").replace("\r\n", "\n"))
     return "\n".join(line.rpartition("\r")[2] for line in text.split("\n")) if "\r" in text else text
-
-
-def _at_line_after(task: Task, offset: int) -> tuple[int, int]:
-    """Return number and offset of the first line that begins after `offset`."""
-    number, place = 1, 0
-    for piece in whole(task):
-        if place + len(piece) > offset:
-            newline = piece.find(b"\n", offset - place)
-            if newline >= 0:
-                return number + piece.count(b"\n", 0, newline + 1), place + newline + 1
-        number += piece.count(b"\n")
-        place += len(piece)
-    return number, place
-
-
-def _offset_of(task: Task, number: int) -> int:
-    """Return where a line begins; the end of the log where it has fewer."""
-    left, place = number - 1, 0
-    for piece in whole(task):
-        count = piece.count(b"\n")
-        if count >= left:
-            at = 0
-            for _ in range(left):
-                at = piece.find(b"\n", at) + 1
-            return place + at
-        left -= count
-        place += len(piece)
-    return place

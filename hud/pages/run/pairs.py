@@ -1,4 +1,5 @@
-"""The A/B comparison of a run: a line for each experiment and metric."""
+"""The A/B comparison of a run: a line for each experiment and metric, and one for the kernels of each
+experiment: at equal choices, by frequency, one-sided."""
 
 from __future__ import annotations
 
@@ -7,20 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hud.judging.pairs import PairVerdict, judge_pairs
-from hud.models import STATUS_NAMES, Experiment, Metric, Run, Series
+from hud.judging.pairs import KernelComparison, Kernels, PairVerdict, compare_kernels, judge_pairs
+from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Metric, Run, Series
 from hud.pages.suite.query import identity
 from hud.points.read import metric_place
-from hud.sql import fetch
-
-
-@dataclass(slots=True)
-class _Row:
-    series_id: int
-    repeat: int
-    side: int
-    value: float | None
-    status_code: int
+from hud.sql import fetch_tuples
 
 
 @dataclass(frozen=True)
@@ -32,6 +24,10 @@ class PairLine:
     base: list[float | None]
     head: list[float | None]
     verdict: PairVerdict
+    change: float | None  # relative, of the geometric mean, with its 95 % interval
+    low: float | None
+    high: float | None
+    p: float | None
     base_status: str  # the first that is not ok, else ok
     head_status: str
 
@@ -40,21 +36,8 @@ class PairLine:
         return [b / a if a and b is not None else None for a, b in zip(self.base, self.head, strict=True)]
 
     @property
-    def low(self) -> float | None:
-        """Return the lower end of the change's 95 % interval, relative."""
-        return _relative(self.verdict.change.low if self.verdict.change else None)
-
-    @property
-    def high(self) -> float | None:
-        return _relative(self.verdict.change.high if self.verdict.change else None)
-
-    @property
-    def change(self) -> float | None:
-        return self.verdict.change.change if self.verdict.change else None
-
-    @property
-    def p(self) -> float | None:
-        return self.verdict.change.p if self.verdict.change else None
+    def changes(self) -> list[float | None]:
+        return [None if ratio is None else ratio - 1 for ratio in self.ratios]
 
     def to_row(self) -> dict[str, Any]:
         return {
@@ -80,17 +63,16 @@ class PairLine:
 
 def read(run: Run) -> list[PairLine]:
     """Lines by experiment, and inside one as its suite is read: 2 statements."""
-    rows = fetch(
-        _Row,
+    rows = fetch_tuples(
         """
-        SELECT series_id, repeat, side, value, status status_code FROM hud_measurement WHERE run_id = %(run)s
+        SELECT series_id, repeat, side, value, status FROM hud_measurement WHERE run_id = %(run)s
         ORDER BY series_id, repeat, side
         """,
         {"run": run.pk},
     )
-    by_series: dict[int, list[_Row]] = {}
-    for row in rows:
-        by_series.setdefault(row.series_id, []).append(row)
+    by_series: dict[int, list[Sequence[Any]]] = {}
+    for pk, *row in rows:
+        by_series.setdefault(pk, []).append(row)
     series = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
     lines = [_line(series[pk], measured) for pk, measured in by_series.items()]
     return sorted(
@@ -104,18 +86,86 @@ def read(run: Run) -> list[PairLine]:
     )
 
 
-def _line(series: Series, rows: Sequence[_Row]) -> PairLine:
-    values = {(row.repeat, row.side): row.value for row in rows}
-    base, head = ([values.get((pair, side)) for pair in range(rows[-1].repeat + 1)] for side in (0, 1))
+def _line(series: Series, rows: Sequence[Sequence[Any]]) -> PairLine:
+    values = {(repeat, side): value for repeat, side, value, _status in rows}
+    pairs = range(rows[-1][0] + 1)
+    base, head = ([values.get((pair, side)) for pair in pairs] for side in (0, 1))
     metric = series.metric
     verdict = judge_pairs(base, head, direction=metric.direction, kind=metric.kind)  # type: ignore[arg-type]
-    statuses = [[row.status_code for row in rows if row.side == side] for side in (0, 1)]
-    said = [
-        STATUS_NAMES.get(next(filter(None, codes), 0), "failed") if codes else "not_run" for codes in statuses
-    ]
-    return PairLine(series.experiment, metric, base, head, verdict, *said)
+    found = verdict.change
+    change, p = (found.change, found.p) if found else (None, None)
+    low, high = (_relative(found.low), _relative(found.high)) if found else (None, None)
+    statuses = []
+    for side in (0, 1):
+        codes = [status for _repeat, own, _value, status in rows if own == side]
+        word = STATUS_NAMES.get(next(filter(None, codes), 0), "failed")
+        statuses.append(word if codes else "not_run")
+    return PairLine(series.experiment, metric, base, head, verdict, change, low, high, p, *statuses)
 
 
 def _relative(log_ratio: float | None) -> float | None:
     """Return the ratio's change; None also where a few wild pairs leave the interval without an end."""
     return math.expm1(log_ratio) if log_ratio is not None and log_ratio < 700 else None
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """The comparison of one experiment's kernels; the names are of kernels that one side alone has."""
+
+    experiment: Experiment
+    compilations: tuple[int, int]
+    found: KernelComparison
+    change: float | None
+    low: float | None
+    high: float | None
+    only_base: list[str]
+    only_head: list[str]
+
+    @property
+    def better(self) -> bool | None:
+        """Return whether the same choices got faster; None without a confirmed change."""
+        return None if self.found.equal != "confirmed" or self.change is None else self.change < 0
+
+    def to_row(self) -> dict[str, Any]:
+        return {
+            **identity(self.experiment),
+            "base_compilations": self.compilations[0],
+            "new_compilations": self.compilations[1],
+            "equal_choices": self.found.equal,
+            "change": self.change,
+            "low": self.low,
+            "high": self.high,
+            "p": self.found.p,
+            "coverage": self.found.coverage,
+            "other_frequencies": self.found.frequencies,
+            "other_frequencies_p": self.found.frequencies_p,
+            "only_base": self.only_base,
+            "only_new": self.only_head,
+        }
+
+
+def read_kernels(run: Run) -> list[KernelLine]:
+    """Return a line for each experiment with timed kernels on both sides, in 3 statements."""
+    rows = Compilation.objects.filter(run=run).exclude(kernels=[]).order_by("experiment", "repeat")
+    kernels = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
+    drawn: dict[int, tuple[list[Kernels], list[Kernels]]] = {}
+    for row in rows:
+        timed = {
+            kernels[pk].slot: (kernels[pk].choice, us)
+            for pk, us in zip(row.kernels, row.times_us, strict=True)
+            if us is not None
+        }
+        if timed:
+            drawn.setdefault(row.experiment_id, ([], []))[row.side].append(timed)
+    experiments = Experiment.objects.in_bulk(pk for pk, sides in drawn.items() if all(sides))
+    titles = {kernel.slot: kernel.name for kernel in kernels.values()}
+    lines = []
+    for pk, experiment in sorted(experiments.items()):
+        base, head = drawn[pk]
+        found = compare_kernels(base, head)
+        change, low, high = (
+            None if ratio is None else ratio - 1 for ratio in (found.ratio, found.low, found.high)
+        )
+        only = ([titles[slot] for slot in slots] for slots in (found.only_base, found.only_head))
+        lines.append(KernelLine(experiment, (len(base), len(head)), found, change, low, high, *only))
+    return lines

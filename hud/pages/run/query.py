@@ -13,9 +13,8 @@ from django.utils import timezone
 from hud.ingest.deletion import uploads_of
 from hud.models import Artifact, Point, PointFields, Run, SidePoint, State, Task, Upload
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
-from hud.pages.run import kernels, pairs, results
-from hud.pages.run.kernels import KernelLine
-from hud.pages.run.pairs import PairLine
+from hud.pages.run import pairs, results
+from hud.pages.run.pairs import KernelLine, PairLine
 from hud.pages.run.results import ResultFilters, Results
 from hud.pages.runs.query import OfRun
 from hud.pages.suite.query import identity
@@ -193,7 +192,7 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     _fill_explanations(page)
     if run.is_ab:
         page.pairs = pairs.read(run)
-        page.kernels = kernels.read(run)
+        page.kernels = pairs.read_kernels(run)
     return page
 
 

@@ -164,8 +164,8 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     targets = Targets.read()
     words = [word.strip('"') for word in filters.q.split()[:8]]
     columns = _OF_SIDES if run.is_ab else _OF_SERIES
-    missed = list(zip(*_missed(run, columns, targets), strict=True)) or [()] * 4
-    listed = list(zip(*_listed(run), strict=True)) or [()] * 4
+    marked = dict.fromkeys(_missed(run, columns, targets), "missed") | _listed(run)
+    marks = zip(*((*key, kind) for key, kind in marked.items()), strict=True) if marked else [()] * 5
     places = fetch(
         _Place,
         _PAGE.format(
@@ -179,8 +179,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
             "never": [STATUS_CODES[name] for name in NEVER_RAN],
             "failing": [code for name, code in STATUS_CODES.items() if name != "ok"],
             "verdicts": list(VERDICTS),
-            **{f"missed_{name}": list(each) for name, each in zip(_KEY, missed, strict=True)},
-            **{f"listed_{name}": list(each) for name, each in zip(_LISTED, listed, strict=True)},
+            **{f"marked_{name}": list(each) for name, each in zip((*_KEY, "kind"), marks, strict=True)},
             "kinds": list(KINDS),
             "places": _places(),
             "show": filters.show,
@@ -243,18 +242,17 @@ def _fill(run: Run, results: Results, places: Sequence[_Place], targets: Targets
     results.environments = [environments[pk] for pk in sorted(environments)]
 
 
-def _listed(run: Run) -> list[tuple[Any, ...]]:
-    """Return the keys of the points that a list does not expect, and of the failures that are known, each
-    with its kind: at most 12 statements."""
+def _listed(run: Run) -> dict[tuple[Any, ...], str]:
+    """Return by key the points that a list does not expect, and the failures that are known, each with its
+    kind: at most 12 statements."""
     if run.is_ab:
-        return []
-    kinds = {
-        failure[:3]: "known" for failure in expectations.failures(run.stream_id, [run.pk]) if failure.is_known
-    }
+        return {}
+    failures = expectations.failures(run.stream_id, [run.pk])
+    kinds: dict[tuple[Any, ...], str] = {(*one[:3], 0): "known" for one in failures if one.is_known}
     for point in expectations.listed_in(run.stream_id, [run.pk]):
         if point.expectation in expectations.UNEXPECTED:
-            kinds[point.series_id, point.environment_id, point.order_time] = "unexpected"
-    return [(*key, kind) for key, kind in kinds.items()]
+            kinds[point.series_id, point.environment_id, point.order_time, 0] = "unexpected"
+    return kinds
 
 
 def _missed(run: Run, columns: str, targets: Targets) -> list[tuple[Any, ...]]:
@@ -305,7 +303,6 @@ _WORDS = r"""concat_ws(' ', e.suite, e."case", replace(e.knobs::text, '\\', '\')
     e.arch, mt.name, mt.title)"""  # of a point, in which those of the filter are looked for
 _NAMED = "words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[])"
 _KEY = ("series_id", "environment_id", "order_time", "side")
-_LISTED = (*_KEY[:3], "word")
 _SHARED_COLUMNS = "series_id, environment_id, order_time, value, status, target, target_arch"
 _OF_SERIES = f"""SELECT {_SHARED_COLUMNS}, 0 AS side, verdict, change, factor
     FROM hud_point WHERE run_id = %(run)s"""  # noqa: S608 — constants, as below  # nosec B608
@@ -317,27 +314,23 @@ _POINTS = """
         e."case" COLLATE "C" "case", mt.name COLLATE "C" metric, p.change, abs(p.factor) factor,
         {words} words,
         coalesce((coalesce(%(places)s::jsonb->e.suite, %(places)s::jsonb->'')->>mt.name)::int, 99) place,
-        array_position(%(kinds)s::text[], CASE WHEN listed.word = 'known' THEN listed.word
+        array_position(%(kinds)s::text[], CASE WHEN marked.kind = 'known' THEN 'known'
             WHEN p.word = 'regressed' THEN 'regressed'
-            WHEN listed.word IS NOT NULL THEN listed.word
+            WHEN marked.kind = 'unexpected' THEN 'unexpected'
             WHEN p.value IS NULL AND p.status = ANY(%(never)s) THEN 'not_run'
             WHEN p.word = 'failed' OR p.value IS NULL AND p.status = ANY(%(failing)s) THEN 'failed'
-            WHEN missed.series_id IS NOT NULL THEN 'missed'
+            WHEN marked.kind = 'missed' THEN 'missed'
             WHEN p.word IN ('inconclusive', 'improved') THEN p.word
             ELSE 'rest' END::text) kind
     FROM (SELECT *, (%(verdicts)s::text[])[verdict + 1] word FROM ({columns}) stored) p
     JOIN hud_series s ON s.id = p.series_id
     JOIN hud_experiment e ON e.id = s.experiment_id
     JOIN hud_metric mt ON mt.id = s.metric_id
-    LEFT JOIN unnest(%(missed_series_id)s::int[], %(missed_environment_id)s::int[],
-        %(missed_order_time)s::timestamptz[], %(missed_side)s::int[])
-        AS missed(series_id, environment_id, order_time, side) ON missed.series_id = p.series_id
-        AND missed.environment_id = p.environment_id AND missed.order_time = p.order_time
-        AND missed.side = p.side
-    LEFT JOIN unnest(%(listed_series_id)s::int[], %(listed_environment_id)s::int[],
-        %(listed_order_time)s::timestamptz[], %(listed_word)s::text[])
-        AS listed(series_id, environment_id, order_time, word) ON listed.series_id = p.series_id
-        AND listed.environment_id = p.environment_id AND listed.order_time = p.order_time
+    LEFT JOIN unnest(%(marked_series_id)s::int[], %(marked_environment_id)s::int[],
+        %(marked_order_time)s::timestamptz[], %(marked_side)s::int[], %(marked_kind)s::text[])
+        AS marked(series_id, environment_id, order_time, side, kind) ON marked.series_id = p.series_id
+        AND marked.environment_id = p.environment_id AND marked.order_time = p.order_time
+        AND marked.side = p.side
 """
 _PAGE = """
     WITH known AS MATERIALIZED ({points}), matching AS (

@@ -22,7 +22,6 @@ from hud.pages.run.results import ResultFilters
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, run_states
-from hud.runs.artifacts import artifact_response
 from hud.runs.requests import InvalidRunRequest, request_explanation
 from runner.schema.statistics import LEAST_PAIRS
 from runner.suites import SUITES
@@ -94,8 +93,7 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
             return data.answer(data_format, f"{name}-pairs", compared)
         return data.answer(data_format, name, page.to_rows())
     results = page.results
-    regressed = results.counts["regressed"].points if "regressed" in results.counts else 0
-    line = list_query.RunLine(page.run, page.progress.done, page.progress.total, regressed)
+    line = list_query.RunLine(page.run, page.progress.done, page.progress.total)
     about: dict[str, Any] = {
         "run": line.to_row(),
         "pairs": compared,
@@ -165,7 +163,7 @@ def log(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
 
 def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
     kept = get_object_or_404(Artifact.objects.select_related("task"), pk=artifact_pk, task__run_id=pk)
-    response = artifact_response(kept)
+    response = logs.artifact_response(kept)
     if response is None:
         raise Http404("this artifact's file is gone")
     return response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from hud.models import FIRST_RUN_ONLY, Stream
 from hud.pages.suite.query import place
 from hud.points.read import NEWEST_POINT
 from hud.runs.branches import stored_names
-from hud.sql import fetch
+from hud.sql import fetch_tuples
 from runner.schema.suite import Matrix
 from runner.suites import SUITES
 
@@ -48,10 +48,8 @@ class Comparison:
         first, second = self.matrix.ratio
         return self.times_s[first] / self.times_s[second]
 
-    def add(self, one: _Newest) -> None:
-        assert one.value is not None
-        self.times_s[one.backend] = one.value
-        self.experiments[one.backend] = one.experiment
+    def add(self, backend: str, time_s: float, experiment: int) -> None:
+        self.times_s[backend], self.experiments[backend] = time_s, experiment
 
     @property
     def cells(self) -> list[tuple[int | None, float | None]]:
@@ -65,33 +63,16 @@ class MatrixPart:
     backends: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Newest:
-    experiment: int
-    case: str
-    mode: str
-    dtype: str
-    backend: str
-    arch: str
-    device: str
-    knobs: str
-    metric: str
-    value: float | None
-    code: str | None
-    note: str | None
-
-
 def read(stream: Stream, suite: str) -> MatrixPart | None:
     """Return the newest check and the newest time of every experiment in a stream, in one statement; None
     where the suite has no matrix."""
     matrix = SUITES[suite].matrix if suite in SUITES else None
     if matrix is None:
         return None
-    newest = fetch(
-        _Newest,
+    rows = fetch_tuples(
         f"""
-        SELECT e.id experiment, e."case", e.mode, e.dtype, e.backend, e.arch, e.device, e.knobs::text,
-               m.name metric, found.value, found.code, found.note
+        SELECT m.name, found.value, found.code, found.note, e.id, e."case", e.mode, e.dtype, e.backend,
+            e.arch, e.device, e.knobs::text
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id
         JOIN hud_metric m ON m.id = s.metric_id
@@ -107,35 +88,37 @@ def read(stream: Stream, suite: str) -> MatrixPart | None:
             "branches": stored_names(),
         },
     )
-    codes = Counter(one.code for one in newest if one.metric == matrix.code_metric and one.code)
+    codes = Counter(code for metric, _value, code, *_more in rows if metric == matrix.code_metric and code)
     lines = [CodeLine(code, *said, codes.pop(code, 0)) for code, said in matrix.codes.items()]
-    lines += [CodeLine(str(code), "", "", count) for code, count in sorted(codes.items())]
-    return MatrixPart(lines, list(_comparisons(newest, matrix))[:_MOST_LINES], matrix.backends)
+    lines += [CodeLine(code, "", "", count) for code, count in sorted(codes.items())]
+    # a single repeat has no time without compilation
+    times = [
+        (value, *about)
+        for metric, value, _code, note, *about in rows
+        if metric == matrix.time_metric and value is not None and FIRST_RUN_ONLY not in (note or "")
+    ]
+    return MatrixPart(lines, _comparisons(times, matrix)[:_MOST_LINES], matrix.backends)
 
 
-def _comparisons(newest: list[_Newest], matrix: Matrix) -> Iterator[Comparison]:
-    """Yield experiments that differ in the backend alone, where both compilers have a time.
+def _comparisons(times: Sequence[tuple[Any, ...]], matrix: Matrix) -> list[Comparison]:
+    """Return experiments that differ in the backend alone, where both compilers have a time.
 
     Each line has one XLA runtime, with eager and inductor as they run without any.
     """
     lines: dict[tuple[Any, ...], Comparison] = {}
-    plain: dict[tuple[Any, ...], list[_Newest]] = {}
-    for one in newest:
-        if one.metric != matrix.time_metric or one.backend not in matrix.backends:
-            continue
-        if one.value is None or FIRST_RUN_ONLY in (one.note or ""):
-            continue  # a single repeat has no time without compilation
-        knobs = json.loads(one.knobs)
+    plain: dict[tuple[Any, ...], list[tuple[str, float, int]]] = {}
+    for value, experiment, case, mode, dtype, backend, arch, device, knobs_text in times:
+        knobs = json.loads(knobs_text)
         runtime = str(knobs.pop(matrix.runtime_knob, ""))
-        where = place(one.arch, one.device)
-        key = (one.case, one.mode, one.dtype, where, json.dumps(knobs, sort_keys=True))
-        if one.backend in matrix.runtime_backends:
+        subject = case, mode, dtype, place(arch, device)
+        key = (*subject, json.dumps(knobs, sort_keys=True))
+        if backend in matrix.runtime_backends:
             batch_size, iterations = knobs.get("batch_size", ""), knobs.get("iterations_per_run", 1)
-            line = Comparison(one.case, one.mode, one.dtype, where, runtime, batch_size, iterations, matrix)
-            lines.setdefault((*key, runtime), line).add(one)
-        elif not runtime:
-            plain.setdefault(key, []).append(one)
-    for place_of_line, line in lines.items():
-        for one in plain.get(place_of_line[:-1], []):
-            line.add(one)
-    return (line for line in lines.values() if set(matrix.ratio) <= set(line.times_s))
+            line = Comparison(*subject, runtime, batch_size, iterations, matrix)
+            lines.setdefault((*key, runtime), line).add(backend, value, experiment)
+        elif backend in matrix.backends and not runtime:
+            plain.setdefault(key, []).append((backend, value, experiment))
+    for key, line in lines.items():
+        for one in plain.get(key[:-1], []):
+            line.add(*one)
+    return [line for line in lines.values() if set(matrix.ratio) <= set(line.times_s)]

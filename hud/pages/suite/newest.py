@@ -6,7 +6,7 @@ A suite has thousands of series, of which a page shows some, so that only these 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,17 +83,19 @@ class Newest:
         is_ok = ~failed & (~np.isnan(self.value) | (self.status == 0)).any(axis=1)
         return {"failed": failed, "ok": is_ok, "not_run": ~failed & ~is_ok}
 
+    def counts(self, wanted: Wanted) -> dict[str, dict[str, int]]:
+        """Return by filter on results how many experiments each choice would leave, the other one kept."""
+        results = {"verdict": self.by_verdict(), "status": self.by_status()}
+        kept = {name: rows.get(getattr(wanted, name), True) for name, rows in results.items()}
+        return {
+            name: {word: int((rows & kept[other]).sum()) for word, rows in results[name].items()}
+            for name, other in (("verdict", "status"), ("status", "verdict"))
+        }
+
     def where(self, rows: Bools | Ints | slice) -> Newest:
         """Return these rows."""
-        return Newest(
-            self.ids[rows],
-            self.metrics,
-            self.series[rows],
-            self.run[rows],
-            self.value[rows],
-            self.status[rows],
-            self.verdict[rows],
-        )
+        tables = ("ids", "series", "run", "value", "status", "verdict")
+        return replace(self, **{name: getattr(self, name)[rows] for name in tables})
 
     def matching(self, wanted: Wanted, targets: Targets) -> Newest:
         """Return the experiments with the wanted results: at most 2 statements."""

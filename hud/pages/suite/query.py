@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Count, Exists, F, Func, OuterRef, Q, TextField, Value
-from django.db.models.functions import Cast, Length, Replace
+from django.db.models import Count, Exists, OuterRef, Q, TextField
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Cast, Length
 
 from hud.models import Experiment, Metric, Point, Series, Stream
 from hud.pages.hosts.query import visible_accelerators
 from hud.pages.query_string import MAX_PAGE, number, one_of, words
-from hud.pages.suite import counts, newest
+from hud.pages.suite import newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals, Wanted
 from hud.points import expectations
@@ -31,7 +33,6 @@ _MOST_EXPERIMENTS = 5000
 _BELOW = 0.95  # a speedup below is said in words: its level is no news, so that no verdict says it
 SPEEDUPS = COLUMNS[0].metrics
 SPARKLINE_POINTS = 24
-_TEXT = TextField()
 CHOICES = ("mode", "dtype", "backend", "arch")
 VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged")
 STATUSES = ("ok", "failed", "not_run")
@@ -97,14 +98,21 @@ class SuitePage:
     not_offered: str = ""  # why no attached host offers it
 
     def counts(self, filters: Filters) -> dict[str, dict[str, int]]:
-        """Return by filter how many experiments each choice would leave, where what was read tells it: not of
-        targets, and of case and environment only without a filter on words or results."""
+        """Return by filter how many experiments each choice would leave, the other filters kept, where what
+        was read tells it: not of targets, and of case and environment only without a filter on words or
+        results."""
         wanted = Wanted(filters.verdict, filters.status)
-        found = counts.of_results(self.found, wanted) if self.found else {}
-        if not (filters.q or wanted or filters.target or filters.expectation):
-            known = [{**one, "arch": place(one["arch"], one["device"])} for one in self.combinations]
-            chosen = {name: getattr(filters, name) for name in CHOICES}
-            found |= counts.of_words(known, chosen)
+        found = self.found.counts(wanted) if self.found else {}
+        if filters.q or wanted or filters.target or filters.expectation:
+            return found
+        chosen = {name: getattr(filters, name) for name in CHOICES if getattr(filters, name)}
+        for name in CHOICES:
+            counts: Counter[str] = Counter()
+            for one in self.combinations:
+                known = {**one, "arch": place(one["arch"], one["device"])}
+                if all(known[other] == word for other, word in chosen.items() if other != name):
+                    counts[known[name]] += known["experiments"]
+            found[name] = counts
         return found
 
     @property
@@ -133,22 +141,19 @@ class SuitePage:
         return sorted({row.experiment.arch for row in self.rows if row.experiment.arch} - there)
 
 
-_IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic")
-
-
 def identity(experiment: Experiment) -> dict[str, Any]:
     """Return the fields by which the API identifies an experiment."""
-    return {"experiment": experiment.pk, **{name: getattr(experiment, name) for name in _IDENTITY}}
+    return {"experiment": experiment.pk, **{name: getattr(experiment, name) for name in Experiment.IDENTITY}}
 
 
 def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Return `identity` of many experiments, without making models of them: 1 statement."""
-    columns = ", ".join(f'"{name}"' for name in _IDENTITY)
+    columns = ", ".join(f'"{name}"' for name in Experiment.IDENTITY)
     rows = fetch_tuples(
         f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
         {"ids": int_array(experiments)},
     )
-    names = ("experiment", *_IDENTITY)
+    names = ("experiment", *Experiment.IDENTITY)
     found = [dict(zip(names, row, strict=True)) for row in rows]
     return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
 
@@ -212,21 +217,12 @@ def add_places(page: SuitePage) -> None:
     page.not_offered = matching.reasons_of([page.name], accelerators).get(page.name, "")
 
 
-class ConcatWS(Func):
-    """Texts with the first one between them."""
-
-    function = "concat_ws"
-    output_field = TextField()
-
-
-_KNOBS = Cast("knobs", _TEXT)
-_PLAIN = Replace(_KNOBS, Value("\\\\"), Value("\\"), output_field=_TEXT)  # JSON doubles a backslash
-_OPTIONS = Replace(_PLAIN, Value('": '), Value("="), output_field=_TEXT)
-_SEARCHED = ConcatWS(
-    Value(" "),
-    F("case"),
-    Replace(_OPTIONS, Value('"'), Value(""), output_field=_TEXT),
-    *map(F, ("mode", "dtype", "backend", "arch")),
+# The text in which words are looked for, with options as D=1024. JSON doubles a backslash.
+_SEARCHED = RawSQL(  # nosec B611 — a constant
+    r"""concat_ws(' ', "case", replace(replace(replace(knobs::text, '\\', '\'), '": ', '='), '"', ''), mode,
+        dtype, backend, arch)""",
+    (),
+    output_field=TextField(),
 )
 
 
@@ -239,7 +235,7 @@ def _matching(stream: Stream, name: str, filters: Filters) -> list[int]:
         condition &= ~Q(searched__icontains=word[1:]) if excluded else Q(searched__icontains=word)
     in_stream = Exists(Series.objects.filter(experiment=OuterRef("pk"), stream=stream))
     found = (
-        Experiment.objects.alias(knobs_text=_KNOBS, **({"searched": _SEARCHED} if filters.q else {}))
+        Experiment.objects.alias(knobs_text=Cast("knobs", TextField()), searched=_SEARCHED)
         .filter(condition, in_stream, suite=name, **wanted)
         .order_by(*_ORDER)
     )

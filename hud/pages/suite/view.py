@@ -86,15 +86,9 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         "constant": page.constant,
         "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
         "matrix": matrix.read(stream, name),
-        "sorts": [(column, _next_sort(filters.sort, column.key)) for column in page.columns],
     }
     streams.name_in_links(request)
     return render(request, "suite/suite.html", context)
-
-
-def _next_sort(present: str, key: str) -> str | None:
-    """Return the order that a click on a column's head asks for: rising, falling, the usual one."""
-    return {key: f"-{key}", f"-{key}": None}.get(present, key)
 
 
 def rerun(request: HttpRequest, name: str) -> HttpResponse:

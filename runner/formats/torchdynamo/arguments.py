@@ -5,12 +5,11 @@ Its CSVs have neither arguments nor compiler: those are parameters of the upload
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, origin_of, suite_name
 from runner.formats.parameters import Parameters
+from runner.formats.scalars import base_name
 from runner.formats.torchdynamo.batch_sizes import default_batch_size, suite_of_model
 from runner.formats.torchdynamo.compiler_names import flagged, inductor_settings, named, other_compiler
 from runner.schema.records import Record
@@ -50,68 +49,31 @@ _ZERO = {
 }
 
 
-class _Same:
-    """A record's extra_info as a key, by identity: the records of a model share the object."""
-
-    __slots__ = ("info",)
-
-    def __init__(self, info: dict[str, Any]) -> None:
-        self.info = info
-
-    def __hash__(self) -> int:
-        return id(self.info)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.info is other.info
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    """What the arguments of a run say. `backend` is '' where they do not; `has_small_batch`: of an accuracy
-    run, whose batch size is the suite's small one."""
-
-    knobs: dict[str, Any]
-    backend: str
-    dynamic: bool
-    has_small_batch: bool
-
-
-@lru_cache(maxsize=8)  # each may hold all of a large record
-def _arguments(same: _Same, device: str, model_backend: str) -> _Arguments:
-    info = same.info
-    accuracy = bool(info.get("accuracy"))
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    info = info_of(record)
+    is_accuracy_run = bool(info.get("accuracy"))
     compiler, backend = None, ""
     if "disable_cudagraphs" not in info:  # no arguments: a CSV, or a record of another script
-        compiler = named(model_backend)
-    elif model_backend == "inductor" or info.get("export_aot_inductor"):
+        compiler = named(measurement.backend)
+    elif measurement.backend == "inductor" or info.get("export_aot_inductor"):
         compiler = flagged(info)
     else:
         backend = other_compiler(info)
-    return _Arguments(
-        knobs=_knobs(info, device, accuracy_run=accuracy),
-        backend=compiler.name(device) if compiler else backend,
-        dynamic=any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic),
-        has_small_batch=accuracy or bool(info.get("tolerance")),
-    )
-
-
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    info = info_of(record)
-    said = _arguments(_Same(info), measurement.device, measurement.backend)
     measurement.metric = _metric(measurement.metric, info)
     measurement.suite = (
         origin_of(record) or suite_name(given.suite) or suite_of_model(measurement.case) or _UNKNOWN_SUITE
     )
-    measurement.knobs = dict(said.knobs)
+    measurement.knobs = _knobs(info, measurement.device, accuracy_run=is_accuracy_run)
     if measurement.dtype in _AMP_TYPES:  # as files and folders are called; the arguments say both apart
         measurement.knobs["amp_dtype"] = _AMP_TYPES[measurement.dtype]
         measurement.dtype = "amp"
-    if not said.has_small_batch:
+    if not is_accuracy_run and not info.get("tolerance"):  # whose batch size is the suite's small one
         size = batch_size(info.get("batch_size", given.batch_size))
         if size not in (None, default_batch_size(measurement.suite, measurement.case, measurement.mode)):
             measurement.knobs["batch_size"] = size
-    measurement.backend = said.backend or measurement.backend
-    measurement.dynamic |= said.dynamic
+    backend = compiler.name(measurement.device) if compiler else backend
+    measurement.backend = backend or measurement.backend
+    measurement.dynamic |= any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic)
     measurement.is_appended = True
     if measurement.suite == _UNKNOWN_SUITE:
         measurement.unsaid = ("suite",)
@@ -138,7 +100,7 @@ def _knobs(info: dict[str, Any], device: str, *, accuracy_run: bool) -> dict[str
     if info.get("dynamic_shapes") and info.get("dynamic_batch_only") is False:
         knobs["dynamic_dimensions"] = "all"  # upstream's dynamic runs make the batch alone dynamic
     if knobs.get("batch_size_file"):
-        knobs["batch_size_file"] = str(knobs["batch_size_file"]).replace("\\", "/").rsplit("/", 1)[-1]
+        knobs["batch_size_file"] = base_name(str(knobs["batch_size_file"]))
     if device == "cpu" and isinstance(info.get("threads"), int):
         knobs["threads"] = info["threads"]
     if info.get("ddp") and info.get("optimize_ddp_mode") not in (None, "ddp_optimizer"):

@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
+from runner.formats.scalars import base_name
+
 # Parts in the order in which a name has them.
 _PARTS = ("export", "eager", "aot_inductor", "cpp_wrapper", "freezing", "max_autotune", "low_precision")
 # Words of a compiler's name, and the part each stands for.
@@ -204,8 +206,7 @@ def _compiler_in(before: str, after: str) -> str:
 
 def kind_in_name(filename: str) -> str:
     """Return performance or accuracy from a file's name, '' if it says neither."""
-    name = PurePosixPath(filename.replace("\\", "/")).name.lower()
-    words = re.split(r"[-._]", name)
+    words = re.split(r"[-._]", base_name(filename).lower())
     return next((kind for kind in _KINDS if kind in words), "")
 
 

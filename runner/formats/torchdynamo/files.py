@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.formats.format import unsaid
 from runner.formats.statuses import is_accuracy_code
 from runner.formats.table import csv_text
 from runner.formats.torchdynamo.backend_names import backend_of
@@ -75,9 +76,9 @@ _SAID = {
 
 
 def unsupported_reason(task: TaskSpec) -> str:
-    unsaid = sorted(set(task.identity()) - _SAID)
-    instead = f" (it can say batch_size: try {_SMALL[task.suite]})" if "size" in unsaid else ""
-    return f"it cannot say {', '.join(unsaid)}{instead}" if unsaid else ""
+    instead = f" (it can say batch_size: try {_SMALL[task.suite]})" if "size" in task.identity() else ""
+    reason = unsaid(task, _SAID)
+    return reason and reason + instead
 
 
 def places(task: TaskSpec) -> list[str]:

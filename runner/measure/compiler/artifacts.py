@@ -1,4 +1,4 @@
-"""Artifacts kept beside the numbers: generated code, the allocator's history, tlparse's report."""
+"""Artifacts kept beside the numbers: generated code, the allocator's history, torch's log of the compile."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import io
 import os
 import pickle
-import shutil
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,6 @@ from typing import Any
 import torch
 
 _MOST_EVENTS = 100_000  # in the allocator's history
-_TLPARSE_S = 120
 
 
 def generated_code(modules: list[Any]) -> str:
@@ -52,35 +49,11 @@ def trace_compiles(folder: Path) -> None:
     internal._init_logs()
 
 
-class NoReport(Exception):
-    """There is no tlparse report; the text says why."""
-
-
-def tlparse_report(traces: Path) -> bytes:
-    """Return tlparse's report on the logs in a folder, as a tar.gz.
-
-    Raise NoReport if the program is not installed, fails or takes too long, or torch logged nothing.
-    """
-    program = shutil.which("tlparse")
-    logs = sorted(traces.glob("*.log"))
-    if program is None:
-        raise NoReport("tlparse is not installed")
-    if not logs:
-        raise NoReport("torch logged nothing of a compile")
-    target = traces / "report"
-    command = [program, str(logs[0]), "-o", str(target), "--no-browser"]
-    try:
-        # Not captured: a process that it started could hold the pipe open.
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=_TLPARSE_S)
-    except subprocess.CalledProcessError as error:
-        raise NoReport(f"tlparse ended with exit status {error.returncode}") from error
-    except subprocess.TimeoutExpired as error:
-        raise NoReport(f"tlparse took longer than {_TLPARSE_S} s") from error
-    except OSError as error:
-        raise NoReport(f"tlparse cannot be started: {error}") from error
-    if not target.is_dir():
-        raise NoReport("tlparse wrote none")
+def compile_log(folder: Path) -> bytes:
+    """Return the log that torch wrote to `folder`, as a tar.gz; nothing if it wrote none."""
+    logs = sorted(folder.glob("*.log"))
     with io.BytesIO() as file:
         with tarfile.open(fileobj=file, mode="w:gz") as archive:
-            archive.add(target, "tlparse")
-        return file.getvalue()
+            for log in logs:
+                archive.add(log, log.name)
+        return file.getvalue() if logs else b""

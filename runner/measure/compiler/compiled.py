@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._dynamo.utils import counters
 from torch._inductor import metrics
-from torch._inductor.codecache import PyCodeCache
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.measure.compiler.inductor_options import candidate_options
-from runner.measure.compiler.kernels import Kernel, kernels
 from runner.measure.kernels import tuning
 from runner.measure.state.device import Device, prepare
 from runner.measure.timing.compile_time import forget_compiles
@@ -27,10 +25,7 @@ _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
 @dataclass(frozen=True)
 class Compiled:
     call: Callable[..., Any]
-    kernels: Sequence[Kernel]
-    extern_calls: int  # operators left to a library, such as cuBLAS
     first_call_s: float
-    modules: Sequence[Any] = ()  # inductor's wrappers
 
 
 def compile_inductor(
@@ -47,7 +42,6 @@ def compile_inductor(
     tuning.watch()
     forget_compiles()
     metrics.reset()
-    loaded = len(PyCodeCache.modules)
     call = by_inductor(function, options)
     started = time.perf_counter()
     call(*operands)
@@ -58,13 +52,7 @@ def compile_inductor(
     for _ in range(_WARM_CALLS):
         call(*operands)
     device.synchronize()
-    return Compiled(
-        call=call,
-        kernels=kernels(PyCodeCache.modules[loaded:]),
-        extern_calls=counters["inductor"]["extern_calls"],
-        first_call_s=first_call_s,
-        modules=PyCodeCache.modules[loaded:],
-    )
+    return Compiled(call, first_call_s)
 
 
 def by_inductor(function: Callable[..., Any], options: Mapping[str, InductorValue]) -> Callable[..., Any]:

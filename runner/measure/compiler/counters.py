@@ -13,6 +13,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from torch._dynamo import utils
 from torch._dynamo.utils import calculate_time_spent, counters
@@ -114,15 +115,24 @@ class _Skips(logging.Handler):
 _skips = _Skips()
 _NOTHING = Compiled()
 _autotuned_before = (0, 0)
+_loaded_before = 0
 
 
 def forget() -> None:
     """Begin anew with what is not cleared by `torch._dynamo.reset` and with the counters."""
-    global _autotuned_before  # noqa: PLW0603 - torch's table of it is of the process too
+    global _autotuned_before, _loaded_before  # noqa: PLW0603 - torch's tables of them are of the process too
+    _loaded_before = 0
+    _loaded_before = len(modules())
     _skips.texts.clear()
     for name in _CUDAGRAPH_LOGS:
         logging.getLogger(name).addHandler(_skips)
     _autotuned_before = _autotuned()
+
+
+def modules() -> list[Any]:
+    """Return inductor's wrapper modules that were loaded since `forget`, one for each graph."""
+    codecache = sys.modules.get("torch._inductor.codecache")  # not every backend needs inductor
+    return codecache.PyCodeCache.modules[_loaded_before:] if codecache else []
 
 
 def graph_facts(compiled: Compiled = _NOTHING) -> Compiled:

@@ -7,6 +7,7 @@ import os
 from typing import Literal, get_args, get_origin
 
 import torch
+from torch._inductor import config
 
 from runner.launch.failures import TaskFailure
 from runner.schema.inductor_options import LISTED, VARIABLE, InductorOptions, may_be_set, of_variable
@@ -33,8 +34,6 @@ def candidate_options() -> InductorOptions:
 def settable() -> dict[str, str | list[str]]:
     """Return the options of this torch's inductor beside the listed ones, each with its kind: bool, int,
     float or a list of words. An older torch does not tell the types, and has none."""
-    from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
-
     if not hasattr(config, "get_type"):
         return {}
     kinds = {
@@ -54,11 +53,6 @@ def _kind(annotation: object) -> str | list[str]:
 
 def check_option(path: str) -> None:
     """Raise TaskFailure (unsupported) for an option that this torch's inductor does not have."""
-    from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
-
-    place = config
-    for step in path.split("."):
-        if not hasattr(place, step):
-            reason = f"inductor of torch {torch.__version__} has no {path}"
-            raise TaskFailure("unsupported", "no_such_option", reason)
-        place = getattr(place, step)
+    if not hasattr(config, path):
+        reason = f"inductor of torch {torch.__version__} has no {path}"
+        raise TaskFailure("unsupported", "no_such_option", reason)

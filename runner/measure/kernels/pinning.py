@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
+from runner.measure.compiler.counters import modules
 from runner.measure.kernels.slots import slot_of
 from runner.schema.compilations import PINNED_VARIABLE, pinned_from_json
 from runner.schema.records import Json
@@ -29,15 +30,9 @@ class _State:
     forced: int = 0
     unknown: list[str] = field(default_factory=list)  # kernels whose slot has no stored choice
     failed: list[str] = field(default_factory=list)  # kernels whose choice does not compile here
-    loaded: int = 0  # modules of inductor when this compilation began
 
 
 _state = _State()
-
-
-def begin() -> None:
-    """Note that a compilation begins: slots are numbered from here."""
-    _state.loaded = len(_modules())
 
 
 def forget() -> None:
@@ -53,7 +48,7 @@ def install_if_asked() -> None:
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner  # noqa: PLC0415 - seldom asked
 
         choices = pinned_from_json(read_object(Path(path)))
-        install(CachingAutotuner, choices, lambda autotuner: slot_of(autotuner, _modules()[_state.loaded :]))
+        install(CachingAutotuner, choices, lambda autotuner: slot_of(autotuner, modules()))
 
 
 def install(autotuner_class: Any, choices: Mapping[str, str], slot: Callable[[Any], str]) -> None:
@@ -91,12 +86,6 @@ def warning() -> str:
         for why, names in parts.items()
         if names
     )
-
-
-def _modules() -> list[Any]:
-    from torch._inductor.codecache import PyCodeCache  # noqa: PLC0415 - not every suite needs inductor
-
-    return list(PyCodeCache.modules)
 
 
 def _force(autotuner: Any, text: str) -> None:

@@ -14,7 +14,10 @@ from statistics import median
 from typing import Any
 
 from runner.launch.failures import printable
+from runner.launch.report import Report
 from runner.measure.compiler.counters import graph_facts
+from runner.measure.compiler.kernels import kernels as generated_kernels
+from runner.measure.compiler.kernels import kernels_hash
 from runner.measure.kernels import tuning
 from runner.measure.kernels.profile import Owner, owners
 from runner.measure.kernels.slots import Call, Generated, Graph, Operand, graphs
@@ -26,7 +29,7 @@ from runner.measure.timing.gpu_active_time import Work, union
 from runner.schema.compilations import COMPILED, Compiled, Kernel, KernelKind, digest
 from runner.schema.records import Json
 
-CODE = "kernel_code"  # artifact: JSON of code by binary, compressed
+_CODE = "kernel_code"  # artifact: JSON of code by binary, compressed
 _MOST_CODE = 10  # of the largest kernels
 _MOST_NAME = 200
 _STEPS = 3
@@ -69,6 +72,13 @@ class Produced:
                 facts["busy_share_of_call"] = compiled.busy_us / 1e3 / median(result.values)
         return facts
 
+    def count(self, modules: list[Any], extern: int, results: Sequence[Result], **more: Json) -> Result:
+        """Return the number of kernels of these wrapper modules and of `extern` calls of libraries, with
+        `facts` and `more` beside it."""
+        found = generated_kernels(modules)
+        facts = {"kernels_hash": kernels_hash(found), "extern_calls": extern, **self.facts(results), **more}
+        return Result("kernel_count", [float(len(found) + extern)], facts=facts)
+
     def known_share(self, *, generated_only: bool) -> float:
         """Return the share of the kernels' time in those with known bytes."""
         times = [(kernel, kernel.time_us or 0.0) for kernel in self.compiled.kernels]
@@ -80,9 +90,10 @@ class Produced:
         return known / (sum(time_us for _kernel, time_us in times) or 1.0)
 
 
-def code_file(code: Mapping[str, str]) -> bytes:
-    """Return the artifact of kernels' code by binary."""
-    return gzip.compress(json.dumps(dict(code)).encode(), mtime=0)
+def keep_code(report: Report, code: Mapping[str, str], suffix: str = "") -> None:
+    """Keep the artifact of kernels' code by binary."""
+    data = gzip.compress(json.dumps(dict(code)).encode(), mtime=0)
+    report.artifact(_CODE, f"{_CODE}{suffix}.json.gz", data)
 
 
 def profiled_steps(
@@ -286,7 +297,7 @@ def _library(call: Call, work: list[Work] | None) -> Kernel | None:
 
 
 def _ranking(call: Call) -> Ranking | None:
-    return next((ranking for ranking in tuning.rankings() if ranking.is_of(call)), None)
+    return next((ranking for ranking in tuning.rankings if ranking.is_of(call)), None)
 
 
 def _flops_of_ranking(ranking: Ranking) -> int | None:

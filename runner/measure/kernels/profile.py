@@ -37,63 +37,53 @@ _NOTHING, _FOREIGN, _FOREIGN_LIBRARY = 4.0, 1.5, 3.0
 
 def owners(step: Sequence[Work], graphs: Sequence[Graph]) -> list[Owner]:
     """Return which call each kernel of a step belongs to."""
-    return _owners([work.name for work in step], _Program(graphs))
-
-
-class _Program:
-    """The generated kernels of each graph, as they appear in a trace."""
-
-    def __init__(self, graphs: Sequence[Graph]) -> None:
-        self.graphs = graphs
-        self.generated = [
-            [
-                (place, graph.kernels[call.name].function)
-                for place, call in enumerate(graph.calls)
-                if call.generated
-            ]
-            for graph in graphs
+    names = [work.name for work in step]
+    generated = [
+        [
+            (place, graph.kernels[call.name].function)
+            for place, call in enumerate(graph.calls)
+            if call.generated
         ]
-        self.names = {name for calls in self.generated for _place, name in calls}
-
-
-def _owners(names: Sequence[str], program: _Program) -> list[Owner]:
+        for graph in graphs
+    ]
+    known = {name for calls in generated for _place, name in calls}
     found: list[Owner] = [None] * len(names)
-    places = [place for place, name in enumerate(names) if name in program.names]
-    for place, owner in zip(places, _generated([names[place] for place in places], program), strict=True):
+    places = [place for place, name in enumerate(names) if name in known]
+    for place, owner in zip(places, _generated([names[place] for place in places], generated), strict=True):
         found[place] = owner
-    waiting = [graph for graph, calls in enumerate(program.generated) if not calls]
+    waiting = [graph for graph, calls in enumerate(generated) if not calls]
     for begin, end in pairwise((-1, *places, len(names))):
         if end - begin < 2:
             continue
         before = found[begin] if begin >= 0 else None
         after = found[end] if end < len(names) else None
-        calls = _calls_between(program, before, after, waiting)
-        operators = [program.graphs[graph].calls[call].name for graph, call in calls]
+        calls = _calls_between(graphs, before, after, waiting)
+        operators = [graphs[graph].calls[call].name for graph, call in calls]
         for place, call in enumerate(_split(tuple(names[begin + 1 : end]), tuple(operators)), begin + 1):
             found[place] = None if call is None else calls[call]
     return found
 
 
-def _generated(names: Sequence[str], program: _Program) -> list[Owner]:
+def _generated(names: Sequence[str], generated: Sequence[list[tuple[int, str]]]) -> list[Owner]:
     """Return the calls of generated kernels: of a graph that runs as a whole, else of any with the name."""
     found: list[Owner] = []
-    runs = [0] * len(program.graphs)
+    runs = [0] * len(generated)
     while len(found) < len(names):
         begin = len(found)
         whole = [
             (-runs[graph], len(calls), -graph)
-            for graph, calls in enumerate(program.generated)
+            for graph, calls in enumerate(generated)
             if calls and [name for _place, name in calls] == list(names[begin : begin + len(calls)])
         ]
         if whole:
             graph = -max(whole, key=lambda rank: (rank[1], rank[0], rank[2]))[2]
             runs[graph] += 1
-            found += [(graph, place) for place, _name in program.generated[graph]]
+            found += [(graph, place) for place, _name in generated[graph]]
             continue
         found.append(
             next(
                 (graph, place)
-                for graph, calls in enumerate(program.generated)
+                for graph, calls in enumerate(generated)
                 for place, name in calls
                 if name == names[begin]
             )
@@ -102,7 +92,7 @@ def _generated(names: Sequence[str], program: _Program) -> list[Owner]:
 
 
 def _calls_between(
-    program: _Program, before: Owner, after: Owner, waiting: list[int]
+    graphs: Sequence[Graph], before: Owner, after: Owner, waiting: list[int]
 ) -> list[tuple[int, int]]:
     """Return the library's calls between two generated kernels: of one graph, or of the end of one and the
     beginning of the next, with the graphs between them that call libraries alone."""
@@ -110,10 +100,10 @@ def _calls_between(
         return [(before[0], call) for call in range(before[1] + 1, after[1])]
     found = []
     if before:
-        found += [(before[0], call) for call in range(before[1] + 1, len(program.graphs[before[0]].calls))]
+        found += [(before[0], call) for call in range(before[1] + 1, len(graphs[before[0]].calls))]
     while waiting and (after is None or waiting[0] < after[0]):
         graph = waiting.pop(0)
-        found += [(graph, call) for call in range(len(program.graphs[graph].calls))]
+        found += [(graph, call) for call in range(len(graphs[graph].calls))]
     if after:
         found += [(after[0], call) for call in range(after[1])]
     return found

@@ -139,10 +139,6 @@ class Graph:
     module: Any = field(default=None, compare=False, repr=False)
     kernels: Mapping[str, Generated] = field(default_factory=dict, compare=False, repr=False)
 
-    def slot(self, name: str) -> str:
-        """Return the slot of a generated kernel, '' if no call of it was found."""
-        return next((call.slot for call in self.calls if call.name == name and call.generated), "")
-
 
 def graphs(modules: Iterable[Any]) -> list[Graph]:
     """Return the graphs of inductor's wrapper modules, in the order in which they were loaded.
@@ -175,9 +171,10 @@ def slot_of(autotuner: Any, modules: Iterable[Any]) -> str:
     that max-autotune tries.
     """
     for graph in graphs(modules):
-        for name, value in vars(graph.module).items():
-            if value is autotuner:
-                return graph.slot(name)
+        names = {name for name, value in vars(graph.module).items() if value is autotuner}
+        for call in graph.calls:
+            if call.generated and call.name in names:
+                return call.slot
     return ""
 
 

@@ -51,7 +51,7 @@ class Ranking:
         return origin in call.origins and needed <= Counter(operand.elements for operand in call.operands)
 
 
-_rankings: list[Ranking] = []
+rankings: list[Ranking] = []  # what max-autotune timed in this process since `watch`
 _by_file: dict[str, Chosen] = {}  # of a wrapper in C++, which loads a binary's file
 
 
@@ -66,11 +66,6 @@ def watch() -> None:
         if hasattr(CachingAutotuner, "save_gpu_kernel"):
             CachingAutotuner.save_gpu_kernel = _noting_files(CachingAutotuner.save_gpu_kernel)
         add_feedback_saver(_note_ranking)
-
-
-def rankings() -> list[Ranking]:
-    """Return what max-autotune timed in this process since `watch`."""
-    return list(_rankings)
 
 
 def chosen(autotuner: Any, source: str) -> Chosen:
@@ -156,7 +151,7 @@ def _note_ranking(timings: Mapping[Any, float], name: str, inputs: Any, *_others
         libraries = [choice.name for choice in timings if not _description(choice)]
         default = name if name in libraries else next(iter(libraries), "")
         finite = tuple((text, round(us, 4)) for text, us in ranked if us < float("inf"))
-        _rankings.append(Ranking(name, operands, finite[:_MOST_RANKED], default))
+        rankings.append(Ranking(name, operands, finite[:_MOST_RANKED], default))
 
 
 def _description(choice: Any) -> str:

@@ -84,20 +84,6 @@ class GpuState:
     clock_event_reasons: str
     own_memory_mib: int = field(default=0, kw_only=True)
 
-    def slowed_by(self) -> list[str]:
-        try:
-            mask = int(self.clock_event_reasons, 16)
-        except ValueError:
-            return []
-        clocks = (self.sm_clock, self.max_sm_clock)
-        if all(map(str.isdigit, clocks)) and int(clocks[0]) >= _FULL_CLOCK * int(clocks[1]):
-            mask &= ~_POWER_CAP
-        return [f"{name} ({self.sm_clock} MHz)" for bit, name in _SLOWED.items() if mask & bit]
-
-    def others_mib(self) -> int:
-        """Return the memory that other processes hold, including their contexts."""
-        return int(self.memory_used) - self.own_memory_mib if self.memory_used.isdigit() else 0
-
 
 def gpu_state(device: Device) -> GpuState | None:
     """Return the state of the GPU; None on a CPU, or if nvidia-smi gives none."""
@@ -110,9 +96,19 @@ def gpu_state(device: Device) -> GpuState | None:
 
 def gpu_warning(first: GpuState, last: GpuState) -> str:
     """Return who else was on the GPU before the start, and what slows it now; '' for neither."""
-    told = [f"slowed by {reason}" for reason in last.slowed_by()]
-    if first.others_mib() > _BUSY_MIB:
-        told.insert(0, f"{first.others_mib()} MiB of GPU memory were in use before the start")
+    told = []
+    used = int(first.memory_used) if first.memory_used.isdigit() else 0
+    others_mib = used - first.own_memory_mib  # including their contexts
+    if others_mib > _BUSY_MIB:
+        told.append(f"{others_mib} MiB of GPU memory were in use before the start")
+    try:
+        mask = int(last.clock_event_reasons, 16)
+    except ValueError:
+        mask = 0
+    clocks = (last.sm_clock, last.max_sm_clock)
+    if all(map(str.isdigit, clocks)) and int(clocks[0]) >= _FULL_CLOCK * int(clocks[1]):
+        mask &= ~_POWER_CAP
+    told += [f"slowed by {name} ({last.sm_clock} MHz)" for bit, name in _SLOWED.items() if mask & bit]
     return "; ".join(told)
 
 

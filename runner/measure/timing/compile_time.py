@@ -74,8 +74,12 @@ def warm_toolchain(
     with torch.no_grad():
         compiled(small)()
     device.synchronize()
-    if workers:
-        wait_for_workers()
+    if workers:  # go on without them if they do not start
+        from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - not every backend needs inductor
+
+        if wait := getattr(AsyncCompile, "wait_pool_ready", None):
+            with contextlib.suppress(TimeoutError, RuntimeError):
+                wait(_WORKERS_START_S)
     forget_compiles()
     pinning.forget()
 
@@ -85,26 +89,15 @@ def forget_compiles() -> None:
     torch._dynamo.reset()
     counters.clear()
     compilation_time_metrics.clear()
-    pinning.begin()
     forget()
 
 
 def start_workers() -> None:
     """Start inductor's compile processes in the background, all of them."""
-    from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - not every backend needs inductor
+    from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - as above
 
     AsyncCompile.warm_pool()
     AsyncCompile.use_process_pool()  # its first job forks them
-
-
-def wait_for_workers() -> None:
-    """Wait until the compile processes are ready; go on without them if they do not start."""
-    from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - as above
-
-    wait = getattr(AsyncCompile, "wait_pool_ready", None)
-    if wait is not None:
-        with contextlib.suppress(TimeoutError, RuntimeError):
-            wait(_WORKERS_START_S)
 
 
 def first_calls(call: Call, device: Device, *, before_call: Callable[[], None]) -> FirstCalls:

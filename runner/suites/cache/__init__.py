@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from runner.schema.options import Option, repeat, switch
 from runner.schema.suite import Case, Expected, Suite, TaskSpec
 from runner.suites import huggingface, torchbench
-from runner.suites.torchdynamo.options import OPTIONS
+from runner.suites.torchdynamo import OPTIONS
 
 _TORCHBENCH, _HUGGINGFACE = torchbench.SUITE.cases, huggingface.SUITE.cases
 # cachebench's own lists, first here; it takes any other model of the two suites by name too.

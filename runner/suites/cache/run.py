@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.compiler import counters
-from runner.measure.forked import before_forks, run_stage
+from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, prepare
 from runner.measure.timing import compile_time
@@ -61,7 +61,6 @@ Pair = tuple[Compiled, Compiled]  # cold, warm
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Compile `repeat` pairs, each with caches of its own. The first failure ends it and leaves no number."""
-    before_forks()
     ends = time.monotonic() + spec.timeout_s
     pairs = cast("int", spec.setting("repeat"))
     done: list[Pair] = []
@@ -113,8 +112,7 @@ def _record(spec: TaskSpec, report: Report, done: list[Pair], failure: TaskFailu
         recorder = Recorder(spec, report, prepare(spec.device))
         knobs = {**spec.identity(), "origin": ORIGINS[spec.case]}
         if failure is not None:
-            for metric in METRICS:
-                recorder.missing(metric, failure, knobs=knobs)
+            recorder.missing(METRICS, failure, knobs=knobs)
             return None
         for result in results_of(done):
             recorder.add(result, knobs=knobs)

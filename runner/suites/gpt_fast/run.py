@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from torch._inductor.codecache import PyCodeCache
 
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
@@ -27,10 +26,9 @@ from runner.measure import ceilings
 from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.counters import graph_facts
-from runner.measure.compiler.kernels import kernels, kernels_hash
-from runner.measure.forked import before_forks, run_stage
+from runner.measure.forked import run_stage
 from runner.measure.kernels import tuning
-from runner.measure.kernels.produced import CODE, code_file, produced
+from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
@@ -60,7 +58,6 @@ _EXPLAIN_SHARE = 0.8  # of the time that is left after a failure
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Measure one model in one type of weights. A wrong result, like any failure, leaves no number."""
-    before_forks()
     ends = time.monotonic() + spec.timeout_s
     kept, new = os.environ.get(KEPT_CACHES), os.environ.get(NEW_CACHES)
     caches = Path(kept or new or report.folder / "caches")
@@ -96,7 +93,6 @@ class _Generator:
         self.new_tokens = cast("int", spec.setting("new_tokens"))
         self.device = device
         self.model = _build_model(spec, self.prompt_tokens + self.new_tokens, device)
-        self.loaded = 0  # inductor's modules before these steps were compiled
         self.profiled: list[list[Work]] = []  # decode steps
         self.called: list[Result] = []  # call times of these
         vocabulary = self.model.shape.vocabulary
@@ -154,7 +150,6 @@ def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Gen
     report.event("compile", 0, 0, label)
     compile_time.warm_toolchain(device)
     tuning.watch()
-    generator.loaded = len(PyCodeCache.modules)
     found = compile_time.first_calls(generator.sequence, device, before_call=lambda: None)
     if counters.unique_graphs() == 0:
         raise TaskFailure("failed", "not_compiled", "inductor compiled nothing: this would be eager code")
@@ -193,8 +188,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
             traceback.print_exc()
             failure = failure_of(error)
             incomplete = incomplete or [failure.status, failure.code, failure.reason]
-            for metric in metrics:
-                recorder.missing(metric, failure, knobs=spec.identity())
+            recorder.missing(metrics, failure, knobs=spec.identity())
             continue
         states.append(device_state(device))
         skips = counters.counts().cudagraph_skips
@@ -292,15 +286,14 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
 def _counts(checked: Check | None, generator: _Generator, graphs: Json, report: Report) -> list[Result]:
     """Return the counts, and the kernels of prefill and decode; a decode step was profiled. `graphs` are the
     facts of the process that compiled with empty caches."""
-    modules = PyCodeCache.modules[generator.loaded :]
-    found, extern = kernels(modules), counters.extern_calls()
+    modules = counters.modules()
     contents = produced(modules, generator.profiled)
-    report.artifact(CODE, f"{CODE}.json.gz", code_file(contents.code))
-    facts = {"kernels_hash": kernels_hash(found), "extern_calls": extern, **contents.facts(generator.called)}
-    facts[COMPILED] |= graphs
+    keep_code(report, contents.code)
+    count = contents.count(modules, counters.extern_calls(), generator.called)
+    count.facts[COMPILED].update(graphs)
     agreement = dataclasses.asdict(checked) if checked else {}
     return [
-        Result("kernel_count", [float(len(found) + extern)], facts=facts),
+        count,
         Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=agreement),
         Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
     ]
@@ -324,6 +317,4 @@ def _record_failure(
     spec: TaskSpec, report: Report, failure: TaskFailure, facts: dict[str, Json], *, kept: bool
 ) -> None:
     recorder = Recorder(spec, report, prepare(spec.device))
-    facts = {"reason": failure.reason, **facts}
-    for metric in metrics_of(spec, kept=kept):
-        recorder.status(metric, failure.status, failure.code, facts, knobs=spec.identity())
+    recorder.missing(metrics_of(spec, kept=kept), failure, facts, knobs=spec.identity())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from runner.suites.huggingface import MODELS, Model
 from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, torchvision
 
 _TINY_SEQUENCE = 32
@@ -26,57 +26,6 @@ _TINY = {
     **dict.fromkeys(("intra_bottleneck_size", "true_hidden_size"), 32),
     "vocab_size": 512,
 }
-_SMALL_T5 = {"d_model": 512, "d_ff": 2048, "num_layers": 6, "num_heads": 8}
-
-
-@dataclass(frozen=True)
-class _Recipe:
-    sequence: int
-    model: str = ""  # a class of transformers; '' for the one that is called as the case
-    settings: dict[str, Any] = field(default_factory=dict)
-    tiny: dict[str, Any] = field(default_factory=dict)
-    labels: str = "tokens"  # tokens, tokens_but_last, or class
-    decoder_inputs: bool = False  # the same tokens go to the decoder
-    ends_with_eos: bool = False
-    only_zeros: bool = False  # as the harness has it: every token is 0
-
-
-_LONGFORMER = {
-    "attention_window": [512] * 12,
-    "max_position_embeddings": 4098,
-    "vocab_size": 50265,
-    "type_vocab_size": 1,
-}
-_RECIPES = {
-    "AlbertForMaskedLM": _Recipe(512),
-    "AllenaiLongformerBase": _Recipe(
-        1024, "LongformerForMaskedLM", settings=_LONGFORMER, tiny={"attention_window": [16, 16]}
-    ),
-    "BartForCausalLM": _Recipe(1024, ends_with_eos=True),
-    "BertForMaskedLM": _Recipe(512),
-    "BlenderbotForCausalLM": _Recipe(128),
-    "DistilBertForMaskedLM": _Recipe(128),
-    "DistillGPT2": _Recipe(512, "GPT2LMHeadModel", settings={"n_layer": 6}),
-    "ElectraForCausalLM": _Recipe(512),
-    "GPT2ForSequenceClassification": _Recipe(1024, settings={"pad_token_id": 0}, labels="class"),
-    "GoogleFnet": _Recipe(512, "FNetForMaskedLM"),
-    "LayoutLMForMaskedLM": _Recipe(512),
-    "M2M100ForConditionalGeneration": _Recipe(128, labels="tokens_but_last", decoder_inputs=True),
-    "MBartForCausalLM": _Recipe(1024, ends_with_eos=True),
-    "MT5ForConditionalGeneration": _Recipe(128, labels="tokens_but_last", decoder_inputs=True),
-    "MegatronBertForCausalLM": _Recipe(512),
-    "MobileBertForMaskedLM": _Recipe(128),
-    "OPTForCausalLM": _Recipe(2048),
-    "PLBartForCausalLM": _Recipe(1024, ends_with_eos=True),
-    "PegasusForCausalLM": _Recipe(128),
-    "RobertaForCausalLM": _Recipe(512, settings={"pad_token_id": 0}, only_zeros=True),
-    "T5ForConditionalGeneration": _Recipe(1024, labels="tokens_but_last", decoder_inputs=True),
-    "T5Small": _Recipe(1024, "T5ForConditionalGeneration", settings=_SMALL_T5, decoder_inputs=True),
-    "TrOCRForCausalLM": _Recipe(256),
-    "XGLMForCausalLM": _Recipe(128),
-    "XLNetLMHeadModel": _Recipe(512),
-    "YituTechConvBert": _Recipe(512, "ConvBertForMaskedLM"),
-}
 
 
 def build(case: str, request: ModelRequest) -> BuiltModel:
@@ -85,7 +34,7 @@ def build(case: str, request: ModelRequest) -> BuiltModel:
     if importlib.util.find_spec("torchvision"):  # transformers imports it where it is
         torchvision()
     transformers = importlib.import_module("transformers")
-    recipe = _RECIPES[case]
+    recipe = MODELS[case]
     model_class = getattr(transformers, recipe.model or case)
     config = _config(model_class.config_class, recipe, tiny=request.tiny, dropout=request.dropout)
     with torch.device(request.device):
@@ -103,7 +52,7 @@ def build(case: str, request: ModelRequest) -> BuiltModel:
     )
 
 
-def _config(config_class: Any, recipe: _Recipe, *, tiny: bool, dropout: bool) -> Any:
+def _config(config_class: Any, recipe: Model, *, tiny: bool, dropout: bool) -> Any:
     settings = dict(recipe.settings)
     known = config_class(**settings).to_dict()
     if "use_cache" in known:  # said before the modules exist: decoders copy their configuration
@@ -117,7 +66,7 @@ def _config(config_class: Any, recipe: _Recipe, *, tiny: bool, dropout: bool) ->
     return config_class(**settings)
 
 
-def _inputs(recipe: _Recipe, config: Any, device: str, batch: int, sequence: int) -> dict[str, torch.Tensor]:
+def _inputs(recipe: Model, config: Any, device: str, batch: int, sequence: int) -> dict[str, torch.Tensor]:
     def random(high: int, *shape: int) -> torch.Tensor:
         return torch.randint(0, high, shape, device=device)
 

@@ -23,8 +23,8 @@ from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.compiled import Compiled, by_inductor, compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options
-from runner.measure.compiler.kernels import kernels_hash
-from runner.measure.kernels.produced import CODE, code_file, produced, profiled_steps
+from runner.measure.compiler.kernels import kernels
+from runner.measure.kernels.produced import keep_code, produced, profiled_steps
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
@@ -77,9 +77,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
             failed = failure_of(error)
             limit_s = 0.0 if failed.status == "crashed" else explain_s  # nothing runs here any more
             problem, facts = explained(failed, partial(_again, spec, size, device), limit_s)
-            facts |= {"reason": problem.reason}
-            for metric in size_metrics(spec.case, device.type):
-                recorder.status(metric, problem.status, problem.code, facts, knobs={"D": size})
+            recorder.missing(size_metrics(spec.case, device.type), problem, facts, knobs={"D": size})
             failure = failure or problem
             if problem.status not in _GOES_ON:
                 raise
@@ -119,21 +117,16 @@ def _measure(
         begin("measure")
         at_least = cast("int", spec.knobs.get("repeat", _LEAST_PAIRS))
         results = _call_results(kernel, compiled, device, at_least)
-        found = produced(compiled.modules, profiled_steps(lambda: compiled.call(*kernel.operands), device))
+        modules = counters.modules()
+        found = produced(modules, profiled_steps(lambda: compiled.call(*kernel.operands), device))
         if device.type == "cuda":
             results += _device_results(kernel, compiled, device)
         if kernel.flops:
             results += _utilization(kernel, results, device)
-    facts = {
-        "kernels": dict(compiled.kernels),
-        "kernels_hash": kernels_hash(compiled.kernels),
-        "extern_calls": compiled.extern_calls,
-        **found.facts(results),
-        **checked,
-    }
-    report.artifact(CODE, f"{CODE}-{size}.json.gz", code_file(found.code))
+    keep_code(report, found.code, f"-{size}")
+    checked["kernels"] = dict(kernels(modules))
     results += [
-        Result("kernel_count", [float(len(compiled.kernels) + compiled.extern_calls)], facts=facts),
+        found.count(modules, counters.extern_calls(), results, **checked),
         Result("recompiles", [float(counters.unique_graphs() - 1)]),
     ]
     if kernel.of_gpt_fast and not spec.compilation:  # which compiles anew, by other options

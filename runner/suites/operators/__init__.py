@@ -83,15 +83,12 @@ class OperatorSuite(Suite):
             ),
         ] or experiments
 
-    def needs_host_files(self, task: TaskSpec) -> bool:
-        return task.setting("inputs") == OWN
-
     def open_knobs(self, task: TaskSpec) -> dict[str, str]:
         found = {} if task.setting("shape") else {"shape": _SHAPE}
-        return {**found, "inputs": _OWN_NAME} if self.needs_host_files(task) else found
+        return {**found, "inputs": _OWN_NAME} if task.setting("inputs") == OWN else found
 
     def files_digest(self, task: TaskSpec, variables: Mapping[str, str]) -> str:
-        return digest_of_own(variables) if self.needs_host_files(task) else ""
+        return digest_of_own(variables) if task.setting("inputs") == OWN else ""
 
     def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:
         """Ask for the host's own file without the digest that results carry."""

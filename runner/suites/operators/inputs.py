@@ -8,11 +8,9 @@ T is a tensor of a shape and dtype, ST a sparse one. The text is parsed as Pytho
 from __future__ import annotations
 
 import ast
-import functools
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from runner.schema.suite import TaskSpec
-from runner.suites.operators import OWN, OWN_INPUTS, inputs_name, operators_of
+from runner.suites.operators import OWN, OWN_INPUTS, operators_of
 
 DTYPES = {
     "bf16": "bfloat16", "f64": "float64", "f32": "float32", "f16": "float16",
@@ -233,16 +231,6 @@ def path_of(task: TaskSpec, variables: Mapping[str, str]) -> Path:
     if not variables.get(OWN_INPUTS):
         raise BadInputs(f"{OWN_INPUTS} names no file of recorded inputs here")
     return Path(variables[OWN_INPUTS])
-
-
-def named(spec: TaskSpec) -> str:
-    """Return the name of a task's inputs in its results; for `inputs=own`, by the file's first content."""
-    return _named(str(spec.setting("inputs")), os.environ.get(OWN_INPUTS, ""))
-
-
-@functools.cache
-def _named(asked: str, path: str) -> str:
-    return inputs_name(asked, {OWN_INPUTS: path})
 
 
 def read_shapes(path: Path) -> Counts:

@@ -12,19 +12,17 @@ from typing import Any, cast
 import torch
 from torch._dynamo.utils import same
 from torch._inductor import metrics
-from torch._inductor.codecache import PyCodeCache
-from torch._inductor.compile_fx import compile_fx
 from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.utils import gen_gm_and_inputs, timed
 
 from runner.launch.failures import TaskFailure, failure_of
-from runner.measure.compiler.counters import extern_calls
-from runner.measure.compiler.kernels import kernels, kernels_hash
+from runner.measure.compiler.counters import extern_calls, modules
 from runner.measure.kernels import tuning
-from runner.measure.kernels.produced import Produced, produced, profiled_steps
+from runner.measure.kernels.produced import produced, profiled_steps
+from runner.measure.recorder import Result
 from runner.measure.state.device import Device
-from runner.measure.timing import graph_replay
-from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings
+from runner.measure.timing import call_time, graph_replay
+from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings, latency_results
 from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan, ReplayTimes
 from runner.schema.suite import TaskSpec
@@ -63,11 +61,11 @@ class Times:
     upstream_ms: tuple[float, float] | None  # eager and compiled, by operatorbench's clock
     compile_s: float
     moved_bytes: int
-    kernel_count: int
     facts: dict[str, Any] = field(default_factory=dict)
     device: ReplayTimes | None = None
     no_device: TaskFailure | None = None
-    produced: Produced | None = None
+    results: list[Result] = field(default_factory=list)  # latencies and the kernels
+    code: dict[str, str] = field(default_factory=dict)  # of kernels, by binary
 
 
 def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
@@ -77,7 +75,8 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
     """
     made, module = _made(call, spec, device)
     eager, operands, changed = made.eager, made.operands, made.changed
-    compiled, compile_s, facts, modules = _compiled(module, made, spec.backend)
+    compiled, compile_s = _compiled(module, made, spec.backend)
+    facts: dict[str, Any] = {}
     if not spec.compilation:
         facts["accuracy"] = _checked(made, compiled, _TOLERANCE[getattr(torch, spec.dtype)])
     moved = tensors.moved_bytes(call.operator, operands, tensors.tensors_in(eager(*made.fresh())))
@@ -95,14 +94,16 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
         else (_upstream_ms(eager, operands, device), _upstream_ms(compiled, operands, device)),
         compile_s,
         moved,
-        kernel_count=facts.pop("kernel_count"),
-        facts=facts,
+        facts,
     )
     refresh()
     if device.type == "cuda" and spec.setting("graph_replay"):
         _replay(times, made, compiled, device)
-    times.produced = produced(modules, profiled_steps(lambda: compiled(*operands), device, refresh))
+    found = produced(modules(), profiled_steps(lambda: compiled(*operands), device, refresh))
     refresh()
+    times.results = latency_results(times.call, call_time.CLOCK)
+    times.results.append(found.count(modules(), extern_calls(), times.results, **facts))
+    times.code = found.code
     return times
 
 
@@ -161,28 +162,18 @@ def _made(call: Call, spec: TaskSpec, device: Device) -> tuple[_Made, torch.fx.G
     return _Made(operator, eager, tuple(operands), changed), module
 
 
-def _compiled(
-    module: torch.fx.GraphModule, made: _Made, configuration: str
-) -> tuple[Function, float, dict[str, Any], list[Any]]:
+def _compiled(module: torch.fx.GraphModule, made: _Made, configuration: str) -> tuple[Function, float]:
     """Compile with inductor directly, as operatorbench: no guards of dynamo around a call of microseconds.
-    Return the function, seconds, facts and inductor's wrappers."""
+    Return the function and seconds."""
+    from torch._inductor.compile_fx import compile_fx  # noqa: PLC0415 - may start compile workers
+
     tuning.watch()
     forget_compiles()
     metrics.reset()
-    loaded = len(PyCodeCache.modules)
     started = time.perf_counter()
     compiled = compile_fx(module, list(made.operands), config_patches=CONFIGURATIONS[configuration])
     compiled(*made.fresh())
-    compile_s = time.perf_counter() - started
-    extern = extern_calls()
-    modules = PyCodeCache.modules[loaded:]
-    generated = kernels(modules)
-    facts = {
-        "extern_calls": extern,
-        "kernels_hash": kernels_hash(generated),
-        "kernel_count": len(generated) + extern,
-    }
-    return compiled, compile_s, facts, modules
+    return compiled, time.perf_counter() - started
 
 
 def _checked(made: _Made, compiled: Function, tolerance: float) -> str:

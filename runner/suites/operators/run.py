@@ -6,25 +6,24 @@ its status, and the calls after it run in a fresh stage.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.measure.forked import before_forks, run_stage
+from runner.measure.compiler.bisection import explained
+from runner.measure.forked import run_stage
 from runner.schema.compilations import EXPLAINABLE
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
-from runner.suites.operators import inputs
+from runner.suites.operators import inputs, stage
 from runner.suites.operators.inputs import BadInputs, Call
-
-if TYPE_CHECKING:
-    from runner.suites.operators import stage
 
 _STAGE_S = 240.0  # for a stage's start and its first compilation
 _CALL_S = 30.0  # and for each of its calls
@@ -34,13 +33,12 @@ _EXPLAIN_SHARE = 0.8  # of the time that is left after the last call
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Measure every chosen call and the quantiles over them; return the first failure."""
-    before_forks()
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process, which forks the stages
+    importlib.import_module("torch._inductor.compile_fx")  # once, and not in every stage
     try:
         calls = inputs.calls_of_task(spec, os.environ)
     except (BadInputs, OSError) as error:
         raise TaskFailure("unsupported", "no_inputs", str(error)) from error
-    inputs.named(spec)  # cached before the forks, so that all stages have the same name
     if not calls:
         raise TaskFailure("unsupported", "no_inputs", f"no call of {spec.case} is recorded there")
     started = time.monotonic()
@@ -74,8 +72,6 @@ class _Work:
 
     def run(self, *, until: float) -> None:
         """Run stage after stage until every call has its row or the time is over."""
-        from runner.suites.operators import stage  # noqa: PLC0415 - imports torch, before any fork
-
         for number in range(_MOST_STAGES):
             waiting = self._waiting()
             left_s = until - time.monotonic()
@@ -103,9 +99,6 @@ class _Work:
         asked_s = cast("int", self._spec.setting(EXPLAIN))
         if not asked_s:
             return
-        from runner.measure.compiler.bisection import explained  # noqa: PLC0415 - imports torch
-        from runner.suites.operators import stage  # noqa: PLC0415
-
         now = time.monotonic()
         ends = now + min(asked_s, _EXPLAIN_SHARE * (until - now))
         begun = {mark["place"] for mark in self._read() if "began" in mark}
@@ -127,8 +120,6 @@ class _Work:
 
     def summarise(self) -> TaskFailure | None:
         """Record lost calls and quantiles; return the first failure."""
-        from runner.suites.operators import stage  # noqa: PLC0415
-
         run_stage(
             "summary",
             lambda: stage.summarise(self._spec, self._report, self._calls, self._lost, self._read()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -16,20 +17,19 @@ import torch
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure.ceilings import gbps
-from runner.measure.kernels.produced import CODE, code_file
+from runner.measure.kernels.produced import keep_code
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, warning
 from runner.measure.state.environment import environment
 from runner.measure.timing import call_time, graph_replay
-from runner.measure.timing.call_time import latency_results
 from runner.schema.compilations import EXPLAINABLE
-from runner.schema.options import EXPLAIN, OptionValue
+from runner.schema.options import EXPLAIN
 from runner.schema.records import Json
 from runner.schema.statistics import QUANTILES, quantiles
 from runner.schema.suite import TaskSpec
-from runner.suites.operators import METRICS_CUDA, call_metrics
-from runner.suites.operators.inputs import Call, named
+from runner.suites.operators import METRICS_CUDA, call_metrics, inputs_name
+from runner.suites.operators.inputs import Call
 from runner.suites.operators.one import UPSTREAM_CLOCK, Times, compile_and_check, measure
 
 OPERATORBENCH_MS = "operatorbench_ms"  # eager and compiled by its clock; read by the writer of its files
@@ -71,7 +71,7 @@ def measure_all(
             if times.no_device and times.no_device.status in _ENDS:
                 raise times.no_device
         device.release()
-    report.artifact(CODE, f"{CODE}-{waiting[0]}.json.gz", code_file(rows.code))
+    keep_code(report, rows.code, f"-{waiting[0]}")
     return None
 
 
@@ -99,6 +99,9 @@ class _Rows:
         self._device = device
         self._environment = environment(device)
         self.code: dict[str, str] = {}  # of kernels, by binary
+        others = {name: value for name, value in spec.identity().items() if name != "shape"}
+        # of the experiment over all shapes of an operator
+        self.knobs = {**others, "inputs": inputs_name(str(spec.setting("inputs")), os.environ)}
 
     def recorder(self, operator: str, backend: str = "") -> Recorder:
         """Return a recorder for one operator; a task may have many."""
@@ -108,11 +111,8 @@ class _Rows:
 
     def measured(self, call: Call, times: Times, warning: str) -> None:
         """Write all results of a call; `warning` says what disturbed the device meanwhile."""
-        results = latency_results(times.call, call_time.CLOCK)
-        if times.produced:
-            times.facts.update(times.produced.facts(results))
-            self.code |= times.produced.code
-        results.append(Result("kernel_count", [float(times.kernel_count)], facts=times.facts))
+        results = list(times.results)
+        self.code |= times.code
         if times.device:
             clock = graph_replay.CLOCK
             bandwidth = gbps(times.moved_bytes, times.device.compiled)
@@ -123,7 +123,7 @@ class _Rows:
                 Result("device_bandwidth_gbps", bandwidth, clock, facts=facts),
                 Result("device_speedup", [times.device.speedup], clock, n=len(times.device.compiled)),
             ]
-        writer, knobs = self.recorder(call.operator), shape_knobs(self._spec, call)
+        writer, knobs = self.recorder(call.operator), {**self.knobs, "shape": call.label}
         about = {
             "inputs": call.text[:1000],
             "calls_in_models": call.count,
@@ -134,26 +134,13 @@ class _Rows:
             described = dataclasses.replace(result, facts={**result.facts, **about})
             writer.add(described, knobs=knobs, warning=warning)
         if times.no_device:
-            for metric in METRICS_CUDA:
-                writer.missing(metric, times.no_device, knobs=knobs)
+            writer.missing(METRICS_CUDA, times.no_device, knobs=knobs)
 
     def failed(
         self, call: Call, failure: TaskFailure, facts: Mapping[str, Json] = MappingProxyType({})
     ) -> None:
-        writer, knobs = self.recorder(call.operator), shape_knobs(self._spec, call)
-        facts = {"reason": failure.reason, **facts}
-        for metric in call_metrics(self._spec):
-            writer.status(metric, failure.status, failure.code, facts, knobs=knobs)
-
-
-def plain_knobs(spec: TaskSpec) -> dict[str, OptionValue]:
-    """Return the knobs of the experiment over all shapes of an operator."""
-    others = {name: value for name, value in spec.identity().items() if name != "shape"}
-    return {**others, "inputs": named(spec)}
-
-
-def shape_knobs(spec: TaskSpec, call: Call) -> dict[str, OptionValue]:
-    return {**plain_knobs(spec), "shape": call.label}
+        writer, knobs = self.recorder(call.operator), {**self.knobs, "shape": call.label}
+        writer.missing(call_metrics(self._spec), failure, facts, knobs=knobs)
 
 
 def summarise(
@@ -181,10 +168,10 @@ def summarise(
             one = _Operator([done[place] for place in good], counts, elapsed_s, len(places))
             writer = rows.recorder(operator)
             for result in one.results(device.type):
-                writer.add(result, knobs=plain_knobs(spec))
+                writer.add(result, knobs=rows.knobs)
             if not spec.compilation:
                 beside = rows.recorder(operator, backend="eager")
-                beside.add(one.mean_ms(0, device.type), knobs=plain_knobs(spec))
+                beside.add(one.mean_ms(0, device.type), knobs=rows.knobs)
     return None
 
 

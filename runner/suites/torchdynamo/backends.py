@@ -5,7 +5,6 @@ Settings are made for the whole process, as the harness makes them: a stage is a
 
 from __future__ import annotations
 
-import functools
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._inductor import config, list_mode_options
 from torch.nn import Module
 
 from runner.formats.torchdynamo.backend_names import Backend, backend_of
@@ -97,18 +97,16 @@ class Compiler:
 
 
 def _set_dynamo(spec: TaskSpec) -> None:
-    config = torch._dynamo.config
-    config.suppress_errors = bool(spec.knobs.get("suppress_errors"))
-    config.specialize_int = bool(spec.knobs.get("specialize_int"))
+    dynamo = torch._dynamo.config
+    dynamo.suppress_errors = bool(spec.knobs.get("suppress_errors"))
+    dynamo.specialize_int = bool(spec.knobs.get("specialize_int"))
     if spec.knobs.get("compiled_autograd"):
-        config.compiled_autograd = True
+        dynamo.compiled_autograd = True
     if spec.dynamic and spec.knobs.get("dynamic_dimensions") == "all":
-        config.assume_static_by_default = False
+        dynamo.assume_static_by_default = False
 
 
 def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
-    from torch._inductor import config, list_mode_options  # noqa: PLC0415 - not every backend needs inductor
-
     options: dict[str, Any] = {}
     if backend.compile_mode != "default":
         options |= list_mode_options(backend.compile_mode, None)
@@ -121,8 +119,7 @@ def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
     options |= candidate_options()
     for path, value in options.items():
         check_option(path)
-        *groups, name = path.split(".")
-        setattr(functools.reduce(getattr, groups, config), name, value)
+        setattr(config, path, value)
 
 
 def _exported(exporter: str, module: Module) -> Function:
@@ -143,10 +140,6 @@ def _aot_inductor(module: Module, args: Arguments, kwargs: Keywords) -> Function
     package = torch._inductor.aoti_compile_and_package(program, package_path=path)
     with crash_hint(_OTHER_COMPILER.format(os.environ.get("CXX", "g++"))):
         return torch._inductor.aoti_load_package(package)
-
-
-def _export(module: Module, args: Arguments, kwargs: Keywords) -> Function:
-    return torch.export.export(module, args, dict(kwargs), strict=True).module()
 
 
 class _Model(Module):
@@ -174,6 +167,8 @@ def _aot_precompile(module: Module, args: Arguments, kwargs: Keywords) -> Functi
 
 _EXPORTERS: dict[str, Callable[[Module, Arguments, Keywords], Function]] = {
     "aot_inductor": _aot_inductor,
-    "export": _export,
+    "export": lambda module, args, kwargs: torch.export.export(
+        module, args, dict(kwargs), strict=True
+    ).module(),
     "aot_precompile": _aot_precompile,
 }

@@ -48,12 +48,18 @@ _TIMM_TRAINING = {
 
 @dataclass(frozen=True)
 class AccuracyRules:
-    """How the harness compares a model. `skip` is the reason why nothing is compared, or ''."""
+    """How the harness compares a model.
+
+    `larger_multiplier`: it allows small tensors of this model a larger error. `widest`: it allows ten times
+    eager's (convolutions folded in bfloat16). `skip` is the reason why nothing is compared, or ''.
+    """
 
     tolerance: float
-    cosine: bool
-    larger_multiplier: bool
-    skip: str
+    cosine: bool = False
+    larger_multiplier: bool = False
+    skip: str = ""
+    equal_nan: bool = False
+    widest: bool = False
 
 
 def accuracy_rules(spec: TaskSpec) -> AccuracyRules:

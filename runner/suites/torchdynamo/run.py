@@ -1,26 +1,51 @@
 """The suites of PyTorch's torchdynamo harness: a model in eager mode and compiled.
 
-A task is up to four stages (`stages.py`), each a fresh process. A stage that fails leaves the results of the
-others.
+A task is up to four stages (`stages.py`), each a fresh process, run in order. A stage that fails leaves the
+results of the others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
+import json
+import math
 import os
+import platform
 import shutil
+import sys
 import tempfile
+import time
+from collections.abc import Mapping
+from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import cast
 
 import torch
 
+from runner.formats.torchdynamo.backend_names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
+from runner.launch.results import FOUND
+from runner.measure import flops
+from runner.measure.compiler.bisection import explained, with_explanation
+from runner.measure.forked import run_stage
+from runner.measure.recorder import Recorder, Result
+from runner.measure.state.device import Device
+from runner.measure.timing import gpu_active_time
+from runner.measure.timing.compile_time import cache_variables
+from runner.schema.compilations import EXPLAINABLE, Explanation
+from runner.schema.options import EXPLAIN
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES
+from runner.schema.records import Environment, Json
+from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
+from runner.suites import suite_of
+from runner.suites.torchdynamo import stage_metrics, stages, stages_of
 from runner.suites.torchdynamo.model.built_model import ModelRequest
-from runner.suites.torchdynamo.stage_runner import StageRunner
+from runner.system.environment import environment
 
 # Imported late by compiling: once here, and not in every stage. Not every release has them all.
 _COMPILERS = (
@@ -34,11 +59,15 @@ _COMPILERS = (
     *("torch.distributed.tensor.experimental", "torch.fx.experimental.validator", "sympy.physics.units"),
     *("torch.utils.cpp_extension", "torch.utils.flop_counter", "torch.profiler"),
 )
+_NO_MODEL = "RUNNER_NO_MODEL"  # in the environment: build none before the stages
+# Kept of the task's time, the smaller of both, so that a stage that hangs costs a row and not the task.
+_LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
+_JUDGED = ("speedup", "device_speedup", "speedup_other_batch")  # worthless where the result is wrong
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Run one task; return its worst failure, if any."""
-    _preload(spec)
+    _preload(spec, report)
     kept, new = os.environ.get(KEPT_CACHES), os.environ.get(NEW_CACHES)
     fresh = not kept and spec.setting("caches") != "kept"
     caches = None  # where the environment says
@@ -53,10 +82,11 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
             shutil.rmtree(caches, ignore_errors=True)
 
 
-def _preload(spec: TaskSpec) -> None:
+def _preload(spec: TaskSpec, report: Report) -> None:
     """Import once what every stage needs, without touching CUDA or OpenMP, since the stages are forked.
 
-    Building the model without its memory imports all that building it imports.
+    Building the model without its memory imports all that building it imports. If one of these imports
+    touched CUDA, which then works in no fork, begin anew and leave them to the stages.
     """
     torch.set_num_threads(1)  # the pool of threads stays unborn; each stage sets its own number
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process
@@ -64,7 +94,193 @@ def _preload(spec: TaskSpec) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     del os.environ["TORCH_WARM_POOL"]
+    if os.environ.get(_NO_MODEL):
+        return
     with contextlib.suppress(Exception):  # the stage that loads the model will raise it again
         models = importlib.import_module(f"runner.suites.{spec.suite}.models")
         tiny = spec.knobs.get("size") == "tiny"
         models.build(spec.case, ModelRequest("meta", batch_size=1, tiny=tiny, dropout=False))
+    no_cuda = partial(run_stage, "fork", lambda: bool(torch.cuda._is_in_bad_fork()), folder=report.folder)
+    if spec.device == "cuda" and no_cuda(timeout_s=60.0):
+        os.environ[_NO_MODEL] = "1"
+        os.execv(sys.executable, [sys.executable, "-m", "runner.launch.child"])  # noqa: S606 - a fixed command
+
+
+class StageRunner:
+    """Runs the stages of a task and records the results of each as soon as it ends.
+
+    `caches` is where compile caches lie (None: where the environment says), `fresh` that they are empty.
+    """
+
+    def __init__(self, spec: TaskSpec, report: Report, caches: Path | None, *, fresh: bool) -> None:
+        self._spec = spec
+        self._report = report
+        self._caches = caches
+        self._fresh = fresh
+        self._ends = time.monotonic() + spec.timeout_s
+        self._knobs = suite_of(spec.suite).stored_knobs(spec)
+        self._verdict: TaskFailure | None = None  # why a speedup is withheld or doubted
+        self._failures: list[TaskFailure] = []
+        self._found: dict[str, Result] = {}
+        self._warning = ""
+
+    def run(self) -> TaskFailure | None:
+        """Run the stages that the knob `test` asks for, or that of a further compilation. Return the worst
+        failure, if any."""
+        (self._report.folder / FOUND).unlink(missing_ok=True)  # an earlier attempt's
+        names = stages_of(self._spec)
+        total = len(names)
+        if "accuracy" in names:
+            self._check(total)
+        if self._spec.compilation:
+            self._measure("cold", 0, total)
+        elif "cold" in names:
+            self._perform(total - 3, total)
+        self._report.event("finished", total, total)
+        return max(self._failures, key=lambda failure: severity(failure.status), default=None)
+
+    def _perform(self, done: int, total: int) -> None:
+        """Run the three stages that measure; `warm` needs what `cold` has compiled."""
+        if self._unsupported():
+            self._recorder.missing(["speedup"], self._failures[0], knobs=self._knobs)
+            return
+        if self._measure("cold", done, total) is not None:
+            self._measure("warm", done + 1, total)
+        elif not self._unsupported():
+            because = self._failures[-1]
+            self._fail("warm", TaskFailure("not_run", because.code, f"after a failure: {because}"))
+        if not self._unsupported():
+            answer = self._measure("eager", done + 2, total)
+            self._derive((answer or {}).get("flops"))
+
+    def _unsupported(self) -> bool:
+        return any(failure.status == "unsupported" for failure in self._failures)
+
+    def _check(self, total: int) -> None:
+        """Run the accuracy stage, in caches of its own: nothing of it leaks into a compile time."""
+        try:
+            answer = self._stage("accuracy", 0, total, "a")
+        except TaskFailure as failure:
+            facts = {"reason": failure.reason}
+            answer = {"status": failure.status, "code": failure.code, "facts": facts, "results": []}
+        status, code, facts = answer["status"], answer["code"], answer["facts"]
+        problem = TaskFailure(status, code, facts.get("reason", code))
+        if status != "ok":
+            problem, more = self._explained("accuracy", problem)
+            facts |= {"reason": problem.reason, **more}
+        self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
+        for result in answer["results"]:
+            self._recorder.add(Result(**result), knobs=self._knobs)
+        if status == "ok":
+            return
+        self._failures.append(problem)
+        doubted = TaskFailure("cannot_tell", problem.code, str(problem))
+        self._verdict = problem if problem.status == "wrong" else doubted
+
+    def _measure(self, name: str, done: int, total: int) -> Json | None:
+        """Run one stage and record its results, or its failure; None where it failed."""
+        try:
+            answer = self._stage(name, done, total, "t")
+        except TaskFailure as failure:
+            told = self._explained("compiles", failure) if name == "cold" else (failure, {})
+            self._fail(name, *told)
+            return None
+        self._recorder.about.update(answer["about"])
+        self._warning = answer.get("warning") or self._warning
+        for result in answer["results"]:
+            self._add(Result(**result))
+        return answer
+
+    def _explained(self, stage: str, failure: TaskFailure) -> tuple[TaskFailure, dict[str, Json]]:
+        """Return the failure with the part of the compiler that is at fault, and that part as a fact, where
+        the option `explain` asks for it. `stage` is repeated for it, and fails in the same way."""
+        limit_s = cast("int", self._spec.setting(EXPLAIN))
+        of_model = failure.status == "failed" and stage == "accuracy" and failure.code != "fail_to_run"
+        if not limit_s or of_model or failure.status not in EXPLAINABLE:
+            return failure, {}
+        backend = backend_of(self._spec)
+        if not backend.is_inductor or backend.export != "none":
+            problem = "unsupported, only what torch.compile compiles by inductor can be"
+            return with_explanation(failure, Explanation(problem=problem))
+
+        def again(left_s: float) -> str:
+            answer = self._stage(stage, 0, 0, "x", limit_s=left_s)
+            return str(answer["status"]) if answer else "ok"
+
+        return explained(failure, again, limit_s)
+
+    def _stage(self, name: str, done: int, total: int, caches: str, *, limit_s: float = math.inf) -> Json:
+        """Return a stage's answer. Raise TaskFailure as the stage does, or where no time is left for it."""
+        self._report.event(name, done, total, self._spec.case)
+        of_task_s = self._spec.timeout_s
+        left_s = self._ends - time.monotonic() - min(_LEFT_FOR_REST_S, of_task_s * _LEFT_FOR_REST)
+        if left_s <= 0:
+            reason = f"no time was left for the stage {name} of the time limit of {of_task_s} s"
+            raise TaskFailure("timed_out", "no_time", reason)
+        variables = cache_variables(self._caches / caches) if self._caches else {}
+        more = {"fresh": self._fresh} if name == "cold" else {}
+        work = partial(getattr(stages, name), self._spec, self._report, **more)
+        return run_stage(
+            name, work, folder=self._report.folder, variables=variables, timeout_s=min(left_s, limit_s)
+        )
+
+    def _add(self, result: Result) -> None:
+        self._found[result.metric] = result
+        verdict = self._verdict if result.metric in _JUDGED else None
+        if verdict is not None and verdict.status == "wrong":
+            self._recorder.missing([result.metric], verdict, knobs=self._knobs)
+            return
+        if verdict is not None:
+            marked = {"status": verdict.status, "code": verdict.code, "reason": str(verdict)}
+            result = dataclasses.replace(result, facts={**result.facts, **marked})
+        self._recorder.add(result, knobs=self._knobs, warning=self._warning)
+
+    def _fail(
+        self, stage: str, failure: TaskFailure, facts: Mapping[str, Json] = MappingProxyType({})
+    ) -> None:
+        self._failures.append(failure)
+        metrics = stage_metrics(stage, self._spec.device, fresh=self._fresh)
+        self._recorder.missing(metrics, failure, facts, knobs=self._knobs)
+
+    def _derive(self, counted: Mapping[str, Json] | None) -> None:
+        """Add the metrics that need the results of two stages. `counted` are eager mode's FLOPs."""
+        clock = gpu_active_time.CLOCK
+        samples = len(self._found["gpu_busy_ms"].values) if "gpu_busy_ms" in self._found else 0
+        medians = {metric: median(result.values) for metric, result in self._found.items()}
+        busy_eager, busy_compiled = medians.get("eager_gpu_busy_ms"), medians.get("gpu_busy_ms")
+        eager_bytes = medians.get("eager_peak_memory_bytes")
+        compiled_bytes = medians.get("compiled_peak_memory_bytes")
+        if busy_eager and busy_compiled:
+            self._add(Result("device_speedup", [busy_eager / busy_compiled], clock, n=samples))
+        if eager_bytes and compiled_bytes:
+            facts: dict[str, Json] = {"eager_bytes": eager_bytes, "compiled_bytes": compiled_bytes}
+            ratio = eager_bytes / compiled_bytes
+            self._add(Result("compression_ratio", [ratio], "allocator, peak allocated", facts=facts))
+        if not counted or not counted["total"] or not busy_compiled:
+            return
+        precision = str(self._recorder.about.get("matmul_precision", "highest"))
+        peak = flops.peak_tflops(self._device_and_environment()[0].name, self._spec.dtype, precision)
+        if peak is None:
+            return
+        peak_tflops, peak_name = peak
+        facts = {"flops": counted["total"], "peak_tflops": peak_tflops, "peak": peak_name}
+        if counted["uncounted"]:
+            facts["uncounted"] = counted["uncounted"]
+        share = counted["total"] / (busy_compiled * 1e9) / peak_tflops
+        self._add(Result("flops_utilization_of_peak", [share], clock, n=samples, facts=facts))
+
+    @cached_property
+    def _recorder(self) -> Recorder:
+        device, found = self._device_and_environment()
+        backend = backend_of(self._spec).name(self._spec.device)
+        return Recorder(self._spec, self._report, device, known_environment=found, backend=backend)
+
+    def _device_and_environment(self) -> tuple[Device, Environment]:
+        """Return them as a stage found them, or, where none came so far, without asking CUDA."""
+        noted = self._report.folder / FOUND
+        if noted.exists():
+            found = json.loads(noted.read_text())
+            return Device(**found["device"]), Environment(**found["environment"])
+        here = environment(self._spec.device)
+        name, key = (here.gpu, here.gpu_uuid) if here.gpu else (platform.machine(), here.cpu)
+        return Device(self._spec.device, name, key, 0, here.cpu_count), here

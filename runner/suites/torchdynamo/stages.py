@@ -8,43 +8,62 @@ stage cold alone.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+
+import torch
+from torch._inductor import config
 
 from runner.formats.torchdynamo.backend_names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
+from runner.launch.results import FOUND
 from runner.measure import flops, memory
 from runner.measure.compiler import counters
 from runner.measure.compiler.artifacts import (
-    NoReport,
+    compile_log,
     generated_code,
     memory_history,
     memory_snapshot,
-    tlparse_report,
     trace_compiles,
 )
 from runner.measure.compiler.counters import recompiles
-from runner.measure.compiler.kernels import kernels, kernels_hash
+from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels import pinning, tuning
-from runner.measure.kernels.produced import CODE, code_file, produced
+from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Result
-from runner.measure.state.device import Device
+from runner.measure.state.device import Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
+from runner.measure.state.environment import environment
 from runner.measure.timing import call_time, gpu_active_time
-from runner.measure.timing.call_time import latency_results
-from runner.measure.timing.compile_time import FirstCalls, first_calls, start_workers
+from runner.measure.timing.call_time import (
+    PairedTimes,
+    TimingPlan,
+    interleaved_timings,
+    latency_results,
+)
+from runner.measure.timing.compile_time import (
+    FirstCalls,
+    first_calls,
+    forget_compiles,
+    start_workers,
+    warm_toolchain,
+)
 from runner.schema.compilations import Note
 from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
-from runner.suites.torchdynamo.stage_setup import StageSetup, prepare_device, warm_compiler
+from runner.suites.torchdynamo.model.loaded_model import LoadedModel, load
+from runner.suites.torchdynamo.model.step import Step
 
 _CHAINED_WINDOWS = 10
 _CHAINED_BELOW_MS = 10.0  # a longer call hides no launch: a few windows of it say enough
@@ -53,7 +72,94 @@ _PAIRS_OF_OTHER_BATCH = 20
 _EAGER_CALLS = 3
 
 
-def accuracy(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001 - all stages take it
+class StageSetup:
+    """The device, model and steps of a stage. Made in the stage's own process."""
+
+    def __init__(self, spec: TaskSpec, folder: Path) -> None:
+        self.spec = spec
+        self.device = prepare_device(spec, folder)
+        self.model: LoadedModel = load(spec)
+        self.step = Step(self.model, spec)
+
+    def eager(self) -> Any:
+        return self.step.function(self.model.inputs)
+
+    def eager_once(self) -> None:
+        """Load libraries and fill eager mode's own caches, so that nobody's first call pays for them."""
+        self.step.begin()
+        self.eager()
+        self.step.begin()
+        self.device.synchronize()
+
+    def before_pair(self) -> None:
+        """Make the inputs of the next pair of calls."""
+        if self.spec.knobs.get("randomize_input"):
+            self.model.new_values()
+
+    def timings(self, call: Callable[[], Any], **limits: Any) -> PairedTimes:
+        """Time eager and compiled in turn, from equal states; `limits` are fields of TimingPlan."""
+        plan = TimingPlan(
+            before_ten=self.step.restore, before_pair=self.before_pair, before_call=self.step.begin, **limits
+        )
+        return interleaved_timings(self.eager, call, self.device, plan)
+
+    def compiled(self, compiler: Compiler) -> Callable[[], Any]:
+        """Return a call of the compiled step; nothing is compiled yet."""
+        compiler.mark_dynamic(self.model)
+        step = compiler.step(self.step, self.model)
+        return lambda: step(self.model.inputs)
+
+    def about(self) -> dict[str, Json]:
+        """Return the facts that stand beside every number."""
+        model = self.model
+        return {
+            "batch_size": model.batch_size,
+            "parameters": model.parameters,
+            "matmul_precision": torch.get_float32_matmul_precision(),
+            "half_attention_sums": torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
+            **({"size_note": model.size_note} if model.size_note else {}),
+        }
+
+    def grad_mode(self) -> contextlib.AbstractContextManager[Any]:
+        return torch.no_grad() if self.spec.mode == "inference" else torch.enable_grad()
+
+
+def prepare_device(spec: TaskSpec, folder: Path) -> Device:
+    """Set this process up with the task's threads and settings; note its device for the one that records."""
+    threads = spec.knobs.get("threads")
+    device = prepare(spec.device, threads if isinstance(threads, int) else None)
+    apply_settings(spec)
+    noted = folder / FOUND
+    if not noted.exists():
+        found = {"device": asdict(device), "environment": asdict(environment(device))}
+        noted.write_text(json.dumps(found))
+    return device
+
+
+def apply_settings(spec: TaskSpec) -> None:
+    """Apply the task's settings of torch to this process."""
+    knobs = spec.knobs
+    precision = knobs.get("matmul_precision", "high" if spec.device == "cuda" else "highest")
+    torch.set_float32_matmul_precision(str(precision))
+    # As the harness: attention that is spelled out sums in its own type, not in float32.
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+    if knobs.get("deterministic"):
+        torch.use_deterministic_algorithms(True)
+    percent = knobs.get("memory_percent", 100)
+    if spec.device == "cuda" and isinstance(percent, int) and percent < 100:
+        torch.cuda.set_per_process_memory_fraction(percent / 100)
+
+
+def warm_compiler(setup: StageSetup, compiler: Compiler, *, workers: bool) -> None:
+    """Start the compilers, let them compile something small, and set every counter to 0."""
+    if compiler.backend.export == "none":
+        workers = workers and compiler.backend.is_inductor
+        warm_toolchain(setup.device, compiled=compiler.function, workers=workers)
+    forget_compiles()
+    gc.collect()
+
+
+def accuracy(spec: TaskSpec, report: Report) -> Json:
     """Check the compiled step on a small batch, deterministic, by a compile of its own."""
     prepare_device(spec, report.folder)
     compiler = Compiler(spec)
@@ -89,7 +195,6 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         setup.step.remember()
         setup.eager_once()
         warm_compiler(setup, compiler, workers=True)
-        loaded = len(_inductor_modules())
         call = setup.compiled(compiler)
         report.event("compile", label=spec.case)
         first = first_calls(call, setup.device, before_call=setup.step.begin)
@@ -104,7 +209,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
                 Result(name, [float(getattr(counted, name))], facts=reasons.get(name, {}))
                 for name in HARNESS_COUNTS
             ]
-        modules, extern = _inductor_modules()[loaded:], counters.extern_calls()
+        modules, extern = counters.modules(), counters.extern_calls()
         before = recompiles()
         report.event("measure", label=spec.case)
         states.append(device_state(setup.device))
@@ -132,7 +237,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     }
 
 
-def compiles(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
+def compiles(spec: TaskSpec, report: Report) -> Json:
     """Compile the step as `cold` does and call it once: what is repeated to explain a failure of `cold`."""
     setup = StageSetup(spec, report.folder)
     with setup.grad_mode():
@@ -142,7 +247,7 @@ def compiles(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: A
     return None
 
 
-def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
+def warm(spec: TaskSpec, report: Report) -> Json:
     """Measure the compiled step alone, its kernels taken from the caches."""
     setup = StageSetup(spec, report.folder)
     on_gpu = spec.device == "cuda"
@@ -155,7 +260,9 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
         keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
         with memory_history(on=keep_history):
             first = first_calls(call, setup.device, before_call=setup.step.begin)
-            found = memory.peaks(setup.device)
+            twice = compiler.backend.export == "aot_inductor"
+            note = "the package holds a copy of the weights" if twice else ""
+            peaks = memory.peaks(setup.device, "compiled", note)
             if keep_history:
                 report.artifact("memory_snapshot", "snapshot.pickle", memory_snapshot())
         counted = counters.counts()
@@ -164,11 +271,11 @@ def warm(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG00
             facts = {"caches": counted.caches}
             results.append(Result("cache_hits", [float(counted.cache_hits)], facts=facts))
             results.append(Result("cache_misses", [float(counted.cache_misses)], facts=facts))
-        results += _memory_results(found, "compiled", setup.device, compiler.backend.export)
+        results += peaks
     return {"results": [asdict(result) for result in results], "about": setup.about()}
 
 
-def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG001
+def eager(spec: TaskSpec, report: Report) -> Json:
     """Measure eager mode alone; on CUDA count its FLOPs too."""
     setup = StageSetup(spec, report.folder)
     with setup.grad_mode():
@@ -177,7 +284,7 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
         for _ in range(_EAGER_CALLS):
             setup.step.begin()
             setup.eager()
-        results = _memory_results(memory.peaks(setup.device), "eager", setup.device, "none")
+        results = memory.peaks(setup.device, "eager")
         counted: Json = None
         if spec.device == "cuda":
             begin = setup.step.begin
@@ -185,22 +292,11 @@ def eager(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:  # noqa: ARG0
             facts = {"launches": found.launches, "steps": len(found.steps)}
             results.append(Result("eager_gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts))
             setup.step.begin()
-            counted = asdict(flops.count(setup.eager))
+            counted = flops.count(setup.eager)
     return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
 
 
-STAGES: dict[str, Callable[..., Json]] = {
-    "accuracy": accuracy,
-    "cold": cold,
-    "warm": warm,
-    "eager": eager,
-    "compiles": compiles,
-}
-
-
 def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:
-    from torch._inductor import config  # noqa: PLC0415 - not every backend needs inductor
-
     facts: dict[str, Json] = {
         "first_calls_ms": [round(time_ms, 4) for time_ms in first.compiling_ms],
         "steady_ms": [round(time_ms, 4) for time_ms in first.steady_ms],
@@ -219,13 +315,6 @@ def _recompiles_result(count: int, before: Sequence[Note]) -> Result:
     failed -= Counter({(note.reason, note.place): note.count for note in before})
     reasons = {f"{reason} in {place}": times for (reason, place), times in failed.items()}
     return Result("recompiles", [float(count)], facts={"reasons": reasons} if reasons else {})
-
-
-def _inductor_modules() -> list[Any]:
-    """Return the modules of generated code that this process has loaded."""
-    from torch._inductor.codecache import PyCodeCache  # noqa: PLC0415 - as above
-
-    return list(PyCodeCache.modules)
 
 
 def _kernel_results(
@@ -259,10 +348,8 @@ def _kernel_results(
             results.append(Result("triton_time_share", [share], gpu_active_time.CLOCK, facts=covered))
     if not found:
         return results
-    facts: dict[str, Json] = {"kernels_hash": kernels_hash(found), "generated": len(found)}
-    facts |= {"extern_calls": extern, **contents.facts(called)}
-    report.artifact(CODE, f"{CODE}.json.gz", code_file(contents.code))
-    return [*results, Result("kernel_count", [float(len(found) + extern)], facts=facts)]
+    keep_code(report, contents.code)
+    return [*results, contents.count(modules, extern, called, generated=len(found))]
 
 
 def _profiled(
@@ -316,21 +403,6 @@ def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any])
     return latency_results(times, call_time.CLOCK, "_other_batch", other_batch_size=sizes[1])
 
 
-def _memory_results(found: memory.Peaks, who: str, device: Device, export: str) -> list[Result]:
-    twice = {"note": "the package holds a copy of the weights"} if export == "aot_inductor" else {}
-    if device.type == "cpu":
-        name = "peak_rss_bytes" if who == "compiled" else "eager_peak_rss_bytes"
-        return [Result(name, [float(found.resident)], "VmHWM after clearing it", facts=twice)]
-    clock = "allocator, peak allocated"
-    results = [
-        Result(f"{who}_peak_memory_bytes", [float(found.allocated)], clock, facts=twice),
-        Result(f"{who}_peak_reserved_bytes", [float(found.reserved)], "allocator, peak reserved"),
-    ]
-    if who == "compiled":
-        results.append(Result("private_pool_bytes", [float(found.private_pools)], "allocator's snapshot"))
-    return results
-
-
 def _keep(
     spec: TaskSpec, report: Report, counted: counters.Counts, first: FirstCalls, modules: list[Any]
 ) -> dict[str, Json]:
@@ -347,8 +419,9 @@ def _keep(
         else:
             lacking.append("keep_code: inductor generated no code")
     if spec.knobs.get("keep_tlparse"):
-        try:
-            report.artifact("tlparse", "tlparse.tar.gz", tlparse_report(report.folder / "tlparse"))
-        except NoReport as why:  # a measurement needs none
-            lacking.append(f"keep_tlparse: no report, {why}")
+        log = compile_log(report.folder / "tlparse")
+        if log:
+            report.artifact("tlparse", "tlparse.tar.gz", log)
+        else:
+            lacking.append("keep_tlparse: torch logged nothing of a compile")
     return {"not_kept": lacking} if lacking else {}

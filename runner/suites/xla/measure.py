@@ -23,7 +23,7 @@ from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import prepare
 from runner.measure.state.environment import environment
 from runner.schema.suite import TaskSpec
-from runner.suites.xla import METRICS, SUITE, batch_size_of, models
+from runner.suites.xla import METRICS, SUITE, models
 from runner.suites.xla.machine import Machine
 from runner.suites.xla.models import Inputs
 from runner.suites.xla.verify import Verification
@@ -45,16 +45,9 @@ class Timed:
         self.samples: Samples = {}
         self.iterations = cast("int", spec.setting("iterations_per_run"))
         self._machine = Machine(cell)
-        self._machine.seed()
         self._training = cell.test == "train"
-        self._model = models.build(
-            spec.case,
-            batch=batch_size_of(spec.case, spec.setting("batch_size")),
-            device=self._machine.device,
-            dtype=getattr(torch, spec.dtype),
-            training=self._training,
-        )
-        self._step = models.compiled(self._model.step, cell, single_graph=bool(spec.setting("single_graph")))
+        self._model = models.build(spec, self._machine, getattr(torch, spec.dtype))
+        self._step = models.compiled(self._model.step, cell, spec)
 
     def run(self, repeats: int, say: Callable[[int], None]) -> None:
         with torch.set_grad_enabled(self._training):
@@ -196,7 +189,7 @@ class Rows:
             failure = TaskFailure("failed", checked.code, checked.reason)
         for metric, values in samples.items():
             if failure and failure.status == "wrong" and metric.endswith("_time"):
-                self._recorder.missing(metric, failure, knobs=self._knobs)
+                self._recorder.missing([metric], failure, knobs=self._knobs)
             else:
                 clock = _CLOCK if metric in METRICS else ""
                 self._recorder.add(Result(metric, values, clock), knobs=self._knobs)
@@ -204,8 +197,7 @@ class Rows:
 
     def failed(self, failure: TaskFailure, checked: Verification) -> None:
         self._checked(checked)
-        for metric in METRICS:
-            self._recorder.missing(metric, failure, knobs=self._knobs)
+        self._recorder.missing(METRICS, failure, knobs=self._knobs)
 
     def _checked(self, checked: Verification) -> None:
         """Record the verifier's code. One that was asked for and broke down has failed."""

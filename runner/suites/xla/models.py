@@ -14,7 +14,9 @@ from torch._inductor import config as inductor_config
 from runner.formats.xla import Cell
 from runner.launch.failures import TaskFailure
 from runner.measure.state.device import SEED
-from runner.suites.xla import OF_TORCHVISION
+from runner.schema.suite import TaskSpec
+from runner.suites.xla import OF_TORCHVISION, batch_size_of
+from runner.suites.xla.machine import Machine
 
 Inputs = tuple[torch.Tensor, ...]
 _LEARNING_RATE = 0.01
@@ -98,20 +100,24 @@ class Model:
         return [loss, gradients, parameters, dict(self.module.named_buffers())]
 
 
-def build(case: str, *, batch: int, device: torch.device, dtype: torch.dtype, training: bool) -> Model:
-    """Build a model with the same weights and inputs on every device: they are made on the CPU in float32."""
+def build(spec: TaskSpec, machine: Machine, dtype: torch.dtype) -> Model:
+    """Build the task's model with the same weights and inputs on every device: they are made on the CPU in
+    float32."""
+    machine.seed()
     torch.manual_seed(SEED)
-    recipe = _RECIPES[case]
-    module = recipe.build().train(training).to(dtype).to(device)
-    inputs = (torch.randn(batch, *recipe.sample).to(dtype).to(device),)
+    recipe = _RECIPES[spec.case]
+    training = spec.mode == "training"
+    module = recipe.build().train(training).to(dtype).to(machine.device)
+    batch = batch_size_of(spec.case, spec.setting("batch_size"))
+    inputs = (torch.randn(batch, *recipe.sample).to(dtype).to(machine.device),)
     optimizer = torch.optim.Adam(module.parameters(), lr=_LEARNING_RATE) if training else None
     return Model(module, inputs, optimizer)
 
 
-def compiled(step: Callable[..., Any], cell: Cell, *, single_graph: bool) -> Callable[..., Any]:
+def compiled(step: Callable[..., Any], cell: Cell, spec: TaskSpec) -> Callable[..., Any]:
     """Compile by the cell's backend of dynamo, if it has one. As there, inductor has CUDA graphs on CUDA."""
     if not cell.dynamo:
         return step
     torch._dynamo.reset()
     inductor_config.triton.cudagraphs = cell.accelerator == "cuda"
-    return torch.compile(step, backend=cell.dynamo, fullgraph=single_graph)
+    return torch.compile(step, backend=cell.dynamo, fullgraph=bool(spec.setting("single_graph")))

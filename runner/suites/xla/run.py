@@ -14,9 +14,12 @@ from typing import cast
 from runner.formats.xla import Cell, cell_of
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
-from runner.measure.forked import before_forks, run_stage
+from runner.measure.forked import run_stage
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
+from runner.suites.xla import machine, verify
+from runner.suites.xla.measure import Rows, Timed
+from runner.suites.xla.verify import NOT_ASKED, Verification
 
 _VERIFY_SHARE = 0.4  # of the time limit
 
@@ -24,13 +27,7 @@ _VERIFY_SHARE = 0.4  # of the time limit
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Verify if asked, measure, record. A wrong result withholds the times. Return the failure, if any."""
     cell = cell_of(spec)
-    before_forks()
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked from it
-    # torch is imported only here: torch_xla reads its environment when it is imported
-    from runner.suites.xla import machine  # noqa: PLC0415
-    from runner.suites.xla.measure import Rows  # noqa: PLC0415
-    from runner.suites.xla.verify import NOT_ASKED, Verification  # noqa: PLC0415
-
     checked = NOT_ASKED
     try:
         machine.check(cell, spec.device)
@@ -50,29 +47,22 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
 
 
 def _stage(spec: TaskSpec, report: Report, name: str, cell: Cell) -> Json:
-    from runner.suites.xla import machine, verify  # noqa: PLC0415
-    from runner.suites.xla.measure import Timed  # noqa: PLC0415
-
     artifacts = report.folder / "artifacts"
+    variables, share = machine.variables(spec, cell), _VERIFY_SHARE
+    if name == "measure":
+        variables, share = variables | machine.dumps(spec, cell, artifacts), 1 - _VERIFY_SHARE
 
-    def verified() -> Json:
+    def work() -> Json:
         machine.set_precision(spec)
-        return dataclasses.asdict(verify.verify(spec, cell))
-
-    def measured() -> Json:
-        machine.set_precision(spec)
+        if name == "verify":
+            return dataclasses.asdict(verify.verify(spec, cell))
         timed = Timed(spec, cell, artifacts)
         repeats = cast("int", spec.setting("repeat"))
         timed.run(repeats, lambda repeat: report.event("measure", repeat, repeats, spec.case))
         return timed.samples
 
-    variables = machine.variables(spec, cell)
-    if name == "verify":
-        work, timeout_s = verified, spec.timeout_s * _VERIFY_SHARE
-    else:
-        work, timeout_s = measured, spec.timeout_s * (1 - _VERIFY_SHARE)
-        variables |= machine.dumps(spec, cell, artifacts)
     try:
+        timeout_s = spec.timeout_s * share
         return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=timeout_s)
     finally:
         machine.keep_readable(artifacts)

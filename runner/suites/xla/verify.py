@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from runner.formats.xla import Cell
 from runner.launch.failures import failure_of
 from runner.schema.suite import TaskSpec
-from runner.suites.xla import batch_size_of, models
+from runner.suites.xla import models
 from runner.suites.xla.machine import Machine
 from runner.suites.xla.models import compiled
 
@@ -69,15 +69,12 @@ def verify(spec: TaskSpec, cell: Cell) -> Verification:
 def _outputs(spec: TaskSpec, cell: Cell, dtype: torch.dtype) -> Any:
     """Return the output of the last step, on the CPU; in training the model's whole state."""
     machine = Machine(cell)
-    machine.seed()
-    training = cell.test == "train"
-    batch = batch_size_of(spec.case, spec.setting("batch_size"))
-    model = models.build(spec.case, batch=batch, device=machine.device, dtype=dtype, training=training)
-    step = compiled(model.step, cell, single_graph=bool(spec.setting("single_graph")))
+    model = models.build(spec, machine, dtype)
+    step = compiled(model.step, cell, spec)
     inputs = copy.deepcopy(model.inputs)
     steps = cast("int", spec.setting("verify_iterations"))
     output = None
-    with torch.set_grad_enabled(training):
+    with torch.set_grad_enabled(cell.test == "train"):
         for number in range(steps):
             output = step(inputs, full_output=number == steps - 1)
             machine.launch()

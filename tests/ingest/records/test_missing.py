@@ -15,22 +15,20 @@ import pytest
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
 from hud.models import STATUS_NAMES, Measurement, Run
-from runner.cli.output import Output, records_of
+from runner.cli.output import Output
 from runner.formats.parameters import Parameters
 from runner.launch import results
 from runner.launch.launch import launch
-from runner.schema.outcome_records import TaskOutcome, TaskResult, complete_records, missing
+from runner.schema.outcome_records import TaskOutcome, TaskResult, missing
 from runner.schema.plan import Selection, plan
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
 from runner.system import environment, machine
 from tests.support.finished import expected
 from tests.support.judgements import telling_points
-from tests.support.observed import observe
 from tests.support.records import task_record
 
 MODEL = plan(Selection("huggingface", cases=["T5Small"], device="cpu", dtypes=["float32"]))[0]
-FILE = replace(MODEL, suite="file", case="mine-0123456789ab", knobs={"threads": 1})
 
 
 def of_model(task: TaskSpec, name: str, values: Any = (1.5,), *, at: float = 1.7e9, **said: Any) -> Any:
@@ -46,9 +44,9 @@ def of_model(task: TaskSpec, name: str, values: Any = (1.5,), *, at: float = 1.7
 
 
 def line(task: TaskSpec, status: str, code: str, *records: Any) -> bytes:
-    """Of a file of `--format ours`, as runners of old wrote it: without rows of what is missing."""
+    """Of a file of `--format ours`."""
     value = {
-        "fingerprint": task.fingerprint() if task.suite != "file" else "ab",
+        "fingerprint": task.fingerprint(),
         "task": task.to_json(),
         "outcome": {"status": status, "code": code, "reason": "why", "seconds": 1.0},
         "records": list(records),
@@ -71,60 +69,6 @@ def test_every_task_of_every_suite_has_rows_for_all_it_measures(suite: str, devi
         assert not missing(
             task, TaskOutcome("failed", "x", "why"), found, experiments
         )  # nothing is missing twice
-
-
-@pytest.mark.parametrize("task", [MODEL, FILE], ids=["model", "file"])
-@pytest.mark.parametrize(
-    ("status", "code", "said"),
-    [
-        ("crashed", "SIGKILL", ("crashed", "SIGKILL")),
-        ("cancelled", "", ("not_run", "cancelled")),
-        ("ok", "", None),
-        ("cannot_tell", "eager_two_runs_differ", None),
-    ],
-)
-def test_a_file_of_old_is_read_with_its_outcome(
-    task: TaskSpec, status: str, code: str, said: tuple[str, str] | None
-) -> None:
-    body = line(task, status, code, passed(task, 1.7e9))
-    lost = [metric for metric in expected(task)[0].metrics if metric != "accuracy"] if said else []
-    for content in (body, records_of(body.decode())):  # as it is uploaded by hand, and by the runner
-        found = observe(content).measurements
-        assert [(one.metric, one.status, one.code) for one in found] == [
-            ("accuracy", "ok", "pass"),
-            *((metric, *said) for metric in lost if said),
-        ]
-        assert len({(one.identity, one.run.host, one.environment.fingerprint()) for one in found}) == 1
-
-
-def test_a_line_without_records_is_rows_or_says_why_not() -> None:
-    found = observe(line(MODEL, "failed", "no_torch"))
-    assert {(one.status, one.code) for one in found.measurements} == {("failed", "no_torch")}
-    assert {one.metric for one in found.measurements} == set(expected(MODEL)[0].metrics)
-    other = replace(MODEL, suite="future")
-    value = {**json.loads(line(MODEL, "failed", "no_torch")), "task": other.to_json()}
-    found = observe(json.dumps(value).encode())
-    assert not found.measurements
-    assert "the task ended failed no_torch, and cannot be read" in found.skipped[0]["reason"]
-
-
-@pytest.mark.parametrize("why", ["complete", "pair", "own inputs"])
-def test_nothing_is_added_to_complete_lines_pairs_and_tasks_with_own_inputs(why: str) -> None:
-    task = MODEL
-    if why == "own inputs":
-        asked = Selection("operators", cases=["aten.mm.default"], device="cpu", knobs={"inputs": "own"})
-        task = plan(asked)[0]
-    record = passed(task, 1.7e9)
-    if why == "pair":
-        record["runners"][0].setdefault("extra_info", {})["pair"] = {"number": 0, "side": "new"}
-    value = {**json.loads(line(task, "crashed", "SIGKILL", record)), "complete": why == "complete"}
-    assert complete_records(value) == [record]
-
-
-@pytest.mark.parametrize("task", [[], {"suite": "micro"}, {**MODEL.to_json(), "knobs": {"D": [1] * 99}}])
-def test_a_task_that_is_none_takes_no_record_along(task: Any) -> None:
-    value = {**json.loads(line(MODEL, "failed", "x", passed(MODEL, 1.7e9))), "task": task}
-    assert [one.metric for one in observe(json.dumps(value).encode()).measurements] == ["accuracy"]
 
 
 def test_of_a_task_that_left_nothing_the_interpreter_tells_the_environment(tmp_path: Path) -> None:

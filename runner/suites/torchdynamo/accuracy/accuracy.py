@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._inductor import config as inductor
 from torch.utils import _pytree as pytree
 
 from runner.formats.statuses import status_of
@@ -28,9 +29,10 @@ from runner.measure.state.device import SEED
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.accuracy.comparison import EXACT, Comparison, NotComparable, Rules, compare
-from runner.suites.torchdynamo.model.loaded_model import DTYPES, LoadedModel, cast, cast_module, load
+from runner.suites.torchdynamo.accuracy.comparison import EXACT, Comparison, compare
+from runner.suites.torchdynamo.model.loaded_model import LoadedModel, cast, cast_module, dtype_of, load
 from runner.suites.torchdynamo.model.step import Step, StepFunction
+from runner.suites.torchdynamo.rules import AccuracyRules
 
 _NO_REFERENCE = "none"
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
@@ -53,12 +55,6 @@ class AccuracyResult:
     details: dict[str, Json] = field(default_factory=dict)
 
 
-def _result(code: str, details: dict[str, Json], reason: str = "", status: str = "") -> AccuracyResult:
-    """Return the result of a check that ends with `code`; `status` where the code does not imply it."""
-    details = details | ({"reason": reason} if reason else {})
-    return AccuracyResult(status or status_of(code) or "failed", code, details=details)
-
-
 @dataclass(eq=False)
 class _Ended(Exception):
     """Ends the check with this code; `status` is given where the code does not imply it."""
@@ -68,23 +64,43 @@ class _Ended(Exception):
     status: str = ""
 
 
+@contextlib.contextmanager
+def _ending(oom: str, failed: str) -> Iterator[None]:
+    """Raise _Ended with the first code where memory runs out in this block, with the second for any other
+    exception but an unsupported backend."""
+    try:
+        yield
+    except Exception as error:
+        failure = failure_of(error)
+        if failure.status == "unsupported":
+            raise
+        traceback.print_exc()
+        status = failure.status if failure.status in ("crashed", "timed_out") else ""
+        raise _Ended(oom if failure.status == "oom" else failed, failure.reason, status) from error
+
+
 def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> AccuracyResult:
     """Run the whole procedure. `compile_step` is given a step and its model, before either has run.
 
     Raise TaskFailure where the model cannot be loaded, or the backend does not support what is asked.
     """
-    if spec.knobs.get("batch_invariant"):
-        return _check_batch_invariance(spec, compile_step, load)
+    procedure = _check_batch_invariance if spec.knobs.get("batch_invariant") else _check
+    details: dict[str, Json] = {}
+    try:
+        return procedure(spec, compile_step, load, details)
+    except _Ended as ended:
+        status = ended.status or status_of(ended.code) or "failed"
+        return AccuracyResult(status, ended.code, details={**details, "reason": ended.reason})
+
+
+def _check(spec: TaskSpec, compile_step: CompileStep, load: Load, details: dict[str, Json]) -> AccuracyResult:
     with deterministic(spec), torch.no_grad() if spec.mode == "inference" else torch.enable_grad():
         reseed()
         model = load(spec, for_accuracy=True, dtype=torch.float32)
-        details: dict[str, Json] = {"batch_size": model.batch_size, "steps": spec.setting("iterations")}
+        details |= {"batch_size": model.batch_size, "steps": spec.setting("iterations")}
         details |= {"tolerance": model.accuracy.tolerance}
         details |= {"size_note": model.size_note} if model.size_note else {}
-        try:
-            compared = _compared(spec, model, compile_step, details)
-        except _Ended as ended:
-            return _result(ended.code, details, ended.reason, ended.status)
+        compared = _compared(spec, model, compile_step, details)
     errors = compared.errors
     if errors.numbers > errors.not_finite or not errors.numbers:
         details |= {name: getattr(errors, name) for name in ("relative_max", "relative_mean", "relative_std")}
@@ -93,14 +109,15 @@ def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> Ac
         counted = f"{errors.not_finite} of {errors.numbers} numbers are NaN or infinite"
         details["not_finite"] = f"{counted}, which no distance counts{lost}"
     ratio, cosine = errors.rmse_ratio, errors.cosine
-    if not compared.same and errors.lost:  # no number says how far away that is
+    if compared.same:
+        if ratio == math.inf:
+            details["rmse_ratio"] = "none: eager has no error at all"
+            ratio = None
+        return AccuracyResult("ok", "pass", ratio, cosine, details)
+    if errors.lost:  # no number says how far away that is
         referenced = not str(details["reference"]).startswith(_NO_REFERENCE)
         ratio, cosine = math.inf if referenced else None, math.nan
-    elif compared.same and ratio == math.inf:
-        details["rmse_ratio"] = "none: eager has no error at all"
-        ratio = None
-    result = _result("pass" if compared.same else "fail_accuracy", details, compared.reason)
-    return dataclasses.replace(result, rmse_ratio=ratio, cosine=cosine)
+    return AccuracyResult("wrong", "fail_accuracy", ratio, cosine, {**details, "reason": compared.reason})
 
 
 def _compared(
@@ -108,8 +125,8 @@ def _compared(
 ) -> Comparison:
     large = model.parameters >= _LARGE_PARAMETERS
     reference = _reference(spec, model, torch.float32 if large else torch.float64, details)
-    cast_module(model.module, DTYPES[spec.dtype])
-    model.inputs = cast(model.inputs, DTYPES[spec.dtype])
+    cast_module(model.module, dtype_of(spec))
+    model.inputs = cast(model.inputs, dtype_of(spec))
     eager = _run(spec, model, _eager_step, "eager_1st_run")
     again = _run(spec, model, _eager_step, "eager_2nd_run")
     equal_nan = spec.dtype != "float32"
@@ -129,11 +146,10 @@ def _compared(
         )
     # Freezing folded constants into bfloat16 convolutions, which moves results.
     folded = torch._dynamo.utils.counters["inductor"]["binary_folding_conv"] > 0
-    rules = Rules(
-        model.accuracy.tolerance,
+    rules = dataclasses.replace(
+        model.accuracy,
         cosine=model.accuracy.cosine or reference is None or (large and spec.dtype == "float32"),
         equal_nan=equal_nan,
-        multiplier_by_size=model.accuracy.larger_multiplier,
         widest=folded and spec.dtype == "bfloat16",
     )
     details["compared_by"] = "cosine" if rules.cosine else "tolerance and error"
@@ -164,16 +180,8 @@ def _run(spec: TaskSpec, model: LoadedModel, make: CompileStep, stage: str) -> A
     """Return the results of a fresh copy. Raise _Ended with the stage's code where it does not run."""
     reseed()
     try:
-        return _steps_of(spec, model.copy(), make)
-    except Exception as error:
-        failure = failure_of(error)
-        if failure.status == "unsupported":
-            raise
-        traceback.print_exc()
-        if failure.status == "oom":
-            raise _Ended(f"{stage}_OOM" if stage else "OOM", failure.reason) from error
-        status = failure.status if failure.status in ("crashed", "timed_out") else ""
-        raise _Ended(f"{stage}_fail" if stage else "fail_to_run", failure.reason, status) from error
+        with _ending(f"{stage}_OOM" if stage else "OOM", f"{stage}_fail" if stage else "fail_to_run"):
+            return _steps_of(spec, model.copy(), make)
     finally:
         _release(spec)
 
@@ -199,17 +207,10 @@ def _eager_step(step: Step, model: LoadedModel) -> StepFunction:  # noqa: ARG001
     return step.function
 
 
-def _compare(eager: Any, result: Any, reference: Any, rules: Rules, *, measured: bool = False) -> Comparison:
+def _compare(eager: Any, result: Any, reference: Any, rules: AccuracyRules, **how: bool) -> Comparison:
     """Compare as `compare` does. Raise _Ended where it cannot."""
-    try:
-        return compare(eager, result, reference, rules, measured=measured)
-    except NotComparable as error:
-        raise _Ended("infra_error", str(error)) from error
-    except Exception as error:
-        failure = failure_of(error)
-        traceback.print_exc()
-        reason = f"the comparison itself failed: {failure.reason}"
-        raise _Ended("OOM" if failure.status == "oom" else "infra_error", reason) from error
+    with _ending("OOM", "infra_error"):
+        return compare(eager, result, reference, rules, **how)
 
 
 def _release(spec: TaskSpec) -> None:
@@ -219,52 +220,37 @@ def _release(spec: TaskSpec) -> None:
         torch.cuda.empty_cache()
 
 
-def _check_batch_invariance(spec: TaskSpec, compile_step: CompileStep, load: Load) -> AccuracyResult:
+def _check_batch_invariance(
+    spec: TaskSpec, compile_step: CompileStep, load: Load, details: dict[str, Json]
+) -> AccuracyResult:
     """Check that a row's result does not depend on its batch, as the harness does: bit for bit, forward only.
 
     Compile for the whole batch, for half of it, … for 1, each afresh, and compare the rows that they share.
     Parts of a result without the batch as first dimension are left out.
     """
-    forward_only = dataclasses.replace(spec, mode="inference")
+    spec = dataclasses.replace(spec, mode="inference")
+    exact = dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32")
     with deterministic(spec), torch.no_grad():
         reseed()
-        model = load(forward_only, for_accuracy=True)
-        batch = model.batch_size
-        details: dict[str, Json] = {"batch_size": batch}
-        if not model.batched or batch < 2:
-            return _result("pass_due_to_skip", details, "there is no batch to take parts of")
-        try:
-            _compare_batches(forward_only, model, compile_step)
-        except _Ended as ended:
-            return _result(ended.code, details, ended.reason)
-    return _result("pass", details)
-
-
-def _compare_batches(spec: TaskSpec, model: LoadedModel, compile_step: CompileStep) -> None:
-    """Raise _Ended with the harness's code where a part differs, or cannot be compared."""
-    whole: Any = None
-    exact = dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32")
-    size = model.batch_size
-    while size >= 1:
-        try:
-            reseed()
-            torch._dynamo.reset()
-            part = dataclasses.replace(model, inputs=model.inputs_at(size)).copy()
-            step = Step(part, spec, for_accuracy=True)
-            step.begin()
-            result = compile_step(step, part)(part.inputs)
-        except Exception as error:
-            failure = failure_of(error)
-            if failure.status == "unsupported":
-                raise
-            traceback.print_exc()
-            failed = "fail_to_run" if whole is None else f"fail_to_run_at_batch_{size}"
-            raise _Ended("OOM" if failure.status == "oom" else failed, failure.reason) from error
-        whole = result if whole is None else whole
-        found = _compare(_rows(whole, model.batch_size, size), _rows(result, size, size), None, exact)
-        if not found.same:
-            raise _Ended(f"fail_batch_invariance_at_{size}", found.reason)
-        size //= 2
+        model = load(spec, for_accuracy=True)
+        size = details["batch_size"] = model.batch_size
+        if not model.batched or size < 2:
+            raise _Ended("pass_due_to_skip", "there is no batch to take parts of")
+        whole: Any = None
+        while size >= 1:
+            with _ending("OOM", "fail_to_run" if whole is None else f"fail_to_run_at_batch_{size}"):
+                reseed()
+                torch._dynamo.reset()
+                part = dataclasses.replace(model, inputs=model.inputs_at(size)).copy()
+                step = Step(part, spec, for_accuracy=True)
+                step.begin()
+                result = compile_step(step, part)(part.inputs)
+            whole = result if whole is None else whole
+            found = _compare(_rows(whole, model.batch_size, size), _rows(result, size, size), None, exact)
+            if not found.same:
+                raise _Ended(f"fail_batch_invariance_at_{size}", found.reason)
+            size //= 2
+    return AccuracyResult("ok", "pass", details=details)
 
 
 def _rows(result: Any, batch: int, size: int) -> Any:
@@ -302,8 +288,6 @@ def deterministic(spec: TaskSpec) -> Iterator[None]:
 
 
 def _switches(spec: TaskSpec) -> list[tuple[Any, str, bool]]:
-    import torch._inductor.config as inductor  # noqa: PLC0415 - takes a second
-
     backends = torch.backends
     switches = [
         (inductor, "fallback_random", True),

@@ -15,26 +15,12 @@ from typing import Any
 import torch
 from torch._dynamo.utils import same
 
+from runner.suites.torchdynamo.rules import AccuracyRules
+
 _SEQUENCES = (list, tuple, deque)
 
 
-class NotComparable(Exception):
-    """The results hold a value that is neither a tensor nor a plain number, string or None."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """`multiplier_by_size`: the harness allows small tensors of this model a larger error.
-    `widest`: it allows ten times eager's (convolutions folded in bfloat16)."""
-
-    tolerance: float
-    cosine: bool = False
-    equal_nan: bool = False
-    multiplier_by_size: bool = False
-    widest: bool = False
-
-
-EXACT = Rules(tolerance=0.0)
+EXACT = AccuracyRules(tolerance=0.0)
 
 
 @dataclass
@@ -64,10 +50,12 @@ class Comparison:
     errors: ErrorStats = field(default_factory=ErrorStats)
 
 
-def compare(eager: Any, result: Any, reference: Any, rules: Rules, *, measured: bool = False) -> Comparison:
+def compare(
+    eager: Any, result: Any, reference: Any, rules: AccuracyRules, *, measured: bool = False
+) -> Comparison:
     """Compare `result` with `eager`, part by part; `measured` also fills in the errors.
 
-    `reference` is None, or the same structure in higher precision. Raise NotComparable for values that are
+    `reference` is None, or the same structure in higher precision. Raise TypeError for values that are
     neither tensors nor plain.
     """
     found = Comparison(same=True)
@@ -110,7 +98,7 @@ def _walk(place: str, eager: Any, result: Any, reference: Any) -> Iterator[tuple
         yield from _walk(below, part, result[name], None if reference is None else reference[name])
 
 
-def _difference(eager: Any, result: Any, reference: Any, rules: Rules) -> str:
+def _difference(eager: Any, result: Any, reference: Any, rules: AccuracyRules) -> str:
     """Return how the result differs, or ''."""
     if isinstance(result, _Missing):
         return result.reason
@@ -119,10 +107,10 @@ def _difference(eager: Any, result: Any, reference: Any, rules: Rules) -> str:
         return _tensor_difference(eager, result, reference, rules)
     if eager is None or isinstance(eager, (str, int, torch.device, torch.dtype)):
         return "" if eager == result else f"eager has {eager!r}, compiled {result!r}"
-    raise NotComparable(f"results of type {type(eager).__name__} cannot be compared")
+    raise TypeError(f"results of type {type(eager).__name__} cannot be compared")
 
 
-def _tensor_difference(eager: torch.Tensor, result: Any, reference: Any, rules: Rules) -> str:
+def _tensor_difference(eager: torch.Tensor, result: Any, reference: Any, rules: AccuracyRules) -> str:
     if not isinstance(result, torch.Tensor) or eager.dtype != result.dtype or eager.shape != result.shape:
         return f"eager gives {_form(eager)}, compiled {_form(result)}"
     eager, result = _plain(eager), _plain(result)
@@ -142,7 +130,7 @@ def _tensor_difference(eager: torch.Tensor, result: Any, reference: Any, rules: 
         tol=rules.tolerance,
         equal_nan=rules.equal_nan,
         log_error=lambda text, *values: problems.append(text % values),
-        use_larger_multiplier_for_smaller_tensor=rules.multiplier_by_size,
+        use_larger_multiplier_for_smaller_tensor=rules.larger_multiplier,
         **({"force_max_multiplier": True} if rules.widest else {}),  # not every torch has it
     ):
         return ""
@@ -172,38 +160,22 @@ def _form(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-@dataclass
-class _Part:
-    """Sums over the tensors of a part of the results (the logits, or all gradients), as of one vector."""
+_Sums = defaultdict[str, float]  # over the tensors of a part of the results, as of one vector
 
-    numbers: int = 0
-    product: float = 0.0  # of eager and compiled
-    eager_square: float = 0.0
-    square: float = 0.0
-    eager_error: float | None = None  # square of the distance to the reference; None without one
-    error: float = 0.0
 
-    def add(self, eager: torch.Tensor, result: torch.Tensor, reference: torch.Tensor | None) -> None:
-        self.numbers += eager.numel()
-        self.product += float((eager * result).sum())
-        self.eager_square += float(eager.square().sum())
-        self.square += float(result.square().sum())
-        if reference is not None:
-            known = reference.isfinite()  # not everywhere where a half has a number
-            self.eager_error = (self.eager_error or 0.0) + float((reference - eager)[known].square().sum())
-            self.error += float((reference - result)[known].square().sum())
+def _cosine(part: _Sums) -> float | None:
+    """Return the cosine of eager to compiled; None where a side is all zeros."""
+    norms = math.sqrt(part["eager_square"]) * math.sqrt(part["square"])
+    return part["product"] / norms if norms else None
 
-    def cosine(self) -> float | None:
-        """Return the cosine of eager to compiled; None where a side is all zeros."""
-        norms = math.sqrt(self.eager_square) * math.sqrt(self.square)
-        return self.product / norms if norms else None
 
-    def rmse_ratio(self) -> float | None:
-        if self.eager_error is None:
-            return None
-        if self.eager_error:
-            return math.sqrt(self.error / self.eager_error)
-        return math.inf if self.error else 1.0
+def _rmse_ratio(part: _Sums) -> float | None:
+    """Return the error of compiled over eager's; None without a reference."""
+    if "eager_error" not in part:
+        return None
+    if part["eager_error"]:
+        return math.sqrt(part["error"] / part["eager_error"])
+    return math.inf if part["error"] else 1.0
 
 
 class _ErrorSums:
@@ -211,7 +183,7 @@ class _ErrorSums:
 
     def __init__(self) -> None:
         self._stats = ErrorStats()
-        self._parts: defaultdict[str, _Part] = defaultdict(_Part)
+        self._parts: defaultdict[str, _Sums] = defaultdict(lambda: defaultdict(float))
         self._relative_sum = 0.0
         self._relative_square = 0.0
 
@@ -230,7 +202,15 @@ class _ErrorSums:
             eager, result, precise = eager[kept], result[kept], None if precise is None else precise[kept]
         if not eager.numel():
             return
-        self._parts[place.split(".", maxsplit=1)[0]].add(eager, result, precise)
+        part = self._parts[place.split(".", maxsplit=1)[0]]  # the logits, or all gradients
+        part["numbers"] += eager.numel()
+        part["product"] += float((eager * result).sum())
+        part["eager_square"] += float(eager.square().sum())
+        part["square"] += float(result.square().sum())
+        if precise is not None:
+            known = precise.isfinite()  # not everywhere where a half has a number
+            part["eager_error"] += float((precise - eager)[known].square().sum())
+            part["error"] += float((precise - result)[known].square().sum())
         relative = (eager - result).abs() / (1 + eager.abs())
         stats.relative_max = max(stats.relative_max, float(relative.max()))
         self._relative_sum += float(relative.sum())
@@ -239,9 +219,9 @@ class _ErrorSums:
     def stats(self) -> ErrorStats:
         stats = self._stats
         # a single number has neither direction nor a mean error
-        parts = [part for part in self._parts.values() if part.numbers > 1] or [*self._parts.values()]
-        stats.rmse_ratio = max((r for part in parts if (r := part.rmse_ratio()) is not None), default=None)
-        stats.cosine = min((c for part in parts if (c := part.cosine()) is not None), default=None)
+        parts = [part for part in self._parts.values() if part["numbers"] > 1] or [*self._parts.values()]
+        stats.rmse_ratio = max((r for part in parts if (r := _rmse_ratio(part)) is not None), default=None)
+        stats.cosine = min((c for part in parts if (c := _cosine(part)) is not None), default=None)
         finite = stats.numbers - stats.not_finite or 1
         stats.relative_mean = self._relative_sum / finite
         variance = self._relative_square / finite - stats.relative_mean**2

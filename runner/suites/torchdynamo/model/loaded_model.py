@@ -18,12 +18,6 @@ from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.model.built_model import BuiltModel, Inputs, ModelRequest
 
-DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "amp": torch.float32,  # weights and inputs; autocast takes the half
-}
 _PACKAGES = ("transformers", "timm", "torchvision", "PIL")
 
 
@@ -67,6 +61,11 @@ class LoadedModel(BuiltModel):
         return [value for value in tensors if value.dim() > 0 and self.batched]
 
 
+def dtype_of(spec: TaskSpec) -> torch.dtype:
+    """Return the dtype of weights and inputs; under autocast, which takes the half, float32."""
+    return torch.float32 if spec.dtype == "amp" else getattr(torch, spec.dtype)
+
+
 def load(spec: TaskSpec, *, for_accuracy: bool = False, dtype: torch.dtype | None = None) -> LoadedModel:
     """Build the case's model on its device, always with the same weights and inputs.
 
@@ -90,7 +89,7 @@ def load(spec: TaskSpec, *, for_accuracy: bool = False, dtype: torch.dtype | Non
         raise _load_failure(spec, error) from error
     _check_effects(spec, built, for_accuracy=for_accuracy)
     module = built.module.train(rules.trains(spec, for_accuracy=for_accuracy))
-    kind = dtype or DTYPES[spec.dtype]
+    kind = dtype or dtype_of(spec)
     layout = torch.channels_last if spec.knobs.get("channels_last") else torch.preserve_format
     module = cast_module(module.to(memory_format=layout), kind)
     inputs = cast(built.inputs, kind, layout)

@@ -15,7 +15,6 @@ from runner.suites.torchdynamo.model.built_model import Inputs
 from runner.suites.torchdynamo.model.loaded_model import LoadedModel
 
 _LEARNING_RATE = 0.01
-_HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 StepFunction = Callable[[Inputs], Any]
 
@@ -34,7 +33,7 @@ class Step:
         self.training = spec.mode == "training"
         self.autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
         if spec.dtype == "amp":
-            half = _HALVES.get(str(spec.knobs.get("amp_dtype")))  # None: torch chooses
+            half = getattr(torch, str(spec.knobs.get("amp_dtype")), None)  # None: torch chooses
             self.autocast = lambda: torch.autocast(spec.device, dtype=half)
         self.optimizer: torch.optim.Optimizer | None = None
         if self.training:

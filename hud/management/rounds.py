@@ -1,0 +1,57 @@
+"""Commands that work in rounds until they are stopped."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any, ClassVar
+
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import DatabaseError, InterfaceError, connection
+
+from hud.server.locks import hold_lock, release_lock
+
+
+class RoundsCommand(BaseCommand):
+    """Work in rounds until a signal comes, or with `--once` until a round finds nothing. With a `lock` any
+    number may be started: its holder works, the others wait to take over."""
+
+    lock: ClassVar[int | None] = None
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--once", action="store_true", help="process what is pending, then end")
+
+    def handle(self, *args: Any, once: bool, **options: Any) -> None:
+        self.once, self.stop = once, threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self.stop.set())
+        self.start()
+        while not self.stop.is_set():
+            done = 0
+            try:
+                if self.lock is None or hold_lock(self.lock):
+                    done = self.round()
+                    if once and not done and self.lock:  # the connection may live on, and with it the lock
+                        release_lock(self.lock)
+            except (DatabaseError, InterfaceError) as error:
+                self.stderr.write(f"the database is away: {error}")
+                connection.close()
+                self.database_is_away()
+            if once and not done:
+                return
+            if not done:
+                self.stop.wait(self.pause_s())
+
+    def start(self) -> None:
+        """Begin, before the first round."""
+
+    def round(self) -> int:
+        """Do one round; return how much was done, 0 where nothing is left."""
+        raise NotImplementedError
+
+    def database_is_away(self) -> None:
+        """Note that a round has lost its connection."""
+
+    def pause_s(self) -> float:
+        """Return the seconds between rounds that find nothing."""
+        return 1.0

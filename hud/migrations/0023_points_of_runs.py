@@ -1,0 +1,26 @@
+"""A run says how many points it has, and how many of them regressed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies: ClassVar = [("hud", "0022_counts_of_compilations")]
+    operations: ClassVar = [
+        migrations.AddField("run", "points", models.IntegerField(db_default=0, default=0)),
+        migrations.AddField("run", "regressed", models.IntegerField(db_default=0, default=0)),
+        migrations.RunSQL(
+            """
+            UPDATE hud_run SET points = counted.points, regressed = counted.regressed
+            FROM (
+                SELECT run_id, count(*) AS points, count(*) FILTER (WHERE verdict = 3) AS regressed
+                FROM hud_point GROUP BY 1
+            ) counted
+            WHERE hud_run.id = counted.run_id
+            """,
+            migrations.RunSQL.noop,
+        ),
+    ]
