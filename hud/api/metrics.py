@@ -9,7 +9,6 @@ from django.db.models import Count, F, Model
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from hud.hosts.registration import state_of, visible_hosts
 from hud.judging.backlog import waiting
@@ -20,7 +19,6 @@ Samples = Iterable[tuple[str, float]]  # (labels as in the line, value)
 _HOST_STATES = ("online", "late", "lost", "paused", "drained")
 
 
-@require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     queued = Run.objects.filter(state=RunState.QUEUED)
     oldest = queued.order_by("created").first()

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
-from hud.models import Compilation, Regression, kernels_of
-from hud.sql import fetch_tuples, int_array
+from hud.models import Compilation, KernelBinary, Regression, kernels_of
 
 
 def of_variant(variant: str) -> dict[str, Any] | None:
@@ -30,26 +29,12 @@ def of_variant(variant: str) -> dict[str, Any] | None:
 
 def code_of(binaries: Collection[str]) -> dict[str, str]:
     """Return the source of these binaries, as far as it was kept: 1 statement, none without binaries."""
-    if not binaries:
-        return {}
-    found = fetch_tuples(
-        """
-        SELECT b.binary, c.text FROM hud_kernelbinary b JOIN hud_kernelcode c ON c.id = b.code_id
-        WHERE b.binary = ANY(%(binaries)s)
-        """,
-        {"binaries": list(binaries)},
-    )
-    return dict(found)
+    return dict(KernelBinary.objects.filter(binary__in=binaries).values_list("binary", "code__text"))
 
 
 def known_between(regressions: Collection[Regression]) -> set[tuple[int, int]]:
     """Return the runs and experiments with kernels, of those between which these moved: 1 statement."""
     runs = {run for one in regressions for run in (one.first_run_id, one.last_good_run_id) if run}
-    found = fetch_tuples(
-        """
-        SELECT DISTINCT run_id, experiment_id FROM hud_compilation
-        WHERE experiment_id = ANY(%(of)s::int[]) AND run_id = ANY(%(runs)s::int[]) AND kernels <> '{}'
-        """,
-        {"of": int_array({one.series.experiment_id for one in regressions}), "runs": int_array(runs)},
-    )
-    return {(run, experiment) for run, experiment in found}
+    experiments = {one.series.experiment_id for one in regressions}
+    found = Compilation.objects.filter(experiment__in=experiments, run__in=runs).exclude(kernels=[])
+    return set(found.values_list("run", "experiment").distinct())

@@ -89,7 +89,7 @@ class RerunForm(forms.Form):
     """
 
     place = forms.ChoiceField(label="Host")
-    environment = forms.ChoiceField(label="Environment", required=False)
+    environment = forms.ChoiceField(required=False)
     base_environment = forms.ChoiceField(
         label="Compare with (A/B)", required=False, help_text="baseline environment"
     )
@@ -100,21 +100,18 @@ class RerunForm(forms.Form):
         " runs without them",
     )
     compilations = forms.IntegerField(
-        label="Compilations",
         required=False,
         min_value=1,
         max_value=MAX_COMPILATIONS,
         help_text=f"processes with empty caches; default: {COMPILATIONS['cuda']} on a GPU, 1 on a CPU",
     )
     repeats = forms.IntegerField(
-        label="Repeats",
         min_value=1,
         max_value=MAX_REPEATS,
         initial=1,
         help_text=f"processes over the caches of the first; at least {LEAST_PAIRS} pairs for A/B",
     )
     caches = forms.ChoiceField(
-        label="Caches",
         required=False,
         choices=[("fresh", "fresh"), ("kept", "kept")],
         help_text="kept: compile once for all repeats, also in A/B",

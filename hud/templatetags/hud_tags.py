@@ -161,7 +161,6 @@ def targets_html(value: PointFields, brief: bool = False) -> SafeString:
     return mark_safe(" ".join(badges))  # noqa: S308 — badges are escaped  # nosec B308, B703
 
 
-@register.simple_tag
 def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
     """Show a suite table's cell: the number, with or without its unit, then its marks."""
     if value is None:
@@ -175,8 +174,8 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
             + expectation_html(value)
         )
     shown = f'<span class="value">{number(value.value, value.metric)}</span>'
-    if with_unit:
-        shown += _unit_html(unit(value.metric))
+    if with_unit and (sign := unit(value.metric)):
+        shown += f' <span class="unit">{escape(sign)}</span>'
     if value.status_code:
         shown += f" {_status_badge(value)}"
     if marks := _marks(value):
@@ -187,11 +186,6 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
         shown += f" {_target_icon(target, value)}"
     shown += f" {expectation_html(value)}"
     return SafeString(shown)  # a number, and badges that are escaped
-
-
-@lru_cache(maxsize=256)
-def _unit_html(sign: str) -> str:
-    return f' <span class="unit">{escape(sign)}</span>' if sign else ""
 
 
 def _target_icon(target: AppliedTarget, value: PointFields) -> SafeString:
@@ -360,7 +354,6 @@ def json_text(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-@register.simple_tag
 def sparkline(values: Sequence[float]) -> SafeString | str:
     """Return the last values as a small line, drawn here so that it needs no script."""
     if not values:

@@ -249,7 +249,8 @@ def test_every_file_of_a_run_shows_its_receipt(client: Client) -> None:
 
 
 def test_cancel_needs_a_login_and_is_asked_once(client: Client, running: Run) -> None:
-    answer = client.post(f"/runs/{running.pk}/cancel")
+    page = f"http://testserver/runs/{running.pk}/"
+    answer = client.post(f"/runs/{running.pk}/cancel", headers={"referer": page})
     assert answer["Location"] == f"/login/?next=/runs/{running.pk}/"
     assert Run.objects.get().cancel_asked is None
     client.force_login(create_user())
@@ -331,7 +332,7 @@ def test_a_failure_is_explained_by_a_new_run(client: Client) -> None:
     failed = create_run("failed", host=accelerator.host)
     measured = create_measurement(experiment, run=failed, note="differs", **of_model)
     place = f"/runs/{failed.pk}/explain"
-    assert client.post(place)["Location"] == f"/login/?next=/runs/{failed.pk}/"
+    assert client.post(place)["Location"] == "/login/?next=/"
     client.force_login(create_user())
     assert place in page_of(client, f"/runs/{failed.pk}/")
     assert client.post(place, {"series": "x"}).status_code == 400

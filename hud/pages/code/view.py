@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from hud.models import Stream
 from hud.pages import data, query_string, streams
@@ -27,7 +26,6 @@ class _Asked:
     q: str = words()  # of the chooser
 
 
-@require_safe
 def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
     """Show the comparison, or without sides those that could be made."""
     asked, complaints = query_string.read(_Asked, request.GET, data_format)

@@ -9,17 +9,25 @@ from typing import Any
 
 from django.utils import timezone
 
+from hud.columns import Columns
 from hud.models import TERMINAL, Run, State, Stream
-from hud.pages.runs.query import RunLine
+from hud.pages.runs.query import OfRun
 from hud.points import nights
 from hud.sql import fetch_tuples
 
+_COLUMNS = Columns("""
+    side run=run.pk stream=run.stream.name title source=run.source filename=run.upload?.filename branch
+    commit=run.commit host=run.host_name time=run.order_time
+""")
 _MOST_RUNS = 40
 _MOST_NIGHTS = 14  # among which the last two are looked for
 
 
-class Offer(RunLine):
+@dataclass(frozen=True)
+class Offer(OfRun):
     """A run that may be a side."""
+
+    run: Run
 
     @property
     def side(self) -> str:
@@ -31,19 +39,7 @@ class Offer(RunLine):
         return [*filter(None, [self.run.source]), *super().origin]
 
     def to_row(self) -> dict[str, Any]:
-        run = self.run
-        return {
-            "side": self.side,
-            "run": run.pk,
-            "stream": run.stream.name,
-            "title": self.title,
-            "source": run.source,
-            "filename": run.upload.filename if run.upload else "",
-            "branch": self.branch,
-            "commit": run.commit,
-            "host": run.host_name,
-            "time": run.order_time,
-        }
+        return _COLUMNS.row(self)
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ def read(stream: Stream, *, all_streams: bool = False) -> Chooser:
     own = [run.pk for run in runs if run.stream_id == stream.pk and not run.rerun and not run.is_ab]
     last_nights, last_runs = _newest_two([[night.runs for night in ready], [(run,) for run in own]])
     return Chooser(
-        [Offer(run, 0, 0) for run in runs],
+        [Offer(run) for run in runs],
         last_nights and (ready[last_nights[1]].side, ready[last_nights[0]].side),
         last_runs and (f"run:{own[last_runs[1]]}", f"run:{own[last_runs[0]]}"),
     )

@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_safe
 
 from hud.models import Stream
 from hud.pages import data, query_string, streams
@@ -29,7 +28,6 @@ class _Asked:
     rows: str = one_of("all")
 
 
-@require_safe
 def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     """Show the comparison, or without sides those that could be made."""
     filters, complaints = query_string.read(Filters, request.GET, data_format)

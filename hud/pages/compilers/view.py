@@ -6,7 +6,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
-from django.views.decorators.http import require_safe
 
 from hud.pages import data, query_string, streams
 from hud.pages.compilers import cases, query
@@ -38,7 +37,6 @@ def table_html(page: query.Comparison, *, chosen: str = "", backends: int | None
     return mark_safe(table.html[kept_as])  # noqa: S308 - a template's  # nosec B308, B703
 
 
-@require_safe
 def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
     stream = streams.of_request(request)
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)

@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
 
 from hud.accounts.access import after_login, form_as_it_was
 from hud.judging.regressions import known_failures
@@ -30,7 +29,6 @@ from hud.runs.requests import InvalidRunRequest, request_rerun
 from runner.schema.suite import value_rule
 
 
-@require_safe
 def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     choice, complaints = query_string.read(Choice, request.GET, data_format)
     stream = streams.of_experiment(request, pk)
@@ -147,7 +145,6 @@ def _address(request: HttpRequest, pk: int) -> str:
     return f"{reverse('experiment', args=[pk])}?{request.GET.urlencode()}"
 
 
-@require_POST
 @after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#rerun")
 def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a rerun. A visitor logs in first and finds the form as it was."""
@@ -167,7 +164,6 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     return _render(request, page, form, choice=choice, status=422, problem=problem)
 
 
-@require_POST
 @after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#notes")
 def add_note(request: HttpRequest, pk: int) -> HttpResponse:
     """Store a note of this experiment, of its suite, or of everything."""
@@ -184,7 +180,6 @@ def add_note(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect(f"{_address(request, pk)}#notes")
 
 
-@require_POST
 @after_login(lambda request, pk, **_note: f"{_address(request, pk)}#notes")
 def delete_note(request: HttpRequest, pk: int, note: int) -> HttpResponse:
     """Delete a note, from the page of an experiment that shows it."""
@@ -192,8 +187,6 @@ def delete_note(request: HttpRequest, pk: int, note: int) -> HttpResponse:
     return redirect(f"{_address(request, pk)}#notes")
 
 
-@require_POST
-@after_login(_address)
 def mark_failure(request: HttpRequest, pk: int) -> HttpResponse:
     """Mark the failures of an experiment in the page's stream as known."""
     stream, who = streams.of_experiment(request, pk), request.user.get_username()
@@ -205,8 +198,6 @@ def mark_failure(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect(_address(request, pk))
 
 
-@require_POST
-@after_login(_address)
 def forget_failure(request: HttpRequest, pk: int) -> HttpResponse:
     """Make the failures of an experiment in the page's stream news again."""
     stream = streams.of_experiment(request, pk)

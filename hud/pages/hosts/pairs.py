@@ -30,11 +30,6 @@ class Builds:
         self.accelerators = visible_accelerators()
         self._interpreters = [(one, _interpreters(one)) for one in self.accelerators]
 
-    @property
-    def can_pair(self) -> bool:
-        """Return whether any host has two versions."""
-        return any(len(names) > 1 for _accelerator, names in self._interpreters)
-
     def once(self, experiment: Experiment, metric: str) -> Rerun:
         """Return how to measure an experiment once more where its series would go on."""
         arch = experiment.arch or experiment.device
@@ -68,7 +63,8 @@ class Builds:
     def of_regressions(self, found: Collection[Regression]) -> dict[int, Rerun]:
         """Return how to compare the last good run of each with the first that moved: 1 statement, where any
         host has two versions. The experiments and metrics of their series are read already."""
-        torches = _torches(found) if self.can_pair else {}
+        can_pair = any(len(names) > 1 for _accelerator, names in self._interpreters)
+        torches = _torches(found) if can_pair else {}
         return {
             one.pk: self.pairs(
                 one.series.experiment,

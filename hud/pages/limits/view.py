@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from hud.pages import data, query_string, streams
 from hud.pages.attributes import attributes
 from hud.pages.limits import query
 
 
-@require_safe
 def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)
     stream = streams.of_request(request)

@@ -25,10 +25,9 @@ _USUAL = ("open", "confirmed", "resolved", "overdue")
 
 
 class WebhookForm(forms.Form):
-    name = forms.CharField(label="Name", max_length=100, help_text="who is told")
+    name = forms.CharField(max_length=100, help_text="who is told")
     url = forms.URLField(label="URL", max_length=500, assume_scheme="https")
     format = forms.ChoiceField(
-        label="Format",
         choices=[
             (WebhookFormat.STANDARD.value, "Standard Webhooks: signed JSON"),
             (WebhookFormat.SLACK.value, "Slack: an incoming webhook"),
@@ -36,14 +35,12 @@ class WebhookForm(forms.Form):
         ],
     )
     secret = forms.CharField(
-        label="Secret",
         max_length=300,
         required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
         help_text="standard: whsec_…, empty for a new one; GitHub: a token that may comment; Slack: none",
     )
     events = forms.MultipleChoiceField(
-        label="Events",
         choices=[(event, event) for event in EVENTS],
         initial=_USUAL,
         widget=forms.CheckboxSelectMultiple,

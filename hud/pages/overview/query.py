@@ -154,7 +154,7 @@ def read(
     *,
     with_regressed: bool = False,
 ) -> Overview:
-    """Return the page, in 25 statements at most, 6 more where a run failed, 1 more for nights that this
+    """Return the page, in 22 statements at most, 6 more where a run failed, 1 more for nights that this
     process has not read and 1 where a night grows. `with_regressed`: with the newest points of what
     regressed, of which the page has the regressions."""
     comparison = compilers.read(filters, stream)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from hud.pages import data, query_string, streams
 from hud.pages.compilers.query import WINDOWS, Filters
@@ -14,7 +13,6 @@ from hud.pages.overview import look, query
 from hud.problems import Problem
 
 
-@require_safe
 def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
     stream = streams.of_request(request)
     filters, complaints = query_string.read(Filters, request.GET, data_format)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -82,19 +81,14 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
     return render(request, "regressions/regressions.html", context)
 
 
-def act(request: HttpRequest, pk: int) -> HttpResponse:
-    """Apply a person's decision to a regression and all others of its cause, and show it again."""
-    chosen = of_cause(get_object_or_404(Regression.objects.select_related("series"), pk=pk))
-    return _act(request, chosen.values_list("pk", flat=True), f"{reverse('regressions')}?open={pk}")
-
-
-def act_on_several(request: HttpRequest) -> HttpResponse:
-    """Apply a person's decision to a selection, and show the list again."""
-    return _act(request, [], reverse("regressions"))
-
-
-def _act(request: HttpRequest, chosen: Iterable[int], back: str) -> HttpResponse:
-    """Decide on each of the chosen and selected regressions; say which of them the decision does not fit."""
+def act(request: HttpRequest, pk: int | None = None) -> HttpResponse:
+    """Apply a person's decision to a regression and all others of its cause, or to a selection. Show them
+    again, and say which of them the decision does not fit."""
+    back, chosen = reverse("regressions"), set[int]()
+    if pk is not None:
+        back = f"{back}?open={pk}"
+        one = get_object_or_404(Regression.objects.select_related("series"), pk=pk)
+        chosen = set(of_cause(one).values_list("pk", flat=True))
     given = request.POST.get("back", "")
     if url_has_allowed_host_and_scheme(given, None) and given.startswith(f"{reverse('regressions')}?"):
         back = given
@@ -103,8 +97,8 @@ def _act(request: HttpRequest, chosen: Iterable[int], back: str) -> HttpResponse
         messages.error(request, " ".join(text for texts in form.errors.values() for text in map(str, texts)))
         return redirect(back)
     said = form.cleaned_data
-    ids = {*chosen, *said["ids"]}
-    found = list(Regression.objects.filter(pk__in=ids).select_related("series__experiment").order_by("pk"))
+    chosen |= {*said["ids"]}
+    found = list(Regression.objects.filter(pk__in=chosen).select_related("series__experiment").order_by("pk"))
     if not found:
         messages.warning(request, "Nothing is selected.")
     until = _end(said["until"], said["days"])

@@ -11,15 +11,14 @@ from typing import Any
 from django.utils import timezone
 
 from hud.ingest.deletion import uploads_of
-from hud.models import ACTIVE, Artifact, Point, PointFields, Run, SidePoint, State, Task, Upload
+from hud.models import Artifact, Point, PointFields, Run, SidePoint, State, Task, Upload
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
 from hud.pages.run.pairs import KernelLine, PairLine
 from hud.pages.run.results import ResultFilters, Results
-from hud.pages.runs.query import host_of, seconds_of, title_of
+from hud.pages.runs.query import OfRun
 from hud.pages.suite.query import identity
 from hud.points.read import to_row
-from hud.runs.branches import branch_or_default
 from hud.sql import fetch_models, int_array
 from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
 from runner.schema.suite import BadRequest, TaskSpec
@@ -88,7 +87,7 @@ class ArtifactLine:
 
 
 @dataclass
-class RunPage:
+class RunPage(OfRun):
     run: Run
     tasks: list[TaskLine]
     progress: Progress
@@ -102,22 +101,6 @@ class RunPage:
     artifacts: list[ArtifactLine] = field(default_factory=list)
     explanations: dict[int, tuple[str, int]] = field(default_factory=dict)  # series → what, in which run
     explainable: set[int] = field(default_factory=set)  # a failed series of each experiment
-
-    @property
-    def title(self) -> str:
-        return title_of(self.run)
-
-    @property
-    def host(self) -> str:
-        return host_of(self.run)
-
-    @property
-    def branch(self) -> str:
-        return branch_or_default(self.run.branch)
-
-    @property
-    def active(self) -> bool:
-        return self.run.state in ACTIVE
 
     @property
     def changes(self) -> bool:
@@ -182,10 +165,6 @@ class RunPage:
     @property
     def overdue(self) -> bool:
         return self.active and self.progress.eta_s == 0.0
-
-    @property
-    def seconds(self) -> float | None:
-        return seconds_of(self.run)
 
     def to_rows(self) -> list[dict[str, Any]]:
         rows = []

@@ -9,10 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.access import after_login
 from hud.ingest.deletion import may_delete
 from hud.models import Artifact, Point, Run, Series, State, Task, Upload
 from hud.pages import data, query_string, streams
@@ -51,7 +48,6 @@ class ExplainForm(forms.Form):
     series = forms.IntegerField(min_value=1, max_value=MAX_ID)
 
 
-@require_safe
 def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(list_query.Filters, request.GET, data_format)
     if filters.stream:
@@ -75,7 +71,6 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     return render(request, "runs/runs.html", context)
 
 
-@require_safe
 def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(ResultFilters, request.GET, data_format)
     size = {"json": JSON_POINTS, "csv": _ALL_POINTS}.get(data_format, SHOWN_POINTS)
@@ -112,7 +107,6 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
     return data.answer(data_format, name, page.to_rows(), **about)
 
 
-@require_safe
 def live(request: HttpRequest, pk: int) -> HttpResponse:
     """Render the parts of the page that change while it runs."""
     filters, _complaints = query_string.read(ResultFilters, request.GET)
@@ -150,7 +144,6 @@ def _log(page: RunPage, position: int | None, line: int | None) -> LogView | Non
     return log_part.read(shown.task, pinned=chosen is not None, line=line) if shown else None
 
 
-@require_safe
 def log(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
     """Return a task's log from byte `start`; the header X-Log-Next says where the next piece begins. `whole`
     asks for all of it at once."""
@@ -168,7 +161,6 @@ def log(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
     return response
 
 
-@require_safe
 def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
     kept = get_object_or_404(Artifact.objects.select_related("task"), pk=artifact_pk, task__run_id=pk)
     response = logs.artifact_response(kept)
@@ -177,8 +169,6 @@ def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
     return response
 
 
-@require_POST
-@after_login(lambda _request, pk: reverse("run", args=[pk]))
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     asked = get_object_or_404(Run, pk=pk)
     tasks.cancel(run=asked, who=request.user.get_username())
@@ -186,8 +176,6 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("run", pk=pk)
 
 
-@require_POST
-@after_login(lambda _request, pk: reverse("run", args=[pk]))
 def explain(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a run that finds the part of the compiler at fault for a failed result."""
     failed = get_object_or_404(Run, pk=pk)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
@@ -56,23 +57,30 @@ class Filters:
     before: int | None = number()  # only runs with a smaller id: the next page
 
 
-@dataclass(slots=True)
-class RunLine:
+class OfRun:
+    """What lines and pages of a run show of it."""
+
     run: Run
-    done: int  # tasks that have ended
-    total: int
 
     @property
     def host(self) -> str:
-        return host_of(self.run)
+        asked = self.asked.host
+        return asked.name if asked else self.run.host_name
+
+    @property
+    def _file(self) -> str:
+        upload = self.run.upload
+        return (upload.filename or f"upload {upload.pk}") if upload else ""
 
     @property
     def title(self) -> str:
-        return title_of(self.run)
+        return self.run.title or self._file or f"run {self.run.pk}"
 
     @property
     def origin(self) -> list[str]:
-        return origin_of(self.run)
+        """Return what distinguishes runs of one title and commit: file and external id."""
+        its_id = f"id {self.run.external_id}" if self.run.external_id else ""
+        return [text for text in (self._file, its_id) if text and text != self.title]
 
     @property
     def other_branch(self) -> str:
@@ -87,18 +95,27 @@ class RunLine:
         return self.run.request_or_empty
 
     @property
-    def who(self) -> str:
-        """Return who or what asked for it: a person or key, the schedule, or the source of an upload."""
-        asked = self.asked
-        return asked.requested_by or ("schedule" if asked.trigger_id else "") or self.run.source
-
-    @property
     def active(self) -> bool:
         return self.run.state in ACTIVE
 
     @property
     def seconds(self) -> float | None:
-        return seconds_of(self.run)
+        """Return the duration, so far while it runs; None before it starts."""
+        started = self.run.started
+        return ((self.run.finished or timezone.now()) - started).total_seconds() if started else None
+
+
+@dataclass(slots=True)
+class RunLine(OfRun):
+    run: Run
+    done: int  # tasks that have ended
+    total: int
+
+    @property
+    def who(self) -> str:
+        """Return who or what asked for it: a person or key, the schedule, or the source of an upload."""
+        asked = self.asked
+        return asked.requested_by or ("schedule" if asked.trigger_id else "") or self.run.source
 
     def to_row(self) -> dict[str, Any]:
         return COLUMNS.row(self)
@@ -110,31 +127,6 @@ class RunsPage:
     total: int  # runs that match, on all pages
     next_before: int | None  # for the next page; None on the last one
     unknown: list[str] = field(default_factory=list)  # commits of the filter that no run has
-
-
-def host_of(run: Run) -> str:
-    asked = run.request.host if hasattr(run, "request") else None
-    return asked.name if asked else run.host_name
-
-
-def seconds_of(run: Run) -> float | None:
-    """Return the duration, so far while it runs; None before it starts."""
-    if run.started is None:
-        return None
-    return ((run.finished or timezone.now()) - run.started).total_seconds()
-
-
-def title_of(run: Run) -> str:
-    if run.title:
-        return run.title
-    return run.upload.filename or f"upload {run.upload_id}" if run.upload else f"run {run.pk}"
-
-
-def origin_of(run: Run) -> list[str]:
-    """Return what distinguishes runs of one title and commit: file and external id."""
-    file = (run.upload.filename or f"upload {run.upload_id}") if run.upload else ""
-    its_id = f"id {run.external_id}" if run.external_id else ""
-    return [text for text in (file, its_id) if text and text != title_of(run)]
 
 
 def read(filters: Filters) -> RunsPage:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Count, F, OuterRef, Q, Subquery
+
 from hud.columns import Columns
-from hud.models import Stream
+from hud.models import Run, Series, Stream
 from hud.points import nights
 from hud.points.nights import Night
 from hud.points.streams import front
-from hud.sql import fetch_tuples
 
 COLUMNS = Columns(
     """name=stream.name title=stream.title owner=stream.owner?.username reference=stream.reference?.name
@@ -48,26 +49,18 @@ class StreamLine:
 def read() -> list[StreamLine]:
     """Return all streams, those with the newest results first and archived ones last: 2 statements, those
     that find the front stream, and 1 for each stream with runs."""
-    counts = fetch_tuples(
-        """
-        SELECT s.id, (SELECT created FROM hud_run WHERE stream_id = s.id
-                ORDER BY order_time DESC LIMIT 1) AS newest,
-            (SELECT count(*) FROM hud_run WHERE stream_id = s.id),
-            coalesce(c.experiments, 0), coalesce(c.series, 0)
-        FROM hud_stream s LEFT JOIN (
-            SELECT stream_id, count(DISTINCT experiment_id) AS experiments, count(*) AS series
-            FROM hud_series GROUP BY 1
-        ) c ON c.stream_id = s.id
-        ORDER BY s.archived IS NOT NULL, newest DESC NULLS LAST, s.name
-        """,
-        {},
+    newest = Run.objects.filter(stream=OuterRef("pk")).order_by("-order_time").values("created")[:1]
+    found = Stream.objects.select_related("owner", "key", "reference").annotate(
+        newest=Subquery(newest), count=Count("runs"), is_archived=Q(archived__isnull=False)
     )
+    counted = Series.objects.values_list("stream").annotate(
+        experiments=Count("experiment", distinct=True), series=Count("pk")
+    )
+    of_series = {stream: counts for stream, *counts in counted.order_by()}
     front_stream = front()
-    by_id = Stream.objects.select_related("owner", "key", "reference").in_bulk()
-    return [
-        StreamLine(
-            one, newest, runs, experiments, series, nights.read(one) if runs else [], one == front_stream
-        )
-        for pk, newest, runs, experiments, series in counts
-        if (one := by_id.get(pk))
-    ]
+    lines = []
+    for one in found.order_by("is_archived", F("newest").desc(nulls_last=True), "name"):
+        experiments, series = of_series.get(one.pk, (0, 0))
+        of_one = nights.read(one) if one.count else []
+        lines.append(StreamLine(one, one.newest, one.count, experiments, series, of_one, one == front_stream))
+    return lines

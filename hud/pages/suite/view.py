@@ -9,9 +9,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
 
-from hud.accounts.access import after_login
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
@@ -41,7 +39,6 @@ class SuiteRerun(forms.Form):
         return [said["only"]] if said["only"] else said["experiment"]
 
 
-@require_safe
 def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     lines = query.read_all(streams.of_request(request))
     if data_format:
@@ -50,7 +47,6 @@ def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     return render(request, "suite/suites.html", {"lines": lines})
 
 
-@require_safe
 def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)
     stream = streams.of_request(request)
@@ -95,8 +91,6 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     return render(request, "suite/suite.html", context)
 
 
-@require_POST
-@after_login(lambda _request, name: reverse("suite", args=[name]))
 def rerun(request: HttpRequest, name: str) -> HttpResponse:
     """Request a run of the chosen experiments: one for each device and arch that they have."""
     form = SuiteRerun(request.POST)
