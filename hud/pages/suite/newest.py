@@ -111,7 +111,7 @@ class Newest:
     def unexpected(self, stream: Stream) -> Newest:
         """Return the experiments with a result that a list does not expect: 6 statements."""
         newest = set(zip(self.series[self.run > 0].tolist(), self.run[self.run > 0].tolist(), strict=True))
-        listed = expectations.listed_in(stream.pk, {run for _series, run in newest})
+        listed = expectations.of_runs(stream.pk, {run for _series, run in newest})
         unexpected = [
             point.experiment.pk
             for point in listed
