@@ -16,10 +16,9 @@ from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
 from hud.pages.run.pairs import KernelLine, PairLine
 from hud.pages.run.results import ResultFilters, Results
-from hud.pages.runs.query import host_of, seconds_of, title_of
+from hud.pages.runs.query import RunLine
 from hud.pages.suite.query import identity
 from hud.points.read import to_row
-from hud.runs.branches import branch_or_default
 from hud.sql import fetch_models, int_array
 from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
 from runner.schema.suite import BadRequest, TaskSpec
@@ -104,16 +103,11 @@ class RunPage:
     explainable: set[int] = field(default_factory=set)  # a failed series of each experiment
 
     @property
-    def title(self) -> str:
-        return title_of(self.run)
-
-    @property
-    def host(self) -> str:
-        return host_of(self.run)
-
-    @property
-    def branch(self) -> str:
-        return branch_or_default(self.run.branch)
+    def line(self) -> RunLine:
+        """Return the run as the list of runs has it."""
+        regressed = self.results.counts.get("regressed")
+        points = regressed.points if regressed else 0
+        return RunLine(self.run, self.progress.done, self.progress.total, points)
 
     @property
     def active(self) -> bool:
@@ -182,10 +176,6 @@ class RunPage:
     @property
     def overdue(self) -> bool:
         return self.active and self.progress.eta_s == 0.0
-
-    @property
-    def seconds(self) -> float | None:
-        return seconds_of(self.run)
 
     def to_rows(self) -> list[dict[str, Any]]:
         rows = []

@@ -97,9 +97,8 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
             return data.answer(data_format, f"{name}-pairs", compared)
         return data.answer(data_format, name, page.to_rows())
     results = page.results
-    regressed = results.counts["regressed"].points if "regressed" in results.counts else 0
-    line = list_query.RunLine(page.run, page.progress.done, page.progress.total, regressed)
-    about = {"run": line.to_row(), "pairs": compared, "total": results.total, "next": results.next_page}
+    about: dict[str, Any] = {"run": page.line.to_row(), "pairs": compared}
+    about |= {"total": results.total, "next": results.next_page}
     about["counts"] = {kind: count.points for kind, count in results.counts.items()}
     about["waiting"] = page.waiting.to_row() if page.waiting else None
     about["kernels"] = [one.to_row() for one in page.kernels]
