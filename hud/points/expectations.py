@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
@@ -28,7 +28,7 @@ AS_EXPECTED, UNEXPECTED_FAILURE, UNEXPECTED_PASS = "as_expected", "unexpected_fa
 UNEXPECTED = (UNEXPECTED_FAILURE, UNEXPECTED_PASS)
 _ACCURACY = "accuracy"
 _SAME = ("suite", "case", "mode", "dynamic")
-_FAILING = [code for code, name in STATUS_NAMES.items() if name not in SUCCESS | NEVER_RAN]
+FAILING = [code for code, name in STATUS_NAMES.items() if name not in SUCCESS | NEVER_RAN]
 
 
 def dtype_of(dtype: str, knobs: Mapping[str, Any]) -> str:
@@ -125,7 +125,7 @@ def add(stream_id: int | None, points: Iterable[PointFields]) -> None:
     expectations = Expectations(stream_id, [point.experiment for point in shown])
     for point in shown:
         point.expectation = expectations.of(point)
-        if point.status_code in _FAILING:
+        if point.status_code in FAILING:
             point.known_failure = expectations.known_failure(point.experiment, point.order_time)
 
 
@@ -141,9 +141,9 @@ def _knows_any(stream_id: int | None) -> bool:
     return bool(known)
 
 
-def listed_in(stream_id: int | None, runs: Iterable[int]) -> list[Point]:
-    """Return the points of these runs whose cases are in lists, with what those say: 6 statements, 1 where
-    the stream has no lists."""
+def of_runs(stream_id: int | None, runs: Iterable[int]) -> list[Point]:
+    """Return the points of these runs that failed or whose cases are in lists, with what lists and people say
+    of them: 6 statements; none, by 1, where nothing is said in the stream."""
     if not _knows_any(stream_id):
         return []
     points = fetch_models(
@@ -151,11 +151,11 @@ def listed_in(stream_id: int | None, runs: Iterable[int]) -> list[Point]:
         """
         JOIN hud_series series ON series.id = one.series_id
         JOIN hud_experiment e ON e.id = series.experiment_id JOIN hud_metric k ON k.id = series.metric_id
-        WHERE one.run_id = ANY(%(runs)s::int[]) AND EXISTS (
+        WHERE one.run_id = ANY(%(runs)s::int[]) AND (one.status = ANY(%(failing)s) OR EXISTS (
             SELECT FROM hud_expectation x WHERE x.stream_id = %(stream)s AND x.suite = e.suite
-                AND x."case" = e."case" AND x.metric = k.name)
+                AND x."case" = e."case" AND x.metric = k.name))
         """,
-        {"runs": int_array(runs), "stream": stream_id},
+        {"runs": int_array(runs), "stream": stream_id, "failing": FAILING},
         series=Series,
     )
     experiments = by_id(Experiment, [point.series.experiment_id for point in points])
@@ -165,34 +165,3 @@ def listed_in(stream_id: int | None, runs: Iterable[int]) -> list[Point]:
         point.metric = metrics[point.series.metric_id]
     add(stream_id, points)
     return points
-
-
-class Failure(NamedTuple):
-    """A point without a value, or without a right one."""
-
-    series_id: int
-    environment_id: int
-    order_time: datetime
-    run_id: int
-    is_known: bool
-
-
-def failures(stream_id: int | None, runs: Iterable[int]) -> list[Failure]:
-    """Return the failures of these runs, and which are known: at most 6 statements; none, by 1 statement,
-    where nothing is known in the stream."""
-    if not _knows_any(stream_id):
-        return []
-    rows = fetch_tuples(
-        """
-        SELECT p.series_id, p.environment_id, p.order_time, p.run_id, s.experiment_id
-        FROM hud_point p JOIN hud_series s ON s.id = p.series_id
-        WHERE p.run_id = ANY(%(runs)s::int[]) AND p.status = ANY(%(failing)s)
-        """,
-        {"runs": int_array(runs), "failing": _FAILING},
-    )
-    experiments = by_id(Experiment, [pk for *_key, pk in rows])
-    known = Expectations(stream_id, experiments.values()).known_failure
-    return [
-        Failure(series, environment, time, run, bool(known(experiments[pk], time)))
-        for series, environment, time, run, pk in rows
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +10,6 @@ from urllib.parse import quote
 import orjson
 from django import template
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
@@ -24,9 +22,9 @@ from hud.pages.experiment.query import TableRow
 from hud.runs.branches import other_branch
 from hud.templatetags.commit_tags import commit
 from hud.templatetags.hud_tags import (
+    address,
     ago,
     badge_html,
-    cell_html,
     moment,
     signed_percent,
     targets_html,
@@ -59,12 +57,6 @@ def row_badge(row: Row) -> SafeString:
         return SafeString("")
     told = point.change is not None and point.verdict in {"improved", "regressed", "inconclusive"}
     return badge_html(point.verdict, signed_percent(point.change) if told else point.verdict)
-
-
-@register.simple_tag
-def unit_cell(value: Point | None) -> SafeString:
-    """Show a number with its unit, since a column has metrics of several systems."""
-    return cell_html(value, with_unit=True)
 
 
 @register.simple_tag
@@ -120,7 +112,7 @@ def point_row(one: TableRow, ends: tuple[float, float], target: str | None, sour
         f"<td>{verdict_badge(point)}</td>{met}"
         f'<td class="host-name">{escape(run.host_name or "unknown")}</td><td class="long">{differences}</td>'
         f"{f'<td>{source}</td>' if sources else ''}"
-        f'<td><a href="{_run(point.run_id)}">{point.run_id}</a></td></tr>'
+        f'<td><a href="{address(point.run_id, "run")}">{point.run_id}</a></td></tr>'
     )
     return mark_safe(row)  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
@@ -179,14 +171,9 @@ def metric_row(value: Point, shown: Metric, in_stream: str) -> SafeString:
         f'<a href="?{in_stream}&amp;metric={quote(metric.name, safe="")}">{escape(metric.title)}</a>'
         f' <span class="dim">{escape(metric.name)}</span></th><td class="num">{value_html(value)}</td>'
         f'<td class="num">{value.samples}</td><td>{verdict_badge(value)}</td><td>{targets_html(value)}</td>'
-        f'<td class="when"><a href="{_run(value.run_id)}">{ago(value.order_time)}</a></td></tr>'
+        f'<td class="when"><a href="{address(value.run_id, "run")}">{ago(value.order_time)}</a></td></tr>'
     )
     return mark_safe(row)  # noqa: S308 — all texts are escaped  # nosec B308, B703
-
-
-@lru_cache(maxsize=4096)
-def _run(pk: int) -> str:
-    return reverse("run", args=[pk])
 
 
 @register.simple_tag

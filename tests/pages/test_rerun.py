@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.models import Experiment, Run, Task
-from hud.pages.experiment import rerun
+from hud.pages.experiment import view
 from hud.pages.rerun_form import RerunForm
 from hud.runs.requests import spec_of
 from tests.support.experiment_pages import read_page, text_of
@@ -186,4 +186,4 @@ def test_another_arch_is_said_before_the_click_and_few_options_stand_open(client
 
 
 def read_form(experiment: Experiment) -> RerunForm:
-    return rerun.form_of(experiment, read_page(experiment.pk).places)
+    return view.rerun_form(experiment, read_page(experiment.pk).places)

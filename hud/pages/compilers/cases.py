@@ -173,7 +173,7 @@ def read(page: Comparison, block: Block) -> CaseList | None:
     follows = branch_or_default(filters.branch) == branch_or_default("")
     accuracy = {
         point.experiment.pk: point
-        for point in expectations.listed_in(page.stream.pk, table.head.runs)
+        for point in expectations.of_runs(page.stream.pk, table.head.runs)
         if point.metric.name == "accuracy"
     }
     cases = []

@@ -31,9 +31,7 @@ class Mark:
     repeat: int
     number: int
     order_time: datetime
-    commit: str
     branch: str
-    host: str
     variant: str
     kernels: int
     config: str  # of its few kernels; '' with more
@@ -173,8 +171,8 @@ def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Seri
     marks = fetch(
         Mark,
         """
-        SELECT c.run_id run, c.repeat, coalesce(c.number, c.repeat) number, c.order_time, r.commit,
-            r.branch, r.host_name host, c.variant, cardinality(c.kernels) kernels,
+        SELECT c.run_id run, c.repeat, coalesce(c.number, c.repeat) number, c.order_time, r.branch,
+            c.variant, cardinality(c.kernels) kernels,
             CASE WHEN cardinality(c.kernels) <= %(few)s THEN coalesce((
                 SELECT string_agg(k.config, '; ' ORDER BY place)
                 FROM unnest(c.kernels) WITH ORDINALITY one(id, place)

@@ -55,17 +55,14 @@ def pickers(experiment: Experiment, related: Sequence[Experiment]) -> list[Picke
 
 def same_but_backend(experiment: Experiment, related: Sequence[Experiment]) -> list[Experiment]:
     """Return the same case with other backends, by name."""
-    return sorted((one for one in related if _differs_in(one, experiment) == {"backend"}), key=_backend)
+    found = [one for one in related if _differs_in(one, experiment) == {"backend"}]
+    return sorted(found, key=lambda one: one.backend)
 
 
 def same_but_device(experiment: Experiment, related: Sequence[Experiment]) -> list[Experiment]:
     """Return the same case on other devices."""
     found = [one for one in related if _differs_in(one, experiment) <= {"device", "arch"}]
     return sorted(found, key=lambda one: (one.device, one.arch))
-
-
-def _backend(experiment: Experiment) -> str:
-    return experiment.backend
 
 
 def _differs_in(one: Experiment, other: Experiment) -> set[str]:

@@ -34,7 +34,6 @@ _ACTIVE = ("suspect", "open", "confirmed", "acknowledged")
 class Spot:
     """A point as it is drawn: its value, and those of its compilations by their place in the run."""
 
-    run: int
     compilations: list[tuple[int, float]]
     variants: list[str | None] | None  # of all compilations; None where none is known
     value: float | None
@@ -284,7 +283,7 @@ def _read(
         measured = enumerate(values or [value]) if value is not None else ()
         compilations = [(place, each) for place, each in measured if each is not None]
         word = "" if verdict is None else VERDICTS[verdict]
-        spots[own][key] = Spot(run, compilations, variants, value, word, code or "", failed, rerun, *judged)
+        spots[own][key] = Spot(compilations, variants, value, word, code or "", failed, rerun, *judged)
     return spots, list(slots.values())
 
 

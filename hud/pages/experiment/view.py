@@ -13,20 +13,22 @@ from django.urls import reverse
 from hud.accounts.access import after_login, form_as_it_was
 from hud.judging.regressions import known_failures
 from hud.judging.regressions.states import RegressionState, possible
-from hud.models import Annotation, Experiment, KnownFailure
+from hud.models import Annotation, Experiment, KnownFailure, Stream
 from hud.pages import data, query_string, streams
-from hud.pages.experiment import drawing, notes, query, rerun, state
+from hud.pages.experiment import drawing, notes, query, state
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.history import point_row
 from hud.pages.experiment.query import ExperimentPage, TableRow
-from hud.pages.hosts.query import places_for, present_accelerators
+from hud.pages.hosts.query import Place, places_for, present_accelerators
 from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import identity
 from hud.points.read import to_row
 from hud.points.targets import arch_name
-from hud.runs.requests import InvalidRunRequest, request_rerun
-from runner.schema.suite import value_rule
+from hud.runs.matching import ResourceRequest
+from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun, spec_of
+from runner.schema.suite import TaskSpec, value_rule
+from runner.suites import SUITES
 
 
 def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
@@ -37,7 +39,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
         return data.missing(data_format, f"no experiment has the id {pk}")
     if data_format:
         return _data(page, data_format)
-    rerun_form = rerun.form_of(
+    form_of_rerun = rerun_form(
         page.experiment,
         page.places,
         spec=page.spec,
@@ -47,7 +49,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     wanted = choice.metric
     if wanted and not (page.history and page.history.metric.name == wanted):
         complaints.append(f"metric: not measured for this experiment: {wanted!r}")
-    return _render(request, page, rerun_form, choice=choice, complaints=complaints)
+    return _render(request, page, form_of_rerun, choice=choice, complaints=complaints)
 
 
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
@@ -145,15 +147,59 @@ def _address(request: HttpRequest, pk: int) -> str:
     return f"{reverse('experiment', args=[pk])}?{request.GET.urlencode()}"
 
 
+def rerun_form(
+    asked: Experiment, places: list[Place], *, spec: TaskSpec | None = None, **options: Any
+) -> RerunForm:
+    """Return the form of a rerun, with a field for each knob of a suite that the runner has. `spec` is the
+    task, where it is known."""
+    try:
+        spec = spec or spec_of(asked, device=asked.device)
+    except InvalidRunRequest:
+        return RerunForm(places=places, **options)
+    suite = SUITES[asked.suite]
+    return RerunForm(
+        places=places,
+        knobs=suite.options,
+        own=spec.knobs,
+        inductor=suite.takes_inductor_options(spec),
+        compiles=suite.has_compilations(spec),
+        **options,
+    )
+
+
+def _rerun_options(form: RerunForm, asked: Experiment, who: str, stream: Stream) -> RunOptions:
+    """Return where and how often to run; without any place, `request_rerun` raises what is missing."""
+    if not form.places:
+        return RunOptions(ResourceRequest(asked.device, arch=asked.arch), who, stream=stream)
+    place, said = form.place_chosen(), form.cleaned_data
+    resources = ResourceRequest(
+        place.device,
+        place.host,
+        place.arch,
+        interpreter=said["environment"],
+        base_interpreter=said["base_environment"],
+    )
+    return RunOptions(
+        resources,
+        who,
+        stream=stream,
+        repeats=said["repeats"],
+        compilations=said.get("compilations"),
+        caches=said["caches"] or "fresh",
+        pinned=said.get("pinned", ""),
+        candidate_options=said.get("new_options", {}),
+    )
+
+
 @after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#rerun")
 def request_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a rerun. A visitor logs in first and finds the form as it was."""
     asked, stream = get_object_or_404(Experiment, pk=pk), streams.of_experiment(request, pk)
-    form = rerun.form_of(asked, places_for(asked, present_accelerators()), data=request.POST)
+    form = rerun_form(asked, places_for(asked, present_accelerators()), data=request.POST)
     problem = ""
     if form.is_valid() or not form.places:
         try:
-            options = rerun.options_of(form, asked, request.user.get_username(), stream)
+            options = _rerun_options(form, asked, request.user.get_username(), stream)
             run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
             return redirect("run", pk=run.pk)
         except InvalidRunRequest as error:

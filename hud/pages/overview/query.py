@@ -183,7 +183,8 @@ def read(
     overdue = [one for one in overdue_suites(timezone.now(), stream) if arch in ("", one.arch)]
     last_runs = runs.latest(stream, LAST_RUNS)
     failed = [line.run.pk for line in last_runs if line.run.state == State.FAILED]
-    failures = expectations.failures(stream.pk, failed) if failed else []
+    said = expectations.of_runs(stream.pk, failed) if failed else []
+    failures = [point for point in said if point.status_code in expectations.FAILING]
     page = Overview(
         comparison=comparison,
         looks=look.chosen(rows, which, user),
@@ -204,7 +205,7 @@ def read(
             if line.regression.first_run_id
         },
         known_runs={failure.run_id for failure in failures}
-        - {failure.run_id for failure in failures if not failure.is_known},
+        - {failure.run_id for failure in failures if not failure.known_failure},
         hosts=hosts.in_one_line(),
         tiles=tiles.read(comparison, shown, overdue),
         overdue=overdue,

@@ -16,7 +16,7 @@ from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
 from hud.pages.run.pairs import KernelLine, PairLine
 from hud.pages.run.results import ResultFilters, Results
-from hud.pages.runs.query import OfRun
+from hud.pages.runs.query import OfRun, RunLine
 from hud.pages.suite.query import identity
 from hud.points.read import to_row
 from hud.sql import fetch_models, int_array
@@ -101,6 +101,11 @@ class RunPage(OfRun):
     artifacts: list[ArtifactLine] = field(default_factory=list)
     explanations: dict[int, tuple[str, int]] = field(default_factory=dict)  # series → what, in which run
     explainable: set[int] = field(default_factory=set)  # a failed series of each experiment
+
+    @property
+    def line(self) -> RunLine:
+        """Return the run as the list of runs has it."""
+        return RunLine(self.run, self.progress.done, self.progress.total)
 
     @property
     def changes(self) -> bool:

@@ -244,14 +244,13 @@ def _fill(run: Run, results: Results, places: Sequence[_Place], targets: Targets
 
 def _listed(run: Run) -> dict[tuple[Any, ...], str]:
     """Return by key the points that a list does not expect, and the failures that are known, each with its
-    kind: at most 12 statements."""
-    if run.is_ab:
-        return {}
-    failures = expectations.failures(run.stream_id, [run.pk])
-    kinds: dict[tuple[Any, ...], str] = {(*one[:3], 0): "known" for one in failures if one.is_known}
-    for point in expectations.listed_in(run.stream_id, [run.pk]):
-        if point.expectation in expectations.UNEXPECTED:
-            kinds[point.series_id, point.environment_id, point.order_time, 0] = "unexpected"
+    kind: at most 6 statements."""
+    kinds: dict[tuple[Any, ...], str] = {}
+    for point in [] if run.is_ab else expectations.of_runs(run.stream_id, [run.pk]):
+        unexpected = point.expectation in expectations.UNEXPECTED
+        if unexpected or point.known_failure:
+            key = point.series_id, point.environment_id, point.order_time, 0
+            kinds[key] = "unexpected" if unexpected else "known"
     return kinds
 
 

@@ -93,17 +93,12 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
             return data.answer(data_format, f"{name}-pairs", compared)
         return data.answer(data_format, name, page.to_rows())
     results = page.results
-    line = list_query.RunLine(page.run, page.progress.done, page.progress.total)
-    about: dict[str, Any] = {
-        "run": line.to_row(),
-        "pairs": compared,
-        "total": results.total,
-        "next": results.next_page,
-        "counts": {kind: count.points for kind, count in results.counts.items()},
-        "waiting": page.waiting.to_row() if page.waiting else None,
-        "kernels": [one.to_row() for one in page.kernels],
-        "artifacts": [one.to_row() for one in page.artifacts],
-    }
+    about: dict[str, Any] = {"run": page.line.to_row(), "pairs": compared}
+    about |= {"total": results.total, "next": results.next_page}
+    about["counts"] = {kind: count.points for kind, count in results.counts.items()}
+    about["waiting"] = page.waiting.to_row() if page.waiting else None
+    about["kernels"] = [one.to_row() for one in page.kernels]
+    about["artifacts"] = [one.to_row() for one in page.artifacts]
     return data.answer(data_format, name, page.to_rows(), **about)
 
 

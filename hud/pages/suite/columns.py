@@ -95,22 +95,14 @@ def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[Column], int
     more = [
         Column(metric.name, metric.title, {metric.name: ""})
         for metric in sorted(metrics, key=lambda one: metric_place(suite, one))
-        if metric.name not in _PLACES and metric.name in main
+        if not by_meaning  # a suite of others: its first metrics
+        or (metric.name not in _PLACES and metric.name in main)
     ]
-    if not by_meaning:  # a suite of others: its first metrics
-        more = [
-            Column(metric.name, metric.title, {metric.name: ""})
-            for metric in sorted(metrics, key=lambda one: metric_place(suite, one))
-        ]
-    found = _main_first(suite, [*by_meaning, *more])[:MOST]
+    # the column of the suite's first metric first
+    first = next(iter(main), "")
+    found = sorted([*by_meaning, *more], key=lambda column: first not in column.metrics)[:MOST]
     shown = {name for column in found for name in column.metrics}
     return found, len(names - shown)
-
-
-def _main_first(suite: str, columns: Sequence[Column]) -> list[Column]:
-    """Put the column of the suite's first metric first."""
-    first = next(iter(main_metrics(suite)), "")
-    return sorted(columns, key=lambda column: first not in column.metrics)
 
 
 def metric_names(columns: Collection[Column]) -> set[str]:

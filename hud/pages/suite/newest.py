@@ -31,18 +31,6 @@ _FAILED = np.array([name not in {"ok", *NEVER_RAN} for name in STATUS_NAMES.valu
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Filters on results; '' means any."""
-
-    verdict: str = ""
-    status: str = ""  # ok, failed or not_run
-    target: str = ""  # met or missed
-
-    def __bool__(self) -> bool:
-        return bool(self.verdict or self.status or self.target)
-
-
-@dataclass(frozen=True)
 class Totals:
     """The last row: pass rate over the experiments with results, and geometric means by column."""
 
@@ -83,13 +71,13 @@ class Newest:
         is_ok = ~failed & (~np.isnan(self.value) | (self.status == 0)).any(axis=1)
         return {"failed": failed, "ok": is_ok, "not_run": ~failed & ~is_ok}
 
-    def counts(self, wanted: Wanted) -> dict[str, dict[str, int]]:
+    def counts(self, verdict: str, status: str) -> dict[str, dict[str, int]]:
         """Return by filter on results how many experiments each choice would leave, the other one kept."""
-        results = {"verdict": self.by_verdict(), "status": self.by_status()}
-        kept = {name: rows.get(getattr(wanted, name), True) for name, rows in results.items()}
+        verdicts, statuses = self.by_verdict(), self.by_status()
+        with_verdict, with_status = verdicts.get(verdict, True), statuses.get(status, True)
         return {
-            name: {word: int((rows & kept[other]).sum()) for word, rows in results[name].items()}
-            for name, other in (("verdict", "status"), ("status", "verdict"))
+            "verdict": {word: int((rows & with_status).sum()) for word, rows in verdicts.items()},
+            "status": {word: int((rows & with_verdict).sum()) for word, rows in statuses.items()},
         }
 
     def where(self, rows: Bools | Ints | slice) -> Newest:
@@ -97,21 +85,19 @@ class Newest:
         tables = ("ids", "series", "run", "value", "status", "verdict")
         return replace(self, **{name: getattr(self, name)[rows] for name in tables})
 
-    def matching(self, wanted: Wanted, targets: Targets) -> Newest:
-        """Return the experiments with the wanted results: at most 2 statements."""
+    def with_results(self, verdict: str, status: str) -> Newest:
+        """Return the experiments with a verdict and a status: ok, failed or not_run; '' means any."""
         kept = np.ones(self.ids.size, bool)
-        if wanted.verdict:
-            kept &= self.by_verdict()[wanted.verdict]
-        if wanted.status:
-            kept &= self.by_status()[wanted.status]
-        if wanted.target:
-            kept &= np.isin(self.ids, self._by_target(wanted.target, targets))
+        if verdict:
+            kept &= self.by_verdict()[verdict]
+        if status:
+            kept &= self.by_status()[status]
         return self.where(kept)
 
     def unexpected(self, stream: Stream) -> Newest:
         """Return the experiments with a result that a list does not expect: 6 statements."""
         newest = set(zip(self.series[self.run > 0].tolist(), self.run[self.run > 0].tolist(), strict=True))
-        listed = expectations.listed_in(stream.pk, {run for _series, run in newest})
+        listed = expectations.of_runs(stream.pk, {run for _series, run in newest})
         unexpected = [
             point.experiment.pk
             for point in listed
@@ -176,8 +162,9 @@ class Newest:
         places = {metric.name: at for at, metric in enumerate(self.metrics)}
         return [places[name] for name in column.metrics if name in places]
 
-    def _by_target(self, met: str, targets: Targets) -> list[int]:
-        """Return the experiments with a result that meets, or misses, the target of their arch."""
+    def with_target(self, met: str, targets: Targets) -> Newest:
+        """Return the experiments with a result that meets, or misses, the target of their arch: 2
+        statements."""
         names, pks = targets.shipped_metrics(), targets.operator_metrics()
         rows = fetch_tuples(
             """
@@ -206,7 +193,7 @@ class Newest:
             own = targets.own(experiment, metric, target, arch)
             if own and own.met_by(None if np.isnan(value) else value, metric.direction) == met:
                 reached.append(experiment.pk)
-        return reached
+        return self.where(np.isin(self.ids, reached))
 
 
 def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], shown: Collection[int]) -> Newest:

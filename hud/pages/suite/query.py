@@ -18,7 +18,7 @@ from hud.pages.hosts.query import visible_accelerators
 from hud.pages.query_string import MAX_PAGE, number, one_of, words
 from hud.pages.suite import newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
-from hud.pages.suite.newest import Newest, Totals, Wanted
+from hud.pages.suite.newest import Newest, Totals
 from hud.points import expectations
 from hud.points.read import to_row
 from hud.points.targets import Targets
@@ -101,9 +101,8 @@ class SuitePage:
         """Return by filter how many experiments each choice would leave, the other filters kept, where what
         was read tells it: not of targets, and of case and environment only without a filter on words or
         results."""
-        wanted = Wanted(filters.verdict, filters.status)
-        found = self.found.counts(wanted) if self.found else {}
-        if filters.q or wanted or filters.target or filters.expectation:
+        found = self.found.counts(filters.verdict, filters.status) if self.found else {}
+        if filters.q or filters.verdict or filters.status or filters.target or filters.expectation:
             return found
         chosen = {name: getattr(filters, name) for name in CHOICES if getattr(filters, name)}
         for name in CHOICES:
@@ -188,13 +187,11 @@ def read(stream: Stream, name: str, filters: Filters, *, everything: bool = Fals
     targets = Targets.read()
     found = newest.read(stream, _matching(stream, name, filters), metrics, shown).measured_first()
     if filters.target:
-        found = found.matching(Wanted(target=filters.target), targets)
+        found = found.with_target(filters.target, targets)
     if filters.expectation:
         found = found.unexpected(stream)
-    wanted = Wanted(filters.verdict, filters.status)
     page.found, page.combinations = found, combinations
-    if wanted:
-        found = found.matching(wanted, targets)
+    found = found.with_results(filters.verdict, filters.status)
     sort = filters.sort.removeprefix("-")
     if column := next((one for one in page.columns if one.key == sort), None):
         found = found.sorted_by(column, falling=sort != filters.sort)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
@@ -21,22 +21,10 @@ MOST_RERUN = 200  # experiments of one request
 
 
 class SuiteRerun(forms.Form):
-    """The experiments of a suite to run again: those that are ticked, or one whose own button was pressed."""
+    """One experiment whose own button was pressed, and where to run it or those that are ticked."""
 
-    experiment = forms.TypedMultipleChoiceField(coerce=int, required=False)
     only = forms.IntegerField(required=False, min_value=1, max_value=MAX_ID)
     where = forms.RegexField(r"^(cuda|cpu):[\w.-]{1,60}$", required=False)  # '': each on its own arch
-
-    def __init__(self, data: QueryDict) -> None:
-        super().__init__(data)
-        field = self.fields["experiment"]
-        assert isinstance(field, forms.TypedMultipleChoiceField)
-        ticked = [pk for pk in data.getlist("experiment") if pk.isascii() and pk.isdecimal() and len(pk) < 10]
-        field.choices = [(pk, pk) for pk in ticked]
-
-    def chosen(self) -> list[int]:
-        said = self.cleaned_data
-        return [said["only"]] if said["only"] else said["experiment"]
 
 
 def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
@@ -95,11 +83,12 @@ def rerun(request: HttpRequest, name: str) -> HttpResponse:
     """Request a run of the chosen experiments: one for each device and arch that they have."""
     form = SuiteRerun(request.POST)
     back = f"{reverse('suite', args=[name])}?{request.GET.urlencode()}".rstrip("?")
-    chosen = (
-        list(Experiment.objects.filter(suite=name, pk__in=form.chosen())[:MOST_RERUN])
-        if form.is_valid()
-        else []
-    )
+    ticked = request.POST.getlist("experiment")
+    ids = [int(pk) for pk in ticked if pk.isascii() and pk.isdecimal() and len(pk) < 10]
+    chosen: list[Experiment] = []
+    if form.is_valid():
+        wanted = [form.cleaned_data["only"]] if form.cleaned_data["only"] else ids
+        chosen = list(Experiment.objects.filter(suite=name, pk__in=wanted)[:MOST_RERUN])
     if not chosen:
         messages.error(request, "Tick the experiments to run again.")
         return redirect(back)
