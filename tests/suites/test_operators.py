@@ -457,5 +457,5 @@ def test_operatorbenchs_file_comes_back_equal(measured: Measured, tmp_path: Path
     assert wanted
     for place, samples in wanted.items():
         assert read[place] == pytest.approx(samples, rel=1e-12), place
-    assert not here.skipped
+    assert not here.receipt.skipped
     assert not here.faults

@@ -267,7 +267,7 @@ def test_results_jsonl_loses_nothing(tmp_path: Path) -> None:
     ]
     there, ours = observe(body), observe(SAMPLE.read_bytes())
     assert not there.faults
-    assert not there.skipped
+    assert not there.receipt.skipped
 
     def told(observer: Any) -> set[Any]:
         return {
