@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
-
-from django.db.models import Count, F, IntegerField, Q
-from django.db.models.functions import Coalesce
-from django.utils import timezone
+from typing import Any
 
 from hud.judging.regressions.states import TOLD
 from hud.models import Regression, Stream
+from hud.sql import fetch_tuples
+
+JOINS = """
+    JOIN hud_series series ON series.id = one.series_id
+    JOIN hud_experiment e ON e.id = series.experiment_id
+"""
+# a suspect does not wait yet, nor what is muted
+IS_WAITING = "one.state = ANY(%(told)s) AND coalesce(one.muted_until <= now(), true)"
+_CONDITIONS = {
+    "stream": "series.stream_id = %(stream)s",
+    "arch": "e.arch = %(arch)s",
+    "mode": "e.mode = %(mode)s",
+    "dtype": "e.dtype = %(dtype)s",
+    "base": "one.since > %(base)s",
+    "head": "one.since <= %(head)s",
+}
 
 
 @dataclass(frozen=True)
@@ -25,14 +38,15 @@ class Scope:
     base: datetime | None = None
     head: datetime | None = None
 
-    def condition(self) -> Q:
-        wanted = {
-            "series__stream": self.stream,
-            **{f"series__experiment__{name}": getattr(self, name) for name in ("arch", "mode", "dtype")},
-            "since__gt": self.base,
-            "since__lte": self.head,
-        }
-        return Q(**{name: value for name, value in wanted.items() if value not in ("", None)})
+    @property
+    def condition(self) -> str:
+        """Return SQL, of a row `one` of hud_regression with `JOINS`."""
+        return " AND ".join(["true", *(_CONDITIONS[name] for name, value in self.params.items() if value)])
+
+    @property
+    def params(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in _CONDITIONS}
+        return {**given, "stream": self.stream.pk if self.stream else None}
 
 
 @dataclass(frozen=True)
@@ -44,23 +58,18 @@ class Counts:
         return asdict(self)
 
 
-def is_waiting() -> Q:
-    """Return the condition of what waits for somebody: a suspect does not yet, nor what is muted."""
-    return Q(state__in=TOLD) & ~Q(muted_until__gt=timezone.now())
-
-
 def cause_key(one: Regression) -> int:
     """Return what regressions of one cause have in common: without a row of `Cause` their experiment."""
     return one.cause_row_id or -one.series.experiment_id
 
 
-_CAUSE_KEY = Coalesce(F("cause_row_id"), -F("series__experiment_id"), output_field=IntegerField())
-
-
 def count(scope: Scope) -> Counts:
     """Return how many causes and series wait for somebody: 1 statement."""
-    waiting = Regression.objects.filter(scope.condition() & is_waiting())
-    counted = waiting.aggregate(
-        causes=Count(_CAUSE_KEY, distinct=True), series=Count("series_id", distinct=True)
+    ((causes, series),) = fetch_tuples(
+        f"""
+        SELECT count(DISTINCT coalesce(one.cause_id, -series.experiment_id)), count(DISTINCT one.series_id)
+        FROM hud_regression one {JOINS} WHERE {IS_WAITING} AND {scope.condition}
+        """,  # noqa: S608 — constants  # nosec B608
+        {**scope.params, "told": list(TOLD)},
     )
-    return Counts(**counted)
+    return Counts(causes, series)
