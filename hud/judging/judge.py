@@ -336,7 +336,7 @@ def _write_judgements(rows: Sequence[dict[str, Any]]) -> None:
             """,  # noqa: S608 — names of columns  # nosec B608
             [msgspec.json.encode(rows).decode()],
         )
-        count_points({run for run, *verdicts in cursor.fetchall() if regressed in verdicts})
+        count_points(run for run, *verdicts in cursor.fetchall() if regressed in verdicts)
 
 
 def _write_states(judged: Sequence[Judged]) -> None:

@@ -121,13 +121,16 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
                         copy.write_row(point)
             changed += _merge(cursor, runs, series)
         if changed:
-            count_points({run for run, _series in ordered})
+            count_points(run for run, _series in ordered)
     return changed
 
 
 def count_points(runs: Iterable[int]) -> None:
     """Count the points of runs, and those that regressed. Also where the numbers stay: by a new version of
     the row a page sees that what it keeps of the run is outdated."""
+    wanted = sorted(set(runs))
+    if not wanted:
+        return
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -137,7 +140,7 @@ def count_points(runs: Iterable[int]) -> None:
             FROM (SELECT id FROM hud_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE) own
             WHERE hud_run.id = own.id
             """,
-            {"runs": list(runs), "regressed": VERDICT_CODES["regressed"]},
+            {"runs": wanted, "regressed": VERDICT_CODES["regressed"]},
         )
 
 
