@@ -21,7 +21,7 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 23
+STATEMENTS = 22
 OF_COMPILATIONS = 3  # further ones
 
 

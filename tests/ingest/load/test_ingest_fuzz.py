@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hud.ingest import BadUpload, Receipt, inflate, ingest
-from hud.models import Measurement, Target, Upload
+from hud.models import Expectation, Measurement, Target, Upload
 from runner.formats import FORMATS, json_text
 from runner.formats.parameters import Parameters
 from tests.support.records import as_lines, as_list, v3_record
@@ -109,19 +109,24 @@ def outcome(work: Callable[[], Any]) -> Any:
         return refusal if refusal.detail else None
 
 
+def _rows() -> int:
+    """Return how many results are stored, expected ones too."""
+    return Measurement.objects.count() + Expectation.objects.count()
+
+
 def taken_in(body: bytes, given: dict[str, str]) -> None:
     """Uploads it; fails on any other end than a receipt or a refusal, each with what it says."""
-    before = (Measurement.objects.count(), Upload.objects.count())
+    before = (_rows(), Upload.objects.count())
     receipt = outcome(lambda: ingest(body, Parameters.parse(given), max_records=100))
     if isinstance(receipt, BadUpload):
         assert all(fault.detail and isinstance(fault.to_json()["pointer"], str) for fault in receipt.faults)
-        assert (Measurement.objects.count(), Upload.objects.count()) == before
+        assert (_rows(), Upload.objects.count()) == before
         return
     assert isinstance(receipt, Receipt)
     json.dumps(receipt.to_json(), allow_nan=False)
     assert all(entry["reason"] for entry in receipt.skipped)
     if given.get("dry_run") not in {"1", "true"} and not Target.objects.exists():
-        assert Measurement.objects.count() == before[0] + receipt.stored
+        assert _rows() == before[0] + receipt.stored
 
 
 def check_bytes(body: bytes, name: str) -> None:
