@@ -13,6 +13,10 @@ class Migration(migrations.Migration):
     operations: ClassVar = [
         migrations.AddField("run", "points", models.IntegerField(db_default=0, default=0)),
         migrations.AddField("run", "regressed", models.IntegerField(db_default=0, default=0)),
+        migrations.AddIndex(
+            "seriesstate",
+            models.Index(condition=models.Q(("headline", True)), fields=["series"], name="state_headline"),
+        ),
         migrations.AddField("stream", "has_nights", models.BooleanField(db_default=False, default=False)),
         migrations.RunSQL(
             """

@@ -39,7 +39,10 @@ class SeriesState(NamedRow):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["series", "class_key"], name="state_of_series"),
         ]
-        indexes: ClassVar = [models.Index(fields=["run"], name="state_run")]
+        indexes: ClassVar = [
+            models.Index(fields=["run"], name="state_run"),
+            models.Index(fields=["series"], condition=Q(headline=True), name="state_headline"),
+        ]
 
 
 class Cause(NamedRow):

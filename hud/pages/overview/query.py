@@ -248,9 +248,11 @@ def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, 
         FROM (
             SELECT DISTINCT ON (p.series_id) p.series_id, p.run_id, p.verdict, p.verdict_reason, p.factor,
                 s.experiment_id, p.target IS NOT NULL AND coalesce(p.target_arch, e.arch) = e.arch AS aimed,
-                EXISTS (SELECT FROM hud_seriesstate t WHERE t.series_id = s.id AND t.headline) AS headline
+                shown.series_id IS NOT NULL AS headline
             FROM hud_point p JOIN hud_series s ON s.id = p.series_id
             JOIN hud_experiment e ON e.id = s.experiment_id AND %(arch)s IN ('', e.arch)
+            LEFT JOIN (SELECT DISTINCT series_id FROM hud_seriesstate WHERE headline) shown
+                ON shown.series_id = s.id
             WHERE p.run_id = ANY(%(runs)s) ORDER BY p.series_id, p.order_time DESC, p.run_id DESC
         ) newest
         """,

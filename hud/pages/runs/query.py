@@ -140,13 +140,16 @@ def read(filters: Filters) -> RunsPage:
 
 def latest(stream: Stream, limit: int) -> list[RunLine]:
     """Return the newest runs of a stream, in 2 statements."""
-    return _with_tasks(list(_matching(Filters(stream=stream.name))[0][:limit]))
+    return _with_tasks(list(_newest_first().filter(stream=stream)[:limit]))
+
+
+def _newest_first() -> QuerySet[Run]:
+    return Run.objects.select_related("request__host", "upload", "stream").only(*_COLUMNS).order_by("-pk")
 
 
 def _matching(filters: Filters) -> tuple[QuerySet[Run], list[str]]:
     """Return the runs that match, newest first, and the commits of the filter that no run has."""
-    runs = Run.objects.select_related("request__host", "upload", "stream").only(*_COLUMNS).order_by("-pk")
-    unknown: list[str] = []
+    runs, unknown = _newest_first(), list[str]()
     if filters.state:
         runs = runs.filter(state=filters.state)
     if filters.stream:
