@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from runner.formats.errors import WrongRecord
@@ -129,7 +130,11 @@ def meaning_of(metric: Metric) -> tuple[str, str]:
     """Return unit and direction of a metric as its record says them, '' for what it does not. Raise
     WrongRecord for a unit that cannot be stored."""
     extra = metric.extra_info or {}
-    unit, direction = text(extra.get("unit") or metric.unit), text(extra.get("direction"))
+    return _meaning(text(extra.get("unit") or metric.unit), text(extra.get("direction")))
+
+
+@lru_cache(maxsize=256)
+def _meaning(unit: str, direction: str) -> tuple[str, str]:
     if len(unit) > _MAX_UNIT:
         raise WrongRecord("/metric/extra_info/unit", f"the unit is longer than {_MAX_UNIT} characters")
     if character := invisible_in(unit):

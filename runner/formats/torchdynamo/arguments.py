@@ -5,6 +5,7 @@ Its CSVs have neither arguments nor compiler: those are parameters of the upload
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, origin_of, suite_name
@@ -49,31 +50,64 @@ _ZERO = {
 }
 
 
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    info = info_of(record)
-    is_accuracy_run = bool(info.get("accuracy"))
+@dataclass(frozen=True)
+class _Arguments:
+    """What the arguments of a run say. `backend` is '' where they do not."""
+
+    knobs: dict[str, Any]
+    backend: str
+    is_dynamic: bool
+
+
+class _Reader:
+    """Reads the arguments of records; those of a model's metrics are the same, and not read again."""
+
+    def __init__(self) -> None:
+        self._latest: tuple[Any, _Arguments] | None = None
+
+    def read(self, info: dict[str, Any], device: str, named_backend: str) -> _Arguments:
+        asked = info, device, named_backend
+        latest = self._latest
+        if latest is None or latest[0] != asked:
+            self._latest = latest = asked, _read(*asked)
+        return latest[1]
+
+
+_READER = _Reader()
+
+
+def _read(info: dict[str, Any], device: str, named_backend: str) -> _Arguments:
     compiler, backend = None, ""
     if "disable_cudagraphs" not in info:  # no arguments: a CSV, or a record of another script
-        compiler = named(measurement.backend)
-    elif measurement.backend == "inductor" or info.get("export_aot_inductor"):
+        compiler = named(named_backend)
+    elif named_backend == "inductor" or info.get("export_aot_inductor"):
         compiler = flagged(info)
     else:
         backend = other_compiler(info)
+    return _Arguments(
+        knobs=_knobs(info, device, accuracy_run=bool(info.get("accuracy"))),
+        backend=compiler.name(device) if compiler else backend,
+        is_dynamic=any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic),
+    )
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    info = info_of(record)
+    said = _READER.read(info, measurement.device, measurement.backend)
     measurement.metric = _metric(measurement.metric, info)
     measurement.suite = (
         origin_of(record) or suite_name(given.suite) or suite_of_model(measurement.case) or _UNKNOWN_SUITE
     )
-    measurement.knobs = _knobs(info, measurement.device, accuracy_run=is_accuracy_run)
+    measurement.knobs = dict(said.knobs)
     if measurement.dtype in _AMP_TYPES:  # as files and folders are called; the arguments say both apart
         measurement.knobs["amp_dtype"] = _AMP_TYPES[measurement.dtype]
         measurement.dtype = "amp"
-    if not is_accuracy_run and not info.get("tolerance"):  # whose batch size is the suite's small one
+    if not info.get("accuracy") and not info.get("tolerance"):  # whose batch size is the suite's small one
         size = batch_size(info.get("batch_size", given.batch_size))
         if size not in (None, default_batch_size(measurement.suite, measurement.case, measurement.mode)):
             measurement.knobs["batch_size"] = size
-    backend = compiler.name(measurement.device) if compiler else backend
-    measurement.backend = backend or measurement.backend
-    measurement.dynamic |= any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic)
+    measurement.backend = said.backend or measurement.backend
+    measurement.dynamic |= said.is_dynamic
     measurement.is_appended = True
     if measurement.suite == _UNKNOWN_SUITE:
         measurement.unsaid = ("suite",)
