@@ -35,8 +35,12 @@ def fetch(row: type[T], statement: str, params: Mapping[str, Any]) -> list[T]:
 
 
 def real(column: str) -> str:
-    """Return SQL for a number that fits 4 bytes: PostgreSQL refuses one that is too large or too small."""
-    return f"CASE WHEN abs({column}) < 1e-30 THEN 0 ELSE least(greatest({column}, -1e30), 1e30) END"
+    """Return SQL for a number that fits 4 bytes, as PostgreSQL refuses one that is too large or too small.
+    NULL stays."""
+    return (
+        f"CASE WHEN abs({column}) < 1e-30 THEN 0 WHEN abs({column}) > 1e30 THEN sign({column}) * 1e30"
+        f" ELSE {column} END"
+    )
 
 
 def fetch_tuples(statement: str, params: Mapping[str, Any] | Sequence[Any]) -> list[tuple[Any, ...]]:

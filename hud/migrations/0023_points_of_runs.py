@@ -29,4 +29,14 @@ class Migration(migrations.Migration):
             """,
             migrations.RunSQL.noop,
         ),
+        # as an earlier version wrote what is unknown
+        migrations.RunSQL(
+            """
+            UPDATE hud_point SET spread = nullif(spread, -1e30::real), change = nullif(change, -1e30::real),
+                noise = nullif(noise, -1e30::real), factor = nullif(factor, -1e30::real)
+            WHERE -1e30::real IN (spread, change, noise, factor);
+            UPDATE hud_sidepoint SET spread = NULL WHERE spread = -1e30::real;
+            """,
+            migrations.RunSQL.noop,
+        ),
     ]

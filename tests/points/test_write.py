@@ -94,6 +94,15 @@ def test_points_without_raw_values_stay_and_are_counted_apart() -> None:
     assert write.rebuild() == write.Difference(points=1, without_raw=1)
 
 
+def test_what_is_unknown_stays_unknown() -> None:
+    ingest(as_lines(v3_record()), Parameters())
+    while process_pending():
+        pass
+    point = Point.objects.get()
+    assert (point.verdict, point.samples) == ("new", 1)
+    assert (point.spread, point.change, point.noise, point.factor) == (None,) * 4
+
+
 def test_a_refused_upload_leaves_no_point() -> None:
     with pytest.raises(BadUpload):
         ingest(as_lines(v3_record(), v3_record(values=["nonsense"])), Parameters())
