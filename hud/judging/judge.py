@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import Exists, F, Model, OuterRef, TextField
+from django.db.models import Exists, F, Model, OuterRef, Q, TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
@@ -59,7 +59,8 @@ def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambd
     first = {"stream": OuterRef("stream__reference"), "touched_at__isnull": False}
     reference = Series.objects.filter(experiment=OuterRef("experiment"), metric=OuterRef("metric"), **first)
     touched = Series.objects.select_related("metric", "experiment").filter(touched_at__isnull=False)
-    touched = touched.exclude(Exists(reference))  # its level may have to judge the series
+    # its level may have to judge the series
+    touched = touched.filter(Q(stream__reference=None) | ~Exists(reference))
     tonight = touched.filter(IS_CANARY, touched_until__gt=timezone.now() - _TONIGHT)
     pending = {series.pk: series for series in tonight.order_by("pk")[:limit]}
     if not pending:

@@ -178,11 +178,15 @@ def _merge(cursor: Any, runs: str, series: str) -> int:
         names = ", ".join(f'"{name}"' for name in columns)
         selected = names.replace('"spread"', real("spread"))
         same = " AND ".join(f'new."{name}" = old."{name}"' for name in key)
+        # OFFSET 0: one look-up by run and series for each, also where the planner knows little of the table
         cursor.execute(
             f"""
-            DELETE FROM {table} old USING unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id)
-            WHERE old.run_id = wanted.run_id AND old.series_id = wanted.series_id
-                AND NOT EXISTS (SELECT FROM new_point new WHERE new.is_ab = {is_ab} AND {same})
+            DELETE FROM {table} old USING (
+                SELECT o.* FROM unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id) CROSS JOIN LATERAL (
+                    SELECT {", ".join(key)} FROM {table}
+                    WHERE run_id = wanted.run_id AND series_id = wanted.series_id OFFSET 0) o
+            ) new
+            WHERE {same} AND NOT EXISTS (SELECT FROM new_point new WHERE new.is_ab = {is_ab} AND {same})
             """,  # noqa: S608 — constants of this module, as below  # nosec B608
             [runs, series],
         )

@@ -55,7 +55,6 @@ def night(application: Application) -> Iterator[Figure]:
 _STATES = """
     UPDATE hud_seriesstate s SET order_time = newest.order_time, run_id = newest.run_id, points = %(points)s,
         recent = newest.values[greatest(1, cardinality(newest.values) - %(recent)s + 1):],
-        value = newest.values[cardinality(newest.values)],
         level = s.level || jsonb_build_object(
             'values', to_jsonb(newest.values),
             'groups', to_jsonb(array_fill(NULL::text, ARRAY[cardinality(newest.values)])),
@@ -64,7 +63,7 @@ _STATES = """
         SELECT w.series_id, max(p.order_time) AS order_time, max(p.run_id) AS run_id,
             array_agg(p.value ORDER BY p.order_time) AS values
         FROM hud_seriesstate w JOIN LATERAL (
-            SELECT m.order_time, m.run_id, m.value FROM hud_measurement m
+            SELECT m.order_time, m.run_id, m.value FROM hud_point m
             WHERE m.series_id = w.series_id ORDER BY m.order_time DESC LIMIT %(level)s) p ON true
         GROUP BY w.series_id
     ) newest WHERE newest.series_id = s.series_id
