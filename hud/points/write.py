@@ -98,11 +98,15 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
         if compiled := sorted(set(of_compilations)):
             cursor.execute(
                 """
-                SELECT DISTINCT p.run_id, p.series_id
+                SELECT DISTINCT c.run_id, s.id
                 FROM unnest(%s::int[], %s::int[]) AS c(run_id, series_id)
-                JOIN hud_series own ON own.id = c.series_id
-                JOIN hud_series s ON s.experiment_id = own.experiment_id AND s.stream_id = own.stream_id
-                JOIN hud_point p ON p.run_id = c.run_id AND p.series_id = s.id
+                CROSS JOIN LATERAL (
+                    SELECT experiment_id, stream_id FROM hud_series WHERE id = c.series_id OFFSET 0) own
+                CROSS JOIN LATERAL (
+                    SELECT id FROM hud_series
+                    WHERE experiment_id = own.experiment_id AND stream_id = own.stream_id OFFSET 0) s
+                CROSS JOIN LATERAL (
+                    SELECT FROM hud_point WHERE run_id = c.run_id AND series_id = s.id LIMIT 1) p
                 """,
                 [list(column) for column in zip(*compiled, strict=True)],
             )

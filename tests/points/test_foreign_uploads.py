@@ -23,7 +23,7 @@ from tests.support.factories import create_run, create_user
 from tests.support.records import as_lines
 
 pytestmark = pytest.mark.django_db
-NEWEST = datetime.now(timezone.utc).replace(hour=3, minute=0, second=0, microsecond=0) - timedelta(days=1)
+NEWEST = datetime.now(timezone.utc).replace(hour=3, minute=0, second=0, microsecond=0) - timedelta(days=4)
 NIGHTS = 20
 FILES = [
     path
