@@ -1,4 +1,4 @@
-"""What the bodies, queries and answers of several calls have in common."""
+"""Schemas that the bodies, queries and answers of several API calls share."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class CannotDelete(ValueError):
 
 
 class Counts:
-    """What a deletion, renaming or merge touches, as a dataclass of counts."""
+    """Count what a deletion, renaming or merge touches; a dataclass derives from it."""
 
     def to_json(self) -> dict[str, int]:
         return asdict(self)  # type: ignore[call-overload,no-any-return]  # of a dataclass

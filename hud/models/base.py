@@ -1,4 +1,4 @@
-"""What all tables have in common."""
+"""The abstract base of all models."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _MOST = 3  # values of a fact to show
 
 
 class Place(NamedTuple):
-    """Where a point was measured."""
+    """The environment class, card and host of a measured point."""
 
     class_key: str = ""
     card: str = ""  # '' where nothing says it

@@ -22,7 +22,7 @@ from hud.problems import Problem
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the page reads beside its filters; `head` is read apart, since it may be repeated."""
+    """Hold the baseline and whether to show all rows. `head` is read apart, since it may be repeated."""
 
     base: str = words(300)
     rows: str = one_of("all")

@@ -1,4 +1,4 @@
-"""What the address of an experiment's page asks for."""
+"""Read the query string of an experiment's page."""
 
 from __future__ import annotations
 
