@@ -45,7 +45,8 @@ _DUMPS = {
 }  # fmt: skip
 _ONE_FOLDER = ("hlo", "ir")  # of all repeats
 _DTYPE = "float32"  # which they mean where they say none
-ON_XLA = ("openxla", "xla")  # backends that stand for an XLA device where none is named
+ON_XLA = ("openxla", "xla")  # backends on an XLA device
+RUNTIME = "PJRT"  # of XLA devices, the only one since torch_xla 2.1
 
 
 @dataclass(frozen=True)
@@ -57,27 +58,15 @@ class Cell:
     dynamo: str
     test: str
 
-    @property
-    def backend(self) -> str:
-        """Return the backend of its results: without dynamo, lazy tensors are `xla`."""
-        return self.dynamo or ("xla" if self.xla else "eager")
-
-
-def cell(backend: str, mode: str, device: str, accelerator: str, xla: str) -> Cell:
-    """Return the cell of a task; its options `accelerator` and `xla` are '' if not given."""
-    runtime = xla or ("PJRT" if backend in ON_XLA else "None")
-    return Cell(
-        accelerator=accelerator or device,
-        xla="" if runtime == "None" else runtime,
-        dynamo=backend if backend in {"inductor", "openxla"} else "",
-        test="train" if mode == "training" else "eval",
-    )
-
 
 def cell_of(task: TaskSpec) -> Cell:
     """Return the cell that a task measures."""
-    asked = [str(task.knobs.get(name, "")) for name in ("accelerator", "xla")]
-    return cell(task.backend, task.mode, task.device, *asked)
+    return Cell(
+        accelerator=task.device,
+        xla=RUNTIME if task.backend in ON_XLA else "",
+        dynamo=task.backend if task.backend in {"inductor", "openxla"} else "",
+        test="train" if task.mode == "training" else "eval",
+    )
 
 
 def _is_result(value: Any) -> bool:

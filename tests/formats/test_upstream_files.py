@@ -197,7 +197,7 @@ def never(*_args: Any, **_options: Any) -> TaskOutcome:
             "huggingface --case DistillGPT2 --dtype amp --opt nopython=true+false",
             "DistillGPT2 in induct",
         ),
-        ("xla --case dummy --opt xla=None accelerator=cpu repeat=3+4", "-eval-None-None-None-dummy, which"),
+        ("xla --case dummy --backend eager --opt repeat=3+4", "-eval-None-None-None-dummy, which"),
         ("xla --case dummy --opt batch_size=3+4 --dry-run", ""),
     ],
 )

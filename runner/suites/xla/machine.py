@@ -14,7 +14,6 @@ from runner.formats.xla import Cell
 from runner.launch.failures import TaskFailure
 from runner.measure.state.device import SEED, prepare
 from runner.schema.suite import TaskSpec
-from runner.suites.xla import cannot_be
 
 _HLO, _IR = "hlo", "ir"  # kinds of artifacts that XLA itself writes
 
@@ -51,17 +50,8 @@ def keep_readable(artifacts: Path) -> None:
             path.unlink()
 
 
-def check(cell: Cell, device: str) -> None:
-    """Raise TaskFailure (unsupported) for a cell that cannot run here, without importing torch_xla."""
-    never = cannot_be(cell)
-    if never:
-        raise TaskFailure("unsupported", *never)
-    if cell.accelerator == "tpu":
-        if not Path("/dev/accel0").exists() and not Path("/dev/vfio").exists():
-            raise TaskFailure("unsupported", "no_tpu", "this host has no TPU")
-    elif cell.accelerator != device:
-        reason = f"this task holds the {device}: run the cell with --device cuda"
-        raise TaskFailure("unsupported", "other_device", reason)
+def check(cell: Cell) -> None:
+    """Raise TaskFailure (unsupported) for a cell without its torch_xla, and do not import that."""
     if cell.xla and importlib.util.find_spec("torch_xla") is None:
         reason = f"torch_xla is not installed beside torch {torch.__version__}"
         raise TaskFailure("unsupported", "no_torch_xla", f"{reason}: take an interpreter that has it")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import time
 from collections import Counter
@@ -21,7 +20,6 @@ from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import prepare
-from runner.measure.state.environment import environment
 from runner.schema.suite import TaskSpec
 from runner.suites.xla import METRICS, SUITE, models
 from runner.suites.xla.machine import Machine
@@ -167,15 +165,8 @@ class Timed:
 class Rows:
     """Writes the records of one cell. Create it after the last stage: it starts torch's threads."""
 
-    def __init__(self, spec: TaskSpec, report: Report, cell: Cell) -> None:
-        here = cell.accelerator == spec.device
-        device = prepare(spec.device if here else "cpu")
-        found = environment(device)
-        if not here:  # this host's CPU says nothing of a device that is not there
-            device = dataclasses.replace(device, name="")
-            found = dataclasses.replace(found, cpu="", cpu_count=0)
-        recorded = dataclasses.replace(spec, backend=cell.backend, device=cell.accelerator)
-        self._recorder = Recorder(recorded, report, device, known_environment=found)
+    def __init__(self, spec: TaskSpec, report: Report) -> None:
+        self._recorder = Recorder(spec, report, prepare(spec.device))
         (experiment,) = SUITE.expected(spec, {})
         self._knobs = experiment.knobs
 

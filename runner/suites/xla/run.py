@@ -1,8 +1,7 @@
 """Run one cell of PyTorch/XLA's experiment matrix.
 
 The timed runs are as in its own runner: no warm-up, the first repeat holds the compilation, every repeat is a
-sample. Unlike there, one task both verifies and measures, in two stages, and a cell that cannot run is
-recorded with its reason.
+sample. Unlike there, one task both verifies and measures, in two stages.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process: stages are forked from it
     checked = NOT_ASKED
     try:
-        machine.check(cell, spec.device)
+        machine.check(cell)
         if spec.setting("verify"):
             report.event("accuracy", 0, 2, spec.case)
             checked = Verification(**_stage(spec, report, "verify", cell))
@@ -40,10 +39,10 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         failure = failure_of(error)
         if spec.setting("verify") and checked is NOT_ASKED:
             checked = Verification("VERIFIER_DIDNT_RUN", True, "not_run", str(failure))
-        Rows(spec, report, cell).failed(failure, checked)
+        Rows(spec, report).failed(failure, checked)
         return failure
     report.event("finished", 2, 2)
-    return Rows(spec, report, cell).measured(samples, checked)
+    return Rows(spec, report).measured(samples, checked)
 
 
 def _stage(spec: TaskSpec, report: Report, name: str, cell: Cell) -> Json:
