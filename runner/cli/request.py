@@ -76,7 +76,7 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
 
 
 def _has(suite: Suite, case: str) -> bool:
-    return any(case == one.name for one in suite.cases)
+    return case in suite.case_groups or any(case == one.name for one in suite.cases)
 
 
 def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:

@@ -172,6 +172,7 @@ class Suite:
     headline_metrics: tuple[str, ...] = ()  # what a person reads first, most telling first
     # A matrix: the modes, backends and dtypes that a command runs where it names none.
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    case_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names that stand for several
     backend_pattern: str = ""  # other backends whose whole name matches can be named too
     packages: tuple[str, ...] = ()  # what an interpreter must have besides torch to run any of it
     class_packages: tuple[str, ...] = CLASS_PACKAGES  # whose version may change its numbers
@@ -201,6 +202,10 @@ class Suite:
                 return case
         names = ", ".join(case.name for case in self.cases)
         raise BadRequest(f"suite {self.name} has no case {name!r}; it has: {names}")
+
+    def cases_called(self, name: str) -> list[Case]:
+        """Return the cases that a case or a group of cases stands for. Raise BadRequest as `case`."""
+        return [self.case(one) for one in self.case_groups.get(name, (name,))]
 
     def check(self, task: TaskSpec) -> None:
         """Raise BadRequest for a task with anything that the suite does not offer."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from runner.schema.suite import TaskSpec
-from runner.suites.operators import OWN, OWN_INPUTS, operators_of
+from runner.suites.operators import OWN, OWN_INPUTS
 
 DTYPES = {
     "bf16": "bfloat16", "f64": "float64", "f32": "float32", "f16": "float16",
@@ -214,13 +214,11 @@ def _logged(text: str) -> Iterator[tuple[int, str, str, int]]:
 
 def calls_of_task(task: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
     """Return the recorded calls that a task with these variables measures. Raise BadInputs, OSError."""
-    counts, wanted = read_shapes(path_of(task, variables)), task.setting("shape")
+    calls = calls_of(read_shapes(path_of(task, variables)), task.case)
+    if shape := task.setting("shape"):
+        return [call for call in calls if call.label == shape]
     first, most = cast("int", task.setting("start_idx")), cast("int", task.setting("max_samples"))
-    chosen: list[Call] = []
-    for operator in operators_of(task):
-        found = calls_of(counts, operator)
-        chosen += [c for c in found if c.label == wanted] if wanted else found[first : first + most]
-    return chosen
+    return calls[first : first + most]
 
 
 def path_of(task: TaskSpec, variables: Mapping[str, str]) -> Path:
