@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,24 +49,9 @@ ON_XLA = ("openxla", "xla")  # backends on an XLA device
 RUNTIME = "PJRT"  # of XLA devices, the only one since torch_xla 2.1
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell of the matrix, in PyTorch/XLA's words. '' stands for its None."""
-
-    accelerator: str
-    xla: str
-    dynamo: str
-    test: str
-
-
-def cell_of(task: TaskSpec) -> Cell:
-    """Return the cell that a task measures."""
-    return Cell(
-        accelerator=task.device,
-        xla=RUNTIME if task.backend in ON_XLA else "",
-        dynamo=task.backend if task.backend in {"inductor", "openxla"} else "",
-        test="train" if task.mode == "training" else "eval",
-    )
+def dynamo_backend(backend: str) -> str:
+    """Return what `--dynamo` is called with for a backend; '' for eager mode and for lazy tensors."""
+    return backend if backend in {"inductor", "openxla"} else ""
 
 
 def _is_result(value: Any) -> bool:
@@ -284,14 +269,13 @@ def _line(finished: TaskResult) -> dict[str, Json]:
 
 def _axes(task: TaskSpec) -> dict[str, Json]:
     """Return the axes of an experiment that its names of dumps say too."""
-    place = cell_of(task)
     return {
-        "accelerator": place.accelerator,
-        "xla": place.xla or None,
+        "accelerator": task.device,
+        "xla": RUNTIME if task.backend in ON_XLA else None,
         "xla_flags": None,
-        "dynamo": place.dynamo or None,
+        "dynamo": dynamo_backend(task.backend) or None,
         "torch_xla2": None,
-        "test": place.test,
+        "test": "train" if task.mode == "training" else "eval",
         "enable_functionalization": bool(task.setting("enable_functionalization")),
     }
 

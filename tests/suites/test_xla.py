@@ -20,7 +20,7 @@ from runner.cli import request, tables
 from runner.cli.output import Output
 from runner.cli.request import Request
 from runner.formats.statuses import VERIFIER_CODES
-from runner.formats.xla import Cell, XlaFiles, cell_of
+from runner.formats.xla import ON_XLA, XlaFiles
 from runner.launch.launch import launch
 from runner.launch.report import Report
 from runner.schema.outcome_records import TaskOutcome, TaskResult
@@ -50,16 +50,16 @@ def records_in(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_matrix_is_what_can_run_on_the_device() -> None:
-    assert [cell_of(task) for task in matrix()] == [
-        Cell("cpu", xla, dynamo, test)
-        for test in ("eval", "train")
-        for xla, dynamo in (("", ""), ("", "inductor"), ("PJRT", "openxla"), ("PJRT", ""))
+    assert [(task.mode, task.backend) for task in matrix()] == [
+        (mode, backend)
+        for mode in ("inference", "training")
+        for backend in ("eager", "inductor", "openxla", "xla")
     ]
     on_cuda = request.tasks(Request(suites=["xla"], device="cuda", cases=["dummy"]))
     assert {task.backend for task in on_cuda} == {"eager", "inductor"}
     named = Request(suites=["xla"], device="cpu", cases=["dummy"], modes=["training"], backends=["openxla"])
     (task,) = request.tasks(named)
-    assert cell_of(task) == Cell("cpu", "PJRT", "openxla", "train")
+    assert (task.mode, task.backend) == ("training", "openxla")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,6 @@ def spec(mode: str = "inference") -> TaskSpec:
     return TaskSpec("xla", "dummy", mode, "float32", "eager", "cpu", knobs={"verify": True})
 
 
-PLAIN = Cell("cpu", "", "", "eval")
 SEEDS = iter(range(100))
 
 
@@ -161,19 +160,19 @@ SEEDS = iter(range(100))
 )
 def test_the_verifiers_codes(monkeypatch: pytest.MonkeyPatch, step: Any, code: str, status: str) -> None:
     monkeypatch.setattr(models.Model, "step", step)
-    found = verify.verify(spec(), PLAIN)
+    found = verify.verify(spec())
     assert (found.code, found.requested, found.status) == (code, True, status)
 
 
 def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = Cell("cpu", "", "inductor", "eval")
+    cell = replace(spec(), backend="inductor")
     monkeypatch.setattr(
-        verify, "compiled", lambda step, place, _spec: lambda *a, **k: step(*a, **k) + bool(place.dynamo)
+        verify, "compiled", lambda step, task: lambda *a, **k: step(*a, **k) + (task.backend != "eager")
     )
-    found = verify.verify(spec(), cell)
+    found = verify.verify(cell)
     assert (found.code, found.status) == ("FAIL", "failed")
-    monkeypatch.setattr(verify, "compiled", lambda step, place, _spec: None if place.dynamo else step)
-    found = verify.verify(spec(), cell)
+    monkeypatch.setattr(verify, "compiled", lambda step, task: step if task.backend == "eager" else None)
+    found = verify.verify(cell)
     assert (found.code, found.status) == ("EXCEPTION_RAISED", "not_run")
     assert found.reason
 
@@ -286,7 +285,7 @@ def test_the_shipped_cells_ran_and_were_right() -> None:
         if record["metric"]["name"] == "verification_code"
     }
     assert codes == {"PASS"}
-    on_xla = [line for line in ran if cell_of(TaskSpec.from_json(line["task"])).xla]
+    on_xla = [line for line in ran if line["task"]["backend"] in ON_XLA]
     assert len(on_xla) >= 4
     assert {line["records"][0]["dependencies"]["torch_xla"]["version"] for line in ran} == {"2.9.0"}
 

@@ -15,15 +15,14 @@ from torch._dynamo.utils import counters
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from runner.formats.xla import Cell
+from runner.formats.xla import ON_XLA
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import prepare
 from runner.schema.suite import TaskSpec
 from runner.suites.xla import METRICS, SUITE, models
-from runner.suites.xla.machine import Machine
-from runner.suites.xla.models import Inputs
+from runner.suites.xla.models import Inputs, Machine
 from runner.suites.xla.verify import Verification
 
 _CLOCK = "host clock around all iterations, the first run with compilation"
@@ -36,16 +35,16 @@ Samples = dict[str, list[float]]
 class Timed:
     """The runs of one cell. `samples` has one value a repeat for each metric."""
 
-    def __init__(self, spec: TaskSpec, cell: Cell, artifacts: Path) -> None:
+    def __init__(self, spec: TaskSpec, artifacts: Path) -> None:
         self._setting = spec.setting
-        self._cell = cell
+        self._on_xla, self._on_cuda = spec.backend in ON_XLA, spec.device == "cuda"
         self._artifacts = artifacts
         self.samples: Samples = {}
         self.iterations = cast("int", spec.setting("iterations_per_run"))
-        self._machine = Machine(cell)
-        self._training = cell.test == "train"
+        self._machine = Machine(spec)
+        self._training = spec.mode == "training"
         self._model = models.build(spec, self._machine, getattr(torch, spec.dtype))
-        self._step = models.compiled(self._model.step, cell, spec)
+        self._step = models.compiled(self._model.step, spec)
 
     def run(self, repeats: int, say: Callable[[int], None]) -> None:
         with torch.set_grad_enabled(self._training):
@@ -64,10 +63,10 @@ class Timed:
         machine.launch()
         machine.wait()
         counters.clear()
-        if self._cell.xla:
+        if self._on_xla:
             machine.metrics.clear_all()
         if any(self._setting(option) for option in _PROFILING):
-            kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (self._cell.accelerator == "cuda")
+            kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self._on_cuda
             with profile(activities=kinds) as profiled:
                 output = self._iterate(inputs)
             self._profile(profiled, repeat)
@@ -93,7 +92,7 @@ class Timed:
         total_s = time.perf_counter() - started
         self._add("total_time", total_s)
         self._add("per_iter_time", total_s / self.iterations)
-        if self._cell.xla:
+        if self._on_xla:
             self._add("trace_total_time", traced_s)
             self._add("trace_per_iter_time", traced_s / self.iterations)
         return output
@@ -110,7 +109,7 @@ class Timed:
                     found[f"dynamo_counters.{group}.{line[:_NAME]}"] += count
             for name, count in found.items():
                 self._add(name, float(count))
-        if not self._cell.xla:
+        if not self._on_xla:
             return
         if self._setting("dump_pytorch_xla_metrics"):
             self._keep("xla_metrics", repeat, "txt", self._machine.metrics.metrics_report())
@@ -123,7 +122,7 @@ class Timed:
         events = profiled.key_averages()
         if self._setting("profile_cuda_cpu"):
             self._total("cpu", sum(event.self_cpu_time_total for event in events))
-            if self._cell.accelerator == "cuda":
+            if self._on_cuda:
                 on_cuda = [event for event in events if event.device_type == DeviceType.CUDA]
                 self._total("cuda", sum(event.self_device_time_total for event in on_cuda))
         if self._setting("profile_cuda_cpu_individual_ops"):
@@ -138,14 +137,14 @@ class Timed:
 
     def _operators(self, events: Any) -> None:
         """Add the times of each aten operator; on XLA of those that it had to leave to the CPU."""
-        unlowered = set(self._machine.metrics.executed_fallback_ops()) if self._cell.xla else None
+        unlowered = set(self._machine.metrics.executed_fallback_ops()) if self._on_xla else None
         kind = "inductor_ops" if unlowered is None else "xla_unlowered_ops"
         for event in events:
             if event.key in unlowered if unlowered is not None else "aten::" in event.key:
                 name = f"{kind}.{event.key}"
                 self._add(f"{name}.self_cpu_time_s", event.self_cpu_time_total * 1e-6)
                 self._add(f"{name}.total_cpu_time_s", event.cpu_time_total * 1e-6)
-                if self._cell.accelerator == "cuda":
+                if self._on_cuda:
                     self._add(f"{name}.self_cuda_time_s", event.self_device_time_total * 1e-6)
                     self._add(f"{name}.total_cuda_time_s", event.device_time_total * 1e-6)
                 self._add(f"{name}.num_of_calls", float(event.count))

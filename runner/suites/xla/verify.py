@@ -10,14 +10,12 @@ import torch
 from torch._dynamo.utils import same
 from torch.utils import _pytree as pytree
 
-from runner.formats.xla import Cell
 from runner.launch.failures import failure_of
 from runner.schema.suite import TaskSpec
 from runner.suites.xla import models
-from runner.suites.xla.machine import Machine
-from runner.suites.xla.models import compiled
+from runner.suites.xla.models import Machine, compiled
 
-TOLERANCE = {("cuda", "train"): 1e-3, ("cpu", "eval"): 1e-2, ("cuda", "eval"): 1e-2, ("tpu", "eval"): 1e-2}
+TOLERANCE = {("cuda", "training"): 1e-3, ("cpu", "inference"): 1e-2, ("cuda", "inference"): 1e-2}
 _OTHER_TOLERANCE = 1e-4
 
 
@@ -38,25 +36,25 @@ class Verification:
 NOT_ASKED = Verification("VERIFIER_SKIPPED", False, "not_run", "--verify was not given")
 
 
-def verify(spec: TaskSpec, cell: Cell) -> Verification:
+def verify(spec: TaskSpec) -> Verification:
     """Run eager twice without XLA, eager in float64, then the cell itself, each from the same weights."""
-    Machine(cell)  # autograd counts the devices at a process's first backward pass: XLA's has to be there
-    plain = dataclasses.replace(cell, xla="", dynamo="")
+    Machine(spec)  # autograd counts the devices at a process's first backward pass: XLA's has to be there
+    plain = dataclasses.replace(spec, backend="eager")
     dtype = getattr(torch, spec.dtype)
     try:
-        first, second = (_outputs(spec, plain, dtype) for _ in range(2))
+        first, second = (_outputs(plain, dtype) for _ in range(2))
     except Exception as error:  # noqa: BLE001 - whatever eager raises is the answer
         return Verification("EAGER_FAILED", True, "not_run", str(failure_of(error)))
     if not _same(first, second, tolerance=0.0):
         reason = "two eager runs from the same seed differ"
         return Verification("NONDETERMINISTIC_EAGER_RUN", True, "cannot_tell", reason)
     try:
-        exact = _outputs(spec, plain, torch.float64)
+        exact = _outputs(plain, torch.float64)
     except Exception:  # noqa: BLE001 - then results are compared by their cosine, as there
         exact = None
     try:
-        result = _outputs(spec, cell, dtype)
-        tolerance = TOLERANCE.get((cell.accelerator, cell.test), _OTHER_TOLERANCE)
+        result = _outputs(spec, dtype)
+        tolerance = TOLERANCE.get((spec.device, spec.mode), _OTHER_TOLERANCE)
         good = _same(first, result, exact=exact, tolerance=tolerance)
     except Exception as error:  # noqa: BLE001 - so does PyTorch/XLA
         return Verification("EXCEPTION_RAISED", True, "not_run", str(failure_of(error)))
@@ -66,15 +64,15 @@ def verify(spec: TaskSpec, cell: Cell) -> Verification:
     return Verification("FAIL", True, "failed", reason)
 
 
-def _outputs(spec: TaskSpec, cell: Cell, dtype: torch.dtype) -> Any:
+def _outputs(spec: TaskSpec, dtype: torch.dtype) -> Any:
     """Return the output of the last step, on the CPU; in training the model's whole state."""
-    machine = Machine(cell)
+    machine = Machine(spec)
     model = models.build(spec, machine, dtype)
-    step = compiled(model.step, cell, spec)
+    step = compiled(model.step, spec)
     inputs = copy.deepcopy(model.inputs)
     steps = cast("int", spec.setting("verify_iterations"))
     output = None
-    with torch.set_grad_enabled(cell.test == "train"):
+    with torch.set_grad_enabled(spec.mode == "training"):
         for number in range(steps):
             output = step(inputs, full_output=number == steps - 1)
             machine.launch()
