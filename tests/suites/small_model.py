@@ -19,7 +19,7 @@ from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 from runner.suites.huggingface import models
 from runner.suites.torchdynamo import backends
-from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, mean_of
+from runner.suites.torchdynamo.model import BuiltModel, ModelRequest, mean_of
 
 BREAKS = "T5Small"  # the case whose model breaks the graph
 UNTRACED = "DistillGPT2"  # the case that is exported around dynamo

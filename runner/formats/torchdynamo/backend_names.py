@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runner.formats.torchdynamo.compiler_names import Compiler, inductor_words
-from runner.schema.inductor_options import INDUCTOR_OPTIONS
+from runner.schema.inductor_options import LISTED
 from runner.schema.suite import TaskSpec
 
 # Words of a name, longest first, and the setting that each stands for.
@@ -29,13 +29,15 @@ _WORDS: dict[str, dict[str, bool | str]] = {
     "freezing": {"freezing": True},
     "export": {"export": "export"},
 }
-PARTS = ("cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export")  # knobs
+_DEFAULTS: dict[str, object] = {
+    "cudagraphs": True, "freezing": False, "cpp_wrapper": False, "compile_mode": "default", "export": "none",
+}  # fmt: skip
+PARTS = tuple(_DEFAULTS)  # knobs
 _HARNESS_SWITCHES = {
     "disable_split_reductions": "split_reductions",
     "disable_persistent_reductions": "triton.persistent_reductions",
     "disable_divisible_by_16": "triton.divisible_by_16",
 }
-_OTHER_EXPORTERS = ("aot_precompile", "torchscript_jit_trace")
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Backend:
 
     def name(self, device: str) -> str:
         """Return the name in the results."""
-        if self.export in _OTHER_EXPORTERS:
+        if self.export == "aot_precompile":
             return self.export
         if self.dynamo != "inductor":
             return self.dynamo
@@ -74,7 +76,7 @@ def backend_of(spec: TaskSpec) -> Backend:
     if parts is None:
         return Backend(spec.backend)
     parts |= _parts_asked(spec, str(parts["export"]))
-    options = {name: True for name in ("freezing", "cpp_wrapper") if parts[name]}
+    options: dict[str, bool | int] = {name: True for name in ("freezing", "cpp_wrapper") if parts[name]}
     if parts["compile_mode"] == "reduce-overhead":
         parts["cudagraphs"] = True  # that is all it means
     graphs = bool(parts["cudagraphs"]) and spec.device == "cuda" and parts["export"] == "none"
@@ -82,8 +84,8 @@ def backend_of(spec: TaskSpec) -> Backend:
         graphs, parts["compile_mode"] = False, "max-autotune"
     options |= {"triton.cudagraphs": graphs}
     options |= {option: False for knob, option in _HARNESS_SWITCHES.items() if spec.knobs.get(knob)}
-    chosen = {
-        option.name: spec.knobs[option.name] for option in INDUCTOR_OPTIONS if option.name in spec.knobs
+    options |= {
+        name: value for name, value in spec.knobs.items() if name in LISTED and isinstance(value, bool | int)
     }
     return Backend(
         dynamo="inductor",
@@ -92,7 +94,7 @@ def backend_of(spec: TaskSpec) -> Backend:
         cpp_wrapper=bool(parts["cpp_wrapper"]),
         compile_mode=str(parts["compile_mode"]),
         export=str(parts["export"]),
-        options=options | {name: value for name, value in chosen.items() if isinstance(value, bool | int)},
+        options=options,
     )
 
 
@@ -121,16 +123,8 @@ def parts_of(name: str) -> dict[str, object] | None:
     words = inductor_words(name, _WORDS)
     if words is None:
         return None
-    parts: dict[str, object] = {
-        "cudagraphs": True,
-        "freezing": False,
-        "cpp_wrapper": False,
-        "compile_mode": "default",
-        "export": "none",
-    }
-    found: dict[str, object] = {}
+    # the runs that PyTorch's CI calls cpp_wrapper have CUDA graphs off
+    parts = _DEFAULTS | {"cudagraphs": "cpp_wrapper" not in words}
     for word in words:
-        found |= _WORDS[word]
-    if found.get("cpp_wrapper"):
-        parts["cudagraphs"] = False  # as in the runs that PyTorch's CI calls so
-    return parts | found
+        parts |= _WORDS[word]
+    return parts

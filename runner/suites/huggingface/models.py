@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from runner.suites.huggingface import MODELS, Model
-from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, torchvision
+from runner.suites.torchdynamo.model import BuiltModel, ModelRequest, torchvision
 
 _TINY_SEQUENCE = 32
 # Settings that make a configuration small, by every name that configurations have for them.

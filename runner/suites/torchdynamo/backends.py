@@ -21,9 +21,7 @@ from runner.measure.compiler.inductor_options import candidate_options, check_op
 from runner.measure.forked import crash_hint
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.model.built_model import Called, Inputs
-from runner.suites.torchdynamo.model.loaded_model import LoadedModel
-from runner.suites.torchdynamo.model.step import Step, StepFunction
+from runner.suites.torchdynamo.model import Called, Inputs, LoadedModel, Step, StepFunction
 
 Function = Callable[..., Any]
 Arguments = tuple[Any, ...]

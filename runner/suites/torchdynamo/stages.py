@@ -62,8 +62,7 @@ from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
-from runner.suites.torchdynamo.model.loaded_model import LoadedModel, load
-from runner.suites.torchdynamo.model.step import Step
+from runner.suites.torchdynamo.model import LoadedModel, Step, load
 
 _CHAINED_WINDOWS = 10
 _CHAINED_BELOW_MS = 10.0  # a longer call hides no launch: a few windows of it say enough
