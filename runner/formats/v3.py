@@ -20,7 +20,6 @@ from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped
 from runner.formats.measurement import (
-    DEVICES,
     ParsedMeasurement,
     batch_size,
     first_runner,
@@ -30,7 +29,7 @@ from runner.formats.measurement import (
 )
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number, text
-from runner.schema.devices import device_kind
+from runner.schema.devices import DEVICE_KINDS, device_kind
 from runner.schema.records import Benchmark, Metric, Record
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
@@ -209,9 +208,9 @@ def describe_executorch(measurement: ParsedMeasurement, record: Record, given: P
     measurement.knobs.pop("benchmark_config", None)  # model, backend and phone again
     runner, extra = first_runner(record), (record.metric and record.metric.extra_info) or {}
     name, system = text(runner.get("name")), text(runner.get("type"))
-    if name and name not in DEVICES:
+    if name and name not in DEVICE_KINDS:
         measurement.device_name = name
-        if device_kind(name) in DEVICES:
+        if device_kind(name) in DEVICE_KINDS:
             measurement.device = device_kind(name)
         elif system:
             measurement.knobs["os"] = _knob(system)
