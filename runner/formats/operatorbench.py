@@ -110,10 +110,6 @@ def _unsupported_reason(task: TaskSpec) -> str:
     return unsaid(task, _PLAIN)
 
 
-def _places(task: TaskSpec) -> list[str]:
-    return [f"{task.case} with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"]
-
-
 def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
     """Return files that are named by the records' inputs, in an environment like this one."""
     experiments = ((task, suite_of(task.suite).expected(task, os.environ)[0]) for task in tasks)
@@ -197,5 +193,12 @@ FORMAT = Format(
     read=read,
     describe={"operatorbench": describe},
     said_by_name=_said_by_name,
-    writer=Writer("operatorbench", ("operators",), OperatorbenchFiles, _places, _files, _unsupported_reason),
+    writer=Writer(
+        "operatorbench",
+        ("operators",),
+        OperatorbenchFiles,
+        lambda task: [f"{task.case} with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"],
+        _files,
+        _unsupported_reason,
+    ),
 )

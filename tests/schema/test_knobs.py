@@ -13,7 +13,7 @@ from django.test import Client
 from hud.accounts.keys import create_key
 from hud.models import Accelerator, Experiment, Run
 from runner.__main__ import main
-from runner.formats.torchdynamo.backend_names import backend_of
+from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.measure.state.device import Device
 from runner.measure.timing import call_time

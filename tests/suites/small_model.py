@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 from runner.launch.report import Report
-from runner.measure.forked import before_forks
+from runner.measure.forked import ASK_NVML
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 from runner.suites.huggingface import models
@@ -80,7 +81,7 @@ def around_dynamo(module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
 
 
 def main(folders: list[str]) -> None:
-    before_forks()
+    os.environ[ASK_NVML] = "1"
     models.build = build
     for folder in map(Path, folders):
         report = Report(folder)

@@ -26,10 +26,9 @@ from runner.launch.report import Report
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec
-from runner.suites.xla import SUITE, models, verify
+from runner.suites.xla import SUITE, models
 from runner.suites.xla import run as xla
-from runner.suites.xla.measure import Rows
-from runner.suites.xla.verify import NOT_ASKED, Verification
+from runner.suites.xla.run import NOT_ASKED, Rows, Verification
 from tests.support.observed import SHIPPED, observe
 
 SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
@@ -160,19 +159,19 @@ SEEDS = iter(range(100))
 )
 def test_the_verifiers_codes(monkeypatch: pytest.MonkeyPatch, step: Any, code: str, status: str) -> None:
     monkeypatch.setattr(models.Model, "step", step)
-    found = verify.verify(spec())
+    found = xla.verify(spec())
     assert (found.code, found.requested, found.status) == (code, True, status)
 
 
 def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = replace(spec(), backend="inductor")
     monkeypatch.setattr(
-        verify, "compiled", lambda step, task: lambda *a, **k: step(*a, **k) + (task.backend != "eager")
+        xla, "compiled", lambda step, task: lambda *a, **k: step(*a, **k) + (task.backend != "eager")
     )
-    found = verify.verify(cell)
+    found = xla.verify(cell)
     assert (found.code, found.status) == ("FAIL", "failed")
-    monkeypatch.setattr(verify, "compiled", lambda step, task: step if task.backend == "eager" else None)
-    found = verify.verify(cell)
+    monkeypatch.setattr(xla, "compiled", lambda step, task: step if task.backend == "eager" else None)
+    found = xla.verify(cell)
     assert (found.code, found.status) == ("EXCEPTION_RAISED", "not_run")
     assert found.reason
 

@@ -12,7 +12,7 @@ from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, o
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import base_name
 from runner.formats.torchdynamo.batch_sizes import default_batch_size, suite_of_model
-from runner.formats.torchdynamo.compiler_names import flagged, inductor_settings, named, other_compiler
+from runner.formats.torchdynamo.names import flagged, inductor_settings, named, other_compiler
 from runner.schema.records import Record
 
 # Arguments that change what a number means, with their defaults.

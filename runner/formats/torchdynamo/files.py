@@ -15,7 +15,7 @@ from pathlib import Path
 from runner.formats.format import unsaid
 from runner.formats.statuses import is_accuracy_code
 from runner.formats.table import csv_text
-from runner.formats.torchdynamo.backend_names import backend_of
+from runner.formats.torchdynamo.names import backend_of
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.outcome_records import TaskResult

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from runner.formats.torchdynamo.backend_names import PARTS, backend_of, parts_of
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
+from runner.formats.torchdynamo.names import PARTS, backend_of, parts_of
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.options import (
     BUDGET_S,

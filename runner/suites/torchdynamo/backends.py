@@ -15,7 +15,7 @@ import torch
 from torch._inductor import config, list_mode_options
 from torch.nn import Module
 
-from runner.formats.torchdynamo.backend_names import Backend, backend_of
+from runner.formats.torchdynamo.names import Backend, backend_of
 from runner.launch.failures import TaskFailure
 from runner.measure.compiler.inductor_options import candidate_options, check_option
 from runner.measure.forked import crash_hint

@@ -25,7 +25,7 @@ from typing import cast
 
 import torch
 
-from runner.formats.torchdynamo.backend_names import backend_of
+from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.launch.results import FOUND

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch._inductor import config
 
-from runner.formats.torchdynamo.backend_names import backend_of
+from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.launch.results import FOUND

@@ -1,4 +1,4 @@
-"""Time the runs of a cell, collect the counts of runtime, compiler and profiler in each, and record all."""
+"""Time the runs of a cell, and collect the counts of runtime, compiler and profiler in each."""
 
 from __future__ import annotations
 
@@ -16,19 +16,12 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from runner.formats.xla import ON_XLA
-from runner.launch.failures import TaskFailure
-from runner.launch.report import Report
-from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import prepare
 from runner.schema.suite import TaskSpec
-from runner.suites.xla import METRICS, SUITE, models
+from runner.suites.xla import models
 from runner.suites.xla.models import Inputs, Machine
-from runner.suites.xla.verify import Verification
 
-_CLOCK = "host clock around all iterations, the first run with compilation"
 _PROFILING = ("profile_cuda_cpu", "profile_cuda_cpu_individual_ops", "dump_pytorch_profiles")
 _NAME = 120  # characters of a counter
-_STATUS = {"passed": "ok", "failed": "wrong", "cannot_tell": "cannot_tell", "not_run": "not_run"}
 Samples = dict[str, list[float]]
 
 
@@ -159,39 +152,3 @@ class Timed:
         folder = self._artifacts / kind
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{repeat}.{ending}"
-
-
-class Rows:
-    """Writes the records of one cell. Create it after the last stage: it starts torch's threads."""
-
-    def __init__(self, spec: TaskSpec, report: Report) -> None:
-        self._recorder = Recorder(spec, report, prepare(spec.device))
-        (experiment,) = SUITE.expected(spec, {})
-        self._knobs = experiment.knobs
-
-    def measured(self, samples: Samples, checked: Verification) -> TaskFailure | None:
-        """Record the samples; of a wrong result the times are withheld, the counts are not."""
-        self._checked(checked)
-        failure = None
-        if checked.status == "failed":
-            failure = TaskFailure("wrong", checked.code, checked.reason)
-        elif checked.requested and checked.status == "not_run":
-            failure = TaskFailure("failed", checked.code, checked.reason)
-        for metric, values in samples.items():
-            if failure and failure.status == "wrong" and metric.endswith("_time"):
-                self._recorder.missing([metric], failure, knobs=self._knobs)
-            else:
-                clock = _CLOCK if metric in METRICS else ""
-                self._recorder.add(Result(metric, values, clock), knobs=self._knobs)
-        return failure
-
-    def failed(self, failure: TaskFailure, checked: Verification) -> None:
-        self._checked(checked)
-        self._recorder.missing(METRICS, failure, knobs=self._knobs)
-
-    def _checked(self, checked: Verification) -> None:
-        """Record the verifier's code. One that was asked for and broke down has failed."""
-        status = _STATUS[checked.status]
-        if checked.requested and status == "not_run" and checked.code != "VERIFIER_DIDNT_RUN":
-            status = "failed"
-        self._recorder.status("verification_code", status, checked.code, checked.facts(), knobs=self._knobs)

@@ -112,17 +112,16 @@ class Model:
     optimizer: torch.optim.Optimizer | None
 
     def step(self, inputs: Inputs, *, full_output: bool = False) -> Any:
-        """Run one iteration. In training return nothing, or with `full_output` the whole state."""
+        """Run one iteration. In training return nothing, or with `full_output` the loss and every gradient,
+        parameter and buffer."""
         if self.optimizer is None:
             return self.module(*inputs)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.module(*inputs).float().mean()
         loss.backward()
         self.optimizer.step()
-        return self._state(loss) if full_output else None
-
-    def _state(self, loss: torch.Tensor) -> list[Any]:
-        """Return the loss and every gradient, parameter and buffer."""
+        if not full_output:
+            return None
         parameters = dict(self.module.named_parameters())
         gradients = {name: parameter.grad for name, parameter in parameters.items()}
         return [loss, gradients, parameters, dict(self.module.named_buffers())]
