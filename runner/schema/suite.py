@@ -300,10 +300,6 @@ class Suite:
         can = backend.startswith("inductor") and any(one.name == EXPLAIN for one in self.options)
         return {EXPLAIN: EXPLAIN_S} if can else {}
 
-    def default_batch_size(self, case: str, mode: str, *, tiny: bool = False) -> int | None:
-        """Return the batch size of a case where none is asked for; None if only the model knows it."""
-        return None
-
     def value_rule(self, metric: str) -> ValueRule:
         """Return how the samples of one process become the metric's value."""
         return "median"

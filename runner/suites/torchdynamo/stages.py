@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._dynamo.utils import calculate_time_spent
 from torch._inductor import config
 
 from runner.formats.torchdynamo.names import backend_of
@@ -147,13 +148,14 @@ def accuracy(spec: TaskSpec, report: Report) -> Json:
         compile_time.start_workers()
     found = check(spec, compiler.step)
     values = {"accuracy_rmse_ratio": found.rmse_ratio, "accuracy_cosine": found.cosine}
-    # what the harness's accuracy file says beside the word: counts, and dynamo's own compile time
+    # what the harness's accuracy file says beside the word: counts, and seconds of whole compiles
+    compile_s = float(calculate_time_spent().get("total_wall_time", 0.0))
     counted = {name: value for name, value in asdict(counters.counts()).items() if isinstance(value, int)}
     return {
         "results": [asdict(Result(name, [value])) for name, value in values.items() if value is not None],
         "status": found.status,
         "code": found.code,
-        "facts": {**found.details, "counts": counted, "compile_s": counters.entire_compile_s()},
+        "facts": {**found.details, "counts": counted, "compile_s": compile_s},
     }
 
 
