@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -187,14 +187,6 @@ def read_log(text: str) -> Counts:
     Raise BadInputs with the line. Calls with sparse tensors are left out, since their inputs cannot be made.
     """
     found: Counts = {}
-    for _number, operator, call, count in _logged(text):
-        calls = found.setdefault(operator, {})
-        calls[call] = min(calls.get(call, 0) + count, _MOST_COUNTED)
-    return found
-
-
-def _logged(text: str) -> Iterator[tuple[int, str, str, int]]:
-    """Yield line number, operator, call and count of each line of a log that has a call."""
     operator = ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("Operator: "):
@@ -209,7 +201,9 @@ def _logged(text: str) -> Iterator[tuple[int, str, str, int]]:
                 raise BadInputs(f"line {number}: {line[:60]!r} counts more than {_MOST_COUNTED} calls")
             call = call.strip().strip("'\"")
             if "ST(" not in call:
-                yield number, operator, call, int(digits)
+                calls = found.setdefault(operator, {})
+                calls[call] = min(calls.get(call, 0) + int(digits), _MOST_COUNTED)
+    return found
 
 
 def calls_of_task(task: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
@@ -233,8 +227,11 @@ def path_of(task: TaskSpec, variables: Mapping[str, str]) -> Path:
 
 def read_shapes(path: Path) -> Counts:
     """Read a shape file of ours, or a log. Raise BadInputs, OSError."""
-    text = _text_of(path)
-    if not _is_ours(text):
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise BadInputs(f"{path.name} is no text: byte {error.start}") from error
+    if not text.lstrip().startswith("{"):
         return read_log(text)
     try:
         operators = json.loads(text)["operators"]
@@ -244,30 +241,6 @@ def read_shapes(path: Path) -> Counts:
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputs(f"{path.name} is no shape file: {error}") from error
-
-
-def where(path: Path, call: Call) -> str:
-    """Return a call's place in its file: ``own.txt, line 12``. Raise as `read_shapes`."""
-    text = _text_of(path)
-    if _is_ours(text):
-        lines = enumerate(text.splitlines(), 1)
-        numbers = (number for number, line in lines if json.dumps(call.text) in line)
-    else:
-        named = (call.operator, call.text)
-        numbers = (number for number, operator, other, _ in _logged(text) if (operator, other) == named)
-    found = next(numbers, None)
-    return f"{path.name}, line {found}" if found else path.name
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text()
-    except UnicodeDecodeError as error:
-        raise BadInputs(f"{path.name} is no text: byte {error.start}") from error
-
-
-def _is_ours(text: str) -> bool:
-    return text.lstrip().startswith("{")
 
 
 def _count(value: Any) -> int:
