@@ -77,8 +77,10 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
     from runner.formats import json_text
 
     with_raw = make_dataclass("WithRawBenchmark", [("benchmark", msgspec.Raw)], bases=(Record,))
-    decode, decode_whole = msgspec.json.Decoder(with_raw).decode, msgspec.json.Decoder(Record).decode
-    decode_metric = msgspec.json.Decoder(msgspec.defstruct("Bare", [("metric", Any, None)])).decode
+    bare: Any = msgspec.defstruct("Bare", [("metric", Any, None)])
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw).decode
+    decode_metric = msgspec.json.Decoder(bare).decode
+    decode_whole = msgspec.json.Decoder(Record).decode
     decode_benchmark = msgspec.json.Decoder(Benchmark).decode
 
     @lru_cache(maxsize=256)
@@ -87,7 +89,7 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
 
     def record_of(text: bytes) -> tuple[Record, str]:
         """Return the record, and what is refused in its text."""
-        record: Any = decode(text)
+        record = decode(text)
         raw = bytes(record.benchmark)
         is_short = len(raw) <= _MAX_SHARED_BYTES
         record.benchmark, problem = (benchmark_of if is_short else benchmark_of.__wrapped__)(raw)
