@@ -89,8 +89,8 @@ def run_sentence(page: RunPage) -> SafeString | str:
     worst = results.worst
     named = ""
     if worst:
-        how = "Worst" if worst["kind"] == "regressed" else "Largest open question"
-        named = f" {how}: {worst['case']}, {worst['metric']} {signed_percent(worst['change'])}."
+        how = "Worst" if worst.kind == "regressed" else "Largest open question"
+        named = f" {how}: {worst.case}, {worst.metric} {signed_percent(worst.change)}."
     return f"Of {subject}{so_far}: {', '.join(found)}.{named}"
 
 

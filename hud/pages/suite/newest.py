@@ -199,14 +199,16 @@ class Newest:
 def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], shown: Collection[int]) -> Newest:
     """Return the newest point of each series of these experiments and metrics in a stream: 1 statement, one
     look-up in an index for each."""
-    experiment, metric, series, run, value, status, verdict = fetch_columns(
+    nothing = {"run_id": "0", "value": "'NaN'", "status": "-1::int2", "verdict": "-1::int2"}
+    experiment, metric, series, *found = fetch_columns(
+        [
+            "s.experiment_id",
+            "s.metric_id",
+            "s.id",
+            *(f"coalesce({one}, {none})" for one, none in nothing.items()),
+        ],
         """
-        SELECT array_send(array_agg(s.experiment_id)), array_send(array_agg(s.metric_id)),
-            array_send(array_agg(s.id)), array_send(array_agg(coalesce(newest.run_id, 0))),
-            array_send(array_agg(coalesce(newest.value, 'NaN'))),
-            array_send(array_agg(coalesce(newest.status, -1::smallint))),
-            array_send(array_agg(coalesce(newest.verdict, -1::smallint)))
-        FROM hud_series s
+        hud_series s
         LEFT JOIN LATERAL (
             SELECT run_id, value, status, verdict FROM hud_point
             WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
@@ -227,8 +229,8 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
     at = _place_of(rows, experiment), _place_of(columns, metric)
     size = rows.size, columns.size
     tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1)]
-    for table, found in zip(tables, (series, run, value, status, verdict), strict=True):
-        table[at] = found
+    for table, column in zip(tables, (series, *found), strict=True):
+        table[at] = column
     return Newest(rows, kept, *tables)
 
 

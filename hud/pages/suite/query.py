@@ -276,15 +276,14 @@ def _at(asked: str) -> Q:
 def trends(rows: Sequence[Row]) -> None:
     """Add the newest values of each row's first metric, without reruns and other branches: 1 statement."""
     place, value = fetch_columns(
+        ["place", "value"],
         """
-        SELECT array_send(array_agg(place ORDER BY place, order_time, run_id, environment_id)),
-            array_send(array_agg(value ORDER BY place, order_time, run_id, environment_id))
-        FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place)
+        (SELECT place, value FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place)
         CROSS JOIN LATERAL (
             SELECT order_time, run_id, environment_id, value FROM hud_point
             WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
             ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT %(points)s
-        ) p
+        ) p ORDER BY place, order_time, run_id, environment_id) newest
         """,
         {
             "series": int_array(row.leading.series_id if row.leading else 0 for row in rows),
