@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from html import escape
 from urllib.parse import quote
 
@@ -21,6 +20,7 @@ from hud.pages.compare.query import ComparePage, Counts
 from hud.pages.compare.rows import Row
 from hud.pages.compare.text import Shown
 from hud.pages.sparkline import interval
+from hud.templatetags.commit_tags import path
 from hud.templatetags.hud_tags import address, badge_html, percent, signed_percent, unit
 
 register = template.Library()
@@ -108,19 +108,14 @@ def _what_changed(row: Row) -> str:
         return f'<span class="dim">{escape(row.facts)}</span>'
     base, head = (quote(side, "") for side in row.code)
     query = f"stream={row.stream}&amp;base={base}&amp;head={head}"
-    return f'<a href="{_path("code")}?{query}">{escape(row.facts or "Kernels")}</a>'
-
-
-@cache
-def _path(name: str) -> str:
-    return reverse(name)
+    return f'<a href="{path("code")}?{query}">{escape(row.facts or "Kernels")}</a>'
 
 
 def _state(row: Row, experiment: str) -> str:
     """Return the regression's state, and how to rerun the experiment at that address."""
     shown = ""
     if one := row.regression:
-        regression = f"{_path('regressions')}?stream={row.stream}&amp;open={one.pk}"
+        regression = f"{path('regressions')}?stream={row.stream}&amp;open={one.pk}"
         shown = f'<a class="state" href="{regression}">{escape(one.state)}</a> '
     if rerun := row.rerun:
         label = "Rerun in pairs" if rerun.in_pairs else "Rerun"
