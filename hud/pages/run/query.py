@@ -22,6 +22,7 @@ from hud.models import (
     Run,
     SidePoint,
     State,
+    Stream,
     Task,
     Upload,
 )
@@ -199,10 +200,11 @@ class RunPage(OfRun):
 
 def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
-    related = ("stream", "upload", "request__host", "request__experiment")
-    run = Run.objects.select_related(*related).filter(pk=pk).first()
-    if run is None:
+    with_stream = "JOIN hud_stream stream ON stream.id = one.stream_id WHERE one.id = %(run)s"
+    found = fetch_models(Run, with_stream, {"run": pk}, stream=Stream)
+    if not found:
         return None
+    run = found[0]
     again = "WHERE id IN (SELECT run_id FROM hud_runrequest WHERE retry_of_id = %(run)s) ORDER BY id"
     retries = fetch_models(Run, again, {"run": pk})
     tasks = _tasks(run)
