@@ -28,7 +28,7 @@ from hud.models import (
     SidePoint,
     Stream,
 )
-from hud.pages.query_string import MAX_PAGE, number, one_of, words
+from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.points import expectations
 from hud.points.read import main_metrics
 from hud.points.targets import Targets
@@ -321,27 +321,18 @@ def _missed(stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) ->
 
 def _named(text: str, series: Ints) -> list[int]:
     """Return the series in whose experiment or metric all words occur, and no -word does: 1 statement."""
-    words = [_escaped(word.strip('"')) for word in text.split()[:8]]
     rows = fetch_tuples(
-        r"""
+        rf"""
         SELECT id FROM (
             SELECT s.id, concat_ws(' ', e.suite, e."case", replace(e.knobs::text, '\\', '\'), e.mode, e.dtype,
                 e.backend, e.arch, m.name, m.title) words
             FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
             JOIN hud_metric m ON m.id = s.metric_id WHERE s.id = ANY(%(series)s::int[])
-        ) one WHERE words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[])
-        """,
-        {
-            "series": int_array(np.unique(series).tolist()),
-            "with": [f"%{word}%" for word in words if not word.startswith("-")],
-            "without": [f"%{word[1:]}%" for word in words if word.startswith("-") and word[1:]],
-        },
+        ) one WHERE {NAMED}
+        """,  # noqa: S608 — a constant  # nosec B608
+        {"series": int_array(np.unique(series).tolist()), **named(text)},
     )
     return [pk for (pk,) in rows]
-
-
-def _escaped(word: str) -> str:
-    return word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def _order(stored: _Stored, kinds: Ints, metrics: Mapping[int, Metric], sort: str) -> Ints:
