@@ -145,8 +145,8 @@ def read(
     if not same_case:
         return None
     experiment, related = same_case[0], same_case[1:]
-    backends = identity.same_but_backend(experiment, related)
-    devices = identity.same_but_device(experiment, related)
+    backends = identity.same_but(experiment, related, "backend")
+    devices = identity.same_but(experiment, related, "device", "arch")
     series = _series_by_experiment([experiment, *backends, *devices], stream)
     targets = Targets.read()
     page = ExperimentPage(experiment, stream, identity.pickers(experiment, related))

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from hud.columns import Columns
 from hud.ingest.deletion import uploads_of
 from hud.models import (
     ACTIVE,
@@ -42,6 +43,13 @@ SHOWN_ARTIFACTS = 200
 SHOWN_COMMANDS = 5
 SHOWN_PICTURES = 3
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
+
+
+_ARTIFACT = Columns(
+    """id=artifact.pk task=task.task.position name=task.name process=task.task.repeat kind=artifact.kind
+    size_bytes=artifact.size_bytes sha256=artifact.sha256 url""",
+    url=lambda line: f"/api/v1/runs/{line.task.task.run_id}/artifacts/{line.artifact.pk}",
+)
 
 
 @dataclass(slots=True)
@@ -87,17 +95,7 @@ class ArtifactLine:
     task: TaskLine
 
     def to_row(self) -> dict[str, Any]:
-        artifact, task = self.artifact, self.task.task
-        return {
-            "id": artifact.pk,
-            "task": task.position,
-            "name": self.task.name,
-            "process": task.repeat,
-            "kind": artifact.kind,
-            "size_bytes": artifact.size_bytes,
-            "sha256": artifact.sha256,
-            "url": f"/api/v1/runs/{task.run_id}/artifacts/{artifact.pk}",
-        }
+        return _ARTIFACT.row(self)
 
 
 @dataclass
