@@ -16,9 +16,8 @@ from hud.pages import streams
 from hud.pages.compare import text
 from hud.pages.compare.groups import KINDS, TIME, Group, Mean, Totals
 from hud.pages.compare.judged import Judged
-from hud.pages.compare.query import ComparePage, Counts
+from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import Row
-from hud.pages.compare.text import Shown
 from hud.pages.sparkline import interval
 from hud.templatetags.commit_tags import path
 from hud.templatetags.hud_tags import address, badge_html, percent, signed_percent, unit
@@ -46,11 +45,11 @@ def share100(share: float) -> str:
 
 
 @register.filter
-def sentence(counts: Counts) -> SafeString:
-    """Return the counts in colour: orange and blue only for what is beyond the noise."""
+def sentence(candidate: Candidate) -> SafeString:
+    """Return its counts in colour: orange and blue only for what is beyond the noise."""
     said = [
         format_html('<span class="{}">{}</span>', tone, word) if tone else word
-        for word, tone in text.parts(counts)
+        for word, tone in text.parts(candidate)
     ]
     return format_html("{}.", format_html_join(", ", "{}", ((part,) for part in said)))
 
@@ -242,7 +241,7 @@ def _interval(judged: Judged, limit: float) -> str:
 
 
 @register.simple_tag
-def swarm(page: ComparePage, rows: Shown) -> SafeString:
+def swarm(page: ComparePage, rows: Sections) -> SafeString:
     """Return all changes of the first candidate on one axis: a dot is an experiment, named where it moved."""
     changes, reach = page.changes(0), page.reach
     if len(changes) < 2:
