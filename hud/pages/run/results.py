@@ -227,8 +227,8 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     results.total = int(np.count_nonzero(matching))
     order = _order(stored, kinds, metrics, filters.sort)
     shown = order[matching[order]][results.first - 1 :][:size].tolist()
-    doubts = np.isin(kinds, [KINDS.index("regressed"), KINDS.index("inconclusive")])
-    doubts = np.flatnonzero(doubts & ~np.isnan(stored.change))
+    moved = np.isin(kinds, [KINDS.index("regressed"), KINDS.index("inconclusive")])
+    doubts = np.flatnonzero(moved & ~np.isnan(stored.change))
     worst = doubts[np.lexsort((-stored.factor[doubts], kinds[doubts]))][:1].tolist()
     about = by_id(Experiment, [int(stored.experiment[at]) for at in (*shown, *worst)])
     for at in worst:

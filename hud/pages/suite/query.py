@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Count, Exists, OuterRef, Q
 
-from hud.models import Experiment, Metric, Point, Series, Stream
+from hud.models import Experiment, Metric, Point, Stream
 from hud.pages.hosts.query import visible_accelerators
 from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.pages.suite import newest
@@ -313,17 +311,17 @@ class SuiteLine:
 
 def read_all(stream: Stream) -> list[SuiteLine]:
     """Return every suite with data in a stream, then the runner's others, in 2 statements."""
-    counted = (
-        Experiment.objects.filter(Exists(Series.objects.filter(experiment=OuterRef("pk"), stream=stream)))
-        .values("suite")
-        .annotate(
-            experiments=Count("pk"),
-            cases=Count("case", distinct=True),
-            arches=ArrayAgg("arch", distinct=True, filter=~Q(arch=""), default=[]),
-        )
-        .order_by("suite")
+    rows = fetch_tuples(
+        """
+        SELECT suite, count(*), count(DISTINCT "case"),
+            coalesce(array_agg(DISTINCT arch) FILTER (WHERE arch <> ''), '{}')
+        FROM hud_experiment e
+        WHERE EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
+        GROUP BY suite ORDER BY suite
+        """,
+        {"stream": stream.pk},
     )
-    found = {one["suite"]: (one["experiments"], one["cases"], one["arches"]) for one in counted}
+    found = {name: (experiments, cases, arches) for name, experiments, cases, arches in rows}
     missing = matching.not_offered(SUITES)
     return [
         SuiteLine(
