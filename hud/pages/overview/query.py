@@ -21,7 +21,6 @@ from hud.pages.overview import look, tiles
 from hud.pages.overview.look import Look
 from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
-from hud.pages.regressions.query import count_suspects
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
 from hud.pages.suite.query import identity
@@ -56,7 +55,6 @@ class Overview:
     comparison: Comparison
     looks: list[Look]
     listed: dict[str, int]  # rows of what needs a look: all, new, mine
-    suspects: int  # regressions that a second result has to confirm
     regressed: list[Point]
     missed: list[Point]  # the largest shortfall first
     met: int  # series that reach their target
@@ -189,7 +187,6 @@ def read(
         comparison=comparison,
         looks=look.chosen(rows, which, user),
         listed={name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")},
-        suspects=count_suspects(comparison.scope),
         regressed=sorted(
             (point for point in shown if point.series_id in regressed),
             key=lambda point: -abs(point.change or 0),

@@ -167,7 +167,6 @@ class Detail:
 class RegressionsPage:
     causes: list[CauseLines]
     counts: Counts  # of what waits, in all tabs the same
-    suspects: int
     detail: Detail | None
     archs: list[str]
     suites: list[str]
@@ -206,13 +205,6 @@ class RegressionsPage:
         ]
 
 
-def count_suspects(scope: Scope) -> int:
-    """Return how many regressions wait for a second result: 1 statement."""
-    condition, params = _of_tab("suspects", None)
-    statement = f"SELECT count(*) FROM hud_regression one {JOINS} WHERE {condition} AND {scope.condition}"  # noqa: S608 — constants  # nosec B608
-    return int(fetch_tuples(statement, {**scope.params, **params})[0][0])
-
-
 def _of_tab(tab: str, user: User | None) -> tuple[str, dict[str, Any]]:
     """Return the condition of a tab's regressions, with its parameters."""
     if tab == "all":
@@ -232,7 +224,7 @@ def stream_of(pk: int) -> Stream | None:
 
 
 def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage:
-    """Return the page of a stream, in 8 statements, 21 with a detail, and those of its sides. Raise
+    """Return the page of a stream, in 7 statements, 20 with a detail, and those of its sides. Raise
     BadSide."""
     scope = filters.scope(stream)
     found = _rows(filters, user, scope)
@@ -247,7 +239,6 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
     return RegressionsPage(
         causes=causes,
         counts=count(scope),
-        suspects=count_suspects(scope),
         detail=_detail(chosen, causes) if chosen else None,
         archs=sorted({arch for arch, _suite, _owner in choices if is_named(arch) or arch == filters.arch}),
         suites=sorted({suite for _arch, suite, _owner in choices}),
