@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from hud.models import ACTIVE, NIGHTLY, SAMPLES, Experiment, Point, Run, Series, Stream
+from hud.models import NIGHTLY, SAMPLES, Experiment, Point, Run, Series, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
@@ -32,7 +32,7 @@ class Activity:
     title: str
     is_front: bool
     newest: datetime
-    waits: bool  # whether the judge has yet to judge some of it
+    may_wait: bool  # the judge has yet to judge something, of this stream or another
 
 
 @dataclass(frozen=True)
@@ -45,21 +45,21 @@ class Measured:
 
 def with_results() -> list[Activity]:
     """Return the streams that have results and are not archived, the newest first: 1 statement."""
-    return fetch(
+    found = fetch(
         Activity,
         """
         SELECT s.id AS pk, s.name, s.title, s.is_front, r.created AS newest,
-            EXISTS (SELECT FROM hud_series WHERE stream_id = s.id AND touched_at IS NOT NULL) OR EXISTS (
-                SELECT FROM hud_unjudgedrun u JOIN hud_run w ON w.id = u.run_id
-                WHERE w.stream_id = s.id AND w.state <> ALL(%(active)s)) AS waits
+            EXISTS (SELECT FROM hud_series WHERE touched_at IS NOT NULL)
+                OR EXISTS (SELECT FROM hud_unjudgedrun) AS may_wait
         FROM hud_stream s
-        CROSS JOIN LATERAL (
-            SELECT created FROM hud_run WHERE stream_id = s.id ORDER BY order_time DESC LIMIT 1) r
-        WHERE s.archived IS NULL AND EXISTS (SELECT FROM hud_series WHERE stream_id = s.id)
-        ORDER BY r.created DESC, s.id
+        JOIN LATERAL (
+            SELECT created FROM hud_run WHERE stream_id = s.id ORDER BY order_time DESC LIMIT 1) r ON true
+        JOIN LATERAL (SELECT FROM hud_series WHERE stream_id = s.id LIMIT 1) any_series ON true
+        WHERE s.archived IS NULL
         """,
-        {"active": list(ACTIVE)},
+        {},
     )
+    return sorted(found, key=lambda one: (one.newest, -one.pk), reverse=True)
 
 
 def with_experiment(pk: int, preferred: Stream) -> Stream:
@@ -77,7 +77,7 @@ def with_experiment(pk: int, preferred: Stream) -> Stream:
 def front() -> Stream:
     """Return the stream that an address without one means: what an operator chose, else `nightly` once it has
     three complete nights, else `samples`, and while that is empty the first stream with results."""
-    known = Stream.objects.filter(Q(is_front=True) | Q(name__in=[NIGHTLY, SAMPLES]))
+    known = fetch_models(Stream, "WHERE is_front OR name = ANY(%(names)s)", {"names": [NIGHTLY, SAMPLES]})
     by_name = {stream.name: stream for stream in known}
     chosen = next((stream for stream in by_name.values() if stream.is_front), None)
     if chosen:

@@ -50,7 +50,7 @@ def stream_picker(context: Any) -> dict[str, Any]:
     return {
         "stream": stream,
         "shown": shown[:_MOST_STREAMS],
-        "waiting": waiting(stream.pk) if any(one.waits for one in shown if one.pk == stream.pk) else None,
+        "waiting": waiting(stream.pk) if any(one.may_wait for one in shown) else None,
         "more": len(shown) - _MOST_STREAMS if len(shown) > _MOST_STREAMS else 0,
         "address": reverse("overview") if of_one or request.method != "GET" else request.path,
     }
