@@ -82,15 +82,10 @@ def rows(
         elif pk not in regressed:
             below[pk] = Look(point=point)
     found += [*better.values(), *below.values()]
-    recent = dict(
-        fetch_tuples(
-            "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%(series)s::int[])"
-            " ORDER BY order_time",
-            {"series": int_array(row.point.series_id for row in found if row.point)},
-        )
-    )
-    for row in found:
-        row.recent = recent.get(row.point.series_id) if row.point else None
+    statement = "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[]) ORDER BY order_time"
+    points = {row.point.series_id: row for row in found if row.point}
+    for series, recent in fetch_tuples(statement, [int_array(points)]) if points else ():
+        points[series].recent = recent
     return found
 
 

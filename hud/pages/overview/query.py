@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from hud.judging.overdue import overdue_suites
+from hud.judging.overdue import LATE, overdue_suites
 from hud.models import VERDICT_CODES, Experiment, Metric, OverdueSuite, Point, Series, State, Stream
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.query import Comparison, Filters
@@ -178,7 +178,7 @@ def read(
         points.shown(series, experiments, improved, targets), key=lambda point: in_order[point.series_id]
     )
     rows = look.rows(causes, missed, night_runs, better)
-    overdue = [one for one in overdue_suites(timezone.now(), stream) if arch in ("", one.arch)]
+    overdue = _overdue(comparison)
     last_runs = runs.latest(stream, LAST_RUNS)
     failed = [line.run.pk for line in last_runs if line.run.state == State.FAILED]
     said = expectations.of_runs(stream.pk, failed) if failed else []
@@ -221,6 +221,16 @@ def read(
     return page
 
 
+def _overdue(comparison: Comparison) -> list[OverdueSuite]:
+    """Return the overdue suites of the arch: 1 statement, none where a night of today has all suites."""
+    now, arch, night = timezone.now(), comparison.filters.arch, comparison.head
+    is_recent = night is not None and now - night.time <= LATE and not other_branch(comparison.branch)
+    fresh = {suite for suite, _backend in comparison.results.get(night, ())} if night and is_recent else set()
+    if fresh.issuperset(comparison.suites):
+        return []
+    return [one for one in overdue_suites(now, comparison.stream) if arch in ("", one.arch)]
+
+
 def _series(ids: Collection[int]) -> list[Series]:
     """Return series with their metric: 1 statement."""
     condition = "JOIN hud_metric metric ON metric.id = one.metric_id WHERE one.id = ANY(%(ids)s::int[])"
@@ -230,16 +240,13 @@ def _series(ids: Collection[int]) -> list[Series]:
 def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, int]], list[int]]:
     """Count what became of a night's points on an arch, with series and run of those that improved,
     the largest change against its noise first, and the series whose records say a target: 1 statement."""
-    ((*counts, series, of_run, aimed),) = fetch_tuples(
+    ((*counts, improved, aimed),) = fetch_tuples(
         """
         SELECT count(*) FILTER (WHERE headline), count(*) FILTER (WHERE headline AND verdict <> %(new)s),
             count(*) FILTER (WHERE headline AND verdict = %(inconclusive)s),
             coalesce(mode() WITHIN GROUP (ORDER BY verdict_reason)
                 FILTER (WHERE headline AND verdict = %(inconclusive)s), ''),
-            count(DISTINCT experiment_id) FILTER (WHERE headline AND verdict = %(improved)s),
-            array_agg(series_id ORDER BY abs(factor) DESC NULLS LAST)
-                FILTER (WHERE headline AND verdict = %(improved)s),
-            array_agg(run_id ORDER BY abs(factor) DESC NULLS LAST)
+            array_agg(ARRAY[series_id, run_id, experiment_id] ORDER BY abs(factor) DESC NULLS LAST)
                 FILTER (WHERE headline AND verdict = %(improved)s),
             array_agg(series_id) FILTER (WHERE aimed)
         FROM (
@@ -259,8 +266,9 @@ def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, 
             **{name: VERDICT_CODES[name] for name in ("new", "inconclusive", "improved")},
         },
     )
-    best = list(zip(series or (), of_run or (), strict=True))
-    return Judged(*counts), best[:_MOST_IMPROVED], aimed or []
+    best = [(series, run) for series, run, _experiment in improved or ()]
+    experiments = {experiment for _series, _run, experiment in improved or ()}
+    return Judged(*counts, improved=len(experiments)), best[:_MOST_IMPROVED], aimed or []
 
 
 def _candidates(targets: Targets, stream: Stream, aimed: Collection[int]) -> Collection[int]:
