@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from hud.models import NIGHTLY, SAMPLES, Experiment, Point, Run, Series, Stream
+from hud.models import NIGHTLY, SAMPLES, Point, Run, Series, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
@@ -123,10 +123,16 @@ def _count_measured(complete: Sequence[Night]) -> int:
 
 def measured_by(stream: Stream) -> list[Measured]:
     """Return what a stream has measured, without ceilings: 1 statement."""
-    names = ("arch", "mode", "dtype", "suite")
-    of_stream = Exists(Series.objects.filter(experiment=OuterRef("pk"), stream=stream))
-    found = Experiment.objects.filter(of_stream, ~Q(suite=CEILINGS)).order_by(*names)
-    return [Measured(Subject(*row[:3]), row[3]) for row in found.values_list(*names).distinct()]
+    rows = fetch_tuples(
+        """
+        SELECT DISTINCT arch, mode, dtype, suite FROM hud_experiment e
+        WHERE suite <> %(ceilings)s
+            AND EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
+        ORDER BY 1, 2, 3, 4
+        """,
+        {"stream": stream.pk, "ceilings": CEILINGS},
+    )
+    return [Measured(Subject(arch, mode, dtype), suite) for arch, mode, dtype, suite in rows]
 
 
 def subjects(of_stream: Sequence[Night], measured: Collection[Measured]) -> list[Subject]:

@@ -82,7 +82,9 @@ def rows(
         elif pk not in regressed:
             below[pk] = Look(point=point)
     found += [*better.values(), *below.values()]
-    statement = "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[]) ORDER BY order_time"
+    statement = (
+        "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[]) ORDER BY order_time"
+    )
     points = {row.point.series_id: row for row in found if row.point}
     for series, recent in fetch_tuples(statement, [int_array(points)]) if points else ():
         points[series].recent = recent

@@ -152,7 +152,7 @@ def read(
     *,
     with_regressed: bool = False,
 ) -> Overview:
-    """Return the page, in 22 statements at most, 6 more where a run failed, 1 more for nights that this
+    """Return the page, in 19 statements at most, 6 more where a run failed, 1 more for nights that this
     process has not read and 1 where a night grows. `with_regressed`: with the newest points of what
     regressed, of which the page has the regressions."""
     comparison = compilers.read(filters, stream)
@@ -162,10 +162,10 @@ def read(
     judged, best, aimed = _judged(night_runs, arch)
     causes = regressions.waiting(comparison.scope)
     regressed = {line.regression.series_id for cause in causes for line in cause.lines}
-    candidates = {*_candidates(targets, stream, aimed)} - regressed | (regressed if with_regressed else set())
-    newest = points.latest(candidates)
+    shown_regressed = regressed if with_regressed else set()
+    series = _series(targets, stream, {*aimed, *shown_regressed, *(pk for pk, _run in best)})
+    newest = points.latest({one.pk for one in series} - regressed | shown_regressed)
     improved = points.of_runs([pk for pk, _run in best], [run for _pk, run in best]) if best else {}
-    series = _series([*newest, *improved])
     experiments = by_id(Experiment, [one.experiment_id for one in series])
     shown = [
         point
@@ -189,7 +189,7 @@ def read(
         listed={name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")},
         regressed=sorted(
             (point for point in shown if point.series_id in regressed),
-            key=lambda point: -abs(point.change or 0),
+            key=lambda point: (-abs(point.change or 0), point.series_id),
         ),
         missed=missed,
         met=sum(point.met == "met" for point in shown),
@@ -231,10 +231,21 @@ def _overdue(comparison: Comparison) -> list[OverdueSuite]:
     return [one for one in overdue_suites(now, comparison.stream) if arch in ("", one.arch)]
 
 
-def _series(ids: Collection[int]) -> list[Series]:
-    """Return series with their metric: 1 statement."""
-    condition = "JOIN hud_metric metric ON metric.id = one.metric_id WHERE one.id = ANY(%(ids)s::int[])"
-    return fetch_models(Series, condition, {"ids": int_array(set(ids))}, metric=Metric)
+def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Series]:
+    """Return the series of a stream that may have a target, and `more`, with their metrics: 1 statement."""
+    rows = """
+        SELECT * FROM hud_series WHERE id = ANY(%(more)s::int[])
+        UNION SELECT s.* FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id
+        WHERE s.stream_id = %(stream)s AND (k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s))
+    """
+    params = {
+        "stream": stream.pk,
+        "more": int_array(more),
+        "names": sorted(targets.shipped_metrics()),
+        "metrics": sorted(targets.operator_metrics()),
+    }
+    join = "JOIN hud_metric metric ON metric.id = one.metric_id"
+    return fetch_models(Series, join, params, rows=rows, metric=Metric)
 
 
 def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, int]], list[int]]:
@@ -269,23 +280,6 @@ def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, 
     best = [(series, run) for series, run, _experiment in improved or ()]
     experiments = {experiment for _series, _run, experiment in improved or ()}
     return Judged(*counts, improved=len(experiments)), best[:_MOST_IMPROVED], aimed or []
-
-
-def _candidates(targets: Targets, stream: Stream, aimed: Collection[int]) -> Collection[int]:
-    """Return the series of a stream that may have a target. `aimed` are those whose records say one in the
-    night."""
-    rows = fetch_tuples(
-        """
-        SELECT s.id FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id
-        WHERE s.stream_id = %(stream)s AND (k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s))
-        """,
-        {
-            "stream": stream.pk,
-            "names": sorted(targets.shipped_metrics()),
-            "metrics": sorted(targets.operator_metrics()),
-        },
-    )
-    return {*aimed, *(pk for (pk,) in rows)}
 
 
 def _trends(table: Table, results: Mapping[Night, Results], suite: str) -> dict[str, Any] | None:

@@ -26,7 +26,6 @@ from hud.models import (
     RegressionEvent,
     Run,
     Series,
-    SeriesState,
     Stream,
 )
 from hud.pages.compare.sides import resolve
@@ -37,7 +36,7 @@ from hud.pages.query_string import number, one_of, words
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
 from hud.runs.branches import branch_or_default
-from hud.sql import attach, by_id, fetch_models, fetch_tuples
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.devices import is_named
 
 _TABS: dict[str, tuple[Sequence[RegressionState], bool | None]] = {  # states, and whether they are muted
@@ -321,8 +320,8 @@ def _lines(found: Iterable[Regression]) -> list[Line]:
 
 def add_recent(lines: Sequence[Line]) -> None:
     """Add the newest values of their series: 1 statement."""
-    states = SeriesState.objects.filter(series__in={line.regression.series_id for line in lines})
-    rows = states.values_list("series", "class_key", "recent")
+    statement = "SELECT series_id, class_key, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[])"
+    rows = fetch_tuples(statement, [int_array(line.regression.series_id for line in lines)])
     recent = {(series, class_key): values for series, class_key, values in rows}
     for line in lines:
         line.recent.extend(recent.get((line.regression.series_id, line.regression.class_key), []))
