@@ -35,6 +35,16 @@ def _links(here: str | None, causes: int, in_stream: str, of_causes: str) -> Saf
     return render_to_string("parts/nav.html", about)
 
 
+@register.simple_tag(takes_context=True)
+def other_parameters(context: Any, *names: str) -> str:
+    """Return the page's query without some names, after an ``&``, for the many links of a table that set
+    these: `querystring` copies the query for each."""
+    query = context["request"].GET.copy()
+    for name in names:
+        query.pop(name, None)
+    return f"&{query.urlencode()}" if query else ""
+
+
 @register.inclusion_tag("parts/streams.html", takes_context=True)
 def stream_picker(context: Any) -> dict[str, Any]:
     """Return the streams with their newest results: this page's own, the chosen front one and `nightly`, then
