@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q
 from django.utils import timezone
 
 from hud.columns import Columns, under
@@ -219,7 +218,9 @@ def _of_tab(tab: str, user: User | None) -> tuple[str, dict[str, Any]]:
 
 def stream_of(pk: int) -> Stream | None:
     """Return the stream of a regression, None if there is none."""
-    return Stream.objects.filter(series__regressions=pk).first()
+    condition = """WHERE id = (SELECT s.stream_id FROM hud_series s
+        JOIN hud_regression r ON r.series_id = s.id WHERE r.id = %(pk)s)"""
+    return next(iter(fetch_models(Stream, condition, {"pk": pk})), None)
 
 
 def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage:
@@ -231,9 +232,14 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
     chosen = next((line for line in lines if line.regression.pk == filters.open), None)
     if filters.open and chosen is None:
         chosen = line_of(filters.open)
-    active = Regression.objects.filter(series__stream=stream, state__in=ACTIVE).order_by()
-    names = ("series__experiment__arch", "series__experiment__suite", "owner__username")
-    choices = list(active.values_list(*names).distinct())
+    choices = fetch_tuples(
+        f"""
+        SELECT DISTINCT e.arch, e.suite, owner.username FROM hud_regression one {JOINS}
+        LEFT JOIN auth_user owner ON owner.id = one.owner_id
+        WHERE series.stream_id = %(stream)s AND one.state = ANY(%(active)s)
+        """,  # noqa: S608 — constants  # nosec B608
+        {"stream": stream.pk, "active": list(ACTIVE)},
+    )
     causes = grouped(lines)
     return RegressionsPage(
         causes=causes,
@@ -249,16 +255,23 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
 
 def _opened(stream: Stream) -> dict[str, int]:
     """Return what became of the regressions that were opened in 28 nights."""
-    lately = Regression.objects.filter(series__stream=stream, opened__gt=timezone.now() - _NIGHTS)
-
-    def count_with(event: Event) -> Count:
-        return Count("pk", distinct=True, filter=Q(events__event=event))
-
-    return lately.aggregate(
-        opened=Count("pk", distinct=True),
-        confirmed=count_with(Event.CONFIRMED_BY_PAIRS),
-        dismissed=count_with(Event.NOT_REPRODUCED),
+    rows = fetch_tuples(
+        """
+        SELECT count(*), count(*) FILTER (WHERE %(confirmed)s = ANY(events)),
+            count(*) FILTER (WHERE %(dismissed)s = ANY(events))
+        FROM hud_regression one CROSS JOIN LATERAL (
+            SELECT array_agg(event) AS events FROM hud_regressionevent WHERE regression_id = one.id) happened
+        WHERE one.opened > %(since)s
+            AND (SELECT stream_id FROM hud_series WHERE id = one.series_id) = %(stream)s
+        """,
+        {
+            "stream": stream.pk,
+            "since": timezone.now() - _NIGHTS,
+            "confirmed": Event.CONFIRMED_BY_PAIRS,
+            "dismissed": Event.NOT_REPRODUCED,
+        },
     )
+    return dict(zip(("opened", "confirmed", "dismissed"), rows[0], strict=True))
 
 
 def waiting(scope: Scope) -> list[CauseLines]:
