@@ -29,6 +29,12 @@ def under(path: str, names: str) -> str:
     return " ".join(f"{name}={path}.{name}" for name in names.split())
 
 
+# of a row with an `experiment`
+EXPERIMENT = "experiment=experiment.pk " + under(
+    "experiment", "suite case knobs mode dtype backend device arch dynamic"
+)
+
+
 def _reader(path: str) -> Callable[[Any], Any]:
     first, _sign, rest = path.partition("?.")
     if not rest:

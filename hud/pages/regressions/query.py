@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from hud.columns import Columns, under
+from hud.columns import EXPERIMENT, Columns, under
 from hud.judging.regressions.counts import JOINS, Counts, Scope, cause_key, count
 from hud.judging.regressions.groups import experiments_of_runs, group, score
 from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionState, possible
@@ -53,8 +53,7 @@ NOBODY = "nobody"
 _NIGHTS = timedelta(days=28)
 _SAME_FACTS = {"date"}  # of an environment, that change every night
 _COLUMNS = Columns(f"""
-    id=regression.pk state=regression.state stream=regression.series.stream.name experiment=experiment.pk
-    {under("experiment", "suite case knobs mode dtype backend device arch dynamic")}
+    id=regression.pk state=regression.state stream=regression.series.stream.name {EXPERIMENT}
     metric=metric.name unit=metric.unit direction=metric.direction
     {under("regression", "before after change factor points kind cause canaries since opened")}
     cause_id=regression.cause_row_id first_run=regression.first_run_id
