@@ -29,10 +29,12 @@ def under(path: str, names: str) -> str:
     return " ".join(f"{name}={path}.{name}" for name in names.split())
 
 
-# of a row with an `experiment`
-EXPERIMENT = "experiment=experiment.pk " + under(
-    "experiment", "suite case knobs mode dtype backend device arch dynamic"
-)
+def experiment_of(path: str) -> str:
+    """Return the columns that identify the experiment at a path."""
+    return f"experiment={path}.pk {under(path, 'suite case knobs mode dtype backend device arch dynamic')}"
+
+
+EXPERIMENT = experiment_of("experiment")
 
 
 def _reader(path: str) -> Callable[[Any], Any]:

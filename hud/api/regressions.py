@@ -77,7 +77,7 @@ def get_regressions(request: HttpRequest, given: Query[_RegressionsQuery]) -> di
     filters = query.Filters(
         tab="all", state=given.state or "", arch=given.arch, suite=given.suite, branch=given.branch
     )
-    return {"items": [line.to_row() for line in query.listed(filters, stream)]}
+    return {"items": query.listed(filters, stream)}
 
 
 class RegressionEventIn(Schema):
@@ -96,9 +96,9 @@ def post_regression(request: HttpRequest, regression_id: int, given: RegressionE
     """Decide on a regression. Accepting or dismissing makes the present level the baseline; a regression that
     the decision does not fit answers 409. `until` belongs to `mute`."""
     _decide(request, [row_of(Regression, regression_id, related="series__experiment")], given)
-    line = query.line_of(regression_id)
-    assert line
-    return line.to_row()
+    regression = query.complete(regression_id)
+    assert regression
+    return query.COLUMNS.row(regression)
 
 
 def _decide(request: HttpRequest, regressions: Iterable[Regression], given: RegressionEventIn) -> None:

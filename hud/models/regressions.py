@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from django.contrib.auth.models import User
@@ -99,6 +100,7 @@ class Regression(NamedRow):
     note = models.CharField(max_length=1000, blank=True)
     link = models.URLField(max_length=300, blank=True)
     muted_until = models.DateTimeField(null=True)
+    recent: Sequence[float | None] = ()  # values of its series, oldest first, where a page adds them
 
     class Meta:
         constraints: ClassVar = [

@@ -161,7 +161,7 @@ def read(
     targets = Targets.read()
     judged, best, aimed = _judged(night_runs, arch)
     causes = regressions.waiting(comparison.scope)
-    regressed = {line.regression.series_id for cause in causes for line in cause.lines}
+    regressed = {line.series_id for cause in causes for line in cause.lines}
     shown_regressed = regressed if with_regressed else set()
     series = _series(targets, stream, {*aimed, *shown_regressed, *(pk for pk, _run in best)})
     newest = points.latest({one.pk for one in series} - regressed | shown_regressed)
@@ -195,12 +195,7 @@ def read(
         met=sum(point.met == "met" for point in shown),
         judged=judged,
         runs=last_runs,
-        moved_runs={
-            line.regression.first_run_id
-            for cause in causes
-            for line in cause.lines
-            if line.regression.first_run_id
-        },
+        moved_runs={line.first_run_id for cause in causes for line in cause.lines if line.first_run_id},
         known_runs={failure.run_id for failure in failures}
         - {failure.run_id for failure in failures if not failure.known_failure},
         hosts=hosts.in_one_line(),
@@ -210,7 +205,7 @@ def read(
     )
     if comparison.growing:
         page.progress = nights.progress(comparison.growing)
-    regressions.add_recent([row.line for row in page.looks[:ROWS] if row.line])
+    regressions.add_recent([row.regression for row in page.looks[:ROWS] if row.regression])
     if comparison.table and comparison.table.suites:
         names = comparison.table.suites
         page.trend_suite = filters.trend if filters.trend in names else names[0]
