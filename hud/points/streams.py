@@ -35,14 +35,6 @@ class Activity:
     may_wait: bool  # the judge has yet to judge something, of this stream or another
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A suite that a stream has measured of a subject."""
-
-    subject: Subject
-    suite: str
-
-
 def with_results() -> list[Activity]:
     """Return the streams that have results and are not archived, the newest first: 1 statement."""
     found = fetch(
@@ -121,26 +113,25 @@ def _count_measured(complete: Sequence[Night]) -> int:
     return sum(not ids.isdisjoint(night.runs) for night in complete)
 
 
-def measured_by(stream: Stream) -> list[Measured]:
-    """Return what a stream has measured, without ceilings: 1 statement."""
+def measured_by(stream: Stream) -> list[tuple[Subject, str]]:
+    """Return what a stream has measured: subjects and suites, 1 statement."""
     rows = fetch_tuples(
         """
         SELECT DISTINCT arch, mode, dtype, suite FROM hud_experiment e
-        WHERE suite <> %(ceilings)s
-            AND EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
+        WHERE EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
         ORDER BY 1, 2, 3, 4
         """,
-        {"stream": stream.pk, "ceilings": CEILINGS},
+        {"stream": stream.pk},
     )
-    return [Measured(Subject(arch, mode, dtype), suite) for arch, mode, dtype, suite in rows]
+    return [(Subject(arch, mode, dtype), suite) for arch, mode, dtype, suite in rows]
 
 
-def subjects(of_stream: Sequence[Night], measured: Collection[Measured]) -> list[Subject]:
+def subjects(of_stream: Sequence[Night], measured: Collection[tuple[Subject, str]]) -> list[Subject]:
     """Return the subjects of a stream, the default one first: that of which the newest night measured most
     headline points, one with models before others, one on a named device before all. None has a part that is
-    ''. At most 1 statement."""
-    names = {one.subject: astuple(one.subject) for one in measured if all(astuple(one.subject))}
-    with_models = {one.subject for one in measured if one.suite in MODEL_SUITES}
+    '', and none has only ceilings. At most 1 statement."""
+    names = {one: astuple(one) for one, suite in measured if all(astuple(one)) and suite != CEILINGS}
+    with_models = {subject for subject, suite in measured if suite in MODEL_SUITES}
     ranks = _ranks(of_stream) if len(names) > 1 else {}
     last = (False, -len(of_stream), 0)
     return sorted(

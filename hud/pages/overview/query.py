@@ -159,7 +159,7 @@ def read(
     arch = comparison.filters.arch
     night_runs = comparison.head.runs if comparison.head else ()
     targets = Targets.read()
-    judged, best, aimed = _judged(night_runs, arch)
+    judged, best, aimed = _judged(night_runs, "" if comparison.only_arch else arch)
     causes = regressions.waiting(comparison.scope)
     regressed = {line.series_id for cause in causes for line in cause.lines}
     shown_regressed = regressed if with_regressed else set()
@@ -244,26 +244,26 @@ def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Ser
 
 
 def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, int]], list[int]]:
-    """Count what became of a night's points on an arch, with series and run of those that improved,
-    the largest change against its noise first, and the series whose records say a target: 1 statement."""
+    """Count what became of a night's points on an arch, '' for all, with series and run of those that
+    improved, the largest change against its noise first, and the series whose records say a target: 1
+    statement."""
     ((*counts, improved, aimed),) = fetch_tuples(
         """
         SELECT count(*) FILTER (WHERE headline), count(*) FILTER (WHERE headline AND verdict <> %(new)s),
             count(*) FILTER (WHERE headline AND verdict = %(inconclusive)s),
             coalesce(mode() WITHIN GROUP (ORDER BY verdict_reason)
                 FILTER (WHERE headline AND verdict = %(inconclusive)s), ''),
-            array_agg(ARRAY[series_id, run_id, experiment_id] ORDER BY abs(factor) DESC NULLS LAST)
-                FILTER (WHERE headline AND verdict = %(improved)s),
+            array_agg(ARRAY[series_id, run_id, (SELECT experiment_id FROM hud_series WHERE id = series_id)]
+                ORDER BY abs(factor) DESC NULLS LAST) FILTER (WHERE headline AND verdict = %(improved)s),
             array_agg(series_id) FILTER (WHERE aimed)
         FROM (
-            SELECT DISTINCT ON (p.series_id) p.series_id, p.run_id, p.verdict, p.verdict_reason, p.factor,
-                s.experiment_id, p.target IS NOT NULL AND coalesce(p.target_arch, e.arch) = e.arch AS aimed,
-                shown.series_id IS NOT NULL AS headline
-            FROM hud_point p JOIN hud_series s ON s.id = p.series_id
-            JOIN hud_experiment e ON e.id = s.experiment_id AND %(arch)s IN ('', e.arch)
-            LEFT JOIN (SELECT DISTINCT series_id FROM hud_seriesstate WHERE headline) shown
-                ON shown.series_id = s.id
-            WHERE p.run_id = ANY(%(runs)s) ORDER BY p.series_id, p.order_time DESC, p.run_id DESC
+            SELECT DISTINCT ON (series_id) series_id, run_id, verdict, verdict_reason, factor,
+                target IS NOT NULL AS aimed,
+                series_id IN (SELECT series_id FROM hud_seriesstate WHERE headline) AS headline
+            FROM hud_point WHERE run_id = ANY(%(runs)s) AND (%(arch)s = '' OR series_id IN (
+                SELECT s.id FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
+                WHERE e.arch = %(arch)s))
+            ORDER BY series_id, order_time DESC, run_id DESC
         ) newest
         """,
         {

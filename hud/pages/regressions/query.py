@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
@@ -107,7 +108,7 @@ class CauseLines:
     def first(self) -> Regression:
         return self.lines[0]
 
-    @property
+    @cached_property
     def experiments(self) -> int:
         return len({line.series.experiment_id for line in self.lines})
 
