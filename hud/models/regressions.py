@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -188,6 +189,20 @@ class BisectStep(NamedRow):
     low = models.FloatField(null=True)  # of the 95 % interval of the log ratio
     high = models.FloatField(null=True)
     finished = models.DateTimeField(null=True)
+    # what a page adds: hud.judging.bisect.work.Build of both
+    base_build: dict[str, str]
+    head_build: dict[str, str]
+
+    @property
+    def answer(self) -> str:
+        return "no value" if self.word == "none" else self.word or "waits"
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the change, relative."""
+        if self.low is None or self.high is None:
+            return None
+        return math.expm1(self.low), math.expm1(min(self.high, 700))
 
 
 class Backlog(NamedRow):

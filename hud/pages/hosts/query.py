@@ -208,17 +208,8 @@ def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> l
     )
 
 
-@dataclass(frozen=True, slots=True)
-class HostsInLine:
-    """All hosts in one line of the overview."""
-
-    states: dict[str, int]
-    running: int
-    waiting: int
-
-
-def in_one_line() -> HostsInLine:
-    """Count hosts by state, and tasks that run and wait: 2 statements."""
+def in_one_line() -> dict[str, Any]:
+    """Count all hosts by `states`, and tasks `running` and `waiting`: 2 statements."""
     now = timezone.now()
     attached = "SELECT last_beat, paused_until, drained FROM hud_host WHERE detached_at IS NULL ORDER BY id"
     hosts = (
@@ -228,7 +219,7 @@ def in_one_line() -> HostsInLine:
     active = "SELECT state, count(*) FROM hud_task WHERE state IN ('running', 'queued') GROUP BY 1"
     tasks = dict(fetch_tuples(active, {}))
     states = Counter(state_of(host, now) for host in hosts)
-    return HostsInLine(dict(states), tasks.get("running", 0), tasks.get("queued", 0))
+    return {"states": dict(states), "running": tasks.get("running", 0), "waiting": tasks.get("queued", 0)}
 
 
 @dataclass(slots=True)

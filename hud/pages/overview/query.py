@@ -16,7 +16,6 @@ from hud.pages.compilers.query import Comparison, Filters
 from hud.pages.compilers.table import TITLES, Entry, Table, colour, passing
 from hud.pages.health import processes_standing_still
 from hud.pages.hosts import query as hosts
-from hud.pages.hosts.query import HostsInLine
 from hud.pages.overview import look, tiles
 from hud.pages.overview.look import Look
 from hud.pages.overview.tiles import Tile
@@ -62,7 +61,7 @@ class Overview:
     runs: list[RunLine]
     moved_runs: set[int]  # in which something regressed
     known_runs: set[int]  # that failed, in nothing that is news
-    hosts: HostsInLine
+    hosts: dict[str, Any]  # hud.pages.hosts.query.in_one_line
     tiles: list[Tile]
     overdue: list[OverdueSuite]  # suites without results for too long
     standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
