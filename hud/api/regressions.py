@@ -220,10 +220,10 @@ def post_bisect(request: HttpRequest, regression_id: int) -> Status[dict[str, An
     """Search for the version of torch that made a regression, over the interpreters of the host that measured
     it: its two ends in pairs first. Answers 409 where that cannot start."""
     bisect = work.start(regression=row_of(Regression, regression_id), who=who(request))
-    return Status(201, bisects.view(bisect).to_json())
+    return Status(201, bisects.COLUMNS.row(bisects.view(bisect)))
 
 
 @router.get("/bisects/{int:bisect_id}", response={200: BisectOut, (401, 403, 404): Error})
 def get_bisect(request: HttpRequest, bisect_id: int) -> dict[str, Any]:
     """Return a bisect with its steps so far."""
-    return bisects.view(row_of(Bisect, bisect_id, related="accelerator__host")).to_json()
+    return bisects.COLUMNS.row(bisects.view(row_of(Bisect, bisect_id, related="accelerator__host")))

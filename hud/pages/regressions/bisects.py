@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hud.columns import Columns, under
 from hud.judging.bisect import work
@@ -12,7 +11,7 @@ from hud.judging.bisect.search import BisectState, most_steps
 from hud.models import Accelerator, Bisect, BisectStep, Regression
 
 _STEP = Columns("base head run=run_id answer pairs change low high finished")
-_COLUMNS = Columns(
+COLUMNS = Columns(
     f"""id=bisect.pk regression=bisect.regression_id state=bisect.state
     host=bisect.accelerator?.host.name environments=bisect.builds steps usual_steps
     {under("bisect", "good bad conclusion requested_by created finished")}""",
@@ -29,9 +28,6 @@ class BisectView:
     @property
     def is_running(self) -> bool:
         return self.bisect.state == BisectState.RUNNING
-
-    def to_json(self) -> dict[str, Any]:
-        return _COLUMNS.row(self)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -32,7 +33,7 @@ class RulesPage:
     targets: list[Target]
     thresholds: list[Threshold]
     metrics: list[Metric]
-    unknown: list[Metric]  # of which neither the registry nor an operator says unit and direction
+    unknown: Sequence[Metric]  # of which neither the registry nor an operator says unit and direction
     more_unknown: int
     offers: dict[str, list[str]]  # for the fields of forms, by name
 

@@ -116,7 +116,7 @@ def _like(text: str) -> str:
 
 def _named(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """Return SQL that an experiment `e` has each word in its name or options, as in ``size=tiny``."""
-    texts, params = [], {}
+    texts, params = list[str](), dict[str, Any]()
     for place, word in enumerate(words):
         stored = word.replace("\\", "\\\\")  # as JSON
         name, _, value = stored.partition("=")
