@@ -152,9 +152,9 @@ _MEASURED = """
         LIMIT %(most)s)
 """
 _REGRESSED = """
-    SELECT one.id, e.id, one.state, metric.title, stream.name, count(*) OVER ()
-    FROM hud_regression one {joins} JOIN hud_metric metric ON metric.id = series.metric_id
-    JOIN hud_stream stream ON stream.id = series.stream_id
+    SELECT one.id, e.id, one.state, (SELECT title FROM hud_metric WHERE id = series.metric_id),
+        (SELECT name FROM hud_stream WHERE id = series.stream_id), count(*) OVER ()
+    FROM hud_regression one {joins}
     WHERE one.id = %(regression)s OR one.state = ANY(%(active)s) AND {named}
     ORDER BY series.stream_id <> %(stream)s, one.id DESC LIMIT %(most)s
 """
