@@ -11,8 +11,8 @@ from hud.models import Regression, Stream
 from hud.sql import fetch_tuples
 
 # By their keys, as regressions are few: a join of all series takes twice the time.
-JOINS = """
-    CROSS JOIN LATERAL (SELECT * FROM hud_series WHERE id = one.series_id OFFSET 0) series
+_SERIES = "CROSS JOIN LATERAL (SELECT * FROM hud_series WHERE id = one.series_id OFFSET 0) series"
+JOINS = f"""{_SERIES}
     CROSS JOIN LATERAL (SELECT * FROM hud_experiment WHERE id = series.experiment_id OFFSET 0) e
 """
 _CONDITIONS = {
@@ -65,11 +65,12 @@ def cause_key(one: Regression) -> int:
 
 def count(scope: Scope) -> Counts:
     """Return how many causes and series wait for somebody, as what is muted does not: 1 statement."""
+    joins = JOINS if scope.arch or scope.mode or scope.dtype else _SERIES
     ((causes, series, suspects),) = fetch_tuples(
         f"""
         SELECT count(DISTINCT coalesce(one.cause_id, -series.experiment_id)) FILTER (WHERE waits),
             count(DISTINCT one.series_id) FILTER (WHERE waits), count(*) FILTER (WHERE NOT waits)
-        FROM hud_regression one {JOINS}, LATERAL (SELECT one.state <> %(suspect)s AS waits) told
+        FROM hud_regression one {joins}, LATERAL (SELECT one.state <> %(suspect)s AS waits) told
         WHERE one.state = ANY(%(active)s) AND coalesce(one.muted_until <= now(), true) AND {scope.condition}
         """,  # noqa: S608 — constants  # nosec B608
         {**scope.params, "active": list(ACTIVE), "suspect": RegressionState.SUSPECT},

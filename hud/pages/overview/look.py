@@ -41,19 +41,15 @@ class Look:
             return "improved" if self.is_new else "missed"
         if self.cause.why == "host":
             return "host"
-        if is_failure(self.cause.first):
+        one = self.cause.first
+        if one.kind == RegressionKind.FAILURE or one.change is None:  # no value any more, or no right one
             return "failed"
-        return "drift" if self.cause.first.kind == RegressionKind.DRIFT else "regressed"
+        return "drift" if one.kind == RegressionKind.DRIFT else "regressed"
 
     @property
     def shortfall(self) -> float:
         """Return how far a value is from its target, as a share of the target."""
         return shortfall(self.point) if self.point else 0.0
-
-
-def is_failure(one: Regression) -> bool:
-    """Return whether there is no value any more, or no right one."""
-    return one.kind == RegressionKind.FAILURE or one.change is None
 
 
 def shortfall(point: Point) -> float:

@@ -273,7 +273,7 @@ def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, 
     )
     best = [(series, run) for series, run, _experiment in improved or ()]
     experiments = {experiment for _series, _run, experiment in improved or ()}
-    return Judged(*counts, improved=len(experiments)), best[:_MOST_IMPROVED], aimed or []
+    return Judged(*counts, len(experiments)), best[:_MOST_IMPROVED], aimed or []
 
 
 def _trends(table: Table, results: Mapping[Night, Results], suite: str) -> dict[str, Any] | None:
