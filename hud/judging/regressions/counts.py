@@ -14,7 +14,7 @@ from hud.sql import fetch_tuples
 _SERIES = "CROSS JOIN LATERAL (SELECT * FROM hud_series WHERE id = one.series_id OFFSET 0) series"
 JOINS = f"""{_SERIES}
     CROSS JOIN LATERAL (SELECT * FROM hud_experiment WHERE id = series.experiment_id OFFSET 0) e
-"""
+"""  # noqa: S608 — constants  # nosec B608
 _CONDITIONS = {
     "stream": "series.stream_id = %(stream)s",
     "arch": "e.arch = %(arch)s",
