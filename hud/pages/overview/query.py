@@ -246,7 +246,7 @@ def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, 
     """Count what became of a night's points on an arch, '' for all, with series and run of those that
     improved, the largest change against its noise first, and the series whose records say a target: 1
     statement."""
-    ((*counts, improved, aimed),) = fetch_tuples(
+    ((headline, compared, undecided, reason, improved, aimed),) = fetch_tuples(
         """
         SELECT count(*) FILTER (WHERE headline), count(*) FILTER (WHERE headline AND verdict <> %(new)s),
             count(*) FILTER (WHERE headline AND verdict = %(inconclusive)s),
@@ -273,7 +273,8 @@ def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, 
     )
     best = [(series, run) for series, run, _experiment in improved or ()]
     experiments = {experiment for _series, _run, experiment in improved or ()}
-    return Judged(*counts, len(experiments)), best[:_MOST_IMPROVED], aimed or []
+    judged = Judged(headline, compared, undecided, reason, len(experiments))
+    return judged, best[:_MOST_IMPROVED], aimed or []
 
 
 def _trends(table: Table, results: Mapping[Night, Results], suite: str) -> dict[str, Any] | None:
