@@ -226,7 +226,8 @@ def _lines(condition: str, params: Mapping[str, Any]) -> list[RunLine]:
     for pk, filename, done, total in about:
         line = lines[pk]
         line.done, line.total = done, total
-        line.run.upload = Upload(pk=line.run.upload_id, filename=filename) if line.run.upload_id else None
+        if line.run.upload_id:
+            line.run.upload = Upload(pk=line.run.upload_id, filename=filename, stream=line.run.stream)
         line.asked = getattr(line.run, "request", None) or nothing_asked
     asked = [line.asked for line in lines.values()]
     attach(asked, "host", by_id(Host, [one.host_id for one in asked]))
