@@ -82,7 +82,7 @@ def fetch_models(
     database = connections[DEFAULT_DB_ALIAS]  # what `connection` looks up at every use
     for row in fetch_tuples(statement, params):
         for name, kind, start, names, readers in parts:
-            if row[start] is None:  # its primary key
+            if name != "one" and row[start] is None:  # its primary key
                 found[-1]._state.fields_cache[name] = None
                 continue
             made = kind.__new__(kind)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from hud.models import NIGHTLY, SAMPLES, Point, Run, Series, Stream
