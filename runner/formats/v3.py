@@ -87,12 +87,6 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
 
     latest: dict[str, tuple[Any, Any]] = {}  # of each part: its raw text, and what that means
 
-    def shared(name: str, said: Any, read_part: Callable[[Any], Any]) -> Any:
-        known = latest.get(name)
-        if known is None or known[0] != said:
-            known = latest[name] = said, read_part(said)
-        return known[1]
-
     def read_benchmark(said: Any) -> tuple[bytes, Benchmark, str]:
         raw = bytes(said)
         return raw, decode_benchmark(raw), json_text.problem(b"[%s]" % raw)
@@ -102,12 +96,9 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
         record = decode(text)
         for name in _HOST:
             if (said := getattr(record, name)) is not None:
-                setattr(record, name, shared(name, said, msgspec.json.decode))
-        raw, record.benchmark, problem = shared("benchmark", record.benchmark, read_benchmark)
-        start = text.find(raw[:_NEEDLE_BYTES])
-        while not text.startswith(raw, start):
-            start = text.find(raw[:_NEEDLE_BYTES], start + 1)
-        return record, problem or json_text.problem(b"%s0%s" % (text[:start], text[start + len(raw) :]))
+                setattr(record, name, _shared(latest, name, said, msgspec.json.decode))
+        raw, record.benchmark, problem = _shared(latest, "benchmark", record.benchmark, read_benchmark)
+        return record, problem or json_text.problem(_without(raw, text))
 
     def read(text: bytes, pointer: str, line: int | None) -> Item:
         if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
@@ -124,6 +115,22 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
         return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
 
     return read
+
+
+def _shared(latest: dict[str, tuple[Any, Any]], name: str, said: Any, read: Callable[[Any], Any]) -> Any:
+    """Return what a part of a record means, which the record before may have had too."""
+    known = latest.get(name)
+    if known is None or known[0] != said:
+        known = latest[name] = said, read(said)
+    return known[1]
+
+
+def _without(part: bytes, text: bytes) -> bytes:
+    """Return the text with 0 in place of the part that it contains."""
+    start = text.find(part[:_NEEDLE_BYTES])
+    while not text.startswith(part, start):
+        start = text.find(part[:_NEEDLE_BYTES], start + 1)
+    return b"%s0%s" % (text[:start], text[start + len(part) :])
 
 
 def _located(record: Record, pointer: str, line: int | None) -> Item:
