@@ -100,6 +100,12 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
         raw, record.benchmark, problem = _shared(latest, "benchmark", record.benchmark, read_benchmark)
         return record, problem or json_text.problem(_without(raw, text))
 
+    def has_metric(text: bytes) -> bool:
+        try:
+            return decode_metric(text).metric is not None
+        except msgspec.ValidationError:  # a number in it is too large
+            return True
+
     def read(text: bytes, pointer: str, line: int | None) -> Item:
         if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
             return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
@@ -107,10 +113,10 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
             record, problem = record_of(text)
         except msgspec.ValidationError:
             try:
-                if decode_metric(text).metric is not None:
-                    decode_whole(text)
+                decode_whole(text)
             except msgspec.ValidationError as error:
-                return _fault(str(error), pointer, line)
+                if has_metric(text):
+                    return _fault(str(error), pointer, line)
             return Skipped(pointer, reasons.NO_METRIC, line)
         return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
 
