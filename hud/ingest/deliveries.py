@@ -39,12 +39,14 @@ from hud.models import (
     kernels_of,
 )
 from hud.runs.references import keep_references
+from hud.runs.requests import DEFAULT_INTERPRETER
 from hud.runs.tasks import lease_end, leased_task
 from runner.formats import json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.format import Skipped
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.formats.parameters import Parameters
+from runner.schema.fingerprints import Fingerprint
 from runner.schema.suite import IDENTITY, BadRequest, Expected, Suite, TaskSpec
 from runner.suites import suite_of
 
@@ -67,13 +69,15 @@ class Binding:
     experiment of the task, as its suite says (`Suite.problem_of`). Their time is within the lease: not before
     the claim and not after now, each on the HUD's clock or on the host's (by the skew of its latest
     heartbeat), whichever is wider, and 5 minutes more. There is no limit to how late a result is delivered
-    while the lease lasts. A result without a time has none to check.
+    while the lease lasts. A result without a time has none to check. Torch and Triton are those that the
+    run's interpreter had at the run's first claim.
     """
 
     suite: Suite
     task: TaskSpec
     experiments: list[Expected]
     accelerator: Accelerator
+    fingerprints: Mapping[int, Fingerprint]  # with which the run began, by side
     earliest: datetime
     latest: datetime
 
@@ -99,6 +103,7 @@ class Binding:
             spec,
             suite.expected(spec, {}),
             task.accelerator,
+            _fingerprints(task),
             earliest=since + min(skew, timedelta()) - CLOCK_TOLERANCE,
             latest=until + max(skew, timedelta()) + CLOCK_TOLERANCE,
         )
@@ -108,10 +113,23 @@ class Binding:
         found = {name: getattr(item, name) for name in IDENTITY}
         if problem := self.suite.problem_of(found, self.task, self.experiments):
             return problem
+        now, begun = item.environment, self.fingerprints.get(item.side)
+        if begun and now.torch and (now.torch, now.torch_git, now.triton) != begun.subject:
+            found = Fingerprint(now.torch, now.torch_git, now.triton)
+            return f"it is of {found}, and the run began with {begun}"
         time = item.run.order_time
         if time and not self.earliest <= time <= self.latest:
             return f"its time is {time.isoformat()}, outside of the lease"
         return ""
+
+
+def _fingerprints(task: Task) -> dict[int, Fingerprint]:
+    """Return the fingerprints that a task's run began with, by side."""
+    run = task.run
+    names = [run.interpreter or DEFAULT_INTERPRETER]
+    names = [run.base_interpreter, *names] if run.is_ab else names
+    frozen = run.request.fingerprints
+    return {side: Fingerprint.from_json(frozen[name]) for side, name in enumerate(names) if name in frozen}
 
 
 def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -> Receipt:
@@ -150,6 +168,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
     for measurements in Content.of(body, _GIVEN).pieces(parser, settings.HUD_MAX_RECORDS):
         kept = []
         for item in measurements:
+            item.side = item.side if run.is_ab else 0
             if problem := binding.problem_of(item):
                 refused.append(Skipped(item.pointer, f"{reasons.OTHER_TASK}: {problem}", item.line))
                 continue
@@ -157,7 +176,6 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
             item.arch = binding.accelerator.arch if item.device == binding.accelerator.device else ""
             item.run, item.repeat = own, task.repeat
             rename_by(aliases, item)
-            item.side = item.side if run.is_ab else 0
             if item.compilation is not None:  # each pair compiles both sides anew
                 item.compilation = task.repeat if run.is_ab else task.spec.get("compilation", 0)
             kept.append(item)
