@@ -23,6 +23,7 @@ _NUMBERS = {
     "value": "float8", "values": "float8[]", "variants": "varchar[]", "counts": "int4[]",
     "compilations": "int2", "processes": "int2", "samples": "int4", "spread": "float8", "status": "int2",
     "code": "varchar", "note": "text", "target": "float8", "target_arch": "varchar",
+    "quality": "varchar",
 }  # fmt: skip
 _COLUMNS = {
     "series_id": "int4", "order_time": "timestamptz", "run_id": "int4", "environment_id": "int4",
@@ -40,7 +41,7 @@ _PROCESSES = f"""
     WITH process AS (
         SELECT m.series_id, m.order_time, m.run_id, m.environment_id, point.side, point.is_ab, r.branch,
             r.rerun, m.repeat, m.compilation, m.value, m.spread, m.n, m.status, m.code, m.note, m.target,
-            m.target_arch,
+            m.target_arch, m.quality,
             CASE WHEN cardinality(c.kernels) <= {_FEW_KERNELS} THEN nullif(c.variant, '') END AS variant,
             count(*) OVER (
                 PARTITION BY m.series_id, m.order_time, m.run_id, m.environment_id, point.side) AS processes
@@ -63,11 +64,11 @@ _PROCESSES = f"""
         INSERT INTO new_point ({", ".join(f'"{name}"' for name in _COLUMNS)})
         SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, value, NULL,
             CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, NULL, 1, 1, n, spread, status, code, note,
-            target, target_arch
+            target, target_arch, quality
         FROM process WHERE processes = 1
     )
     SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, repeat, compilation,
-        value, spread, n, status, code, note, target, target_arch, variant
+        value, spread, n, status, code, note, target, target_arch, variant, quality
     FROM process WHERE processes > 1
     ORDER BY series_id, order_time, run_id, environment_id, side, repeat
 """  # noqa: S608 — constants of this module  # nosec B608

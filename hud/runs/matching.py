@@ -26,7 +26,8 @@ FITS = """
         SELECT FROM jsonb_each(q.fingerprints) AS begun(python, interpreter)
         JOIN hud_host b ON b.id = (interpreter->>'host')::int AND b.id <> h.id
         WHERE b.detached_at IS NULL AND b.last_beat > clock_timestamp() - interval '10 min'
-            AND NOT h.facts->'pythons'->begun.python->'fingerprint' @> (interpreter - '{host,packages}'::text[])))
+            AND NOT h.facts->'pythons'->begun.python->'fingerprint'
+                @> (interpreter - '{host,packages}'::text[])))
 """
 # The accelerator may be given new tasks now.
 OPEN = """
