@@ -38,6 +38,7 @@ from hud.models import (
     Task,
     kernels_of,
 )
+from hud.runs.cards import elsewhere
 from hud.runs.references import keep_references
 from hud.runs.requests import DEFAULT_INTERPRETER
 from hud.runs.tasks import lease_end, leased_task
@@ -58,6 +59,7 @@ KERNEL_CODE = "kernel_code"  # of the artifact: a JSON object of texts by binary
 _MOST_CODE = 10  # largest kernels of a compilation whose source is kept
 _MAX_CODE_BYTES = 8 * 2**20  # of one artifact's JSON
 _MAX_CODE = 64 * 1024
+_MAX_NOTE = 300
 _GIVEN = Parameters(format="v3", source="runner", partial="1")
 
 
@@ -160,7 +162,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
     says its side."""
     if body.count(b"\n") > settings.HUD_MAX_RECORDS or _LIST.search(body):  # before much is made of them
         raise BadUpload(f"a delivery is at most {settings.HUD_MAX_RECORDS} lines with a record each")
-    binding = Binding.of(task)
+    binding, other_card = Binding.of(task), elsewhere(task)
     own = RunKey("runner", None, "", "", "", "", order_time=None, order_time_source="run")
     receipt, refused, aliases = Receipt(run_ids=[run.pk]), [], Aliases.read()
     parser = RecordParser(_GIVEN, any_time=True, receipt=receipt)
@@ -175,6 +177,8 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
             # another device, such as the CPU of a GPU's host, has no arch
             item.arch = binding.accelerator.arch if item.device == binding.accelerator.device else ""
             item.run, item.repeat = own, task.repeat
+            if other_card and item.samples:
+                item.message = "; ".join(filter(None, (item.message, other_card)))[:_MAX_NOTE]
             rename_by(aliases, item)
             if item.compilation is not None:  # each pair compiles both sides anew
                 item.compilation = task.repeat if run.is_ab else task.spec.get("compilation", 0)

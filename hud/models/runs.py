@@ -134,6 +134,9 @@ class Task(NamedRow):
     reason = models.CharField(max_length=1000, blank=True)
     attempt = models.SmallIntegerField(default=0)  # how often it was claimed
     accelerator = models.ForeignKey(Accelerator, models.SET_NULL, null=True, related_name="tasks")
+    # the card on which its series was last measured, and since when another one was free for it
+    home = models.ForeignKey(Accelerator, models.SET_NULL, null=True, related_name="+")
+    passed_at = models.DateTimeField(null=True)
     token = models.UUIDField(null=True)  # of the latest claim: fences writes; NULL once its lease was broken
     nonce = models.CharField(max_length=64, blank=True)  # makes a repeated claim answer the same task
     lease_until = models.DateTimeField(null=True)

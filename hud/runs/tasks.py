@@ -24,7 +24,7 @@ from django.db.models.functions import Now
 from hud.accounts import audit
 from hud.hosts import registration
 from hud.models import ACTIVE, Accelerator, Audit, Host, Run, RunRequest, State, Task
-from hud.runs import matching, states, wakeup
+from hud.runs import cards, matching, states, wakeup
 from hud.runs.requests import DEFAULT_INTERPRETER
 from hud.runs.states import TaskState
 from hud.sql import fetch_tuples
@@ -45,8 +45,8 @@ _NEXT = f"""
     JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
     JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
     JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued'
-    WHERE a.id = %(accelerator)s AND {matching.OPEN}
-    ORDER BY {matching.ORDER}, t.position
+    WHERE a.id = %(accelerator)s AND {matching.OPEN} AND {cards.MAY_GO}
+    ORDER BY {matching.ORDER}, t.home_id IS DISTINCT FROM a.id, t.position
     FOR UPDATE OF t SKIP LOCKED LIMIT 1
 """  # noqa: S608 - constants of ours  # nosec B608
 
@@ -72,8 +72,9 @@ def claim(
 def _take(accelerator: Accelerator, nonce: str, fingerprints: Mapping[str, Fingerprint]) -> Task | None:
     """Give the next task to an accelerator, or end it as failed if an interpreter has changed."""
     with transaction.atomic():
-        found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk})
+        found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk, **cards.params()})
         if not found:
+            cards.pass_over(accelerator.pk)
             return None
         task = Task.objects.get(pk=found[0][0])
         refusal = _freeze(task.run_id, accelerator.host, fingerprints)
