@@ -117,8 +117,8 @@ class Binding:
             return problem
         now, begun = item.environment, self.fingerprints.get(item.side)
         if begun and now.torch and (now.torch, now.torch_git, now.triton) != begun.subject:
-            found = Fingerprint(now.torch, now.torch_git, now.triton)
-            return f"it is of {found}, and the run began with {begun}"
+            other = Fingerprint(now.torch, now.torch_git, now.triton)
+            return f"it is of {other}, and the run began with {begun}"
         time = item.run.order_time
         if time and not self.earliest <= time <= self.latest:
             return f"its time is {time.isoformat()}, outside of the lease"

@@ -61,12 +61,11 @@ def claim(
     for task in running.select_related("run__request"):
         return task if task.nonce == nonce else None
     try:
-        task = _take(accelerator, nonce, fingerprints)
-        while task is not None and task.state != TaskState.RUNNING:
-            task = _take(accelerator, nonce, fingerprints)
+        while (taken := _take(accelerator, nonce, fingerprints)) and taken.state != TaskState.RUNNING:
+            pass
     except IntegrityError:
         return None  # another process of this host claimed for the same accelerator at the same moment
-    return task
+    return taken
 
 
 def _take(accelerator: Accelerator, nonce: str, fingerprints: Mapping[str, Fingerprint]) -> Task | None:

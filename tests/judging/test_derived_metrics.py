@@ -45,7 +45,7 @@ class Model:
     def night(self, factor: float = 1.0) -> list[Drawn]:
         chance, times_us = self._chance, self._times_us
         of_night = factor * np.exp(chance.normal(0, 0.001))
-        found = []
+        found: list[Drawn] = []
         for _ in range(COMPILATIONS):
             drawn = chance.integers(self._choices)
             noise = np.exp(chance.normal(0, np.maximum(0.005, 0.3 / times_us)))

@@ -377,6 +377,7 @@ def test_a_suspect_is_confirmed_by_another_run_and_never_by_its_own() -> None:
         assert level.move
         assert (level.move.points, level.move.is_sure, level.move.agreed_run) == (1, False, None)
     assert levels.advance(level, replace(suspect, run_id=21), RULE).verdict == "regressed"
+    assert level.move
     assert (level.move.points, level.move.is_sure, level.move.agreed_run) == (2, True, 21)
 
 
