@@ -51,6 +51,12 @@ def device_state(device: Device) -> State | None:
     return gpu_state(device) if device.type == "cuda" else cpu_state(device.threads)
 
 
+def host_state(device: str) -> State | None:
+    """Return the state of all processors where they are measured, without asking for the device: of a process
+    whose stages are forked."""
+    return cpu_state(machine.usable_cpus()) if device == "cpu" else None
+
+
 def warning(states: Sequence[State | None]) -> MeasurementWarning:
     """Return what disturbed the measurement between these states.
 
