@@ -26,6 +26,7 @@ from runner.system.interpreters import Interpreter
 
 _MODULE = "runner.system.fingerprints"  # also where this file is run as __main__
 _DIGITS = 16
+_ASKED_S = 20
 _SILENT_S = 60.0
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,9 @@ class Fingerprints:
                 if time.monotonic() < self._silent.get(key, 0.0):
                     continue
                 try:
-                    answer = machine.asked(_MODULE, python=python.path, variables=python.environment)
+                    answer = machine.asked(
+                        _MODULE, python=python.path, variables=python.environment, limit_s=_ASKED_S
+                    )
                     known[key] = {**answer, "folders": list(answer["folders"]), "stamp": str(answer["stamp"])}
                 except (RuntimeError, ValueError, LookupError, TypeError) as error:
                     logger.warning("interpreter %s has no fingerprint: %s", name, error)
