@@ -98,6 +98,7 @@ class Level:
     values: list[float] = field(default_factory=list)
     groups: list[str | None] = field(default_factory=list)
     points: int = 0
+    own_noise: float = 0.0  # of a point by its own compilations, root mean square
     start: datetime | None = None  # of the first one
     good: bool | None = None  # of the newest point at the level
     last_run: int | None = None  # the newest point at the level
@@ -152,7 +153,7 @@ def assess(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
     """Judge a point against a level that it does not change. One that may not decide has no verdict."""
     if _is_undecided(point):
         return Verdict("inconclusive", reason=point.quality)  # type: ignore[arg-type]  # one of its codes
-    return _named(level, point, rule, _judge(level, point, _with_own_noise(rule, point)))
+    return _named(level, point, rule, _judge(level, point, _with_own_noise(level, point, rule)))
 
 
 def _is_undecided(point: SeriesPoint) -> bool:
@@ -182,14 +183,15 @@ def begin_anew(level: Level, point: SeriesPoint) -> None:
     _extend(level, point)
 
 
-def _with_own_noise(rule: Rule, point: SeriesPoint) -> Rule:
-    """Return the rule with the noise floor that a derived metric has from its own compilations."""
+def _with_own_noise(level: Level, point: SeriesPoint, rule: Rule) -> Rule:
+    """Return the rule with the noise floor that a derived metric has from its own compilations: three that
+    drew alike by chance say little, those of the whole level more."""
     if not rule.is_derived:
         return rule
     own = _OF_INTERVAL * (point.spread or 0.0) if rule.absolute_floor else 0.0
     return replace(
         rule,
-        least_noise=noise_of_median(point.values),
+        least_noise=max(noise_of_median(point.values), level.own_noise),
         absolute_floor=max(rule.absolute_floor, own),
     )
 
@@ -347,6 +349,9 @@ def _slowdown(move: Move, verdict: Verdict, rule: Rule) -> float | None:
 
 def _extend(level: Level, point: SeriesPoint) -> None:
     values, groups = point.values, point.groups
+    seen = min(level.points, KEPT)
+    squares = seen * level.own_noise**2 + noise_of_median(values) ** 2
+    level.own_noise = math.sqrt(squares / (seen + 1))
     if values and not any(groups):  # a point is one value: its compilations share the night
         values, groups = (median(values),), (None,)
     level.values = [*level.values, *values][-KEPT:]
