@@ -128,8 +128,8 @@ class Entry:
 DATA = Columns(  # of a cell, with its entry and the table
     """suite=entry.suite backend=entry.backend base head=table.head.side passed=entry.passes.passed
     expected=entry.passes.expected newly_failed not_run undecided=entry.passes.undecided
-    column=cell.column metric=cell.metric unit base_value=cell.base head_value=cell.head change=cell.change low high p=cell.mean.p
-    night_noise=cell.noise verdict matched only_base only_head""",
+    column=cell.column metric=cell.metric unit base_value=cell.base head_value=cell.head change=cell.change
+    low high p=cell.mean.p night_noise=cell.noise verdict matched only_base only_head""",
     base=lambda one: one.table.base and one.table.base.side,
     newly_failed=lambda one: len(one.entry.new),
     not_run=lambda one: len(one.entry.passes.missing),
