@@ -183,6 +183,8 @@ HUD_LOST_S = env_number("HUD_LOST_S", 60)
 HUD_TICK_S = env_number("HUD_TICK_S", 5)
 HUD_GRACE_S = env_number("HUD_GRACE_S", 60)  # after an outage of tick, before it breaks leases
 HUD_RING_S = env_number("HUD_RING_S", 15)  # between wake-ups of an idle accelerator
+# for a task that waits for the card on which its series was last measured, while another is free; 0: no wait
+HUD_SAME_CARD_S = env_number("HUD_SAME_CARD_S", 600, or_zero=True)
 HUD_MAX_ATTEMPTS = 2  # a lost task is tried once more
 HUD_MAX_LOG_BYTES = 64 * 2**20
 HUD_MAX_ARTIFACT_BYTES = 64 * 2**20

@@ -25,6 +25,7 @@ from hud.ingest import deliveries
 from hud.models import Accelerator
 from hud.problems import Problem
 from hud.runs import logs, tasks
+from runner.schema.fingerprints import Fingerprint
 from runner.schema.plan import PROTOCOL
 
 router = Router(tags=["hosts"])
@@ -115,22 +116,32 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     }
 
 
+class FingerprintIn(HostBody):
+    torch: str = Field("", max_length=200)
+    torch_git: str = Field("", max_length=64)
+    triton: str = Field("", max_length=200)
+    packages: str = Field("", max_length=64)
+
+
 class ClaimIn(HostBody):
     protocol: int
     accelerator: int = Field(ge=1, le=2**31 - 1)
     nonce: str = Field(min_length=1, max_length=64)
+    fingerprints: dict[str, FingerprintIn] = Field({}, max_length=50, description="of interpreters by name")
 
 
 @router.post("/tasks/claim", response={200: dict[str, Any], 204: None, (404, 409): Error})
 def claim(request: HttpRequest, given: ClaimIn) -> Any:
-    """Get the next task for an accelerator, or 204."""
+    """Get the next task for an accelerator, or 204. A task whose run began with another fingerprint of its
+    interpreter ends as failed."""
     host = host_of(request)
     if given.protocol != PROTOCOL:
         raise Problem(409, f"this hud speaks protocol {PROTOCOL}", code="other_protocol")
     accelerator = Accelerator.objects.select_related("host").filter(pk=given.accelerator, host=host).first()
     if accelerator is None:
         raise Problem(404, "no such accelerator of this host")
-    task = tasks.claim(accelerator=accelerator, nonce=given.nonce)
+    fingerprints = {name: Fingerprint(**one.model_dump()) for name, one in given.fingerprints.items()}
+    task = tasks.claim(accelerator=accelerator, nonce=given.nonce, fingerprints=fingerprints)
     if task is None:
         return HttpResponse(status=204)
     return {

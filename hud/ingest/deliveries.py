@@ -38,13 +38,16 @@ from hud.models import (
     Task,
     kernels_of,
 )
+from hud.runs.cards import elsewhere
 from hud.runs.references import keep_references
+from hud.runs.requests import DEFAULT_INTERPRETER
 from hud.runs.tasks import lease_end, leased_task
 from runner.formats import json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.format import Skipped
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.formats.parameters import Parameters
+from runner.schema.fingerprints import Fingerprint
 from runner.schema.suite import IDENTITY, BadRequest, Expected, Suite, TaskSpec
 from runner.suites import suite_of
 
@@ -56,6 +59,7 @@ KERNEL_CODE = "kernel_code"  # of the artifact: a JSON object of texts by binary
 _MOST_CODE = 10  # largest kernels of a compilation whose source is kept
 _MAX_CODE_BYTES = 8 * 2**20  # of one artifact's JSON
 _MAX_CODE = 64 * 1024
+_MAX_NOTE = 300
 _GIVEN = Parameters(format="v3", source="runner", partial="1")
 
 
@@ -67,13 +71,15 @@ class Binding:
     experiment of the task, as its suite says (`Suite.problem_of`). Their time is within the lease: not before
     the claim and not after now, each on the HUD's clock or on the host's (by the skew of its latest
     heartbeat), whichever is wider, and 5 minutes more. There is no limit to how late a result is delivered
-    while the lease lasts. A result without a time has none to check.
+    while the lease lasts. A result without a time has none to check. Torch and Triton are those that the
+    run's interpreter had at the run's first claim.
     """
 
     suite: Suite
     task: TaskSpec
     experiments: list[Expected]
     accelerator: Accelerator
+    fingerprints: Mapping[int, Fingerprint]  # with which the run began, by side
     earliest: datetime
     latest: datetime
 
@@ -99,6 +105,7 @@ class Binding:
             spec,
             suite.expected(spec, {}),
             task.accelerator,
+            _fingerprints(task),
             earliest=since + min(skew, timedelta()) - CLOCK_TOLERANCE,
             latest=until + max(skew, timedelta()) + CLOCK_TOLERANCE,
         )
@@ -108,10 +115,23 @@ class Binding:
         found = {name: getattr(item, name) for name in IDENTITY}
         if problem := self.suite.problem_of(found, self.task, self.experiments):
             return problem
+        now, begun = item.environment, self.fingerprints.get(item.side)
+        if begun and now.torch and (now.torch, now.torch_git, now.triton) != begun.subject:
+            other = Fingerprint(now.torch, now.torch_git, now.triton)
+            return f"it is of {other}, and the run began with {begun}"
         time = item.run.order_time
         if time and not self.earliest <= time <= self.latest:
             return f"its time is {time.isoformat()}, outside of the lease"
         return ""
+
+
+def _fingerprints(task: Task) -> dict[int, Fingerprint]:
+    """Return the fingerprints that a task's run began with, by side."""
+    run = task.run
+    names = [run.interpreter or DEFAULT_INTERPRETER]
+    names = [run.base_interpreter, *names] if run.is_ab else names
+    frozen = run.request.fingerprints
+    return {side: Fingerprint.from_json(frozen[name]) for side, name in enumerate(names) if name in frozen}
 
 
 def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -> Receipt:
@@ -142,7 +162,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
     says its side."""
     if body.count(b"\n") > settings.HUD_MAX_RECORDS or _LIST.search(body):  # before much is made of them
         raise BadUpload(f"a delivery is at most {settings.HUD_MAX_RECORDS} lines with a record each")
-    binding = Binding.of(task)
+    binding, other_card = Binding.of(task), elsewhere(task)
     own = RunKey("runner", None, "", "", "", "", order_time=None, order_time_source="run")
     receipt, refused, aliases = Receipt(run_ids=[run.pk]), [], Aliases.read()
     parser = RecordParser(_GIVEN, any_time=True, receipt=receipt)
@@ -150,14 +170,16 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
     for measurements in Content.of(body, _GIVEN).pieces(parser, settings.HUD_MAX_RECORDS):
         kept = []
         for item in measurements:
+            item.side = item.side if run.is_ab else 0
             if problem := binding.problem_of(item):
                 refused.append(Skipped(item.pointer, f"{reasons.OTHER_TASK}: {problem}", item.line))
                 continue
             # another device, such as the CPU of a GPU's host, has no arch
             item.arch = binding.accelerator.arch if item.device == binding.accelerator.device else ""
             item.run, item.repeat = own, task.repeat
+            if other_card and item.samples:
+                item.message = "; ".join(filter(None, (item.message, other_card)))[:_MAX_NOTE]
             rename_by(aliases, item)
-            item.side = item.side if run.is_ab else 0
             if item.compilation is not None:  # each pair compiles both sides anew
                 item.compilation = task.repeat if run.is_ab else task.spec.get("compilation", 0)
             kept.append(item)

@@ -45,6 +45,7 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import branch_name, invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key, device_kind, is_named
+from runner.schema.quality import QUALITIES
 from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
@@ -274,6 +275,8 @@ class RecordParser:
             measurement.target_arch = text(extra.get("target_arch"))[:60] or measurement.target_arch
         else:
             measurement.target_arch = None
+        if extra.get("quality") in QUALITIES and measurement.samples:
+            measurement.quality = extra["quality"]
         measurement.message = (message_of(extra) if extra else None) or _first_run_warning(measurement)
         self.unsaid.update(measurement.unsaid)
         if not (measurement.mode and measurement.dtype and measurement.arch):

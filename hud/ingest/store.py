@@ -242,6 +242,7 @@ def _row(item: ParsedMeasurement, order_time: datetime) -> tuple[Any, ...]:
         item.target_arch,
         item.code,
         item.message,
+        item.quality,
         item.compilation,
     )
 
@@ -251,7 +252,7 @@ _TYPES = {
     **dict(zip(_KEY, ("int4", "int4", "int4", "int2", "int2"), strict=True)),
     "order_time": "timestamptz", "value": "float8", "samples": "float8[]", "target": "float8",
     "spread": "float8", "n": "int4", "status": "int2", "target_arch": "varchar", "code": "varchar",
-    "note": "varchar", "compilation": "int2", "upload_id": "int4",
+    "note": "varchar", "quality": "varchar", "compilation": "int2", "upload_id": "int4",
 }  # fmt: skip
 _COLUMNS = ", ".join(_TYPES)
 _SAMPLES = list(_TYPES).index("samples")

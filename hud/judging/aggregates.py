@@ -22,11 +22,13 @@ HUD_PASSES = frozenset({"pass", "pass_due_to_skip", "eager_variation"})
 
 @dataclass(frozen=True)
 class PassRate:
-    """Cases that passed, of those expected; `missing` were expected and have no result."""
+    """Cases that passed, of those expected; `missing` were expected and have no result. The numbers of
+    `undecided` ones may not decide, whether they passed or not."""
 
     passed: int
     expected: int
     missing: tuple[str, ...]
+    undecided: int = 0
 
     @property
     def rate(self) -> float | None:
@@ -58,11 +60,11 @@ class HudRow:
     compiler: str = "inductor"
 
 
-def pass_rate(passed: Mapping[str, bool], expected: Collection[str]) -> PassRate:
+def pass_rate(passed: Mapping[str, bool], expected: Collection[str], undecided: int = 0) -> PassRate:
     """Return the share of expected cases that passed; a case without a result did not. Cases that nobody
     expected count as expected once they have a result."""
     cases = set(expected) | set(passed)
-    return PassRate(sum(passed.values()), len(cases), tuple(sorted(cases - set(passed))))
+    return PassRate(sum(passed.values()), len(cases), tuple(sorted(cases - set(passed))), undecided)
 
 
 def compare_means(base: Mapping[str, float], head: Mapping[str, float]) -> GeometricMean:

@@ -75,7 +75,8 @@ def _count(found: QuerySet[Compilation]) -> None:
     if not run.is_ab and len(rows) > 1 and variants:
         metrics["kernel_variants"] = [DetailedMeasurement(value=len(variants), **of_run)]
     if not run.is_ab and (regret := autotune_regret([*history, *own][-_REGRET_HISTORY:])):
-        metrics["autotune_regret"] = [DetailedMeasurement(value=regret.value, note=regret.note(), **of_run)]
+        about = {"note": regret.note(), "spread": (regret.high - regret.low) / 2}
+        metrics["autotune_regret"] = [DetailedMeasurement(value=regret.value, **about, **of_run)]
     _write(first, metrics)
     found.update(uncounted=False)
 

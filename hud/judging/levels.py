@@ -14,7 +14,7 @@ from datetime import datetime
 
 import msgspec
 
-from hud.judging.verdict import FEWEST, Rule, Verdict, judge
+from hud.judging.verdict import FEWEST, Rule, Verdict, judge, noise_of_median
 from runner.schema.statistics import median
 
 KEPT = 100  # values of a level
@@ -26,6 +26,7 @@ _RUNS = 2  # of a level at least, before a timing can be called regressed agains
 _TOLD = 20  # points of a move that tell its size
 _EACH = 50  # points between two marks within a level
 _MARKS = 5  # that are kept; what comes earlier still is judged from the beginning
+_OF_INTERVAL = 3.0  # half 95 % intervals by which a regret must differ: 4.2 deviations of a difference
 _OF_CARD = 5  # points of a card that was never at the level, until it counts as one of its cards
 
 
@@ -41,10 +42,12 @@ class SeriesPoint:
     groups: tuple[str | None, ...] = ()
     card: str = ""  # of a GPU; '' where nothing says it
     good: bool = True  # every process has the status ok
-    is_baseline: bool = True  # of the default branch and no rerun: it may change the level
+    is_baseline: bool = True  # of the default branch, no rerun, and may decide: it may change the level
     is_rerun: bool = False
+    quality: str = ""  # why it may not decide
     where: str = ""  # host, card and interpreter
     noise: float | None = None  # of the series, as the point was judged before
+    spread: float | None = None  # over its compilations; of a regret half of its 95 % interval
 
 
 @dataclass
@@ -56,9 +59,12 @@ class Move:
     last_good_run: int | None
     worse: bool
     failed: bool = False  # they have no value, or a status other than ok
-    points: int = 0
+    points: int = 0  # of as many runs
     latest: float | None = None  # value of the newest
     certain: bool = False  # one of them was called regressed or improved, or a repeat agreed
+    last_run: int = 0  # of the newest, and its time: points of one run at one time are one opinion
+    last_time: datetime | None = None
+    agreed_run: int | None = None  # the second run that says the same
     where: str = ""  # the first one's
     back: int = 0  # points in a row at the level since
     returned: list[float] = field(default_factory=list)  # how much worse those are than the level
@@ -92,6 +98,7 @@ class Level:
     values: list[float] = field(default_factory=list)
     groups: list[str | None] = field(default_factory=list)
     points: int = 0
+    own_noise: float = 0.0  # of a point by its own compilations, root mean square
     start: datetime | None = None  # of the first one
     good: bool | None = None  # of the newest point at the level
     last_run: int | None = None  # the newest point at the level
@@ -124,8 +131,11 @@ def level_before(level: Level, time: datetime) -> tuple[Level, datetime | None]:
 
 
 def advance(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
-    """Judge the next point, and take it into the level or its move unless it is of another branch."""
+    """Judge the next point, and take it into the level or its move unless it is of another branch or may not
+    decide."""
     verdict = assess(level, point, rule)
+    if _is_undecided(point):
+        return verdict
     if point.is_baseline and verdict.reason == "other_card":
         count = level.strangers[point.card] = level.strangers.get(point.card, 0) + 1
         if count >= _OF_CARD:
@@ -140,8 +150,14 @@ def advance(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
 
 
 def assess(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
-    """Judge a point against a level that it does not change."""
-    return _named(level, point, rule, _judge(level, point, rule))
+    """Judge a point against a level that it does not change. One that may not decide has no verdict."""
+    if _is_undecided(point):
+        return Verdict("inconclusive", reason=point.quality)  # type: ignore[arg-type]  # one of its codes
+    return _named(level, point, rule, _judge(level, point, _with_own_noise(level, point, rule)))
+
+
+def _is_undecided(point: SeriesPoint) -> bool:
+    return bool(point.quality and point.values)  # a failure is one whatever else went on
 
 
 def decides(level: Level, rule: Rule) -> bool:
@@ -154,7 +170,7 @@ def _hear(level: Level, move: Move, point: SeriesPoint, verdict: Verdict, rule: 
     if move.is_sure or not move.worse or move.failed or not point.values or _is_elsewhere(point, move):
         return
     if _left(verdict) and _is_worse(verdict, rule):
-        move.certain = True
+        move.certain, move.agreed_run = True, point.run_id
     elif not _left(verdict):
         level.move, level.moved = None, []
 
@@ -165,6 +181,19 @@ def begin_anew(level: Level, point: SeriesPoint) -> None:
     level.move, level.moved, level.good = None, [], None
     level.cards, level.strangers = [], {}
     _extend(level, point)
+
+
+def _with_own_noise(level: Level, point: SeriesPoint, rule: Rule) -> Rule:
+    """Return the rule with the noise floor that a derived metric has from its own compilations: three that
+    drew alike by chance say little, those of the whole level more."""
+    if not rule.is_derived:
+        return rule
+    own = _OF_INTERVAL * (point.spread or 0.0) if rule.absolute_floor else 0.0
+    return replace(
+        rule,
+        least_noise=max(noise_of_median(point.values), level.own_noise),
+        absolute_floor=max(rule.absolute_floor, own),
+    )
 
 
 def _judge(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
@@ -179,10 +208,19 @@ def _judge(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
     middle = [median(point.values)] if point.values else []
     alone = judge(level.values, middle, rule)
     move = level.move
-    if not alone.suspect or move is None or move.latest is None or move.failed or _is_elsewhere(point, move):
+    if not alone.suspect or move is None or move.latest is None or not _is_second(point, move):
         return alone
-    both = judge(level.values, [move.latest, *middle], rule)  # the second point that moved
+    both = judge(level.values, [move.latest, *middle], rule)  # the second run that moved
     return both if _left(both) else alone
+
+
+def _is_second(point: SeriesPoint, move: Move) -> bool:
+    """Return whether a point is none of the run of the move's newest, and may agree with it."""
+    return not move.failed and not _is_same_run(point, move) and not _is_elsewhere(point, move)
+
+
+def _is_same_run(point: SeriesPoint, move: Move) -> bool:
+    return (point.run_id, point.time) == (move.last_run, move.last_time)
 
 
 def _is_elsewhere(point: SeriesPoint, move: Move) -> bool:
@@ -239,7 +277,10 @@ def _take(level: Level, point: SeriesPoint, verdict: Verdict, rule: Rule) -> Non
     if move is None or (move.worse, move.failed) != (worse, failed):
         level.moved = []
         move = level.move = Move(point.run_id, point.time, level.last_run, worse, failed, where=point.where)
-    move.points += 1
+    if not _is_same_run(point, move):
+        move.points += 1
+        move.agreed_run = move.agreed_run or (point.run_id if move.points > 1 else None)
+    move.last_run, move.last_time = point.run_id, point.time
     move.latest = median(point.values) if point.values else None
     move.certain |= verdict.verdict != "inconclusive"
     level.moved = [*level.moved, (point.values, point.groups)][-KEPT:]
@@ -308,6 +349,9 @@ def _slowdown(move: Move, verdict: Verdict, rule: Rule) -> float | None:
 
 def _extend(level: Level, point: SeriesPoint) -> None:
     values, groups = point.values, point.groups
+    seen = min(level.points, KEPT)
+    squares = seen * level.own_noise**2 + noise_of_median(values) ** 2
+    level.own_noise = math.sqrt(squares / (seen + 1))
     if values and not any(groups):  # a point is one value: its compilations share the night
         values, groups = (median(values),), (None,)
     level.values = [*level.values, *values][-KEPT:]

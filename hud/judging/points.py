@@ -19,9 +19,10 @@ def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Ser
     rows = fetch_tuples(
         """
         SELECT w.id, e.class_key, p.run_id, p.environment_id, p.order_time,
-            p.branch = ANY(%s) AND NOT p.rerun, p.rerun, coalesce(e.facts->>'gpu_uuid', ''),
+            p.branch = ANY(%s) AND NOT p.rerun AND p.quality IS NULL, p.rerun, p.quality,
+            coalesce(e.facts->>'gpu_uuid', ''),
             concat_ws('/', r.host_name, e.facts->>'gpu_uuid', r.interpreter),
-            p.status, p.value, p.values, p.variants, p.noise
+            p.status, p.value, p.values, p.variants, p.noise, p.spread
         FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
         CROSS JOIN LATERAL (  -- OFFSET 0: else the planner may read the whole table
             SELECT * FROM hud_point WHERE series_id = w.id AND order_time >= w.since OFFSET 0
@@ -41,8 +42,8 @@ def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Ser
         ],
     )
     points: dict[ClassKey, list[SeriesPoint]] = {}
-    for series_id, class_key, run_id, environment_id, time, *about, values, variants, noise in rows:
-        is_baseline, is_rerun, card, where, status, value = about
+    for series_id, class_key, run_id, environment_id, time, *about, values, variants, noise, spread in rows:
+        is_baseline, is_rerun, quality, card, where, status, value = about
         compilations = list(zip(values or [value], variants or [None] * len(values or [value]), strict=True))
         measured = [each for each in compilations if each[0] is not None] if value is not None else []
         points.setdefault((series_id, class_key), []).append(
@@ -56,8 +57,10 @@ def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Ser
                 good=status == STATUS_CODES["ok"],
                 is_baseline=is_baseline,
                 is_rerun=is_rerun,
+                quality=quality or "",
                 where=where,
                 noise=noise,
+                spread=spread,
             )
         )
     return points.items()

@@ -31,19 +31,25 @@ Reason = Literal[
     "few_runs",  # these two by `levels`
     "other_card",
     "not_judged",  # an operator's rule says so
+    "busy_cpu",  # by `levels`, as the others of `runner.schema.quality`: the point may not decide
+    "throttled",
+    "imprecise",
+    "disagrees",
 ]
 _SHORT = 8  # fewer earlier values than this tell little about their noise
 _NOISE_WINDOW = 100
 FEWEST = 5  # earlier compilations below which only an exact test may call a timing changed
 _VARIANT_NOISE = 0.005  # of a known variant, at least
 _EXACT_P = 0.001
+_OF_MEDIAN = math.sqrt(math.pi / 2)  # standard error of a median ÷ that of the mean
 
 
 @dataclass(frozen=True)
 class Rule:
     """The rule by which a metric is judged. A change must exceed the floors. A value is suspect past
     `suspect_factor` standard deviations and changed past `noise_factor`. `prior_noise` is the assumed
-    relative standard deviation between compilations of a series with little history."""
+    relative standard deviation between compilations of a series with little history. A derived metric is
+    computed of others; its noise is at least `least_noise`, that of its own compilations."""
 
     direction: Literal["up", "down", "none"] = "down"
     kind: Literal["timing", "deterministic", "status"] = "timing"
@@ -52,6 +58,8 @@ class Rule:
     suspect_factor: float = 2.5
     noise_factor: float = 4.2
     prior_noise: float = 0.015
+    is_derived: bool = False
+    least_noise: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,7 @@ def _compare(
     degrees: float,
 ) -> Verdict:
     """Compare the median of the samples with that of the earlier values, by the noise of one value."""
-    value, baseline = median(samples), median(earlier)
+    value, baseline, noise = median(samples), median(earlier), max(noise, rule.least_noise)
     step = _difference(baseline, value)
     ratio = abs(step) / (noise * math.sqrt(1 / len(samples) + math.pi / 2 / len(earlier)))
     # the noise is itself an estimate: Student's t as the normal deviate of equal probability (Wallace 1959)
@@ -224,6 +232,15 @@ def _noise_inside(history: Sequence[float], groups: Sequence[str | None], rule: 
     off = np.concatenate(rest)
     limit = max(3 * MAD_TO_SD * float(np.median(off)), _VARIANT_NOISE)
     return math.sqrt(float((np.minimum(off, limit) ** 2).sum()) / freedom)
+
+
+def noise_of_median(samples: Sequence[float]) -> float:
+    """Return the relative standard error of a median of compilations, as if they were independent; 0 for
+    one."""
+    middle = median(samples) if len(samples) > 1 else 0.0
+    if not middle:
+        return 0.0
+    return _OF_MEDIAN * float(np.std(samples, ddof=1)) / math.sqrt(len(samples)) / abs(middle)
 
 
 def series_noise(history: Sequence[float], prior: float) -> float:

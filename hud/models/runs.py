@@ -108,6 +108,8 @@ class RunRequest(NamedRow):
     pinned = models.JSONField(default=dict)  # of pinned caches: source, and choices by slot
     labels = models.JSONField(default=dict)  # that an accelerator must have
     candidate_options = models.JSONField(default=dict)  # inductor options of an A/B comparison's candidate
+    # of its interpreters by name, as its first claim had them: runner.schema.fingerprints, and the host
+    fingerprints = models.JSONField(default=dict)
     experiment = models.ForeignKey(Experiment, models.SET_NULL, null=True)  # whose rerun this is
     retry_of = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="retries")
     trigger = models.ForeignKey(ScheduleTrigger, models.SET_NULL, null=True, related_name="requests")
@@ -132,6 +134,9 @@ class Task(NamedRow):
     reason = models.CharField(max_length=1000, blank=True)
     attempt = models.SmallIntegerField(default=0)  # how often it was claimed
     accelerator = models.ForeignKey(Accelerator, models.SET_NULL, null=True, related_name="tasks")
+    # the card on which its series was last measured, and since when another one was free for it
+    home = models.ForeignKey(Accelerator, models.SET_NULL, null=True, related_name="+")
+    passed_at = models.DateTimeField(null=True)
     token = models.UUIDField(null=True)  # of the latest claim: fences writes; NULL once its lease was broken
     nonce = models.CharField(max_length=64, blank=True)  # makes a repeated claim answer the same task
     lease_until = models.DateTimeField(null=True)

@@ -6,6 +6,7 @@ and schedules; reruns and A/B comparisons belong to none.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import Counter, OrderedDict
@@ -295,10 +296,13 @@ def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[R
     return [by_key[key] for key in keys]
 
 
-# The value of point p of metric k in a table: NULL where the case failed, of a check 1 where it passed.
+UNDECIDED = "undecided "  # before the name of a metric: the values of those that may not decide
+# The value of point p of metric k in a table: NULL where the case failed, NaN where it may not decide, of a
+# check 1 where it passed.
 _VALUE = f"""
     CASE WHEN p.status <> 0 AND (p.value IS NULL OR k.name = '{PASSES}') THEN NULL
-        WHEN k.name = '{PASSES}' THEN coalesce(p.value, 1) ELSE p.value END
+        WHEN k.name = '{PASSES}' THEN coalesce(p.value, 1)
+        WHEN p.quality IS NOT NULL THEN 'NaN' ELSE p.value END
 """
 
 
@@ -323,7 +327,8 @@ def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> 
                 AND e.suite = ANY(%(suites)s)
         )
         SELECT night.place, w.suite, w.backend, w.dynamic, k.name, array_agg(w.experiment_id),
-            array_agg({_VALUE})
+            array_agg({_VALUE}),
+            jsonb_object_agg(w.experiment_id, p.value) FILTER (WHERE p.quality IS NOT NULL)::text
         FROM unnest(%(runs)s::int[], %(places)s::int[]) AS night(run_id, place)
         JOIN hud_point p ON p.run_id = night.run_id AND p.status <> ALL(%(never)s)
         JOIN wanted w ON w.id = p.series_id
@@ -334,10 +339,13 @@ def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> 
     )
     by_night: list[Results] = [{} for _night in nights]
     repeated: dict[tuple[int, str, int], dict[int, float | None]] = {}  # night, metric, experiment → values
-    for place, suite, backend, dynamic, metric, experiments, values in rows:
+    for place, suite, backend, dynamic, metric, experiments, values, pale in rows:
         block = suite, f"{backend}, dynamic" if dynamic else backend
         measured = dict(zip(experiments, values, strict=True))
         by_night[place].setdefault(block, {})[metric] = measured
+        if pale:
+            shown = {int(one): value for one, value in json.loads(pale).items()}
+            by_night[place][block][UNDECIDED + metric] = shown
         if len(measured) < len(experiments):
             counts = Counter(experiments)
             repeated.update({(place, metric, one): measured for one in measured if counts[one] > 1})

@@ -32,6 +32,7 @@ _NUMBERS = {
     "value": "float8", "values": "float8[]", "variants": "varchar[]", "counts": "int4[]",
     "compilations": "int2", "processes": "int2", "samples": "int4", "spread": "float8", "status": "int2",
     "code": "varchar", "note": "text", "target": "float8", "target_arch": "varchar",
+    "quality": "varchar",
 }  # fmt: skip
 _FOLDED = {"upload_id": "int4", "repeat": "int2", "compilation": "int2"}
 _COLUMNS = {
@@ -53,7 +54,8 @@ _PROCESSES = f"""
     WITH process AS (
         SELECT m.series_id, m.order_time, m.run_id, m.environment_id, point.side, point.is_ab, r.branch,
             r.rerun, m.repeat, m.compilation, m.value, m.spread, m.n, m.status, m.code, m.note, m.target,
-            m.target_arch, m.upload_id, m.samples IS NULL AND m.side = 0 AND NOT point.is_ab AS is_plain,
+            m.target_arch, m.quality, m.upload_id,
+            m.samples IS NULL AND m.spread IS NULL AND m.side = 0 AND NOT point.is_ab AS is_plain,
             CASE WHEN cardinality(c.kernels) <= {_FEW_KERNELS} THEN nullif(c.variant, '') END AS variant,
             count(*) OVER (
                 PARTITION BY m.series_id, m.order_time, m.run_id, m.environment_id, point.side) AS processes
@@ -76,12 +78,12 @@ _PROCESSES = f"""
         INSERT INTO new_point ({", ".join(f'"{name}"' for name in _COLUMNS)})
         SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, value, NULL,
             CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, NULL, 1, 1, n, spread, status, code, note,
-            target, target_arch, CASE WHEN is_plain THEN upload_id END, CASE WHEN is_plain THEN repeat END,
-            CASE WHEN is_plain THEN compilation END
+            target, target_arch, quality, CASE WHEN is_plain THEN upload_id END,
+            CASE WHEN is_plain THEN repeat END, CASE WHEN is_plain THEN compilation END
         FROM process WHERE processes = 1
     )
     SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, repeat, compilation,
-        value, spread, n, status, code, note, target, target_arch, variant
+        value, spread, n, status, code, note, target, target_arch, variant, quality
     FROM process WHERE processes > 1
     ORDER BY series_id, order_time, run_id, environment_id, side, repeat
 """  # noqa: S608 — constants of this module  # nosec B608
@@ -104,9 +106,9 @@ _UNFOLD = """
             WHERE run_id = wanted.run_id AND series_id = wanted.series_id AND in_point OFFSET 0) p
     ), moved AS (
         INSERT INTO hud_detailedmeasurement (run_id, series_id, environment_id, order_time, value, target, n,
-            status, repeat, side, compilation, target_arch, code, note, upload_id)
+            status, repeat, side, compilation, target_arch, code, note, quality, upload_id)
         SELECT run_id, series_id, environment_id, order_time, value, target, n, status, repeat, side,
-            compilation, target_arch, code, note, upload_id
+            compilation, target_arch, code, note, quality, upload_id
         FROM folded
     )
     UPDATE hud_point p SET repeat = NULL, compilation = NULL, upload_id = NULL FROM folded

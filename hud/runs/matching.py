@@ -13,14 +13,21 @@ from hud.hosts.registration import unavailable_suites, visible
 from hud.models import Accelerator, Host
 from runner.schema.suite import TaskSpec, suite_of
 
-# The accelerator could take a task of the run, now or later.
+# The accelerator could take a task of the run, now or later. While the host that the run began on is there,
+# another one only with the same torch and Triton, where it says so.
 FITS = """
     (a.present AND h.detached_at IS NULL
     AND q.device = a.device AND q.arch IN ('', a.arch) AND (q.host_id IS NULL OR q.host_id = a.host_id)
     AND a.labels @> q.labels
     AND a.catalog->'suites' ? (q.selection->>'suite')
     AND (r.interpreter = '' OR a.catalog->'pythons' ? r.interpreter)
-    AND (r.base_interpreter = '' OR a.catalog->'pythons' ? r.base_interpreter))
+    AND (r.base_interpreter = '' OR a.catalog->'pythons' ? r.base_interpreter)
+    AND NOT EXISTS (
+        SELECT FROM jsonb_each(q.fingerprints) AS begun(python, interpreter)
+        JOIN hud_host b ON b.id = (interpreter->>'host')::int AND b.id <> h.id
+        WHERE b.detached_at IS NULL AND b.last_beat > clock_timestamp() - interval '10 min'
+            AND NOT h.facts->'pythons'->begun.python->'fingerprint'
+                @> (interpreter - '{host,packages}'::text[])))
 """
 # The accelerator may be given new tasks now.
 OPEN = """

@@ -30,7 +30,7 @@ from hud.models import (
     Stream,
     Task,
 )
-from hud.runs import matching, streams, wakeup
+from hud.runs import cards, matching, streams, wakeup
 from hud.runs.matching import ResourceRequest
 from runner.schema import compilations, inductor_options
 from runner.schema.inductor_options import InductorValue
@@ -242,6 +242,7 @@ def request_run(
             )
             for position, process in enumerate(processes)
         )
+        cards.assign(run)
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
         transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)

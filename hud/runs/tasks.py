@@ -8,8 +8,11 @@ old token writes nothing. Until then late results are accepted.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
@@ -20,10 +23,12 @@ from django.db.models.functions import Now
 
 from hud.accounts import audit
 from hud.hosts import registration
-from hud.models import ACTIVE, Accelerator, Audit, Host, Run, State, Task
-from hud.runs import matching, states, wakeup
+from hud.models import ACTIVE, Accelerator, Audit, Host, Run, RunRequest, State, Task
+from hud.runs import cards, matching, states, wakeup
+from hud.runs.requests import DEFAULT_INTERPRETER
 from hud.runs.states import TaskState
 from hud.sql import fetch_tuples
+from runner.schema.fingerprints import CHANGED_INTERPRETER, Fingerprint
 from runner.schema.records import STATUSES
 
 HANDED_BACK = "handed_back"  # code of a task that its host returns without having run it
@@ -40,38 +45,73 @@ _NEXT = f"""
     JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
     JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
     JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued'
-    WHERE a.id = %(accelerator)s AND {matching.OPEN}
-    ORDER BY {matching.ORDER}, t.position
+    WHERE a.id = %(accelerator)s AND {matching.OPEN} AND {cards.MAY_GO}
+    ORDER BY {matching.ORDER}, t.home_id IS DISTINCT FROM a.id, t.position
     FOR UPDATE OF t SKIP LOCKED LIMIT 1
 """  # noqa: S608 - constants of ours  # nosec B608
 
 
-def claim(*, accelerator: Accelerator, nonce: str) -> Task | None:
+def claim(
+    *, accelerator: Accelerator, nonce: str, fingerprints: Mapping[str, Fingerprint] = MappingProxyType({})
+) -> Task | None:
     """Return the next task for an accelerator, with its run and request, or None. The same nonce gets the
-    same task again, even if the host has been paused since."""
+    same task again, even if the host has been paused since. `fingerprints` are those of the host's
+    interpreters: a task of a run that began with other ones fails, and the next is taken."""
     running = Task.objects.filter(accelerator=accelerator, state=TaskState.RUNNING)
     for task in running.select_related("run__request"):
         return task if task.nonce == nonce else None
     try:
-        with transaction.atomic():
-            found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk})
-            if not found:
-                return None
-            task = Task.objects.get(pk=found[0][0])
-            _save(
-                task,
-                task_state(task).claimed(uuid.uuid4(), cancelling=False),
-                accelerator=accelerator,
-                nonce=nonce[:64],
-                lease_until=lease_end(),
-                started=Now(),
-                progress={},
-                log_bytes=0,
-            )
-            Run.objects.filter(pk=task.run_id, host_name="").update(host_name=accelerator.host.name)
-            return Task.objects.select_related("run__request").get(pk=task.pk)
+        while (taken := _take(accelerator, nonce, fingerprints)) and taken.state != TaskState.RUNNING:
+            pass
     except IntegrityError:
         return None  # another process of this host claimed for the same accelerator at the same moment
+    return taken
+
+
+def _take(accelerator: Accelerator, nonce: str, fingerprints: Mapping[str, Fingerprint]) -> Task | None:
+    """Give the next task to an accelerator, or end it as failed if an interpreter has changed."""
+    with transaction.atomic():
+        found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk, **cards.params()})
+        if not found:
+            cards.pass_over(accelerator.pk)
+            return None
+        task = Task.objects.get(pk=found[0][0])
+        refusal = _freeze(task.run_id, accelerator.host, fingerprints)
+        token = uuid.uuid4()
+        after = task_state(task).claimed(token, cancelling=False)
+        columns = {"accelerator": accelerator, "started": Now(), "progress": {}, "log_bytes": 0}
+        if refusal:
+            after = after.finished(token, "failed", cancelling=False)
+            columns |= {"code": CHANGED_INTERPRETER, "reason": refusal[:1000]}
+        else:
+            columns |= {"nonce": nonce[:64], "lease_until": lease_end()}
+        _save(task, after, **columns)
+        Run.objects.filter(pk=task.run_id, host_name="").update(host_name=accelerator.host.name)
+        return Task.objects.select_related("run__request").get(pk=task.pk)
+
+
+def _freeze(run_id: int, host: Host, fingerprints: Mapping[str, Fingerprint]) -> str:
+    """Keep the fingerprints of a run's interpreters at its first claim; return why one is another by now, or
+    ''. An interpreter without torch is not kept: its task fails by itself."""
+    request = RunRequest.objects.select_for_update(of=("self",)).select_related("run").get(pk=run_id)
+    frozen = dict(request.fingerprints)
+    for name in filter(None, (request.run.interpreter or DEFAULT_INTERPRETER, request.run.base_interpreter)):
+        now, first = fingerprints.get(name), frozen.get(name)
+        if now is None:  # an older runner says nothing
+            continue
+        if first is None:
+            frozen.update({name: {**asdict(now), "host": host.pk}} if now.torch else {})
+            continue
+        begun, on = Fingerprint.from_json(first), first["host"]
+        if now != begun if on == host.pk else now.subject != begun.subject:
+            names = Host.objects.in_bulk([on, host.pk])
+            return (
+                f"interpreter {name} has changed since this run began: it began with {begun} on "
+                f"{names.get(on, 'a host that is gone')}, and {host.name} now has {now}"
+            )
+    if frozen != request.fingerprints:
+        RunRequest.objects.filter(pk=run_id).update(fingerprints=frozen)
+    return ""
 
 
 def _save(row: Task, after: states.Task, **columns: Any) -> None:
@@ -102,6 +142,7 @@ def update_run_state(run_id: int) -> None:
     run.state = state
     if state == State.QUEUED:  # all tasks were handed back
         run.started, run.host_name = None, ""
+        RunRequest.objects.filter(pk=run_id).update(fingerprints={})
     elif state == State.RUNNING:
         run.started = Now()
     else:

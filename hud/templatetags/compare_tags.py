@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote
 
@@ -36,6 +36,12 @@ register.filter("reasons", text.reasons)
 register.filter("apart", text.apart)
 register.filter("in_metric", text.value)
 register.filter("metric_unit", unit)
+
+
+def _passed(counts: Mapping[str, int]) -> str:
+    return _PASSED.format_map(counts) + (
+        f'<span class="u pale">{undecided}</span>' if (undecided := text.undecided(counts)) else ""
+    )
 
 
 @register.filter
@@ -158,7 +164,7 @@ def _passing(totals: Totals) -> str:
     icon = {"worse": "▼ ", "better": "▲ "}.get(tone, "")
     words = ", ".join(moved) or f"none of {totals.counts['matched']} changed"
     return (
-        f'<li class="{tone}"><span>Passing</span><span>{_PASSED.format_map(totals.counts)}</span>'
+        f'<li class="{tone}"><span>Passing</span><span>{_passed(totals.counts)}</span>'
         f'<span class="{tone or "faint"}">{icon}{words}</span>'
         '<span class="faint">experiments on either side</span></li>'
     )
@@ -192,7 +198,7 @@ def _means_row(group: Group, formulas: str) -> str:
     return (
         f'<tr><th scope="row">{suite}<span class="under dim">{escape(group.rest)}</span></th>'
         f'<td class="num" data-label="matched"><b>{group.counts["matched"]}</b>{_under(rest)}</td>'
-        f'<td class="num" data-label="passing">{_PASSED.format_map(group.counts)}'
+        f'<td class="num" data-label="passing">{_passed(group.counts)}'
         f"{_under(rates)}</td>{means}</tr>"
     )
 

@@ -19,6 +19,7 @@ from hud.models import FIRST_RUN_ONLY, Metric, Point, PointFields
 from hud.pages.experiment.history import fact_name
 from hud.pages.sparkline import sparkline as draw_line
 from hud.points.targets import AppliedTarget
+from runner.schema.quality import QUALITIES, quality_words
 
 register = template.Library()
 register.filter(fact_name)
@@ -56,6 +57,7 @@ REASONS = {  # of verdicts, as the judge has them
     "other_card": "a card that has no result at this level",
     "other_class": "the first result in this class of environments",
     "not_judged": "a rule excludes it from judging",
+    **QUALITIES,
     "no_direction": "neither larger nor smaller is better",
 }
 _EXPECTATIONS = {
@@ -124,11 +126,19 @@ def value_html(value: PointFields) -> SafeString:
     status = f" {_status_badge(value)}" if value.status_code else ""
     shown = escape(quantity(value.value, value.metric))
     marks = f"{spread}{_marks(value)}{status} {expectation_html(value)}"
-    return mark_safe(f'<span class="value">{shown}</span>{marks}')  # noqa: S308 — numbers and badges  # nosec B308, B703
+    return mark_safe(f"{_number_html(value, shown)}{marks}")  # noqa: S308 — numbers and badges  # nosec B308, B703
 
 
 def _status_badge(value: PointFields) -> SafeString:
     return badge_html(value.status, title=": ".join(filter(None, (value.code, value.reason))))
+
+
+def _number_html(value: PointFields, text: str) -> str:
+    """Show a number, pale if it may not decide."""
+    if not value.quality:
+        return f'<span class="value">{text}</span>'
+    title = f"may not decide: {quality_words(value.quality)}"
+    return format_html('<span class="value pale" title="{}">{}</span>', title, mark_safe(text))  # noqa: S308 — its caller escapes it  # nosec B308, B703
 
 
 def _marks(value: PointFields) -> SafeString:
@@ -174,7 +184,7 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
             + SafeString(" ")
             + expectation_html(value)
         )
-    shown = f'<span class="value">{number(value.value, value.metric)}</span>'
+    shown = _number_html(value, number(value.value, value.metric))
     if with_unit and (sign := unit(value.metric)):
         shown += f' <span class="unit">{escape(sign)}</span>'
     if value.status_code:

@@ -49,7 +49,8 @@ class _Key(NamedTuple):
 def results(finished: Sequence[TaskResult]) -> str:
     """Return a table with a row for each case and shape and a column for each main metric that was measured.
 
-    Below follows a line for each case with warnings, or with artifacts that could not be kept.
+    A number that may not decide stands in parentheses. Below follows a line for each case with warnings, or
+    with artifacts that could not be kept.
     """
     rows = [row for task in finished for row in _rows(task)]
     heads = {
@@ -88,7 +89,8 @@ def _rows(finished: TaskResult) -> list[dict[str, str]]:
         value = _value(record)
         if value is not None:
             unit, precision = metric_info(metric["name"]).unit, metric_info(metric["name"]).precision
-            row[metric["name"]] = f"{value / 1e9:.3f}" if unit == "B" else f"{value:.{precision}f}"
+            text = f"{value / 1e9:.3f}" if unit == "B" else f"{value:.{precision}f}"
+            row[metric["name"]] = f"({text})" if _quality(record) else text
     end = _end(outcome.status, outcome.code)
     if len(rows) == 1:
         ends[next(iter(rows))].append(end)
@@ -140,22 +142,28 @@ def names(tasks: Sequence[TaskSpec]) -> dict[str, str]:
 
 def overview(finished: Sequence[TaskResult], asked: Sequence[TaskSpec]) -> str:
     """Return a table with a row for each suite and configuration: how many of the cases that were asked for
-    passed, and means over those that did. Nothing is clipped: a slowdown counts as one."""
+    passed, and means over those that did. Nothing is clipped: a slowdown counts as one. What may not decide
+    is in no mean, and counted beside the cases."""
     passed: dict[tuple[str, ...], int] = Counter()
+    undecided: dict[tuple[str, ...], int] = Counter()
     values: defaultdict[tuple[str, ...], defaultdict[str, list[float]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for one in finished:
         if one.outcome.status in SUCCESS:
             passed[_group(one.task)] += 1
+            undecided[_group(one.task)] += any(
+                _quality(record) for record in one.records if record["metric"]["name"] in MAIN
+            )
             for record in one.records:
                 value = _value(record)
-                if value is not None and value > 0:
+                if value is not None and value > 0 and not _quality(record):
                     values[_group(one.task)][record["metric"]["name"]].append(value)
     rows = []
     for group, total in Counter(map(_group, asked)).items():
         found = values[group]
-        row = [*group, f"{passed[group] / total:.0%}, {passed[group]}/{total}"]
+        pale = f", {undecided[group]} undecided" if undecided[group] else ""
+        row = [*group, f"{passed[group] / total:.0%}, {passed[group]}/{total}{pale}"]
         row += [f"{geometric_mean(found[name]):.3f}" if name in found else "" for name in _RATIOS]
         row += [f"{statistics.fmean(found[name]):.2f}" if name in found else "" for name in _MEANS]
         rows.append(row)
@@ -163,6 +171,10 @@ def overview(finished: Sequence[TaskResult], asked: Sequence[TaskSpec]) -> str:
     heads += [f"{name}, geometric mean" for name in _RATIOS] + [f"{name}, mean" for name in _MEANS]
     filled = [index for index in range(len(heads)) if any(row[index] for row in rows)]
     return grid([heads[index] for index in filled], [[row[index] for index in filled] for row in rows])
+
+
+def _quality(record: Mapping[str, Json]) -> str:
+    return str((record["metric"].get("extra_info") or {}).get("quality") or "")
 
 
 def _group(task: TaskSpec) -> tuple[str, ...]:

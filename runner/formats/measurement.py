@@ -69,6 +69,7 @@ class ParsedMeasurement:
     target: float | None = None
     target_arch: str | None = None
     message: str | None = None  # a warning, or the reason of the status
+    quality: str | None = None  # why its value may not decide
     repeat: int = 0  # like `side` and `compilation` as `Measurement` has them
     side: int = 0
     compilation: int | None = None

@@ -26,15 +26,18 @@ from urllib.parse import urlsplit
 
 from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable
 from runner.host.spool import left_over, write_json
+from runner.schema.fingerprints import Fingerprint
 from runner.suites import SUITES
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, unavailable_reason
+from runner.system.fingerprints import Fingerprints
 from runner.system.interpreters import Interpreter
 from runner.system.processes import adopt_orphans, below_me, dying_with_me, read_process, reap, send
 
 DETACHED = 1  # exit status
 STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers
 _LOOK_S = 0.25
+_WATCH_S = 5.0  # between two looks at the packages of the interpreters
 _FIRST_BEAT_S = 10.0  # until the HUD says how often
 _UNREACHABLE_S = 2.0
 _REFUSED_S = 30.0
@@ -86,6 +89,11 @@ class WorkerConfig:
         return cls(pythons=pythons, **value)
 
 
+def fingerprints_of(config: WorkerConfig) -> Fingerprints:
+    """Return the fingerprints of the host's interpreters, as its agent and all its workers read them."""
+    return Fingerprints(Path(config.data) / "fingerprints.json", config.pythons)
+
+
 @dataclass
 class _Worker:
     config: WorkerConfig
@@ -111,6 +119,8 @@ class Agent:
         self._pythons = dict(pythons)
         self._labels = dict(labels)
         self._facts: dict[str, Any] = {}
+        self._fingerprints = Fingerprints(data / "fingerprints.json", self._pythons)
+        self._looked: dict[str, Fingerprint] = {}  # as the interpreters were when they were asked
         self._known = False  # whether the interpreters have been asked for their torch
         self._news = threading.Event()  # set to send the next heartbeat now
         self._answer: dict[str, Any] = {}
@@ -127,8 +137,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask_to_stop)
         self._facts = machine.facts()
-        threading.Thread(target=self._ask_interpreters, daemon=True).start()
-        for step in (self._beat, self._deliver):
+        for step in (self._watch_interpreters, self._beat, self._deliver):
             threading.Thread(target=self._repeat, args=(step,), daemon=True).start()
         self._repeat(self._supervise)
         self._end_workers()
@@ -150,19 +159,32 @@ class Agent:
         self._stopping = True
         self._asked.set()
 
+    def _watch_interpreters(self) -> None:
+        self._ask_interpreters()
+        time.sleep(_WATCH_S)
+
     def _ask_interpreters(self) -> None:
-        """Ask each interpreter for its torch, on the CPU: another process may be using the GPU. Nothing is
-        measured meanwhile."""
-        found: dict[str, dict[str, Any]] = {}
-        for name, interpreter in self._pythons.items():
+        """Ask each interpreter whose packages have changed for its torch, on the CPU: another process may be
+        using the GPU. Nothing is measured before all have answered once."""
+        now = self._fingerprints.look()
+        found: dict[str, dict[str, Any]] = dict(self._facts.get("pythons", {}))
+        changed = [
+            name for name in self._pythons if name not in found or self._looked.get(name) != now.get(name)
+        ]
+        for name in changed:
+            interpreter = self._pythons[name]
             try:
                 found[name] = machine.torch_facts("cpu", interpreter.path, interpreter.environment)
-            except (RuntimeError, ValueError, IndexError) as error:  # noqa: PERF203 - few interpreters
+            except (RuntimeError, ValueError, IndexError) as error:
                 logger.warning("interpreter %s", error)
                 found[name] = {"error": str(error)[:500]}
-        self._facts = {**self._facts, "pythons": found, "lacking": _lacking(found)}
-        self._known = True
-        self._news.set()
+            if name in now:
+                found[name]["fingerprint"] = asdict(now[name])
+        if changed:
+            self._looked = now
+            self._facts = {**self._facts, "pythons": found, "lacking": _lacking(found)}
+            self._known = True
+            self._news.set()
 
     def _devices(self) -> list[dict[str, Any]]:
         pids = [worker.process.pid for worker in list(self._workers.values())]

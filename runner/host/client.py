@@ -16,10 +16,12 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from runner.schema.fingerprints import Fingerprint
 from runner.schema.inductor_options import InductorValue
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.plan import CACHES, PROTOCOL, Caches
@@ -117,9 +119,16 @@ class Hud:
         said = {"facts": facts, "labels": labels, "devices": devices}
         return self._call("POST", "hosts/beat", {"protocol": PROTOCOL, "sent_at": time.time(), **said})
 
-    def claim(self, accelerator: int, nonce: str) -> Lease | None:
-        """Return the next task for an accelerator, or None. The same nonce gets the same task again."""
+    def claim(
+        self, accelerator: int, nonce: str, fingerprints: Mapping[str, Fingerprint] = MappingProxyType({})
+    ) -> Lease | None:
+        """Return the next task for an accelerator, or None. The same nonce gets the same task again.
+
+        `fingerprints` are those of the host's interpreters; a task of a run that has begun with another one
+        is ended by the HUD, and not returned.
+        """
         asked = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": nonce}
+        asked["fingerprints"] = {name: asdict(one) for name, one in fingerprints.items()}
         answer = self._call("POST", "tasks/claim", asked)
         if not answer:
             return None

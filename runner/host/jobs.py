@@ -15,7 +15,7 @@ import shutil
 import threading
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ from redis.exceptions import ResponseError
 from rq.exceptions import NoSuchJobError
 from rq.job import Job as RqJob
 
-from runner.host.agent import WorkerConfig
+from runner.host.agent import WorkerConfig, fingerprints_of
 from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, with_retries
 from runner.host.spool import HANDED_BACK, Folder
 from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema import inductor_options
 from runner.schema.compilations import pinned_from_json
+from runner.schema.fingerprints import CHANGED_INTERPRETER, Fingerprint
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks
@@ -104,15 +105,23 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
     try:
         go_on = True
         while go_on and not stopping():
-            lease = _claim(hud, config, stopping)
-            go_on = lease is not None and _run(hud, config, lease, lock_fd, stopping)
+            fingerprints = fingerprints_of(config).look()
+            lease = _claim(hud, config, fingerprints, stopping)
+            go_on = lease is not None and _run(
+                hud, config, lease, fingerprints, lock_fd=lock_fd, stopping=stopping
+            )
     except HudError as error:
         logger.warning("%s: no task could be claimed: %s", config.name, error)
     finally:
         os.close(lock_fd)
 
 
-def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Lease | None:
+def _claim(
+    hud: Hud,
+    config: WorkerConfig,
+    fingerprints: Mapping[str, Fingerprint],
+    stopping: Callable[[], bool],
+) -> Lease | None:
     """Claim a task. Keep the nonce on disk until the answer arrives, so that a claim whose answer was lost is
     repeated as the same claim. Claim none where the disk is full: its results could not be kept."""
     path = Path(config.data) / "claims" / str(config.accelerator)
@@ -126,12 +135,22 @@ def _claim(hud: Hud, config: WorkerConfig, stopping: Callable[[], bool]) -> Leas
         logger.warning("nothing is claimed, since the claim cannot be kept on the disk: %s", error)
         path.unlink(missing_ok=True)  # what was written of it
         return None
-    lease = with_retries(lambda: hud.claim(config.accelerator, nonce), patience_s=_PATIENCE_S, stop=stopping)
+    lease = with_retries(
+        lambda: hud.claim(config.accelerator, nonce, fingerprints), patience_s=_PATIENCE_S, stop=stopping
+    )
     path.unlink(missing_ok=True)
     return lease
 
 
-def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: Callable[[], bool]) -> bool:
+def _run(
+    hud: Hud,
+    config: WorkerConfig,
+    lease: Lease,
+    fingerprints: Mapping[str, Fingerprint],
+    *,
+    lock_fd: int,
+    stopping: Callable[[], bool],
+) -> bool:
     """Run a claimed task and deliver its results; return False if nothing more shall be claimed."""
     logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
     try:
@@ -152,7 +171,7 @@ def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: C
             folder.end(TaskOutcome("not_run", HANDED_BACK, "its host stops", outcome.seconds))
             hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
         else:
-            folder.end(outcome)
+            folder.end(_refuse_change(config, lease, fingerprints, outcome))
         try:
             patience_s = 0.0 if stopping() else _PATIENCE_S
             with_retries(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
@@ -161,6 +180,19 @@ def _run(hud: Hud, config: WorkerConfig, lease: Lease, lock_fd: int, stopping: C
         return not outcome.leftover
     finally:
         folder.release()
+
+
+def _refuse_change(
+    config: WorkerConfig, lease: Lease, fingerprints: Mapping[str, Fingerprint], outcome: TaskOutcome
+) -> TaskOutcome:
+    """Return the outcome; `failed` if an interpreter of the task is no longer the one that claimed it."""
+    now = fingerprints_of(config).look()
+    for name in filter(None, (lease.python, lease.base_python)):
+        if name in fingerprints and now.get(name) != fingerprints[name]:
+            change = f"{fingerprints[name]} → {now.get(name, 'it does not answer')}"
+            reason = f"interpreter {name} of {config.host} changed while the task ran: {change}"
+            return dataclasses.replace(outcome, status="failed", code=CHANGED_INTERPRETER, reason=reason)
+    return outcome
 
 
 def _launch(

@@ -15,10 +15,12 @@ from runner.measure.kernels import pinning
 from runner.measure.state.device import Device
 from runner.measure.state.environment import environment
 from runner.schema.metrics import metric_info
+from runner.schema.quality import NONE, MeasurementWarning, joined
 from runner.schema.records import Benchmark, Environment, Json, Metric, Model, Record
 from runner.schema.statistics import spread
 from runner.schema.suite import TaskSpec
 
+_WITHOUT_CLOCK = {"compression_ratio"}
 _DIGITS = 7  # of a sample: a clock of nanoseconds is no more precise
 
 
@@ -60,19 +62,22 @@ class Recorder:
         self._timestamp = time.time()
         self.about: dict[str, Json] = {}
 
-    def add(self, result: Result, *, knobs: Mapping[str, Json], warning: str = "") -> None:
+    def add(self, result: Result, *, knobs: Mapping[str, Json], warning: MeasurementWarning = NONE) -> None:
         """Write a result of the shape that `knobs` name. Its own warning comes before `warning`, which is
-        about the clocks and so left out for counts."""
-        shared = "" if metric_info(result.metric).kind == "deterministic" else warning
-        own = str(result.facts.get("warning", ""))
-        warning = "; ".join(filter(None, (own, shared, pinning.warning())))
+        about the clocks and so left out for counts; memory may decide whatever slowed the clocks."""
+        metric = metric_info(result.metric)
+        shared = NONE if metric.kind == "deterministic" else warning
+        if metric.unit == "B" or result.metric in _WITHOUT_CLOCK:
+            shared = MeasurementWarning(shared.text)
+        own = MeasurementWarning(*(str(result.facts.get(name, "")) for name in ("warning", "quality")))
+        told = joined((own, shared, MeasurementWarning(pinning.warning())))
         info: dict[str, Json] = {
             "status": "ok",
             "n": result.n or len(result.values),
             "spread": spread(result.values),
             **({"clock": result.clock} if result.clock else {}),
             **result.facts,
-            **({"warning": warning} if warning else {}),
+            **told.facts(),
         }
         values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
         self._write(result.metric, values, result.target, knobs, info)

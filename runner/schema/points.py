@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from runner.schema.quality import worst as worst_quality
 from runner.schema.statistics import median, severity, spread
 
 _MOST_NOTES = 3  # of as many processes of one run
@@ -28,6 +29,7 @@ class Process(NamedTuple):
     target: float | None = None
     target_arch: str | None = None
     variant: str | None = None  # fingerprint of the compilation's choices
+    quality: str | None = None  # why its value may not decide
 
 
 class Point(NamedTuple):
@@ -47,6 +49,7 @@ class Point(NamedTuple):
     note: str | None
     target: float | None
     target_arch: str | None
+    quality: str | None  # the worst of its processes'; None: it may decide
 
 
 def compilation_key(compilation: int | None, repeat: int) -> int:
@@ -58,13 +61,13 @@ def point_of(processes: Sequence[Process]) -> Point:
     """Return the point of a run's processes, in the order of their repeats.
 
     It has a value if at least half of its compilations have one. Its status, code and note are those of the
-    worst process. Raise ValueError without processes.
+    worst process; its quality is the worst of theirs. Raise ValueError without processes.
     """
     if len(processes) == 1:
         (only,) = processes
         # status, code, note and target are the next fields of both
         own: list[str | None] | None = [only.variant] if only.variant else None
-        return Point(only.value, None, own, None, 1, 1, only.samples, only.spread, *only[5:10])
+        return Point(only.value, None, own, None, 1, 1, only.samples, only.spread, *only[5:10], only.quality)
     by_compilation: dict[int, list[Process]] = {}
     for process in processes:
         key = compilation_key(process.compilation, process.repeat)
@@ -90,6 +93,7 @@ def point_of(processes: Sequence[Process]) -> Point:
         note=_note(processes, worst.status),
         target=target.target,
         target_arch=target.target_arch,
+        quality=worst_quality(process.quality for process in processes) or None,
     )
 
 

@@ -29,7 +29,7 @@ _OF_TORCH = re.compile(r"^(__version__|git_version|cuda)\b[^=\n]*= '([^']+)'", r
 
 def environment(device: str) -> Environment:
     """Return the facts of `measure/state/environment.py` without torch."""
-    torch = _torch_says()
+    torch = torch_says()
     gpus = machine.gpus() if device == "cuda" else []
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]  # by this process
     gpu = next((gpu for gpu in gpus if seen in {gpu.uuid, str(gpu.index)}), gpus[0] if gpus else None)
@@ -48,13 +48,13 @@ def environment(device: str) -> Environment:
 def of_machine() -> Environment:
     """Return the facts that need neither torch nor a GPU."""
     return Environment(
-        triton=_version("triton"),
+        triton=version("triton"),
         python=platform.python_version(),
         cpu=machine.cpu_name(),
         cpu_count=machine.usable_cpus(),
         compiler=machine.cpp_compiler(),
         os=machine.operating_system(),
-        packages={name: found for name in _PACKAGES if (found := _version(name))},
+        packages={name: found for name in _PACKAGES if (found := version(name))},
         variables=machine.changing_variables(),
     )
 
@@ -71,7 +71,7 @@ def asked(device: str, python: str, variables: Mapping[str, str]) -> Environment
         return dataclasses.replace(here, torch="", torch_git="", triton="", cuda="", python="", packages={})
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
     """Return a package's version from its metadata; '' if it is not installed."""
     try:
         return importlib.metadata.version(package)
@@ -92,7 +92,7 @@ def versions_of(record: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def _torch_says() -> dict[str, str]:
+def torch_says() -> dict[str, str]:
     """Return `__version__`, `git_version` and `cuda` from torch's `version.py`: its metadata may spell the
     version otherwise."""
     found = importlib.util.find_spec("torch")

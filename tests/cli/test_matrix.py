@@ -245,6 +245,16 @@ def test_the_overview_counts_what_is_missing_and_clips_nothing() -> None:
     assert eager.split() == ["timm", "inference", "bfloat16", "eager", "0%,", "0/1"]
 
 
+def test_the_overview_says_beside_the_cases_how_many_may_not_decide() -> None:
+    asked = [model("a"), model("b"), model("c")]
+    done = [finished(one, speedup=value) for one, value in zip(asked, (0.5, 2.0, 7.0), strict=True)]
+    done[2].records[0]["metric"]["extra_info"]["quality"] = "imprecise"
+    _heads, inductor = tables.overview(done, asked).splitlines()
+    assert "3/3, 1 undecided" in inductor
+    assert inductor.split()[-1] == "1.000"
+    assert "(7.000)" in tables.results(done)
+
+
 def test_a_baseline_is_compared_case_by_case() -> None:
     before = [*finished(model("a"), speedup=1.0).records, *finished(model("gone"), speedup=9.0).records]
     text = "\n".join(json.dumps(record) for record in before)

@@ -9,12 +9,15 @@ import sys
 import urllib.request
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
-from hud.models import Heartbeat, Measurement, Run, State, Task
-from hud.runs import tasks, wakeup
+from hud.models import Heartbeat, Host, Measurement, Run, State, Task
+from hud.runs import requests, tasks, wakeup
 from hud.runs.logs import read
+from runner.schema.fingerprints import CHANGED_INTERPRETER
+from runner.schema.plan import Selection
 from tests.faults.installation.site import Site, freeze, only_task, thaw, tree, worker_of
+from tests.support.claims import options
 from tests.support.hosts import alive, parent_of
 from tests.support.servers import ROOT, EmbeddedServer
 
@@ -288,6 +291,31 @@ def test_a_doorbell_rung_many_times(site: Site) -> None:
     site.control.go()
     (ended,) = site.wait_for_end(run)
     assert (ended.state, site.control.starts) == (State.SUCCEEDED, 1)
+
+
+def test_torch_is_replaced_in_the_middle_of_an_ab_run(site: Site) -> None:
+    """Pair 0 has ended when torch is replaced while pair 1 measures its second side; 3 pairs are left."""
+    site.control.install_torch("1.0")
+    asked = options(device="cpu", interpreter="default", base_interpreter="default", repeats=5)
+    site.control.plan({"6": {"wait_for": "go"}})
+    with transaction.atomic():
+        run = requests.request_suite(Selection("micro", "cpu", cases=["layer_norm"]), asked)
+    site.control.wait_for_start(6)
+    site.control.install_torch("2.0")
+    site.control.go()
+    (ended,) = site.wait_for_end(run)
+    assert ended.state == State.FAILED
+    states = [(task.status, task.code) for task in ended.tasks.order_by("position")]
+    assert states == [("ok", ""), *[("failed", CHANGED_INTERPRETER)] * 4]
+    assert site.control.starts == 6, "what meets another torch is not started"
+    torches = Measurement.objects.filter(run=run).values_list("environment__torch", flat=True)
+    assert set(torches) == {"1.0"}
+    assert "1.0" in ended.reason
+    assert "2.0" in ended.reason
+    facts = Host.objects.filter(name="here").values_list("facts", flat=True)
+    site.wait(lambda: facts[0]["pythons"]["default"]["torch"] == "2.0", "a beat with the new torch")
+    (after,) = site.wait_for_end(site.request())
+    assert after.state == State.SUCCEEDED, "a new run begins with it"
 
 
 def test_out_of_memory_is_not_tried_again(site: Site) -> None:

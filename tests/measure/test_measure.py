@@ -22,6 +22,7 @@ from runner.measure.state.device_state import GpuState, gpu_state, warning
 from runner.measure.state.environment import environment
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
+from runner.schema.quality import NONE, MeasurementWarning
 from runner.schema.suite import TaskSpec
 from runner.suites.micro.kernels import build
 from runner.system import machine
@@ -214,11 +215,12 @@ def test_a_gpu_that_is_shared_or_slowed_is_a_warning(tmp_path: Path, monkeypatch
     state = gpu_state(GPU)
     assert state is not None
     free = GpuState("4", "0", "35", "70", "1980", "1980", "0x0000000000000001")
-    assert warning([free, free]) == ""
+    assert warning([free, free]) == NONE
     slowed = "slowed by power cap (1200 MHz); slowed by thermal limit (hardware) (1200 MHz)"
-    assert warning([free, state]) == slowed
-    assert warning([state, free]) == "9000 MiB of GPU memory were in use before the start"
-    assert warning([None]) == ""
+    assert warning([free, state]) == MeasurementWarning(slowed, "throttled")
+    others = "9000 MiB of GPU memory were in use before the start"
+    assert warning([state, free]) == MeasurementWarning(others)
+    assert warning([None]) == NONE
     assert gpu_state(CPU) is None
 
 
@@ -226,9 +228,11 @@ def test_a_gpu_of_our_own_weights_at_its_full_clock_is_no_warning() -> None:
     of_smi = ("13829", "98", "48", "492.8", "1980", "1980", "0x0000000000000004")
     capped = GpuState(*of_smi, own_memory_mib=13400)
     others = "13829 MiB of GPU memory were in use before the start"
-    assert warning([capped, capped]) == ""
-    assert warning([replace(capped, own_memory_mib=0)]) == others
-    assert warning([capped, replace(capped, sm_clock="1755")]) == "slowed by power cap (1755 MHz)"
+    assert warning([capped, capped]) == NONE
+    assert warning([replace(capped, own_memory_mib=0)]) == MeasurementWarning(others)
+    for clock, quality in (("1900", ""), ("1755", "throttled")):  # a heavy model's, and another's
+        slowed = MeasurementWarning(f"slowed by power cap ({clock} MHz)", quality)
+        assert warning([capped, replace(capped, sm_clock=clock)]) == slowed
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
@@ -270,7 +274,7 @@ def test_a_result_becomes_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("RUNNER_HOST", "box")
     recorder = Recorder(SPEC, Report(tmp_path), CPU)
     result = Result("speedup", [1.5, 1.7, 1.6], "some clock", n=30, facts={"more": "x"})
-    recorder.add(result, knobs={"D": 256}, warning="hot")
+    recorder.add(result, knobs={"D": 256}, warning=MeasurementWarning("hot"))
     recorder.missing(["speedup"], TaskFailure("oom", "out_of_memory", "too large"), knobs={"D": 512})
     good, missing = map(json.loads, (tmp_path / "results.jsonl").read_text().splitlines())
     assert good["benchmark"]["name"] == "Compiler HUD micro"

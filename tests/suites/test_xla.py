@@ -24,6 +24,7 @@ from runner.formats.xla import ON_XLA, XlaFiles
 from runner.launch.launch import launch
 from runner.launch.report import Report
 from runner.schema.outcome_records import TaskOutcome, TaskResult
+from runner.schema.quality import NONE, MeasurementWarning
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites.xla import SUITE, models
@@ -179,14 +180,21 @@ def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) 
 def test_a_wrong_result_withholds_times_and_keeps_counts(tmp_path: Path) -> None:
     rows = Rows(spec(), Report(tmp_path))
     failure = rows.measured(
-        {"total_time": [1.0], "xla_CompileTime_number": [2.0]}, Verification("FAIL", True, "failed", "off")
+        {"total_time": [1.0], "xla_CompileTime_number": [2.0]},
+        Verification("FAIL", True, "failed", "off"),
+        NONE,
     )
     assert failure is not None
     assert (failure.status, failure.code) == ("wrong", "FAIL")
     found = {record["metric"]["name"]: record["metric"] for record in records_in(tmp_path)}
     assert "benchmark_values" not in found["total_time"]
     assert found["xla_CompileTime_number"]["benchmark_values"] == [2.0]
-    assert Rows(spec(), Report(tmp_path)).measured({"total_time": [1.0]}, NOT_ASKED) is None
+    busy = MeasurementWarning("busy", "busy_cpu")
+    samples = {"total_time": [1.0], "xla_CompileTime_number": [2.0]}
+    assert Rows(spec(), Report(tmp_path)).measured(samples, NOT_ASKED, busy) is None
+    found = {record["metric"]["name"]: record["metric"]["extra_info"] for record in records_in(tmp_path)}
+    assert found["total_time"]["quality"] == "busy_cpu"
+    assert "quality" not in found["xla_CompileTime_number"]
     assert not NOT_ASKED.facts()["check_requested"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,8 +52,16 @@ class Control:
     def forget(self) -> None:
         """Forget the plan and all starts."""
         for path in self.folder.iterdir():
-            if path != self.python:
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path != self.python:
                 path.unlink()
+
+    def install_torch(self, version: str) -> None:
+        """Put another torch in place of the interpreter's."""
+        path = self.folder / "torch" / "version.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(version)
 
     def go(self, name: str = "go") -> None:
         (self.folder / name).touch()

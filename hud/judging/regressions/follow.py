@@ -110,7 +110,9 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
     goes_on = known and (
         known.state in ACTIVE or (known.state != State.ACCEPTED and known.kind == kind)  # it begins again
     )
-    regression = known if known and goes_on else Regression()
+    # beyond doubt at once, or a suspect until another run says the same
+    first = State.OPEN if move.is_sure and not move.agreed_run else State.SUSPECT
+    regression = known if known and goes_on else Regression(state=first)
     regression.kind = kind
     regression.series, regression.class_key = one.series, one.class_key
     is_same = move.time == regression.since and move.points <= regression.points
@@ -138,8 +140,8 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
     elif superseded:
         note = f"{_size(regression)} supersedes {superseded}"
         record(regression, before, before, event=Event.MOVED_FURTHER, run_id=one.run_id, note=note)
-    if regression.state == State.SUSPECT and move.is_sure:
-        apply(regression, Event.AGREED, run_id=one.run_id)
+    if regression.state == State.SUSPECT and move.agreed_run:
+        apply(regression, Event.AGREED, run_id=move.agreed_run)
     return [regression]
 
 

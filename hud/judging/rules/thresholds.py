@@ -18,6 +18,8 @@ from hud.sql import fetch_models
 from runner.schema.metrics import is_known, role_of
 
 LEAST_CHANGE = 0.02  # of a timing, by default; noise decides above it
+DERIVED = ("same_choice_ratio", "autotune_regret", "share_of_ceiling")  # computed of other numbers
+LEAST_REGRET = 0.01  # of the time, by which a regret must differ
 SMALL_STEP = 0.01  # of many points, which a look back finds
 
 
@@ -95,6 +97,8 @@ def default_rule(metric: Metric) -> Rule:
         kind=metric.kind,  # type: ignore[arg-type]
         relative_floor=least_change(metric.floor),
         prior_noise=prior_noise(metric.floor),
+        is_derived=metric.name in DERIVED,
+        absolute_floor=LEAST_REGRET if metric.name == "autotune_regret" else 0.0,
     )
 
 

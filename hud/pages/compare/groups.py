@@ -92,8 +92,8 @@ class Totals:
     means: dict[str, Mean]  # of `KINDS`, and the sum of a time
 
     def to_json(self) -> dict[str, Any]:
-        names = ("matched", "base_passed", "head_passed", "expected", "new_failures", "new_passes")
-        return self._to_json(names)
+        names = ("matched", "base_passed", "head_passed", "expected", "undecided", "new_failures")
+        return self._to_json((*names, "new_passes"))
 
     def _to_json(self, names: Sequence[str]) -> dict[str, Any]:
         return {
@@ -132,7 +132,7 @@ class Group(Totals):
         return self.is_same_place and any(mean.tone for mean in self.means.values())
 
     def to_json(self) -> dict[str, Any]:
-        names = ("matched", "only_base", "only_head", "base_passed", "head_passed", "expected")
+        names = ("matched", "only_base", "only_head", "base_passed", "head_passed", "expected", "undecided")
         return {
             **dict(zip(("suite", "backend", "mode", "dtype", "arch"), self.key, strict=True)),
             "base_pass_rate": self.rates[0],
@@ -170,7 +170,7 @@ def totals(cohort: Cohort, side: int, groups: Sequence[Group]) -> Totals:
     counts that most cases of both sides have; of those with as many, the one that stands first in their
     suites, by device time where they all do."""
     sides = cohort.sides[0], cohort.sides[side]
-    both = (sides[0].value > 0) & (sides[1].value > 0)
+    both = (sides[0].deciding > 0) & (sides[1].deciding > 0)
     matched = both.sum(axis=0)
     place = np.where(both, cohort.order, 0).sum(axis=0) / np.maximum(matched, 1)
     kinds, by_device = [_kind(metric) for metric in cohort.metrics], _by_device(cohort)
@@ -200,6 +200,7 @@ def _counted(sides: Sides, members: Ints) -> dict[str, int]:
         "head_passed": head_passes,
         "new_failures": both & base_passes & ~head_passes,
         "new_passes": both & head_passes & ~base_passes,
+        "undecided": (sides[1].undecided[members] > 0).any(axis=1),
     }
     return {name: int(np.count_nonzero(found)) for name, found in counted.items()}
 
@@ -209,7 +210,7 @@ def _means(
 ) -> dict[str, Mean]:
     """Return for each kind the first metric of `order` that cases of both sides have."""
     found: dict[str, Mean] = {}
-    tables = [one.value[members] for one in sides]
+    tables = [one.deciding[members] for one in sides]
     left, right = (table > 0 for table in tables)
     both = left & right
     counts, lefts, rights = (one.sum(axis=0).tolist() for one in (both, left, right))
@@ -267,7 +268,7 @@ def _hud_rows(cohort: Cohort, side: Points) -> dict[int, HudRow]:
     for row in np.flatnonzero(side.has).tolist():
         found = accuracies.get(row)
         word = (found.code or ("pass" if found.good else found.status)) if found else ""
-        speedup = float(np.nan_to_num(side.value[row, columns[_SPEEDUP]])) if _SPEEDUP in columns else 0.0
+        speedup = float(np.nan_to_num(side.deciding[row, columns[_SPEEDUP]])) if _SPEEDUP in columns else 0.0
         rows[row] = HudRow(word, speedup, backends[row])
     return rows
 
@@ -282,7 +283,9 @@ def _hud_means(
         column = cohort.metrics.index(means[kind].metric)
         ends = []
         for side, of_side in zip(sides, rows, strict=True):
-            passing = side.value[[row for row, one in of_side.items() if one.accuracy in HUD_PASSES], column]
+            passing = side.deciding[
+                [row for row, one in of_side.items() if one.accuracy in HUD_PASSES], column
+            ]
             ends.append(float(np.mean(passing[passing > 0])) if np.any(passing > 0) else None)
         found[kind] = _of_ends(means[kind].metric, ends, "arithmetic mean")
     for metric in cohort.metrics:

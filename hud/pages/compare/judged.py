@@ -17,6 +17,7 @@ from hud.models import Metric
 from hud.pages.compare.environment import Place
 from hud.pages.compare.points import Bools, Cohort, Floats, Ints, Point
 from runner.schema.metrics import role_of
+from runner.schema.quality import QUALITIES, worst
 
 _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
@@ -32,6 +33,7 @@ WORDS = {
     "no_direction": "no better or worse",
     "new_pass": "passes again",
     "both_fail": "fails on both sides",
+    **QUALITIES,
 }
 
 
@@ -110,6 +112,9 @@ def judge(
     base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
         return _by_status(metric, base, head)
+    if quality := worst((base.quality, head.quality)):
+        change = head.value / base.value - 1 if base.value else None
+        return Judged(metric, base, head, "inconclusive", quality, change)
     found = judge_points(base.values, head.values, rule, noise=noise, points=points)
     word, reason = str(found.verdict), str(found.reason)
     if found.verdict == "unchanged":
@@ -195,6 +200,7 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
             for row in cohort.rules
         ]
     ).reshape(-1, len(kinds), 3)
+    undecided = (base.undecided > 0) | (head.undecided > 0)
     by_status = (kinds == "status") | np.isnan(base.value) | np.isnan(head.value)
     is_timing = ~by_status & (kinds == "timing")
     size = np.abs(_steps(base.value, head.value))
@@ -213,7 +219,7 @@ def screen(cohort: Cohort, side: int, metric: str) -> Pairs:
     shown = np.where(is_timing[rows, timed] & compared[rows, timed] & ~both_fail, timed, first)
     return Pairs(
         compared,
-        np.where(by_status, base.good == head.good, quiet),
+        np.where(by_status, base.good == head.good, quiet & ~undecided),
         change,
         np.where(by_status, np.nan, np.where(is_timing, noise, 0.0)),
         np.where(is_timing, factor, np.nan),

@@ -39,10 +39,10 @@ _COLUMNS = (
     ),
     """CASE WHEN "values" IS NULL THEN (value IS NOT NULL)::int
         ELSE cardinality(array_remove("values", NULL)) END""",
-    *("coalesce(noise, 'NaN')", "coalesce(level_points, 0)"),
+    *("coalesce(noise, 'NaN')", "coalesce(level_points, 0)", "(quality IS NOT NULL)::int"),
 )
 _OF_SERIES = """p.series_id, s.experiment_id, s.metric_id, p.run_id, p.environment_id, p.value, p.status,
-    p."values", noise, level_points"""
+    p."values", noise, level_points, p.quality"""
 _RAN = "metric_id = ANY(%(metrics)s) AND (value IS NOT NULL OR status <> ALL(%(never_ran)s))"
 _NEWEST_FIRST = "order_time DESC, run_id DESC, environment_id DESC"
 _OF_RUNS = f"""(
@@ -68,7 +68,7 @@ _NEWEST = f"""(
 
 @dataclass(slots=True)
 class Point:
-    """A point that is judged or shown. `add_details` adds the last five."""
+    """A point that is judged or shown. `add_details` adds the last six."""
 
     series_id: int
     run_id: int
@@ -82,6 +82,7 @@ class Point:
     cards: list[str] | None = None  # of its series' level
     code: str | None = None
     note: str | None = None
+    quality: str | None = None  # why it may not decide
 
     @property
     def good(self) -> bool:
@@ -105,6 +106,7 @@ class Points:
     count: Ints
     noise: Floats
     level_points: Ints
+    undecided: Ints  # 1 where the value may not decide
 
     @classmethod
     def read(cls, side: Side, metrics: Collection[int]) -> Points:
@@ -135,6 +137,11 @@ class Points:
             table[at] = getattr(self, name)[chosen]
             tables.append(table)
         return Points(self.side, *tables)
+
+    @cached_property
+    def deciding(self) -> Floats:
+        """Return the values that may decide, NaN for others."""
+        return np.where(self.undecided > 0, np.nan, self.value)
 
     @cached_property
     def there(self) -> Bools:
@@ -227,8 +234,8 @@ def _rules(experiments: Sequence[int], metrics: Sequence[Metric]) -> list[list[R
 
 
 def add_details(points: Iterable[Point]) -> None:
-    """Add values and variants of the compilations, the cards of the level, the outside system's code and the
-    note of these points: 1 statement, none without points."""
+    """Add values and variants of the compilations, the cards of the level, the outside system's code, the
+    note and the quality of these points: 1 statement, none without points."""
     by_key: dict[tuple[int, ...], list[Point]] = {}
     for point in points:
         side = -1 if point.ab_side is None else point.ab_side
@@ -238,7 +245,7 @@ def add_details(points: Iterable[Point]) -> None:
     names = ("runs", "series", "environments", "ab_sides")
     rows = fetch_tuples(
         """
-        SELECT w.*, p.value, p."values", p.variants, p.code, p.note, (
+        SELECT w.*, p.value, p."values", p.variants, p.code, p.note, p.quality, (
             SELECT ARRAY(SELECT jsonb_array_elements_text(state.level->'cards'))
             FROM hud_seriesstate state JOIN hud_environment e ON e.class_key = state.class_key
             WHERE state.series_id = w.series_id AND e.id = w.environment_id
@@ -246,19 +253,19 @@ def add_details(points: Iterable[Point]) -> None:
         FROM unnest(%(runs)s::int[], %(series)s::int[], %(environments)s::int[], %(ab_sides)s::int[])
             AS w(run_id, series_id, environment_id, side)
         CROSS JOIN LATERAL (
-            SELECT order_time, value, "values", variants, code, note FROM hud_point
+            SELECT order_time, value, "values", variants, code, note, quality FROM hud_point
             WHERE w.side < 0 AND run_id = w.run_id AND series_id = w.series_id
                 AND environment_id = w.environment_id
             UNION ALL
-            SELECT order_time, value, "values", variants, code, note FROM hud_sidepoint
+            SELECT order_time, value, "values", variants, code, note, quality FROM hud_sidepoint
             WHERE run_id = w.run_id AND series_id = w.series_id AND environment_id = w.environment_id
                 AND side = w.side
         ) p ORDER BY p.order_time
         """,
         dict(zip(names, map(int_array, zip(*by_key, strict=True)), strict=True)),
     )
-    for *own, value, values, variants, code, note, cards in rows:
+    for *own, value, values, variants, code, note, quality, cards in rows:
         numbers = [number for number in (values or [value]) if number is not None]
         for point in by_key[tuple(own)]:
             point.values, point.variants = numbers, variants or []
-            point.code, point.note, point.cards = code, note, cards
+            point.code, point.note, point.quality, point.cards = code, note, quality, cards

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from hud.models import Metric
@@ -109,11 +109,17 @@ def _total(mean: Mean) -> str:
     return f"{name}: {' '.join(filter(None, (before, '→', after, unit(mean.metric))))} ({change})"
 
 
+def undecided(counts: Mapping[str, int]) -> str:
+    """Return how many candidates have a number that may not decide, to follow a denominator."""
+    return f", {counts['undecided']} undecided" if counts["undecided"] else ""
+
+
 def _means(groups: Iterable[Group]) -> Iterable[str]:
     yield "| suite | backend | passing | mean | base | head | change | 95 % |"
     yield "|---|---|--:|---|--:|--:|--:|--:|"
     for group in groups:
-        passing = "{base_passed} → {head_passed} of {expected}".format_map(group.counts)
+        counts = group.counts
+        passing = "{base_passed} → {head_passed} of {expected}".format_map(counts) + undecided(counts)
         start = f"| {_safe(group.suite)} | {_safe(' '.join(filter(None, group.key[1:])))} | {passing} |"
         if not group.means:
             yield f"{start} | | | | |"

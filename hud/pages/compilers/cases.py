@@ -14,10 +14,10 @@ from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
 from hud.models import Experiment, Point
 from hud.pages.compilers.query import SHOWN, SORTS, Comparison
-from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
+from hud.pages.compilers.table import Cell, Entry, drawn_reach, numbers, passing
 from hud.pages.sparkline import interval
 from hud.points import expectations
-from hud.points.nights import COMPILE, SPEEDUP, Block, Night, day
+from hud.points.nights import COMPILE, SPEEDUP, UNDECIDED, Block, Night, Values, day
 from hud.runs.branches import branch_or_default
 from hud.sql import by_id, fetch_tuples, int_array
 
@@ -25,7 +25,7 @@ GRID_NIGHTS = 28
 _BEYOND = 2.5  # times the noise
 _Z_95 = 1.96
 
-Mark = Literal["same", "worse", "worse-certain", "better", "better-certain", "failed", "not-run"]
+Mark = Literal["same", "worse", "worse-certain", "better", "better-certain", "failed", "undecided", "not-run"]
 MARKS: dict[Mark, str] = {
     "same": "within noise",
     "worse": "worse",
@@ -33,6 +33,7 @@ MARKS: dict[Mark, str] = {
     "better": "better",
     "better-certain": "better for two nights",
     "failed": "failed",
+    "undecided": "may not decide",
     "not-run": "not run",
 }
 
@@ -48,11 +49,14 @@ class Case:
     noise: float | None = None  # of the judge, relative
     accuracy: Point | None = None  # in the candidate, where a list says what to expect
     marks: list[Mark] = field(default_factory=list)
+    undecided: bool = False  # one of its numbers may not decide
     moved: bool = False  # beyond the noise, beside all other cases of the list
 
     @property
     def change(self) -> float | None:
-        return ratio_of(self.base, self.head) - 1 if self.head and self.base else None
+        if self.undecided or not self.head or not self.base:
+            return None
+        return ratio_of(self.base, self.head) - 1
 
     @property
     def compile_change(self) -> float | None:
@@ -84,6 +88,8 @@ class Case:
         """Return the word for the change between the two sides."""
         if self.status != "ok":
             return self.status
+        if self.undecided:
+            return "inconclusive"
         if self.change is None:
             return "new" if self.head is not None else "unchanged"
         if not self.moved:
@@ -168,18 +174,20 @@ def read(page: Comparison, block: Block) -> CaseList | None:
         if point.metric.name == "accuracy"
     }
     cases = []
+    speedups = [side.get(speedup.metric, {}) for side in (before, after)]
     for pk, experiment in experiments.items():
         ok = passed.get(str(pk))
         level, noise = levels.get(pk, (None, None))
         case = Case(
             experiment,
-            before.get(speedup.metric, {}).get(pk),
-            after.get(speedup.metric, {}).get(pk),
+            shown(before, speedup.metric, pk),
+            shown(after, speedup.metric, pk),
             "not run" if ok is None else "ok" if ok else "failed",
-            before.get(compiled.metric, {}).get(pk),
-            after.get(compiled.metric, {}).get(pk),
+            shown(before, compiled.metric, pk),
+            shown(after, compiled.metric, pk),
             noise,
             accuracy.get(pk),
+            undecided=any(math.isnan(side.get(pk) or 0.0) for side in speedups),
         )
         by_night = [results[night].get(block, {}) for night in nights]
         case.marks = _marks(
@@ -207,6 +215,12 @@ _ORDER: dict[str, Any] = {
 }
 
 
+def shown(values: Values, metric: str, experiment: int) -> float | None:
+    """Return the number of an experiment, also one that may not decide."""
+    pale = values.get(UNDECIDED + metric, {}).get(experiment)
+    return numbers(values.get(metric, {})).get(str(experiment), pale)
+
+
 def passing_one(
     values: Mapping[str, Mapping[int, float | None]], metric: str, experiment: int
 ) -> float | Literal[False] | None:
@@ -221,16 +235,19 @@ def _marks(
 ) -> list[Mark]:
     """Compare each night with the accepted level; the second night in a row on one side is certain."""
     found: list[Mark] = []
+    skipped = {"not-run", "undecided"}
     for value in values:
         if value is False:
             found.append("not-run")
         elif value is None:
             found.append("failed")
+        elif math.isnan(value):
+            found.append("undecided")
         elif not level or not noise or value <= 0 or abs(math.log(value / level)) <= _BEYOND * noise:
             found.append("same")
         else:
             side: Mark = "better" if value > level else "worse"
-            again = next((mark for mark in reversed(found) if mark != "not-run"), "same").startswith(side)
+            again = next((mark for mark in reversed(found) if mark not in skipped), "same").startswith(side)
             found.append(("better-certain" if side == "better" else "worse-certain") if again else side)
     return found
 

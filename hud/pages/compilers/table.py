@@ -127,9 +127,9 @@ class Entry:
 
 DATA = Columns(  # of a cell, with its entry and the table
     """suite=entry.suite backend=entry.backend base head=table.head.side passed=entry.passes.passed
-    expected=entry.passes.expected newly_failed not_run column=cell.column metric=cell.metric unit
-    base_value=cell.base head_value=cell.head change=cell.change low high p=cell.mean.p
-    night_noise=cell.noise verdict matched only_base only_head""",
+    expected=entry.passes.expected newly_failed not_run undecided=entry.passes.undecided
+    column=cell.column metric=cell.metric unit base_value=cell.base head_value=cell.head change=cell.change
+    low high p=cell.mean.p night_noise=cell.noise verdict matched only_base only_head""",
     base=lambda one: one.table.base and one.table.base.side,
     newly_failed=lambda one: len(one.entry.new),
     not_run=lambda one: len(one.entry.passes.missing),
@@ -270,11 +270,18 @@ def passing(values: Values) -> dict[str, bool]:
     }
 
 
+def undecided(values: Values) -> set[int]:
+    """Return the experiments with a speedup of which none may decide."""
+    found = [values.get(metric, {}) for metric in PREFERRED[SPEEDUP]]
+    measured = {pk for each in found for pk, value in each.items() if value is not None}
+    return {pk for pk in measured if all(math.isnan(each.get(pk) or math.nan) for each in found)}
+
+
 def _entry(block: Block, before: Results, after: Results, recent: Iterable[Results]) -> Entry:
     old, new = before.get(block, {}), after.get(block, {})
     passed_before, passed = passing(old), passing(new)
     expected = set(passed_before).union(*(passing(one.get(block, {})) for one in recent))
-    rate = pass_rate(passed, expected)
+    rate = pass_rate(passed, expected, len(undecided(new)))
     failing = {case for case, ok in passed.items() if not ok}
     fresh = tuple(sorted(case for case in failing if passed_before.get(case)))
     cells = [_cell(column, old, new) for column in COLUMNS]
@@ -297,7 +304,8 @@ def _cell(column: str, old: Values, new: Values) -> Cell:
 
 
 def numbers(values: Mapping[int, float | None]) -> dict[str, float]:
-    return {str(experiment): value for experiment, value in values.items() if value is not None}
+    """Return the values that decide by experiment."""
+    return {str(pk): value for pk, value in values.items() if value is not None and not math.isnan(value)}
 
 
 def _trend(cell: Cell, by_night: Sequence[Mapping[int, float | None]]) -> list[float | None]:
@@ -367,11 +375,8 @@ def use_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
 
 def _hud_rows(values: Values) -> list[HudRow]:
     passed = passing(values)
-    speedups = next((values[name] for name in reversed(PREFERRED[SPEEDUP]) if values.get(name)), {})
-    return [
-        HudRow("pass" if ok else "fail", speedups.get(int(case)) or 0.0)
-        for case, ok in sorted(passed.items())
-    ]
+    speedups = next((numbers(values[name]) for name in reversed(PREFERRED[SPEEDUP]) if values.get(name)), {})
+    return [HudRow("pass" if ok else "fail", speedups.get(case, 0.0)) for case, ok in sorted(passed.items())]
 
 
 def _mean(values: Values, metrics: Collection[str]) -> float | None:

@@ -272,14 +272,15 @@ def _grid(scale: Scale) -> str:
 def _dots(row: Row, canvas: Canvas, scale: Scale, *, tone: str = "") -> Iterator[str]:
     """Yield a dot for each compilation beside its neighbours, by what it tells: a path, since hundreds of
     elements cost more than all else of a page. Those of reruns, other branches and a second metric are
-    hollow."""
+    hollow, of those that may not decide pale."""
     since = row.regression.since if row.regression else None
-    kinds = ("", "moved", "branch", "rerun", "beside", "expected")
+    kinds = ("", "moved", "branch", "rerun", "beside", "expected", "pale")
     told: dict[str, list[str]] = {kind: [] for kind in kinds}
     low, per_pixel = scale.low, (scale.high - scale.low) / (scale.height - 12)
     expected = canvas.expected if row.metric.name == "gpu_busy_ms" else {}
-    for key, _spot, number, x, value in _places(row, canvas):
-        own = tone or canvas.hollow.get(key) or ("moved" if since and key[0] >= since else "")
+    for key, spot, number, x, value in _places(row, canvas):
+        moved = "moved" if since and key[0] >= since else ""
+        own = tone or ("pale" if spot.quality else canvas.hollow.get(key) or moved)
         y = scale.height - 6 - (scale.of(value) - low) / per_pixel  # as scale.y, which has ends
         told[own].append(f"M{x:.1f} {y:.1f}{_DOT}")
         if known := expected.get((key[1], number)):
@@ -301,6 +302,7 @@ def _shapes(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
         look = 'mark" href="#m-dot' if shape is None else f'v{shape}" href="#m-{shape}'
         if spot.rerun:
             look = 'rerun" href="#m-dot'
+        look = f"pale {look}" if spot.quality else look
         yield f'<use class="{look}" x="{x / 10:.2f}%" y="{scale.y(value):.1f}"/>'
 
 

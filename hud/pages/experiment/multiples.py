@@ -44,6 +44,7 @@ class Spot:
     level: float | None  # that it was judged against
     noise: float | None
     change: float | None
+    quality: str | None  # why it may not decide
 
 
 @dataclass(slots=True)
@@ -244,7 +245,7 @@ def _best(row: Row, counting: Container[Key]) -> float | None:
     values = [
         spot.value
         for key, spot in row.spots.items()
-        if spot.value is not None and not spot.failed and key in counting
+        if spot.value is not None and not spot.failed and not spot.quality and key in counting
     ]
     if len(values) < _LEAST_RUNS or row.metric.direction not in ("up", "down"):
         return None
@@ -260,12 +261,13 @@ def _read(
         f"""
         WITH n AS MATERIALIZED (
             SELECT n.series_id, n.order_time, n.run_id, n.environment_id, n.rerun, n.branch, n.value,
-                n.values, n.variants, n.status, n.code, n.verdict, n.level, n.noise, n.change
+                n.values, n.variants, n.status, n.code, n.verdict, n.level, n.noise, n.change,
+                n.quality
             FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({WINDOW}) n
         )
         SELECT extract(epoch FROM n.order_time)::float8, n.run_id, n.series_id, n.environment_id, n.rerun,
             n.branch, r.commit, r.host_name, n.values, n.variants, n.value, n.verdict, n.code, n.status <> 0,
-            n.level, n.noise, n.change
+            n.level, n.noise, n.change, n.quality
         FROM n JOIN hud_run r ON r.id = n.run_id
         WHERE n.order_time >= (SELECT min(order_time) FROM n WHERE series_id = %(chosen)s)
         ORDER BY n.order_time, n.run_id, n.series_id, n.environment_id

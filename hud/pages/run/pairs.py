@@ -61,7 +61,7 @@ def read(run: Run) -> list[PairLine]:
     """Lines by experiment, and inside one as its suite is read: 2 statements."""
     rows = fetch_tuples(
         """
-        SELECT series_id, repeat, side, value, status FROM hud_measurement WHERE run_id = %(run)s
+        SELECT series_id, repeat, side, value, status, quality FROM hud_measurement WHERE run_id = %(run)s
         ORDER BY series_id, repeat, side
         """,
         {"run": run.pk},
@@ -83,17 +83,19 @@ def read(run: Run) -> list[PairLine]:
 
 
 def _line(series: Series, rows: Sequence[Sequence[Any]]) -> PairLine:
-    values = {(repeat, side): value for repeat, side, value, _status in rows}
+    values = {(repeat, side): value for repeat, side, value, *_about in rows}
+    deciding = {(repeat, side): value for repeat, side, value, _status, quality in rows if not quality}
     pairs = range(rows[-1][0] + 1)
     base, head = ([values.get((pair, side)) for pair in pairs] for side in (0, 1))
     metric = series.metric
-    verdict = judge_pairs(base, head, direction=metric.direction, kind=metric.kind)  # type: ignore[arg-type]
+    judged = ([deciding.get((pair, side)) for pair in pairs] for side in (0, 1))
+    verdict = judge_pairs(*judged, direction=metric.direction, kind=metric.kind)  # type: ignore[arg-type]
     found = verdict.change
     change, p = (found.change, found.p) if found else (None, None)
     low, high = (_relative(found.low), _relative(found.high)) if found else (None, None)
     statuses = []
     for side in (0, 1):
-        codes = [status for _repeat, own, _value, status in rows if own == side]
+        codes = [status for _repeat, own, _value, status, _quality in rows if own == side]
         word = STATUS_NAMES.get(next(filter(None, codes), 0), "failed")
         statuses.append(word if codes else "not_run")
     return PairLine(series.experiment, metric, base, head, verdict, change, low, high, p, *statuses)

@@ -50,6 +50,7 @@ class Newest:
     value: Floats  # NaN without one
     status: Ints  # -1 without a result
     verdict: Ints  # -1 without one
+    undecided: Ints  # 1 where the value may not decide
 
     @property
     def failed(self) -> Bools:
@@ -82,7 +83,7 @@ class Newest:
 
     def where(self, rows: Bools | Ints | slice) -> Newest:
         """Return these rows."""
-        tables = ("ids", "series", "run", "value", "status", "verdict")
+        tables = ("ids", "series", "run", "value", "status", "verdict", "undecided")
         return replace(self, **{name: getattr(self, name)[rows] for name in tables})
 
     def with_results(self, verdict: str, status: str) -> Newest:
@@ -113,12 +114,14 @@ class Newest:
     def measured_first(self) -> Newest:
         return self.where(np.argsort(np.isnan(self.value).all(axis=1), kind="stable"))
 
-    def of_column(self, column: Column) -> Floats:
-        """Return the value of the best metric that has one, NaN without."""
-        found = np.full(self.ids.size, np.nan)
+    def of_column(self, column: Column, *, deciding: bool = False) -> Floats:
+        """Return the value of the best metric that has one, NaN without, and if `deciding` where it may not
+        decide."""
+        found, decides = np.full(self.ids.size, np.nan), np.ones(self.ids.size, bool)
         for place in self._places(column):
+            decides &= ~(np.isnan(found) & (self.undecided[:, place] > 0))
             found = np.where(np.isnan(found), self.value[:, place], found)
-        return found
+        return np.where(decides, found, np.nan) if deciding else found
 
     def has_results(self, column: Column) -> bool:
         return bool((self.series[:, self._places(column)] > 0).any())
@@ -151,11 +154,12 @@ class Newest:
         means = {}
         for column in columns:
             if column.key in _MEANS:
-                found = self.of_column(column)
+                found = self.of_column(column, deciding=True)
                 found = found[found > 0]
                 if found.size:
                     means[column.key] = geometric_mean(found.tolist()), found.size
-        return Totals(pass_rate(passed, passed), means)
+        undecided = int((self.undecided[there] > 0).any(axis=1).sum())
+        return Totals(pass_rate(passed, passed, undecided), means)
 
     def _places(self, column: Column) -> list[int]:
         """Return where the metrics of a column are, the best first."""
@@ -206,11 +210,12 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
             "s.metric_id",
             "s.id",
             *(f"coalesce({one}, {none})" for one, none in nothing.items()),
+            "(quality IS NOT NULL)::int",
         ],
         """
         hud_series s
         LEFT JOIN LATERAL (
-            SELECT run_id, value, status, verdict FROM hud_point
+            SELECT run_id, value, status, verdict, quality FROM hud_point
             WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
             ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT 1
         ) newest ON true
@@ -228,7 +233,7 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
     rows, columns = np.array(ids, np.int64), np.array([one.pk for one in kept], np.int64)
     at = _place_of(rows, experiment), _place_of(columns, metric)
     size = rows.size, columns.size
-    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1)]
+    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1, 0)]
     for table, column in zip(tables, (series, *found), strict=True):
         table[at] = column
     return Newest(rows, kept, *tables)

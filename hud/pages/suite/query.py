@@ -32,7 +32,7 @@ SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
 VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged")
 _SHOWN = (  # by a cell of the page, beside the key of its point
-    *("value", "spread", "target", "target_arch", "status_code", "code", "note"),
+    *("value", "spread", "target", "target_arch", "status_code", "code", "note", "quality"),
     *("verdict_code", "change", "noise", "factor", "verdict_reason"),
 )
 STATUSES = ("ok", "failed", "not_run")

@@ -17,6 +17,7 @@ import torch
 
 from runner.launch.report import Report
 from runner.measure.state.device import Device
+from runner.schema.quality import NONE, MeasurementWarning
 from runner.system import machine
 from runner.system.processes import below_me
 
@@ -27,6 +28,7 @@ _FIELDS = (
 _BUSY_MIB = 2048  # contexts (ours too) and a driver's services stay below
 _POWER_CAP = 0x4  # also set on a card at its full clock, where it did not change the results
 _FULL_CLOCK = 0.99
+_THROTTLED_CLOCK = 0.9  # a heavy model holds an H200 at its power cap and 94 to 98 % of this clock
 # Bits of NVML's clock event reasons that cut a benchmark's speed; idle (0x1) and the like do not.
 _SLOWED = {
     _POWER_CAP: "power cap",
@@ -49,8 +51,14 @@ def device_state(device: Device) -> State | None:
     return gpu_state(device) if device.type == "cuda" else cpu_state(device.threads)
 
 
-def warning(states: Sequence[State | None]) -> str:
-    """Return what disturbed the measurement between these states, or ''.
+def host_state(device: str) -> State | None:
+    """Return the state of all processors where they are measured, without asking for the device: of a process
+    whose stages are forked."""
+    return cpu_state(machine.usable_cpus()) if device == "cpu" else None
+
+
+def warning(states: Sequence[State | None]) -> MeasurementWarning:
+    """Return what disturbed the measurement between these states.
 
     A GPU is judged by the first and the last state; processors by the last interval, which is the work, or
     by as many intervals as make a second.
@@ -61,7 +69,7 @@ def warning(states: Sequence[State | None]) -> str:
         *earlier, last = processors
         long = [state for state in earlier if last.at_s - state.at_s >= _LEAST_S]
         return processor_warning(long[-1] if long else earlier[0], last)
-    return gpu_warning(gpus[0], gpus[-1]) if gpus else ""
+    return gpu_warning(gpus[0], gpus[-1]) if gpus else NONE
 
 
 def keep_gpu_states(report: Report, states: Sequence[State | None]) -> None:
@@ -94,8 +102,8 @@ def gpu_state(device: Device) -> GpuState | None:
     return GpuState(*rows[0], own_memory_mib=own_bytes // 2**20)
 
 
-def gpu_warning(first: GpuState, last: GpuState) -> str:
-    """Return who else was on the GPU before the start, and what slows it now; '' for neither."""
+def gpu_warning(first: GpuState, last: GpuState) -> MeasurementWarning:
+    """Return who else was on the GPU before the start, and what slows it now."""
     told = []
     used = int(first.memory_used) if first.memory_used.isdigit() else 0
     others_mib = used - first.own_memory_mib  # including their contexts
@@ -106,10 +114,12 @@ def gpu_warning(first: GpuState, last: GpuState) -> str:
     except ValueError:
         mask = 0
     clocks = (last.sm_clock, last.max_sm_clock)
-    if all(map(str.isdigit, clocks)) and int(clocks[0]) >= _FULL_CLOCK * int(clocks[1]):
+    share = int(clocks[0]) / max(int(clocks[1]), 1) if all(map(str.isdigit, clocks)) else 0.0
+    if share >= _FULL_CLOCK:
         mask &= ~_POWER_CAP
-    told += [f"slowed by {name} ({last.sm_clock} MHz)" for bit, name in _SLOWED.items() if mask & bit]
-    return "; ".join(told)
+    slowed = [f"slowed by {name} ({last.sm_clock} MHz)" for bit, name in _SLOWED.items() if mask & bit]
+    throttled = any(mask & bit for bit in _SLOWED if bit != _POWER_CAP or share < _THROTTLED_CLOCK)
+    return MeasurementWarning("; ".join([*told, *slowed]), "throttled" if throttled else "")
 
 
 @dataclass(frozen=True)
@@ -155,15 +165,16 @@ def _own_seconds() -> float:
     return ticks / _TICKS
 
 
-def processor_warning(first: CpuState, last: CpuState) -> str:
-    """Return a warning if other processes took processors that we measured on, else ''."""
+def processor_warning(first: CpuState, last: CpuState) -> MeasurementWarning:
+    """Return a warning if other processes took processors that we measured on."""
     seconds = last.at_s - first.at_s
     others_s = (last.busy_s - first.busy_s) - (last.own_s - first.own_s)
     room = max(0, last.processors - last.threads)  # processors that others may use
     allowed = max(_ALLOWED, _ALLOWED_SHARE * last.processors)
     if others_s - room * seconds <= allowed * seconds + _ROUNDING_S:
-        return ""
-    return (
+        return NONE
+    return MeasurementWarning(
         f"other processes kept {others_s / seconds:.1f} of {last.processors} processors busy"
-        f" while {last.threads} {'thread' if last.threads == 1 else 'threads'} measured"
+        f" while {last.threads} {'thread' if last.threads == 1 else 'threads'} measured",
+        "busy_cpu",
     )

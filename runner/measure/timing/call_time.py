@@ -15,6 +15,7 @@ from typing import Any
 
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
+from runner.schema.quality import MOST_APART, MOST_ERROR, MeasurementWarning
 from runner.schema.records import Json
 from runner.schema.statistics import MAD_TO_SD, block_standard_error, median, spread
 
@@ -126,8 +127,8 @@ def standard_error(log_ratios: list[float]) -> float:
     return block_standard_error(log_ratios, blocks) if blocks >= _LEAST_BLOCKS else math.inf
 
 
-def warning(times: PairedTimes) -> str:
-    """Return why the speedup may be imprecise, or '' if the pairs agree and are enough."""
+def warning(times: PairedTimes) -> MeasurementWarning:
+    """Return why the speedup may be imprecise, and whether it is too imprecise to decide."""
     ratios = times.log_ratios
     error = standard_error(ratios)
     middle = median(ratios)
@@ -140,21 +141,24 @@ def warning(times: PairedTimes) -> str:
         error = 1.2533 * deviation / math.sqrt(len(ratios))
     elif error > ENOUGH:
         warnings.append(f"known to ±{error:.1%} (one standard error, {pairs}), not to {ENOUGH:.1%}")
-    if abs(math.log(times.speedup) - middle) > max(ENOUGH, error):
+    quality = "imprecise" if error > MOST_ERROR else ""
+    apart = abs(math.log(times.speedup) - middle)
+    if apart > max(ENOUGH, error):
+        quality = quality or ("disagrees" if apart > MOST_APART * error else "")
         of_pairs = f"the median of the pairs' ratios is {math.exp(middle):.3g}"
         warnings.append(f"{of_pairs}, the ratio of medians {times.speedup:.3g}")
-    return "; ".join(warnings)
+    return MeasurementWarning("; ".join(warnings), quality)
 
 
 def facts(times: PairedTimes) -> dict[str, Json]:
     """Return the facts that a speedup's record has beside its value."""
     ratios = times.log_ratios
-    error, text = standard_error(ratios), warning(times)
+    error = standard_error(ratios)
     return {
         "spread": spread([math.exp(ratio) for ratio in ratios]),
         "median_of_pair_ratios": math.exp(median(ratios)),
         **({"log_ratio_standard_error": error} if math.isfinite(error) else {}),
-        **({"warning": text} if text else {}),
+        **warning(times).facts(),
     }
 
 

@@ -20,8 +20,10 @@ from runner.measure.compiler import counters
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, prepare
+from runner.measure.state.device_state import host_state, warning
 from runner.measure.timing import compile_time
 from runner.measure.timing.call_time import one_call_ms
+from runner.schema.quality import MeasurementWarning, joined
 from runner.schema.records import Json
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
@@ -63,14 +65,17 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     ends = time.monotonic() + spec.timeout_s
     pairs = cast("int", spec.setting("repeat"))
     done: list[Pair] = []
+    disturbed: list[MeasurementWarning] = []
     try:
         for number in range(pairs):
+            before = host_state(spec.device)
             cold = _stage(spec, report, "cold", number, ends)
             warm = _stage(spec, report, "warm", number, ends)
             _compare(cold.result, warm.result)
             done.append((cold, warm))
+            disturbed.append(warning([before, host_state(spec.device)]))
             shutil.rmtree(_folder(report, number), ignore_errors=True)
-        _record(spec, report, done, None)
+        _record(spec, report, done, joined(disturbed))
     except TaskFailure as failure:
         shutil.rmtree(_folder(report, len(done)), ignore_errors=True)
         _record(spec, report, done, failure)
@@ -104,17 +109,17 @@ def _compare(cold: float, warm: float) -> None:
         raise TaskFailure("wrong", "fail_accuracy", reason)
 
 
-def _record(spec: TaskSpec, report: Report, done: list[Pair], failure: TaskFailure | None) -> None:
+def _record(spec: TaskSpec, report: Report, done: list[Pair], end: TaskFailure | MeasurementWarning) -> None:
     """Record in a separate process: asking for the device would make this one unfit to fork."""
 
     def work() -> Json:
         recorder = Recorder(spec, report, prepare(spec.device))
         knobs = {**spec.identity(), "origin": ORIGINS[spec.case]}
-        if failure is not None:
-            recorder.missing(METRICS, failure, knobs=knobs)
+        if isinstance(end, TaskFailure):
+            recorder.missing(METRICS, end, knobs=knobs)
             return None
         for result in results_of(done):
-            recorder.add(result, knobs=knobs)
+            recorder.add(result, knobs=knobs, warning=end)
         return None
 
     run_stage("record", work, folder=report.folder, timeout_s=120)

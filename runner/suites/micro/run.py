@@ -34,6 +34,7 @@ from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.schema.devices import arch_key, peaks
 from runner.schema.options import EXPLAIN
+from runner.schema.quality import MeasurementWarning, joined, worst
 from runner.schema.records import Json
 from runner.schema.statistics import geometric_mean
 from runner.schema.suite import TaskSpec
@@ -67,6 +68,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     recorder = Recorder(spec, report, device)
     sizes = cast("Sequence[int]", spec.knobs.get("D") or MICRO_SIZES[spec.device])
     complete: list[list[Result]] = []
+    disturbed: list[MeasurementWarning] = []
     failure: TaskFailure | None = None
     explain_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * spec.timeout_s)
     for done, size in enumerate(sizes):
@@ -83,13 +85,14 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
                 raise
         else:
             states.append(device_state(device))
+            disturbed.append(warning(states))
             for result in results:
-                recorder.add(result, knobs={"D": size}, warning=warning(states))
+                recorder.add(result, knobs={"D": size}, warning=disturbed[-1])
             complete.append(results)
         device.release()
     if set(sizes) == set(MICRO_SIZES[spec.device]) and failure is None:
         for result in _means(spec, complete):
-            recorder.add(result, knobs={"D": "mean"}, warning=warning(states))
+            recorder.add(result, knobs={"D": "mean"}, warning=joined(disturbed))
     report.event("finished", len(sizes), len(sizes))
     keep_gpu_states(report, states)
     return failure
@@ -228,7 +231,8 @@ def _gpt_fast_results(kernel: Kernel) -> list[Result]:
 
 def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
     """Return the means over the sizes, at each quantile of their samples, so that the median of a mean is
-    the mean of the sizes' medians, however noisy one of them is. Ratios have the geometric mean."""
+    the mean of the sizes' medians, however noisy one of them is. Ratios have the geometric mean. A mean has
+    the worst quality of its parts."""
     # gpt-fast's target was set for a GPU and does not apply to a CPU
     target = gpt_fast_target(spec.case, spec.dtype) if spec.device == "cuda" else None
     by_size = [{result.metric: result for result in results} for results in complete]
@@ -238,14 +242,17 @@ def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
         if not parts:
             continue
         mean = geometric_mean if metric in _GEOMETRIC_MEANS else statistics.fmean
+        quality = worst(part.facts.get("quality") for part in parts)
         result = Result(
             metric,
             [mean(samples) for samples in zip(*_quantiles([part.values for part in parts]), strict=True)],
             parts[0].clock,
             n=min(part.n or len(part.values) for part in parts),
+            facts={"quality": quality} if quality else {},
         )
         if target is not None and metric in _GPT_FAST_METRICS:
-            result = dataclasses.replace(result, target=target, facts={"target_arch": GPT_FAST_TARGET_ARCH})
+            facts = {**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}
+            result = dataclasses.replace(result, target=target, facts=facts)
         means.append(result)
     return means
 

@@ -24,6 +24,7 @@ from runner.measure.state.device_state import device_state, warning
 from runner.measure.timing import call_time, graph_replay
 from runner.schema.compilations import EXPLAINABLE
 from runner.schema.options import EXPLAIN
+from runner.schema.quality import MeasurementWarning, worst
 from runner.schema.records import Json
 from runner.schema.statistics import QUANTILES, quantiles
 from runner.schema.suite import TaskSpec
@@ -60,8 +61,10 @@ def measure_all(
             _mark(marks, {"place": place, "failure": [failure.status, failure.code, failure.reason]})
         else:
             states.append(device_state(device))
-            rows.measured(call, times, warning(states))
-            numbers: dict[str, Json] = {"call": times.call.speedup}
+            disturbed = warning(states)
+            rows.measured(call, times, disturbed)
+            numbers: dict[str, Json] = {"call": times.call.speedup, "quality": disturbed.quality}
+            numbers["call_quality"] = call_time.warning(times.call).quality
             if times.upstream_ms:
                 numbers["upstream"] = times.upstream_ms
             if times.device:
@@ -100,7 +103,7 @@ class _Rows:
         # of the experiment over all shapes of the operator
         self.knobs = {**others, "inputs": inputs_name(str(spec.setting("inputs")), os.environ)}
 
-    def measured(self, call: Call, times: Times, warning: str) -> None:
+    def measured(self, call: Call, times: Times, warning: MeasurementWarning) -> None:
         """Write all results of a call; `warning` says what disturbed the device meanwhile."""
         results = list(times.results)
         self.code |= times.code
@@ -167,15 +170,15 @@ def summarise(
 class _Operator:
     """The measured calls of one operator."""
 
-    marks: list[dict[str, Any]]
+    marks: list[dict[str, Any]]  # their numbers, and the qualities of these
     counts: list[int]
     elapsed_s: float
     tried: int  # calls, measured or not
 
     def results(self, device: str) -> list[Result]:
         """Return upstream's metrics by its clock, where it ran, and ours by each clock, plain and weighted by
-        frequency."""
-        shapes = {"shapes": len(self.marks), "shapes_tried": self.tried}
+        frequency. Each carries the worst quality of the calls."""
+        shapes = {"shapes": len(self.marks), "shapes_tried": self.tried, **self._quality("quality")}
         n = len(self.marks)
         found: list[Result] = []
         upstream = [mark["upstream"][0] / mark["upstream"][1] for mark in self.marks if "upstream" in mark]
@@ -194,7 +197,7 @@ class _Operator:
             if not pairs:
                 continue
             values, weights = [value for value, _count in pairs], [count for _value, count in pairs]
-            facts = {**shapes, "shapes": len(pairs)}
+            facts = {**shapes, "shapes": len(pairs), **self._quality("quality", f"{kind}_quality")}
             named = {kind: quantiles(values), f"weighted_{kind}": quantiles(values, weights)}
             found += [
                 Result(f"{name}_{percent}th", [value], clock, n=len(pairs), facts=facts)
@@ -206,4 +209,9 @@ class _Operator:
     def mean_ms(self, side: int, device: str) -> Result:
         """Return upstream's mean over shapes; side 0 is eager, 1 the configuration."""
         mean = statistics.fmean(mark["upstream"][side] for mark in self.marks)
-        return Result("abs", [mean], UPSTREAM_CLOCK[device], n=len(self.marks))
+        facts = self._quality("quality")
+        return Result("abs", [mean], UPSTREAM_CLOCK[device], n=len(self.marks), facts=facts)
+
+    def _quality(self, *names: str) -> dict[str, Json]:
+        found = worst(mark.get(name) for mark in self.marks for name in names)
+        return {"quality": found} if found else {}

@@ -39,6 +39,7 @@ from runner.measure.timing.compile_time import cache_variables
 from runner.schema.compilations import EXPLAINABLE, Explanation
 from runner.schema.options import EXPLAIN
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES
+from runner.schema.quality import NONE, MeasurementWarning
 from runner.schema.records import Environment, Json
 from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
@@ -122,7 +123,7 @@ class StageRunner:
         self._verdict: TaskFailure | None = None  # why a speedup is withheld or doubted
         self._failures: list[TaskFailure] = []
         self._found: dict[str, Result] = {}
-        self._warning = ""
+        self._warning = NONE
 
     def run(self) -> TaskFailure | None:
         """Run the stages that the knob `test` asks for, or that of a further compilation. Return the worst
@@ -186,7 +187,8 @@ class StageRunner:
             self._fail(name, *told)
             return None
         self._recorder.about.update(answer["about"])
-        self._warning = answer.get("warning") or self._warning
+        if "warning" in answer:
+            self._warning = MeasurementWarning(**answer["warning"])
         for result in answer["results"]:
             self._add(Result(**result))
         return answer

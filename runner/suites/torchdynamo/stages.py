@@ -40,6 +40,7 @@ from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved
 from runner.measure.timing.compile_time import FirstCalls
 from runner.schema.compilations import Note
 from runner.schema.metrics import HARNESS_COUNTS
+from runner.schema.quality import MeasurementWarning, joined
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
@@ -215,7 +216,9 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
             **not_kept,
             **pinning.facts(),
         },
-        "warning": "; ".join(filter(None, (skipped, warning(states), pinning.warning()))),
+        "warning": asdict(
+            joined((MeasurementWarning(skipped), warning(states), MeasurementWarning(pinning.warning())))
+        ),
     }
 
 

@@ -24,6 +24,8 @@ from runner.launch.report import Report
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import prepare
+from runner.measure.state.device_state import host_state, warning
+from runner.schema.quality import MeasurementWarning
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.xla import METRICS, SUITE, models
@@ -64,7 +66,9 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
             report.event("accuracy", 0, 2, spec.case)
             checked = Verification(**_stage(spec, report, "verify"))
         report.event("measure", 1, 2, spec.case)
+        before = host_state(spec.device)
         samples = _stage(spec, report, "measure")
+        disturbed = warning([before, host_state(spec.device)])
     except Exception as error:  # noqa: BLE001 - a cell that fails is a row too
         failure = failure_of(error)
         if spec.setting("verify") and checked is NOT_ASKED:
@@ -72,7 +76,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         Rows(spec, report).failed(failure, checked)
         return failure
     report.event("finished", 2, 2)
-    return Rows(spec, report).measured(samples, checked)
+    return Rows(spec, report).measured(samples, checked, disturbed)
 
 
 def _stage(spec: TaskSpec, report: Report, name: str) -> Json:
@@ -188,7 +192,9 @@ class Rows:
         (experiment,) = SUITE.expected(spec, {})
         self._knobs = experiment.knobs
 
-    def measured(self, samples: Samples, checked: Verification) -> TaskFailure | None:
+    def measured(
+        self, samples: Samples, checked: Verification, warning: MeasurementWarning
+    ) -> TaskFailure | None:
         """Record the samples; of a wrong result the times are withheld, the counts are not."""
         self._checked(checked)
         failure = None
@@ -201,7 +207,7 @@ class Rows:
                 self._recorder.missing([metric], failure, knobs=self._knobs)
             else:
                 clock = _CLOCK if metric in METRICS else ""
-                self._recorder.add(Result(metric, values, clock), knobs=self._knobs)
+                self._recorder.add(Result(metric, values, clock), knobs=self._knobs, warning=warning)
         return failure
 
     def failed(self, failure: TaskFailure, checked: Verification) -> None:

@@ -35,8 +35,8 @@ _STATEMENTS = {
         SELECT run_id, series_id FROM hud_measurement WHERE value IS NOT NULL AND n = {SAMPLES}
           AND (samples IS NULL OR cardinality(samples) <> {SAMPLES})""",
     "I2 a measurement is stored twice": """
-        SELECT run_id, series_id, repeat FROM hud_measurement
-        GROUP BY run_id, series_id, repeat HAVING count(*) > 1""",
+        SELECT run_id, series_id, repeat, side FROM hud_measurement
+        GROUP BY run_id, series_id, repeat, side HAVING count(*) > 1""",
     "I2 an experiment is stored twice": """
         SELECT min(id) FROM hud_experiment
         GROUP BY suite, "case", knobs, mode, dtype, backend, device, arch, dynamic HAVING count(*) > 1""",

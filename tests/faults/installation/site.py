@@ -41,6 +41,7 @@ class Times:
     tick_s: float = 5
     grace_s: float = 60
     ring_s: float = 15
+    same_card_s: float = 0  # every card takes what it finds
 
     @property
     def environment(self) -> dict[str, str]:

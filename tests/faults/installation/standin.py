@@ -142,12 +142,18 @@ def _allocate(device: str, gib: int) -> None:
     raise MemoryError(f"tried to allocate {gib} GiB")
 
 
+def _torch() -> str:
+    """The version that lies in the control folder as torch's would in a folder of packages."""
+    path = Path(os.environ["STANDIN"]) / "torch" / "version.py"
+    return path.read_text() if path.exists() else "0.0+standin"
+
+
 def _record(spec: Any, size: int) -> Any:
     from runner.schema.records import Benchmark, Environment, Metric, Model, Record
 
     tried = {name: text for name, text in os.environ.items() if name == "RUNNER_INDUCTOR_OPTIONS"}
     environment = Environment(
-        torch="0.0+standin", python="3", cpu="stand-in", os="none", cpu_count=1, variables=tried
+        torch=_torch(), python="3", cpu="stand-in", os="none", cpu_count=1, variables=tried
     )
     return Record(
         benchmark=Benchmark(
@@ -182,7 +188,13 @@ def _record(spec: Any, size: int) -> Any:
 
 def main() -> int:
     if "runner.measure.state.environment" in sys.argv:
-        print(json.dumps({"torch": "0.0+standin"}))
+        print(json.dumps({"torch": _torch()}))
+        return 0
+    if "runner.system.fingerprints" in sys.argv:
+        from runner.system.fingerprints import stamp
+
+        folders = [os.environ["STANDIN"]]
+        print(json.dumps({"torch": _torch(), "packages": "0", "folders": folders, "stamp": stamp(folders)}))
         return 0
     assert sys.argv[1:] == ["-m", "runner.launch.child"], sys.argv
     sys.modules["runner.suites.micro.run"] = sys.modules["__main__"]

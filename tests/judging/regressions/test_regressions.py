@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from hud.judging.judge import process_pending
 from hud.judging.regressions import decide
 from hud.judging.regressions.look_back import find, look_back
 from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
+from hud.judging.verdict import Rule
 from hud.models import (
     VERDICTS,
     Audit,
@@ -22,6 +24,7 @@ from hud.models import (
     Point,
     Regression,
     RegressionEvent,
+    Run,
     Series,
     SeriesState,
 )
@@ -32,6 +35,7 @@ from tests.support.judgements import telling_points
 from tests.support.records import as_list, v3_record
 
 pytestmark = pytest.mark.django_db
+RULE = Rule(direction="up", prior_noise=0.03)
 
 
 def nights(*values: float, first: int = 0, case: str = "layer_norm", **over: Any) -> None:
@@ -357,6 +361,41 @@ def test_a_repeat_in_the_same_place_is_a_second_opinion_and_no_part_of_the_level
         assert (after.run_id, after.points, after.recent) == (suspect.run_id, before.points, before.recent)
     nights(*quiet(2), first=22, **card("GPU-a"))
     assert SeriesState.objects.get().points == before.points + (0 if state == "open" else 2)
+
+
+def test_a_suspect_is_confirmed_by_another_run_and_never_by_its_own() -> None:
+    """A run whose tasks went to two cards has two points of a series."""
+    level = levels.Level()
+    for number, value in enumerate(quiet(20)):
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number)
+        levels.advance(level, levels.SeriesPoint(number, 1, at, (value,)), RULE)
+    suspect = levels.SeriesPoint(20, 1, datetime(2026, 2, 1, tzinfo=UTC), (2445.0,))
+    for environment in (1, 2):
+        found = levels.advance(level, replace(suspect, environment_id=environment), RULE)
+        assert (found.verdict, found.reason) == ("inconclusive", "suspect")
+        assert level.move
+        assert (level.move.points, level.move.is_sure, level.move.agreed_run) == (1, False, None)
+    assert levels.advance(level, replace(suspect, run_id=21), RULE).verdict == "regressed"
+    assert level.move
+    assert (level.move.points, level.move.is_sure, level.move.agreed_run) == (2, True, 21)
+
+
+def test_who_agreed_with_a_suspect_is_written_down() -> None:
+    history(*quiet(20), **card("GPU-a"))
+    nights(2445, first=20, **card("GPU-a"))
+    (one,) = Regression.objects.all()
+    assert one.state == "suspect"
+    nights(2445, first=21, **card("GPU-a"))
+    runs = list(Run.objects.order_by("order_time").values_list("pk", flat=True))[-2:]
+    events = one.events.order_by("pk").values_list("event", "after", "run")
+    assert list(events) == [("seen", "suspect", runs[0]), ("agreed", "open", runs[1])]
+
+
+def test_what_is_beyond_doubt_is_open_at_once() -> None:
+    history(*quiet(20), **card("GPU-a"))
+    nights(2000, first=20, **card("GPU-a"))
+    (one,) = Regression.objects.all()
+    assert list(one.events.values_list("event", "before", "after")) == [("seen", "", "open")]
 
 
 @pytest.mark.parametrize("state", list(RegressionState))

@@ -13,7 +13,7 @@ from django.db import migrations, models
 import hud.models.measurements
 
 _MEASUREMENT = """run_id, series_id, environment_id, order_time, value, samples, target, spread, n, status, repeat,
-    side, compilation, target_arch, code, note, upload_id"""
+    side, compilation, target_arch, code, note, quality, upload_id"""
 
 # A new table takes half as long as an update of all rows, and leaves no dead ones.
 _FOLD = f"""
@@ -23,9 +23,9 @@ _FOLD = f"""
     INSERT INTO hud_point SELECT p.*, m.upload_id, m.repeat, m.compilation
     FROM old_point p LEFT JOIN hud_detailedmeasurement m ON m.run_id = p.run_id AND m.series_id = p.series_id
         AND m.environment_id = p.environment_id AND m.order_time = p.order_time AND m.side = 0
-        AND p.processes = 1 AND m.samples IS NULL AND m.n = p.samples
-        AND (m.value, m.status, m.code, m.note, m.target, m.target_arch)
-            IS NOT DISTINCT FROM (p.value, p.status, p.code, p.note, p.target, p.target_arch);
+        AND p.processes = 1 AND m.samples IS NULL AND m.spread IS NULL AND m.n = p.samples
+        AND (m.value, m.status, m.code, m.note, m.target, m.target_arch, m.quality)
+            IS NOT DISTINCT FROM (p.value, p.status, p.code, p.note, p.target, p.target_arch, p.quality);
     DROP TABLE old_point;
     ALTER TABLE hud_point ADD PRIMARY KEY (series_id, order_time, run_id, environment_id);
     CREATE INDEX point_run ON hud_point (run_id, series_id);
@@ -36,7 +36,7 @@ _FOLD = f"""
     CREATE VIEW hud_measurement AS SELECT {_MEASUREMENT}, false AS in_point FROM hud_detailedmeasurement
     UNION ALL
     SELECT run_id, series_id, environment_id, order_time, value, NULL::float8[], target, NULL::float8, samples,
-        status, repeat, 0::int2, compilation, target_arch, code, note::varchar(300), upload_id, true
+        status, repeat, 0::int2, compilation, target_arch, code, note::varchar(300), quality, upload_id, true
     FROM hud_point WHERE repeat IS NOT NULL;
 """
 _UNFOLD = f"""
@@ -48,7 +48,7 @@ _UNFOLD = f"""
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("hud", "0023_points_of_runs")]
+    dependencies: ClassVar = [("hud", "0026_cards")]
     operations: ClassVar = [
         migrations.RenameModel("Measurement", "DetailedMeasurement"),
         migrations.RunSQL(
@@ -105,6 +105,7 @@ class Migration(migrations.Migration):
                 ("target_arch", models.CharField(max_length=60, null=True)),
                 ("code", models.CharField(max_length=200, null=True)),
                 ("note", models.CharField(max_length=300, null=True)),
+                ("quality", models.CharField(max_length=20, null=True)),
                 ("in_point", models.BooleanField()),
             ],
             options={"db_table": "hud_measurement", "managed": False},
