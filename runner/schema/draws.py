@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -23,7 +23,7 @@ CodeWord = Literal["confirmed", "dismissed", "inconclusive", "moved"]
 LEAST_DRAWS = 3  # of each side; with fewer there is no answer
 OUTLIER = 0.05  # a process further than this from the others of its choice is measured once more
 INTERVAL_ALPHA = 0.05  # of the interval
-LOOKS_FACTOR = 1.07  # on the limits of a test that is looked at after each round, up to 12 + 12 draws
+LOOKS_FACTOR = 1.08  # on the limits of a test that is looked at after each round, up to 20 + 20 draws
 ASSUMED_NOISE = 0.01  # of a process at known choices, where too few are stored
 LEAST_REPEATS = 2  # processes of one choice on one card that say something of its noise
 SURE = 0.95  # the share of comparisons in which a change that is "found" is confirmed
@@ -178,25 +178,26 @@ def outliers(processes: Sequence[tuple[Hashable, float]]) -> list[int]:
 
 @dataclass(frozen=True)
 class ChoiceNoise:
-    """The relative standard deviation of a process at known choices. `processes` made it; 0 if assumed."""
+    """The relative standard deviation of a process at known choices, and how many made it."""
 
     noise: float
-    processes: int
+    processes: int = 0
+    degrees: int = 0  # of freedom
 
     @property
     def assumed(self) -> bool:
-        return not self.processes
+        return not self.degrees
 
 
-def choice_noise(values: Mapping[Hashable, Sequence[float]], assumed: float = ASSUMED_NOISE) -> ChoiceNoise:
-    """Return the noise of processes, pooled over choices that were repeated at least twice. Keys are a choice
-    on a card; without a repeated one the noise is assumed."""
-    repeated = [[math.log(value) for value in same] for same in values.values() if len(same) >= LEAST_REPEATS]
+def choice_noise(choices: Iterable[Sequence[float]], assumed: float = ASSUMED_NOISE) -> ChoiceNoise:
+    """Return the noise from the values of each choice on one card, pooled over those that were repeated at
+    least twice; without one it is assumed."""
+    repeated = [[math.log(value) for value in same] for same in choices if len(same) >= LEAST_REPEATS]
     degrees = sum(len(same) - 1 for same in repeated)
     if not degrees:
-        return ChoiceNoise(assumed, 0)
+        return ChoiceNoise(assumed)
     squares = math.fsum((value - statistics.fmean(same)) ** 2 for same in repeated for value in same)
-    return ChoiceNoise(math.sqrt(squares / degrees), degrees + len(repeated))
+    return ChoiceNoise(math.sqrt(squares / degrees), degrees + len(repeated), degrees)
 
 
 @dataclass(frozen=True)
