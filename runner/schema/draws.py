@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -259,19 +260,21 @@ def detects_percent(noise: float, draws: int, most: int | None = None, repeats: 
 
 def draws_for(effect: float, noise: float, repeats: int = 1) -> int:
     """Return the fewest draws, half of each side, that find a change of this size in 95 %; at most 400."""
-    plans = range(2 * LEAST_DRAWS, MOST_DRAWS, 2)
-    fits = (draws for draws in plans if power(noise, draws, effect, None, repeats).confirmed >= SURE)
-    return next(fits, MOST_DRAWS)
+    return _fewest(lambda draws: power(noise, draws, effect, None, repeats).confirmed >= SURE)
 
 
 def draws_to_decide(noise: float, repeats: int = 1) -> int:
     """Return the fewest draws that confirm 3 % in 95 % and dismiss 1 % in 90 %; at most 400. They are the
     `most` of a comparison that stops on a clear answer."""
-    plans = range(2 * LEAST_DRAWS, MOST_DRAWS, 2)
-    fits = (
-        draws
-        for draws in plans
-        if power(noise, draws, FOUND, draws, repeats).confirmed >= SURE
-        and power(noise, draws, NOTHING, draws, repeats).dismissed >= SURE_OF_NOTHING
+    return _fewest(
+        lambda draws: (
+            power(noise, draws, FOUND, draws, repeats).confirmed >= SURE
+            and power(noise, draws, NOTHING, draws, repeats).dismissed >= SURE_OF_NOTHING
+        )
     )
-    return next(fits, MOST_DRAWS)
+
+
+def _fewest(is_enough: Callable[[int], bool]) -> int:
+    plans = range(2 * LEAST_DRAWS, MOST_DRAWS, 2)
+    place = bisect_left(plans, True, key=is_enough)
+    return plans[place] if place < len(plans) else MOST_DRAWS
