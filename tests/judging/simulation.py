@@ -1,6 +1,6 @@
 """Simulate A/B comparisons from stored compilations: how often a procedure confirms and dismisses a change.
 
-`python -m tests.judging.simulation` writes the table of `docs/comparing.md` anew.
+`python -m tests.judging.simulation` writes the tables of `docs/comparing.md` anew.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from runner.schema.draws import (
     Owner,
     choice_noise,
     code_change,
+    detects_percent,
+    draws_for,
+    draws_to_decide,
     enough,
     outliers,
 )
@@ -37,7 +41,7 @@ RUNS = 400  # of each cell in the guide
 SIZES = (1024, 8192, 16384)  # of layer_norm beside 4096
 FEWEST_REPEATED = 6  # processes that repeat a choice, from which a noise counts as known
 _OWNERS: tuple[Owner, Owner] = ("base", "new")
-_BEGIN, _END = "<!-- simulated -->\n", "<!-- end -->\n"
+NOISES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # of the guide's table of power
 
 Compilation = dict[str, tuple[str, float]]  # choice and µs by slot
 
@@ -51,17 +55,19 @@ class Case:
     noise: ChoiceNoise
     by_slot: dict[str, float]
 
-    def time_us(self, compilation: Compilation) -> float:
-        return sum(us for _choice, us in compilation.values())
+    @cached_property
+    def drawn(self) -> list[tuple[float, float]]:
+        """Return the time in µs of each compilation, and the noise of a process with its choices."""
+        found = []
+        for compilation in self.compilations:
+            time_us = sum(us for _choice, us in compilation.values())
+            squares = sum((us * self.by_slot[slot]) ** 2 for slot, (_choice, us) in compilation.items())
+            found.append((time_us, math.sqrt(squares) / time_us))
+        return found
 
-    def process_noise(self, compilation: Compilation) -> float:
-        """Return the noise of the sum over the kernels."""
-        squares = sum((us * self.by_slot[slot]) ** 2 for slot, (_choice, us) in compilation.items())
-        return math.sqrt(squares) / self.time_us(compilation)
-
-    @property
+    @cached_property
     def title(self) -> str:
-        percent = 100 * median([self.process_noise(one) for one in self.compilations])
+        percent = 100 * median([noise for _time_us, noise in self.drawn])
         return f"{self.name}, {percent:.2g} %" + (" assumed" if self.noise.assumed else "")
 
 
@@ -128,8 +134,7 @@ def equal_choices(case: Case, effect: float, rounds: int, chance: random.Random)
     """Return the word of a comparison at equal choices, whose candidate takes longer by `effect`."""
     draws = []
     for number in range(2 * rounds):
-        drawn = chance.choice(case.compilations)
-        us, noise = case.time_us(drawn), case.process_noise(drawn)
+        us, noise = chance.choice(case.drawn)
         base, head = (us * math.exp(chance.gauss(0, noise)) for _side in range(2))
         draws.append(Draw(number, _OWNERS[number % 2], base, head * (1 + effect)))
     return code_change(draws).word
@@ -139,8 +144,8 @@ def fresh_pairs(case: Case, effect: float, rounds: int, chance: random.Random) -
     """Return the word of as many processes in pairs that both compile afresh: three pairs for each round."""
     pairs = []
     for _ in range(3 * rounds):
-        drawn = [chance.choice(case.compilations) for _side in range(2)]
-        base, head = (case.time_us(one) * math.exp(chance.gauss(0, case.process_noise(one))) for one in drawn)
+        drawn = [chance.choice(case.drawn) for _side in range(2)]
+        base, head = (us * math.exp(chance.gauss(0, noise)) for us, noise in drawn)
         pairs.append((base, head * (1 + effect)))
     return paired_change(pairs).word
 
@@ -161,7 +166,7 @@ def cell(case: Case, procedure: str, effect: float, rounds: int, runs: int) -> d
 
 def table(runs: int = RUNS) -> str:
     """Return the table of the guide: confirmed / dismissed in per cent."""
-    heads = ["program, noise of a choice", "compared by", *(f"{effect:.0%}" for effect in EFFECTS)]
+    heads = ["program, noise of a choice", "compared by", *(f"{100 * effect:.0f} %" for effect in EFFECTS)]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for case in cases():
         for rounds in PLANS:
@@ -242,11 +247,31 @@ def without_best(case: Case, lost: int, rounds: int, chance: random.Random) -> t
     return found, may_dismiss(found, free[1][0], free[0])
 
 
-def in_guide() -> str:
-    """Return the table as the guide has it."""
-    return GUIDE.read_text().partition(_BEGIN)[2].partition(_END)[0]
+def power_table() -> str:
+    """Return the table of the guide on the power of a comparison."""
+    lines = [
+        "| noise | 6 draws find | 10 draws find | 3 % needs | 3 % found and 1 % dismissed |",
+        "|---" * 5 + "|",
+    ]
+    for noise in NOISES:
+        finds = [f"{detects_percent(noise, count):.1f} %" for count in (6, 10)]
+        counts = [f"{count} draws" for count in (draws_for(0.03, noise), draws_to_decide(noise))]
+        lines.append("| " + " | ".join([f"{100 * noise:.1f} %", *finds, *counts]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {"simulated": table, "power": power_table}
+
+
+def in_guide(name: str) -> tuple[str, str, str]:
+    """Return the guide before, in and after a table."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    before, rest = GUIDE.read_text().split(begin)
+    inside, after = rest.split(end)
+    return before + begin, inside, end + after
 
 
 if __name__ == "__main__":
-    before, _begin, rest = GUIDE.read_text().partition(_BEGIN)
-    GUIDE.write_text(before + _BEGIN + table() + _END + rest.partition(_END)[2])
+    for each, make in TABLES.items():
+        start, _old, stop = in_guide(each)
+        GUIDE.write_text(start + make() + stop)
