@@ -9,6 +9,8 @@ import pytest
 from tests.judging import simulation
 from tests.judging.simulation import Case
 
+pytestmark = pytest.mark.simulation
+
 CASES = simulation.cases()
 KNOWN = [case for case in CASES if not case.noise.assumed and case.noise.noise < 0.01]
 GEMV = [case for case in CASES if case.name == "gather_gemv"]

@@ -79,6 +79,7 @@ def test_a_choice_that_got_worse_where_another_got_better_is_no_answer_on_the_co
     assert code_change(at_ratios([1.019, 1.018, 1.017], [0.999, 1.0, 1.001])).word == "dismissed"
 
 
+@pytest.mark.simulation
 def test_noise_alone_is_no_best_choice_that_moved() -> None:
     chance = random.Random(1)
     for noise in (0.002, 0.02, 0.05, 0.15):
@@ -177,6 +178,7 @@ def test_a_clear_answer_ends_a_comparison_and_an_unclear_one_goes_on_to_the_end(
     assert not enough(early, 10)
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("most", [10, 24])
 @pytest.mark.parametrize("noise", [0.002, 0.02, 0.05, 0.15])
 def test_at_no_change_a_comparison_that_may_stop_confirms_in_one_percent(noise: float, most: int) -> None:
@@ -187,6 +189,7 @@ def test_at_no_change_a_comparison_that_may_stop_confirms_in_one_percent(noise: 
         assert Noisy(noise, apart=apart).shares(0.0, most, 300)["confirmed"] <= limit
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("noise", [0.001, 0.004, 0.007, 0.0099])
 def test_below_one_percent_of_noise_the_plan_finds_three_percent_and_dismisses_one(noise: float) -> None:
     most = draws_to_decide(noise)
@@ -196,6 +199,7 @@ def test_below_one_percent_of_noise_the_plan_finds_three_percent_and_dismisses_o
     assert Noisy(noise).shares(0.0, most, 400)["confirmed"] == 0.0
 
 
+@pytest.mark.simulation
 def test_slow_processes_cost_little_power() -> None:
     slow = Noisy(0.002, slow_share=0.05)
     assert slow.shares(0.03, 24, 300)["confirmed"] >= 0.9
@@ -212,9 +216,9 @@ def test_error_rates_at_full_numbers(noise: float, most: int) -> None:
         *(Noisy(noise, apart=x) for x in (0.015, 0.03, 0.2)),
     ]
     for case in cases:
-        confirmed = case.shares(0.0, most, 10_000)["confirmed"]
+        confirmed = case.shares(0.0, most, 2_000)["confirmed"]
         print(case, most, confirmed)
-        assert confirmed <= 0.0071  # .005 and three standard errors
+        assert confirmed <= 0.01
 
 
 # Outliers
@@ -254,6 +258,7 @@ def test_the_noise_is_that_of_processes_that_repeat_a_choice() -> None:
     assert (found.processes, found.degrees, found.assumed) == (5, 3, False)
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize(("noise", "count"), [(0.004, 6), (0.009, 6), (0.009, 10), (0.02, 24)])
 @pytest.mark.parametrize("effect", [0.0, 0.01, 0.03, -0.03])
 def test_the_power_is_that_of_simulated_comparisons(noise: float, count: int, effect: float) -> None:

@@ -57,12 +57,14 @@ def words(change: float, pairs: int, *, noise: float = 0.01) -> dict[str, float]
     return found
 
 
+@pytest.mark.simulation
 def test_five_pairs_tell_five_percent_apart() -> None:
     assert words(0.05, 5)["confirmed"] > 0.94
     assert words(-0.05, 5)["confirmed"] > 0.94
     assert words(0.02, 12)["confirmed"] > 0.87
 
 
+@pytest.mark.simulation
 def test_nothing_is_confirmed_where_nothing_changed() -> None:
     for count in (5, 8, 12):
         assert words(0.0, count)["confirmed"] <= 0.005
