@@ -40,12 +40,8 @@ def test_the_quantile_is_students(p: float, degrees: int, t: float) -> None:
 
 def test_a_draw_averages_its_processes_geometrically() -> None:
     draw = Draw.of(4, "new", [1.0, 4.0], [3.0])
-    assert (draw.number, draw.owner, draw.base, draw.head) == (
-        4,
-        "new",
-        pytest.approx(2.0),
-        pytest.approx(3.0),
-    )
+    assert (draw.number, draw.owner) == (4, "new")
+    assert [draw.base, draw.head] == pytest.approx([2.0, 3.0])
     assert draw.log_ratio == pytest.approx(math.log(1.5))
     with pytest.raises(ValueError, match="positive"):
         Draw.of(0, "base", [1.0, 0.0], [1.0])

@@ -217,8 +217,22 @@ def test_a_lost_choice_that_is_no_better_is_named_and_no_change() -> None:
     assert found.choice.word == "inconclusive"
     never = compare_kernels([one("a", 1.0, "a")] * 3, [one("b", 1.0, "bc")] * 3).choice
     assert never.differing == ("s",)
-    untimed = compare_kernels([one("a", 1.0, "a")] * 3, [one("a", 1.0, "c")] * 3).choice
-    assert (untimed.best_ratio, untimed.best_p, untimed.word) == (None, None, "inconclusive")
+    found_by_search = compare_kernels(
+        [one("a", 1.0, "x"), one("a", 1.1, "x")], [one("a", 1.0, "y")] * 3
+    ).choice
+    assert (found_by_search.best_ratio, found_by_search.best_p) == (1.0, 1.0)
+    explored = compare_kernels([one("q", 0.7, "ab"), one("a", 1.0)], [one("a", 1.0, "a")] * 3).choice
+    assert explored.best_ratio == 1.0  # a choice that neither side was offered may come on both
+    untimed = compare_kernels([one("a", 1.0, "a")] * 2, [one("b", 0.0, "b")] * 2).choice
+    assert (untimed.ratio, untimed.best_ratio, untimed.word) == (None, None, "inconclusive")
+
+
+def test_a_change_of_the_code_is_none_of_the_choice() -> None:
+    def side(factor: float, other: str) -> list[Kernels]:
+        return [one("a", factor), one("a", factor * 1.001), one(other, factor)]
+
+    found = compare_kernels(side(1.0, "b"), side(1.2, "c")).choice
+    assert found.ratio == pytest.approx(1.0, abs=0.001)
 
 
 def test_the_expected_time_is_of_the_slots_whose_candidates_differ() -> None:
