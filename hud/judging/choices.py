@@ -294,8 +294,7 @@ def _frequencies(
     ]
     keys = sorted(set().union(*drawn))
     table = np.array([[key in own for key in keys] for own in drawn], dtype=float)
-    table = table[:, table.any(axis=0) & ~table.all(axis=0)]
-    p = _exchange_p(table, len(base)) if table.shape[1] else 1.0
+    p = _exchange_p(table, len(base))
     if p <= PAIR_ALPHA:
         return "yes", p
     return ("no" if p > _ALIKE_P and min(len(base), len(head)) >= _ENOUGH else "cannot_tell"), p
