@@ -103,8 +103,11 @@ def test_a_value_follows_its_rule() -> None:
     assert steady([9.0]) == [9.0]
     assert value_of([9.0], "steady") == 9.0
     assert spread_of(values, "sum") == 0.0
+    values = [99.0, 1.0, 1.1, 1.3]
+    assert spread(values) != spread(values[1:])
     assert spread_of(values, "median") == spread(values)
     assert spread_of(values, "steady") == spread(values[1:])
+    assert steady([9.0, 1.0]) == [1.0]
 
 
 def test_the_spread_of_two_and_of_nearly_nothing() -> None:
