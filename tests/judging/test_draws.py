@@ -225,6 +225,7 @@ def test_a_process_far_from_the_others_of_its_choice_is_repeated() -> None:
     assert outliers([("a", 1.0), ("a", 1.051), ("a", 1.0)]) == [1]
     assert outliers([("a", 1.0), ("a", 1.049), ("a", 1.0)]) == []
     assert outliers([("a", 1.0), ("a", 1 / 1.051), ("a", 1.0)]) == [1]
+    assert outliers([("a", 700.0), ("a", 740.0), ("a", 702.0), ("a", 701.0)]) == [1]
     assert outliers([("a", 1.0), ("b", 2.0), ("a", 1.0), ("b", 2.2)]) == [1, 3]  # of two, either may be slow
     assert outliers([("a", 1.0), ("b", 2.0)]) == outliers([]) == []
 
