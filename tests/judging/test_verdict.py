@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -202,7 +203,7 @@ def test_few_of_a_variant_call_only_the_certain_a_regression() -> None:
 
 
 def test_the_noise_inside_variants() -> None:
-    def noise(values: list[float], groups: list[str | None]) -> float | None:
+    def noise(values: list[float], groups: Sequence[str | None]) -> float | None:
         return judge(values, [values[0]], Rule(prior_noise=0.07), groups=groups, group="a").noise
 
     step = 0.02

@@ -98,7 +98,7 @@ def test_severity_follows_the_order_and_an_unknown_word_is_a_failure() -> None:
 
 def test_a_value_follows_its_rule() -> None:
     values = [9.0, 1.0, 2.0, 4.0]
-    assert [value_of(values, rule) for rule in ("median", "steady", "sum")] == [3.0, 2.0, 16.0]  # type: ignore[arg-type]
+    assert [value_of(values, rule) for rule in ("median", "steady", "sum")] == [3.0, 2.0, 16.0]
     assert steady(values) == values[1:]
     assert steady([9.0]) == [9.0]
     assert value_of([9.0], "steady") == 9.0
