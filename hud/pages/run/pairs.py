@@ -1,5 +1,5 @@
 """The A/B comparison of a run: a line for each experiment and metric, and one for the kernels of each
-experiment: at equal choices, by frequency, one-sided."""
+experiment: the code at equal choices, the autotuner's choices, and kernels of one side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud.columns import Columns
-from hud.judging.pairs import KernelComparison, Kernels, PairVerdict, compare_kernels, judge_pairs
+from hud.judging.choices import Kernels, TimedChoice
+from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
 from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Metric, Run, Series
 from hud.pages.suite.query import identity
 from hud.points.read import metric_place
@@ -21,8 +22,8 @@ _PAIR = Columns("""
     new_status=head_status base_values=base new_values=head
 """)
 _KERNELS = Columns(
-    """base_compilations new_compilations equal_choices=found.equal change low high p=found.p
-    coverage=found.coverage other_frequencies=found.frequencies other_frequencies_p=found.frequencies_p
+    """base_compilations new_compilations equal_choices=found.code.word change low high p=found.code.p
+    coverage other_frequencies=found.choice.frequencies other_frequencies_p=found.choice.frequencies_p
     only_base only_new=only_head""",
     base_compilations=lambda line: line.compilations[0],
     new_compilations=lambda line: line.compilations[1],
@@ -120,9 +121,15 @@ class KernelLine:
     only_head: list[str]
 
     @property
+    def coverage(self) -> float | None:
+        """Return the share of the device time at equal choices; None if nothing was measured at them."""
+        percent = self.found.equal_choice_percent
+        return None if percent is None else percent / 100
+
+    @property
     def better(self) -> bool | None:
         """Return whether the same choices got faster; None without a confirmed change."""
-        return None if self.found.equal != "confirmed" or self.change is None else self.change < 0
+        return None if self.found.code.word != "confirmed" or self.change is None else self.change < 0
 
     def to_row(self) -> dict[str, Any]:
         return {**identity(self.experiment), **_KERNELS.row(self)}
@@ -135,7 +142,7 @@ def read_kernels(run: Run) -> list[KernelLine]:
     drawn: dict[int, tuple[list[Kernels], list[Kernels]]] = {}
     for row in rows:
         timed = {
-            kernels[pk].slot: (kernels[pk].choice, us)
+            kernels[pk].slot: TimedChoice(kernels[pk].config or kernels[pk].choice, us)
             for pk, us in zip(row.kernels, row.times_us, strict=True)
             if us is not None
         }
@@ -148,8 +155,9 @@ def read_kernels(run: Run) -> list[KernelLine]:
         base, head = drawn[pk]
         found = compare_kernels(base, head)
         change, low, high = (
-            None if ratio is None else ratio - 1 for ratio in (found.ratio, found.low, found.high)
+            None if ratio is None else ratio - 1
+            for ratio in (found.code.ratio, found.code.low, found.code.high)
         )
-        only = ([titles[slot] for slot in slots] for slots in (found.only_base, found.only_head))
+        only = ([titles[slot] for slot in slots] for slots in (found.one_sided.base, found.one_sided.head))
         lines.append(KernelLine(experiment, (len(base), len(head)), found, change, low, high, *only))
     return lines
