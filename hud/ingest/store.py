@@ -77,7 +77,7 @@ def store(
     refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored(closed)
     conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
     compilations = {
-        key: NewCompilation(item.compiled, item.compilation, runs[item.run].order_time)
+        key: NewCompilation(item.compiled, item.compilation, item.draw, runs[item.run].order_time)
         for key, item in places.items()
         if item.compiled and key in rows and key[0] not in closed and key not in clashing
     }
@@ -196,6 +196,7 @@ def _row(item: ParsedMeasurement, order_time: datetime) -> tuple[Any, ...]:
         item.code,
         item.message,
         item.compilation,
+        item.draw,
     )
 
 
@@ -204,7 +205,7 @@ _TYPES = {
     **dict(zip(_KEY, ("int4", "int4", "int4", "int2", "int2"), strict=True)),
     "order_time": "timestamptz", "value": "float8", "samples": "float8[]", "target": "float8",
     "spread": "float8", "n": "int4", "status": "int2", "target_arch": "varchar", "code": "varchar",
-    "note": "varchar", "compilation": "int2", "upload_id": "int4",
+    "note": "varchar", "compilation": "int2", "draw": "int2", "upload_id": "int4",
 }  # fmt: skip
 _COLUMNS = ", ".join(_TYPES)
 _SAME_KEY = " AND ".join(f"old.{name} = new.{name}" for name in _KEY)
