@@ -1,4 +1,5 @@
-"""Same-choice time, and the regret of the autotuner's choices (measuring rules C4 and C6). Numbers only.
+"""Same-choice time, the regret of the autotuner's choices, and whether two sides choose alike (measuring
+rules C4, C6 and 18). Numbers only.
 
 A model's total moves with each draw of the autotuner. Each kernel is therefore compared with the median of
 its own (slot, choice); the sum over the known ones is steady to a fraction of a percent.
@@ -6,19 +7,42 @@ its own (slot, choice); the sum over the known ones is steady to a fraction of a
 
 from __future__ import annotations
 
+import itertools
+import math
+import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
 
-from runner.schema.statistics import median, t_interval
+import numpy as np
+from numpy.typing import NDArray
+
+from runner.schema.draws import ChoiceNoise, choice_noise
+from runner.schema.statistics import (
+    PAIR_ALPHA,
+    PAIR_FLOOR,
+    geometric_mean,
+    median,
+    student_p,
+    t_interval,
+    welch,
+)
 
 Drawn = Sequence[tuple[str, str, float]]  # slot, choice, µs of each kernel of one compilation
+
+ChoiceWord = Literal["confirmed", "dismissed", "inconclusive"]
+Frequencies = Literal["yes", "no", "cannot_tell"]
 
 LEAST_COVERAGE = 0.7
 _MOST_SEEN = 20  # compilations that make a median: it stays when the code gets slower later
 LEAST_COMPILATIONS = 10  # for a regret
 _RARE = 0.1
+_ENOUGH = 20  # draws of a side from which "choices come as often" may be said
+_ALIKE_P = 0.1  # the p-value from which that may be said
+_SHUFFLES = 4000
+_FLOOR = math.log1p(PAIR_FLOOR)
 _NOTE = re.compile(r"95 % interval (\d+\.\d) to (\d+\.\d) % over (\d+) compilations(; at least)?")
 
 
@@ -102,3 +126,183 @@ def same_choice_ratios(history: Iterable[Drawn], own: Sequence[Drawn]) -> list[f
     usual_us = {key: median(times_us) for key, times_us in seen.items() if times_us}
     found = (same_choice([kernel for kernel in drawn if kernel[2] > 0], usual_us) for drawn in own)
     return [ratio if coverage >= LEAST_COVERAGE else None for ratio, coverage in found]
+
+
+@dataclass(frozen=True)
+class TimedChoice:
+    """A kernel of one process: its choice, its device time in µs, and the choices that the autotuner had:
+    None if they are unknown, empty where nothing is tuned, as for a library's kernel."""
+
+    choice: str
+    time_us: float
+    offered: frozenset[str] | None = None
+
+
+Kernels = Mapping[str, TimedChoice]  # of one process, by slot
+
+
+@dataclass(frozen=True)
+class ChoiceChange:
+    """What the autotuner chooses on both sides.
+
+    `same_candidates`: whether each slot of both sides has the same candidates, None where some are unknown;
+    `differing` are the slots that have not. `frequencies`: whether choices came with other frequencies.
+
+    `ratio` is the expected time of the candidate's draws ÷ that of the baseline's, each choice counted with
+    one time for both sides, with the 95 % interval by Student's t and p by exchanging draws. It is over the
+    slots whose candidates differ, else over all of both sides. `best_ratio` is, over the slots whose
+    candidates differ, the fastest choice that the candidate may take ÷ that of the baseline.
+    """
+
+    same_candidates: bool | None
+    differing: tuple[str, ...] = ()
+    frequencies: Frequencies = "cannot_tell"
+    frequencies_p: float | None = None
+    word: ChoiceWord = "inconclusive"
+    worse: bool | None = None  # None without a confirmed change
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    best_ratio: float | None = None
+    best_p: float | None = None
+
+
+def choice_change(
+    base: Sequence[Kernels],
+    head: Sequence[Kernels],
+    pinned: Sequence[tuple[Kernels, Kernels]] = (),
+) -> ChoiceChange:
+    """Compare what the autotuner chose in the free processes of both sides, in the slots that both have.
+
+    `pinned` are the kernels of both sides at forced choices: they time what may be chosen. `confirmed`: the
+    expected time or the fastest choice changed by more than 2 %, at p ≤ .005. `dismissed`: the candidates are
+    the same, and the interval of the expected time lies within ± 2 %.
+    """
+    shared = sorted(set().union(*base) & set().union(*head))
+    offered = [{slot: _offered(side, slot) for slot in shared} for side in (base, head)]
+    known = [slot for slot in shared if offered[0][slot] is not None and offered[1][slot] is not None]
+    differing = tuple(slot for slot in known if offered[0][slot] != offered[1][slot])
+    same = False if differing else True if shared and known == shared else None
+    if not shared or min(len(base), len(head)) < 2:
+        return ChoiceChange(same, differing)
+    frequencies = _frequencies(base, head, shared)
+    slots = differing or tuple(shared)
+    times = _ChoiceTimes.of(
+        [*base, *(pair[0] for pair in pinned)], [*head, *(pair[1] for pair in pinned)], slots
+    )
+    logs = [[math.log(times.expected_us(kernels)) for kernels in side] for side in (base, head)]
+    if not times.us or not all(map(math.isfinite, (*logs[0], *logs[1]))):
+        return ChoiceChange(same, differing, *frequencies)
+    ratio, (low, high, _p) = fmean(logs[1]) - fmean(logs[0]), welch(*logs)
+    p = _exchange_p(np.array([*logs[0], *logs[1]])[:, None], len(base))
+    best, best_p = times.best(offered[0], offered[1]) if differing else (None, None)
+    word: ChoiceWord = "inconclusive"
+    worse = None
+    if p <= PAIR_ALPHA and abs(ratio) > _FLOOR:
+        word, worse = "confirmed", ratio > 0
+    elif best is not None and best_p is not None and best_p <= PAIR_ALPHA and abs(best) > _FLOOR:
+        word, worse = "confirmed", best > 0
+    elif same and low >= -_FLOOR and high <= _FLOOR:
+        word = "dismissed"
+    expected = (math.exp(ratio), math.exp(low), math.exp(high), p)
+    best_ratio = None if best is None else math.exp(best)
+    return ChoiceChange(same, differing, *frequencies, word, worse, *expected, best_ratio, best_p)
+
+
+def _offered(side: Iterable[Kernels], slot: str) -> frozenset[str] | None:
+    """Return the candidates of a slot in all draws of a side; None if one does not know them."""
+    candidates = [kernels[slot].offered for kernels in side if slot in kernels]
+    known = [own for own in candidates if own is not None]
+    return frozenset[str]().union(*known) if len(known) == len(candidates) else None
+
+
+@dataclass(frozen=True)
+class _ChoiceTimes:
+    """The device time in µs of each choice of some slots, one for both sides, with the processes behind it;
+    and the noise of one process."""
+
+    us: Mapping[str, Mapping[str, tuple[float, int]]]  # by slot and choice
+    noise: ChoiceNoise
+
+    @classmethod
+    def of(cls, base: Iterable[Kernels], head: Iterable[Kernels], slots: Sequence[str]) -> _ChoiceTimes:
+        times_us: dict[tuple[str, str, int], list[float]] = {}
+        for place, side in enumerate((base, head)):
+            for kernels in side:
+                for slot in slots:
+                    if slot in kernels and kernels[slot].time_us > 0:
+                        key = slot, kernels[slot].choice, place
+                        times_us.setdefault(key, []).append(kernels[slot].time_us)
+        us: dict[str, dict[str, tuple[float, int]]] = {slot: {} for slot in slots}
+        for slot, choice, _place in times_us:
+            sides = [times_us[slot, choice, place] for place in (0, 1) if (slot, choice, place) in times_us]
+            us[slot][choice] = geometric_mean([*map(geometric_mean, sides)]), sum(map(len, sides))
+        return cls(us, choice_noise(times_us.values()))
+
+    def expected_us(self, kernels: Kernels) -> float:
+        """Return the time of these choices; nan without a timed one."""
+        chosen = ((self.us[slot], kernels[slot].choice) for slot in self.us if slot in kernels)
+        return sum(timed[choice][0] for timed, choice in chosen if choice in timed) or math.nan
+
+    def best(
+        self, base: Mapping[str, frozenset[str] | None], head: Mapping[str, frozenset[str] | None]
+    ) -> tuple[float | None, float | None]:
+        """Return the log ratio of the fastest times that both sides may choose, and its p by the noise; None
+        where a slot of a side has no timed candidate."""
+        totals_us, variances = [0.0, 0.0], [0.0, 0.0]
+        for slot, timed in self.us.items():
+            able = [
+                sorted((timed[choice], choice) for choice in side[slot] or () if choice in timed)
+                for side in (base, head)
+            ]
+            if not all(able):
+                return None, None
+            for place, ((time_us, count), choice) in enumerate(side[0] for side in able):
+                totals_us[place] += time_us
+                if choice != able[1 - place][0][1]:
+                    variances[place] += time_us**2 / count
+        ratio = math.log(totals_us[1] / totals_us[0])
+        if ratio == 0.0 or not self.noise.degrees:
+            return ratio, None if ratio else 1.0
+        error = self.noise.noise * math.sqrt(sum(v / t**2 for v, t in zip(variances, totals_us, strict=True)))
+        return ratio, student_p(ratio / error, self.noise.degrees) if error else 0.0
+
+
+def _frequencies(
+    base: Sequence[Kernels], head: Sequence[Kernels], shared: Sequence[str]
+) -> tuple[Frequencies, float | None]:
+    """Return whether slots of both sides drew their choices with other frequencies, and p by exchanging
+    draws: of the summed squared differences of the shares of all choices."""
+    drawn = [
+        {(slot, kernels[slot].choice) for slot in shared if slot in kernels} for kernels in (*base, *head)
+    ]
+    keys = sorted(set().union(*drawn))
+    table = np.array([[key in own for key in keys] for own in drawn], dtype=float)
+    table = table[:, table.any(axis=0) & ~table.all(axis=0)]
+    p = _exchange_p(table, len(base)) if table.shape[1] else 1.0
+    if p <= PAIR_ALPHA:
+        return "yes", p
+    return ("no" if p > _ALIKE_P and min(len(base), len(head)) >= _ENOUGH else "cannot_tell"), p
+
+
+def _exchange_p(rows: NDArray[np.float64], first: int) -> float:
+    """Return the p-value of equal sides, of which the first has so many rows: the share of the exchanges of
+    rows that set the means at least as far apart. All are counted where they are few, else a fixed sample."""
+    masks = np.array(list(_exchanges(first, len(rows))), dtype=float)
+    apart = masks @ rows / first - (1 - masks) @ rows / (len(rows) - first)
+    statistic = (apart**2).sum(axis=1)
+    return float(np.mean(statistic >= statistic[0] * (1 - 1e-9) - 1e-12))
+
+
+def _exchanges(first: int, count: int) -> Iterator[list[bool]]:
+    """Yield which draws count as base: as it was, then all other splits or a sample of them."""
+    yield [place < first for place in range(count)]
+    if math.comb(count, first) <= _SHUFFLES:
+        for chosen in itertools.islice(itertools.combinations(range(count), first), 1, None):
+            yield [place in chosen for place in range(count)]
+        return
+    chance = random.Random(0)  # noqa: S311 - a fixed sample, so that a comparison answers alike each time
+    for _ in range(_SHUFFLES):
+        chosen = tuple(chance.sample(range(count), first))
+        yield [place in chosen for place in range(count)]

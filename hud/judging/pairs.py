@@ -1,38 +1,27 @@
-"""A/B comparison: judge a metric from pairs of processes. Numbers only (measuring rule 18).
+"""A/B comparison: judge a metric from pairs of processes, and the kernels of both sides. Numbers only
+(measuring rule 18).
 
-Every pair compiles both sides afresh, so a value is one compilation. Student's t over the compilations, by
-pairs and by sides, decides whether there is a change. Where the kernels are known there are two further
-questions: did choices come more or less often, and which slots does one side alone have?
+Free processes compile afresh, so a value is one compilation: Student's t over them, by pairs and by sides,
+judges compile time, caches, memory and whatever was not measured at equal choices. Where the kernels are
+known there are three answers: of the code, by draws at equal choices; of the autotuner's choices; and of the
+kernels that one side alone has.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-import random
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Literal
 
-import numpy as np
-
-from hud.judging.choices import same_choice
-from runner.schema.statistics import (
-    LEAST_PAIRS,
-    PAIR_ALPHA,
-    PAIR_FLOOR,
-    PairedChange,
-    median,
-    pair_middles,
-    paired_change,
-    welch,
-)
+from hud.judging.choices import ChoiceChange, Kernels, choice_change
+from runner.schema.draws import CodeChange, Draw, code_change
+from runner.schema.statistics import PairedChange, median, pair_middles, paired_change
 
 Word = Literal["confirmed", "dismissed", "inconclusive"]
-Frequencies = Literal["yes", "no", "cannot_tell"]
-_ENOUGH = 20  # compilations a side from which "choices come as often" may be said
-_SHUFFLES = 4000
+Cause = Literal["code", "moved", "choice", "one_sided"]
+Obstacle = Literal["", "code", "candidates", "one_sided", "unseen_choice"]
+MOST_UNPINNED = 10.0  # per cent of the time not at equal choices, from which the answer says so
 
 
 @dataclass(frozen=True)
@@ -82,106 +71,113 @@ def judge_pairs(
     return PairVerdict(base_median, head_median, 0, change, word, better)
 
 
-# A compilation's kernels: the choice and the device time in µs of each slot.
-Kernels = Mapping[str, tuple[str, float]]
+@dataclass(frozen=True)
+class OneSided:
+    """The slots that one side alone has, and their device time in µs in a step, mean over its draws."""
+
+    base: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
+    base_us: float = 0.0
+    head_us: float = 0.0
 
 
 @dataclass(frozen=True)
 class KernelComparison:
     """The three answers of a comparison whose kernels are known.
 
-    `equal`: equal choices compared, with `ratio`, its interval and p; `coverage` is the share of device time
-    in choices that both sides drew. `frequencies`: whether choices came with other frequencies, with p.
+    `equal_choice_percent` is the share of the device time at equal choices in the pinned processes, None
+    without them; `unequal_percent` has the share of each slot of the rest.
     """
 
-    coverage: float
-    frequencies: Frequencies
-    frequencies_p: float | None
-    only_base: tuple[str, ...]
-    only_head: tuple[str, ...]
-    equal: Word = "inconclusive"
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
+    code: CodeChange
+    choice: ChoiceChange
+    one_sided: OneSided
+    equal_choice_percent: float | None = None
+    unequal_percent: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def says_its_share(self) -> bool:
+        """Return whether the answer on the code must name the share of the time that it is about."""
+        percent = self.equal_choice_percent
+        return percent is not None and percent < 100 - MOST_UNPINNED
+
+    @property
+    def causes(self) -> list[Cause]:
+        """Return which answers speak of a change."""
+        answers: dict[Cause, bool] = {
+            "code": self.code.word == "confirmed",
+            "moved": self.code.word == "moved",
+            "choice": self.choice.word == "confirmed",
+            "one_sided": bool(self.one_sided.base or self.one_sided.head),
+        }
+        return [cause for cause, speaks in answers.items() if speaks]
 
 
-def compare_kernels(base: Sequence[Kernels], head: Sequence[Kernels]) -> KernelComparison:
-    """Compare the compilations of both sides, kernel by kernel."""
+def compare_kernels(
+    base: Sequence[Kernels],
+    head: Sequence[Kernels],
+    *,
+    draws: Sequence[Draw] = (),
+    most: int | None = None,
+    pinned: Sequence[tuple[Kernels, Kernels]] = (),
+) -> KernelComparison:
+    """Compare both sides: the kernels of their free processes, and what was measured at equal choices.
+
+    `draws` and `most` are those of `code_change`. `pinned` are the kernels of baseline and candidate at each
+    draw, and at each further choice that was timed because one side alone may take it.
+    """
     slots = [set().union(*side) if side else set() for side in (base, head)]
-    one_sided = tuple(sorted(slots[0] - slots[1])), tuple(sorted(slots[1] - slots[0]))
-    ratios, coverage = _equal_choices(base, head)
-    answer = KernelComparison(coverage, *_frequencies(base, head), *one_sided)
-    if min(map(len, ratios)) < 2:
-        return answer
-    low, high, p = welch(*ratios)
-    word: Word = "inconclusive"
-    limit = math.log1p(PAIR_FLOOR)
-    if min(map(len, ratios)) >= LEAST_PAIRS:
-        if -limit <= low and high <= limit:
-            word = "dismissed"
-        elif p <= PAIR_ALPHA:
-            word = "confirmed"
-    step = float(np.mean(ratios[1]) - np.mean(ratios[0]))
-    return replace(answer, equal=word, ratio=math.exp(step), low=math.exp(low), high=math.exp(high), p=p)
-
-
-def _equal_choices(base: Sequence[Kernels], head: Sequence[Kernels]) -> tuple[list[list[float]], float]:
-    """Return log(observed ÷ expected) of each compilation over the choices that both sides drew, and the
-    least share of a side's device time in them. What is expected is the mean of both sides' medians."""
-    sides = [
-        [[(slot, choice, us) for slot, (choice, us) in kernels.items() if us > 0] for kernels in side]
-        for side in (base, head)
+    only = [tuple(sorted(own - other)) for own, other in (slots, slots[::-1])]
+    only_us = [
+        fmean(sum(kernels[slot].time_us for slot in names if slot in kernels) for kernels in side)
+        if side
+        else 0.0
+        for names, side in zip(only, (base, head), strict=True)
     ]
-    times_us: tuple[dict[tuple[str, str], list[float]], ...] = ({}, {})
-    for seen, side in zip(times_us, sides, strict=True):
-        for slot, choice, us in itertools.chain.from_iterable(side):
-            seen.setdefault((slot, choice), []).append(us)
-    usual_us = {
-        key: math.sqrt(median(times_us[0][key]) * median(times_us[1][key]))
-        for key in times_us[0].keys() & times_us[1].keys()
-    }
-    if not usual_us:
-        return [[], []], 0.0
-    found = [[same_choice(drawn, usual_us) for drawn in side if drawn] for side in sides]
-    ratios = [[math.log(ratio) for ratio, _coverage in side if ratio is not None] for side in found]
-    return ratios, min(median([coverage for _ratio, coverage in side]) for side in found)
+    return KernelComparison(
+        code_change(draws, most),
+        choice_change(base, head, pinned),
+        OneSided(only[0], only[1], *only_us),
+        *_equal_choices(pinned),
+    )
 
 
-def _frequencies(base: Sequence[Kernels], head: Sequence[Kernels]) -> tuple[Frequencies, float | None]:
-    """Return whether slots of both sides drew their choices with other frequencies, by exchanging sides.
+def dismissal_obstacle(found: KernelComparison, suspect: Kernels, base: Sequence[Kernels]) -> Obstacle:
+    """Return why the comparison does not dismiss the suspect whose compilation had these kernels, or ''.
 
-    The statistic sums the squared differences of the shares of all choices. All exchanges are counted where
-    there are few, else a fixed sample of them.
+    Only a comparison dismisses it whose code did not change, with the same candidates in every slot, no slot
+    on one side alone, and the suspect's choices among the baseline's draws. All else cannot tell: a level
+    stays where it is.
     """
-    shared = sorted(set().union(*base) & set().union(*head)) if base and head else []
-    draws = Counter((slot, k[slot][0]) for k in (*base, *head) for slot in shared if slot in k)
-    keys = {key: place for place, key in enumerate(sorted(draws))}
-    if not keys or min(len(base), len(head)) < 2:
-        return "cannot_tell", None
-    table = np.zeros((len(base) + len(head), len(keys)))
-    for row, kernels in enumerate((*base, *head)):
-        for slot in shared:
-            if slot in kernels:
-                table[row, keys[slot, kernels[slot][0]]] = 1.0
-    table = table[:, table.any(axis=0) & ~table.all(axis=0)]
-    masks = np.array(list(_exchanges(len(base), len(table))), dtype=float)
-    share = masks @ table / len(base) - (1 - masks) @ table / len(head)
-    statistic = (share**2).sum(axis=1)
-    p = float(np.mean(statistic >= statistic[0] - 1e-9)) if table.shape[1] else 1.0
-    if p <= PAIR_ALPHA:
-        return "yes", p
-    return ("no" if p > 0.1 and min(len(base), len(head)) >= _ENOUGH else "cannot_tell"), p
+    if found.code.word != "dismissed":
+        return "code"
+    if not found.choice.same_candidates:
+        return "candidates"
+    if found.one_sided.base or found.one_sided.head:
+        return "one_sided"
+    drawn = {(slot, kernel.choice) for kernels in base for slot, kernel in kernels.items()}
+    if any((slot, kernel.choice) not in drawn for slot, kernel in suspect.items()):
+        return "unseen_choice"
+    return ""
 
 
-def _exchanges(first: int, count: int) -> Iterator[list[bool]]:
-    """Yield which compilations count as base: as it was, then all other splits or a sample of them."""
-    yield [place < first for place in range(count)]
-    if math.comb(count, first) <= _SHUFFLES:
-        for chosen in itertools.islice(itertools.combinations(range(count), first), 1, None):
-            yield [place in chosen for place in range(count)]
-        return
-    chance = random.Random(0)  # noqa: S311 - a fixed sample, so that a comparison answers alike each time
-    for _ in range(_SHUFFLES):
-        chosen = tuple(chance.sample(range(count), first))
-        yield [place in chosen for place in range(count)]
+def may_dismiss(found: KernelComparison, suspect: Kernels, base: Sequence[Kernels]) -> bool:
+    """Return whether the comparison dismisses the suspect."""
+    return not dismissal_obstacle(found, suspect, base)
+
+
+def _equal_choices(pinned: Sequence[tuple[Kernels, Kernels]]) -> tuple[float | None, dict[str, float]]:
+    """Return the per cent of the device time in slots with the same choice on both sides, and those of each
+    other slot, the largest first."""
+    unequal_us: dict[str, float] = {}
+    total_us = 0.0
+    for sides in pinned:
+        for own, other in (sides, sides[::-1]):
+            for slot, kernel in own.items():
+                total_us += kernel.time_us
+                if slot not in other or other[slot].choice != kernel.choice:
+                    unequal_us[slot] = unequal_us.get(slot, 0.0) + kernel.time_us
+    if not total_us:
+        return None, {}
+    percents = {slot: 100 * time_us / total_us for slot, time_us in unequal_us.items()}
+    return 100 - sum(percents.values()), dict(sorted(percents.items(), key=lambda item: -item[1]))

@@ -10,19 +10,15 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-# Student's t, two-sided 95 %, by degrees of freedom; beyond 30 the normal value is within 2 %.
-_T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 # A normal distribution's standard deviation is 1.4826 times its median absolute deviation.
 MAD_TO_SD = 1.4826
 LEAST_PAIRS = 5  # with fewer, an interval of Student's t says nearly nothing
 PAIR_FLOOR = 0.02  # a change of less than this is none
 PAIR_ALPHA = 0.005  # the p-value up to which pairs confirm a change
+_MANY = 1000  # degrees of freedom from which t is the normal distribution's
 _MOST_LOG = 700.0  # beyond it a ratio is no double
 
 
@@ -97,8 +93,20 @@ def t_interval(values: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
+@lru_cache(maxsize=4096)
+def student_t(p: float, degrees: int) -> float:
+    """Return the t whose two-sided p-value is `p`, by halving."""
+    low, high = 0.0, 1.0
+    while student_p(high, degrees) > p:
+        low, high = high, 2 * high
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_p(middle, degrees) > p else (low, middle)
+    return high
+
+
 def _t_95(degrees: int) -> float:
-    return _T_95[degrees - 1] if degrees <= len(_T_95) else 1.96
+    return student_t(0.05, min(degrees, _MANY))
 
 
 def _mean_and_variance(values: Sequence[float]) -> tuple[float, float]:

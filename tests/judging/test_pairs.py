@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
-from hud.judging.pairs import compare_kernels, judge_pairs
-from runner.schema.statistics import paired_change, student_p, t_interval
+from hud.judging import choices
+from hud.judging.choices import Kernels, TimedChoice
+from hud.judging.pairs import (
+    MOST_UNPINNED,
+    OneSided,
+    compare_kernels,
+    dismissal_obstacle,
+    judge_pairs,
+    may_dismiss,
+)
+from runner.schema.draws import Draw, Owner, code_change
+from runner.schema.statistics import PAIR_ALPHA, paired_change, student_p, t_interval
 
 
 @pytest.mark.parametrize(
@@ -45,12 +57,14 @@ def words(change: float, pairs: int, *, noise: float = 0.01) -> dict[str, float]
     return found
 
 
+@pytest.mark.simulation
 def test_five_pairs_tell_five_percent_apart() -> None:
     assert words(0.05, 5)["confirmed"] > 0.94
     assert words(-0.05, 5)["confirmed"] > 0.94
     assert words(0.02, 12)["confirmed"] > 0.87
 
 
+@pytest.mark.simulation
 def test_nothing_is_confirmed_where_nothing_changed() -> None:
     for count in (5, 8, 12):
         assert words(0.0, count)["confirmed"] <= 0.005
@@ -92,9 +106,14 @@ def test_a_side_without_a_value_makes_no_pair() -> None:
     assert judge_pairs([1.0], [None], direction="down").change is not None
 
 
+# Kernels
+
+BLOCKS = frozenset({"slow", "fast"})
+
+
 def compilations(
     chance: random.Random, count: int, *, slower: float = 1.0, slow_share: float = 0.4
-) -> list[dict[str, tuple[str, float]]]:
+) -> list[dict[str, TimedChoice]]:
     """Return the kernels of a model in which each of 40 slots draws one of two choices 1.5 times apart."""
     drawn = []
     for _ in range(count):
@@ -102,39 +121,165 @@ def compilations(
         for slot in range(40):
             slow = chance.random() < slow_share
             us = (10 + slot) * (1.5 if slow else 1.0) * slower * math.exp(chance.gauss(0, 0.005))
-            kernels[f"slot {slot}"] = ("slow" if slow else "fast", us)
+            kernels[f"slot {slot}"] = TimedChoice("slow" if slow else "fast", us, BLOCKS)
         drawn.append(kernels)
     return drawn
 
 
-def test_equal_choices_show_what_the_lottery_hides() -> None:
+def one(choice: str, time_us: float, offered: Iterable[str] | None = "ab", slot: str = "s") -> Kernels:
+    """Return the kernels of a process that has one."""
+    return {slot: TimedChoice(choice, time_us, None if offered is None else frozenset(offered))}
+
+
+def draws(ratio: float) -> list[Draw]:
+    owners: list[Owner] = ["base", "new"]
+    return [Draw(n, owners[n % 2], 1.0, ratio * (1 + 0.001 * (n % 3))) for n in range(6)]
+
+
+def test_the_code_is_judged_by_draws_alone() -> None:
     chance = random.Random(2)
-    found = compare_kernels(compilations(chance, 5), compilations(chance, 5, slower=1.03))
-    assert found.equal == "confirmed"
-    assert found.ratio == pytest.approx(1.03, abs=0.006)
-    assert found.p is not None
-    assert found.p <= 0.005
-    assert found.frequencies == "cannot_tell"
-    same = compare_kernels(compilations(chance, 5), compilations(chance, 5))
-    assert same.equal == "dismissed"
-    assert compare_kernels(compilations(chance, 3), compilations(chance, 3)).equal == "inconclusive"
+    base, head = compilations(chance, 5), compilations(chance, 5, slower=1.03)
+    found = compare_kernels(base, head, draws=draws(1.03))
+    assert found.code == code_change(draws(1.03))
+    assert found.causes == ["code"]
+    assert compare_kernels(base, head).code.word == "inconclusive"
+    assert compare_kernels(base, head, draws=draws(1.03), most=10).code == code_change(draws(1.03), 10)
+    apart = [replace(draw, head=draw.head * (1.03 if draw.owner == "new" else 1.0)) for draw in draws(1.0)]
+    assert compare_kernels(base, head, draws=apart).causes == ["moved"]
 
 
-def test_choices_that_come_more_often_are_told_from_slower_ones() -> None:
+def test_choices_that_come_more_often_are_told() -> None:
     chance = random.Random(3)
-    found = compare_kernels(compilations(chance, 7), compilations(chance, 7, slow_share=0.8))
-    assert (found.equal, found.frequencies) == ("dismissed", "yes")
-    many = compare_kernels(compilations(chance, 20), compilations(chance, 20))
-    assert many.frequencies == "no"
+    found = compare_kernels(compilations(chance, 7), compilations(chance, 7, slow_share=0.8)).choice
+    assert (found.frequencies, found.same_candidates, found.differing) == ("yes", True, ())
+    assert found.ratio == pytest.approx(1.17, abs=0.05)  # 20 % more would be 1.4 / 1.2
+    assert (found.word, found.worse) == ("confirmed", True)
+    assert found.p is not None
+    assert found.p <= PAIR_ALPHA
+    better = compare_kernels(compilations(chance, 7, slow_share=0.8), compilations(chance, 7)).choice
+    assert (better.word, better.worse) == ("confirmed", False)
+    assert (
+        compare_kernels(compilations(chance, 3), compilations(chance, 3)).choice.frequencies == "cannot_tell"
+    )
 
 
-def test_slots_of_one_side_are_named() -> None:
-    base, head = [{"a": ("x", 1.0), "b": ("x", 2.0)}] * 5, [{"a": ("x", 1.0), "c": ("y", 3.0)}] * 5
+def test_choices_come_as_often_only_where_many_say_so() -> None:
+    assert (choices._ENOUGH, choices._ALIKE_P) == (20, 0.1)
+    alike = [one("ab"[n % 2], 1.0) for n in range(20)]
+    assert compare_kernels(alike, alike).choice.frequencies == "no"
+    assert compare_kernels(alike, alike[:19]).choice.frequencies == "cannot_tell"
+    unlike = [one("ab"[n % 20 >= 14], 1.0) for n in range(20)]
+    found = compare_kernels([one("ab"[n % 20 >= 9], 1.0) for n in range(20)], unlike).choice
+    assert found.frequencies_p is not None
+    assert found.frequencies_p > PAIR_ALPHA
+    assert (found.frequencies == "no") == (found.frequencies_p > 0.1)
+
+
+def test_the_p_of_exchanged_draws_is_exact_where_they_are_few() -> None:
+    assert choices._SHUFFLES == 4000
+    found = compare_kernels([one("a", 1.0)] * 3, [one("b", 1.0)] * 3).choice
+    assert found.frequencies_p == pytest.approx(2 / math.comb(6, 3))
+    many = compare_kernels([one("a", 1.0)] * 8, [one("b", 1.1)] * 8).choice  # 12,870 exchanges: a sample
+    assert many.frequencies_p is not None
+    assert 1 / 4001 <= many.frequencies_p <= 5 / 4001
+    assert many == compare_kernels([one("a", 1.0)] * 8, [one("b", 1.1)] * 8).choice
+
+
+def test_equal_draws_of_equal_candidates_are_no_change_of_choice() -> None:
+    found = compare_kernels([one("a", 1.0)] * 3, [one("a", 1.3)] * 3).choice
+    assert (found.word, found.ratio, found.low, found.high, found.p) == ("dismissed", 1.0, 1.0, 1.0, 1.0)
+    unknown = compare_kernels([one("a", 1.0, None)] * 3, [one("a", 1.3, None)] * 3).choice
+    assert (unknown.same_candidates, unknown.word) == (None, "inconclusive")
+    library = compare_kernels([one("", 1.0, "")] * 3, [one("", 1.0, "")] * 3).choice
+    assert (library.same_candidates, library.word) == (True, "dismissed")
+    half = compare_kernels([one("a", 1.0), one("a", 1.0, None)], [one("a", 1.0)] * 2).choice
+    assert half.same_candidates is None
+    assert compare_kernels([one("a", 1.0)], [one("a", 1.0)] * 2).choice.ratio is None
+
+
+def test_a_side_that_lost_its_best_choice_is_worse() -> None:
+    base = [one("a", 1.0), one("b", 1.2), one("b", 1.21)]
+    head = [one("b", 1.2, "b"), one("b", 1.19, "b"), one("b", 1.2, "b")]
+    found = compare_kernels(base, head, pinned=[(one("a", 1.01), one("a", 1.01, "b"))])
+    assert (found.choice.same_candidates, found.choice.differing) == (False, ("s",))
+    assert found.choice.best_ratio == pytest.approx(1.2 / 1.007, abs=0.005)
+    assert found.choice.best_p is not None
+    assert found.choice.best_p <= PAIR_ALPHA
+    assert (found.choice.word, found.choice.worse, found.causes) == ("confirmed", True, ["choice"])
+    gained = compare_kernels(head, base, pinned=[(one("a", 1.01, "b"), one("a", 1.01))]).choice
+    assert (gained.word, gained.worse) == ("confirmed", False)
+
+
+def test_a_lost_choice_that_is_no_better_is_named_and_no_change() -> None:
+    base = [one("a", 1.0), one("b", 0.99), one("b", 1.0), one("a", 1.01)]
+    found = compare_kernels(base, [one("b", 1.0, "b")] * 4)
+    assert (found.choice.same_candidates, found.choice.differing, found.causes) == (False, ("s",), [])
+    assert found.choice.word == "inconclusive"
+    never = compare_kernels([one("a", 1.0, "a")] * 3, [one("b", 1.0, "bc")] * 3).choice
+    assert never.differing == ("s",)
+    untimed = compare_kernels([one("a", 1.0, "a")] * 3, [one("a", 1.0, "c")] * 3).choice
+    assert (untimed.best_ratio, untimed.best_p, untimed.word) == (None, None, "inconclusive")
+
+
+def test_the_expected_time_is_of_the_slots_whose_candidates_differ() -> None:
+    def both(choice: str, other: str, offered: str) -> Kernels:
+        return {
+            **one(choice, 1.0 if choice == "a" else 2.0, offered),
+            **one(other, 5.0 + ord(other), "xy", "t"),
+        }
+
+    found = compare_kernels([both("a", "x", "ab")] * 6, [both("b", "y", "b")] * 6).choice
+    assert found.ratio == pytest.approx(2.0)
+    assert (found.word, found.worse) == ("confirmed", True)
+
+
+def test_slots_of_one_side_are_named_with_their_time() -> None:
+    base = [{**one("x", 1.0, slot="a"), **one("x", us, slot="b")} for us in (2.0, 4.0)]
+    head = [{**one("x", 1.0, slot="a"), **one("y", 5.0, slot="c")}, {**one("x", 1.0, slot="a")}]
     found = compare_kernels(base, head)
-    assert (found.only_base, found.only_head) == (("b",), ("c",))
-    assert found.coverage == pytest.approx(0.25)
+    assert found.one_sided == OneSided(("b",), ("c",), 3.0, 2.5)
+    assert found.causes == ["one_sided"]
     nothing = compare_kernels([], [])
-    assert (nothing.equal, nothing.frequencies, nothing.ratio) == ("inconclusive", "cannot_tell", None)
+    assert (nothing.code.word, nothing.choice.frequencies, nothing.one_sided) == (
+        "inconclusive",
+        "cannot_tell",
+        OneSided(),
+    )
+    assert nothing.equal_choice_percent is None
+
+
+def test_what_was_not_at_equal_choices_is_named_with_its_share() -> None:
+    assert MOST_UNPINNED == 10.0
+    alike = {**one("x", 80.0, slot="a"), **one("x", 10.0, slot="b")}
+    other = {**one("x", 80.0, slot="a"), **one("y", 10.0, slot="c")}
+    found = compare_kernels([alike], [other], pinned=[(alike, other), (alike, alike)])
+    assert found.equal_choice_percent == pytest.approx(100 * (1 - 20 / 360))
+    assert found.unequal_percent == {"b": pytest.approx(1000 / 360), "c": pytest.approx(1000 / 360)}
+    assert not found.says_its_share
+    for us, says in ((9.9, False), (10.1, True)):
+        sides = [{**one("x", 100.0 - us, slot="a"), **one(choice, us, slot="b")} for choice in "xy"]
+        assert compare_kernels([], [], pinned=[(sides[0], sides[1])]).says_its_share is says
+
+
+def test_only_an_answer_without_open_questions_dismisses() -> None:
+    base, head = [one("a", 1.0), one("b", 1.1)] * 2, [one("b", 1.1), one("a", 1.0)] * 2
+    same = compare_kernels(base, head, draws=draws(1.0))
+    assert dismissal_obstacle(same, one("b", 1.3), base) == ""
+    assert may_dismiss(same, one("b", 1.3), base)
+    assert dismissal_obstacle(same, one("c", 1.3), base) == "unseen_choice"
+    assert dismissal_obstacle(same, one("a", 1.3, slot="t"), base) == "unseen_choice"
+    for ratio in (1.05, 0.95):
+        assert dismissal_obstacle(compare_kernels(base, head, draws=draws(ratio)), {}, base) == "code"
+    assert dismissal_obstacle(compare_kernels(base, head), {}, base) == "code"
+    for offered in ("b", None):
+        lost = compare_kernels(base, [one("b", 1.1, offered)] * 2, draws=draws(1.0))
+        assert dismissal_obstacle(lost, {}, base) == "candidates"
+        assert not may_dismiss(lost, {}, base)
+    for sides in (
+        (base, [{**head[0], **one("a", 1.0, slot="t")}]),
+        ([{**base[0], **one("a", 1.0, slot="t")}], head),
+    ):
+        assert dismissal_obstacle(compare_kernels(*sides, draws=draws(1.0)), {}, base) == "one_sided"
 
 
 def test_pairs_beyond_any_ratio_have_a_finite_change() -> None:

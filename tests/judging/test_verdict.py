@@ -120,6 +120,7 @@ def test_a_step_in_the_history_is_not_noise() -> None:
     assert series_noise(stepped, 0.015) < 0.01
 
 
+@pytest.mark.simulation
 def test_quiet_series_are_left_alone_and_seven_percent_is_seen_at_once() -> None:
     """60 nights of 1 % noise: at most 60 suspects and 2 flags in 4,000 quiet series, 7 % seen in at least
     95 %, 5 % after one repeat."""

@@ -1,5 +1,5 @@
 """The A/B comparison of a run: a line for each experiment and metric, and one for the kernels of each
-experiment: at equal choices, by frequency, one-sided."""
+experiment: the code at equal choices, the autotuner's choices, and kernels of one side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hud.judging.pairs import KernelComparison, Kernels, PairVerdict, compare_kernels, judge_pairs
+from hud.judging.choices import Kernels, TimedChoice
+from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
 from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Metric, Run, Series
 from hud.pages.suite.query import identity
 from hud.points.read import metric_place
@@ -123,23 +124,29 @@ class KernelLine:
     only_head: list[str]
 
     @property
+    def coverage(self) -> float | None:
+        """Return the share of the device time at equal choices; None if nothing was measured at them."""
+        percent = self.found.equal_choice_percent
+        return None if percent is None else percent / 100
+
+    @property
     def better(self) -> bool | None:
         """Return whether the same choices got faster; None without a confirmed change."""
-        return None if self.found.equal != "confirmed" or self.change is None else self.change < 0
+        return None if self.found.code.word != "confirmed" or self.change is None else self.change < 0
 
     def to_row(self) -> dict[str, Any]:
         return {
             **identity(self.experiment),
             "base_compilations": self.compilations[0],
             "new_compilations": self.compilations[1],
-            "equal_choices": self.found.equal,
+            "equal_choices": self.found.code.word,
             "change": self.change,
             "low": self.low,
             "high": self.high,
-            "p": self.found.p,
-            "coverage": self.found.coverage,
-            "other_frequencies": self.found.frequencies,
-            "other_frequencies_p": self.found.frequencies_p,
+            "p": self.found.code.p,
+            "coverage": self.coverage,
+            "other_frequencies": self.found.choice.frequencies,
+            "other_frequencies_p": self.found.choice.frequencies_p,
             "only_base": self.only_base,
             "only_new": self.only_head,
         }
@@ -152,7 +159,7 @@ def read_kernels(run: Run) -> list[KernelLine]:
     drawn: dict[int, tuple[list[Kernels], list[Kernels]]] = {}
     for row in rows:
         timed = {
-            kernels[pk].slot: (kernels[pk].choice, us)
+            kernels[pk].slot: TimedChoice(kernels[pk].config or kernels[pk].choice, us)
             for pk, us in zip(row.kernels, row.times_us, strict=True)
             if us is not None
         }
@@ -165,8 +172,9 @@ def read_kernels(run: Run) -> list[KernelLine]:
         base, head = drawn[pk]
         found = compare_kernels(base, head)
         change, low, high = (
-            None if ratio is None else ratio - 1 for ratio in (found.ratio, found.low, found.high)
+            None if ratio is None else ratio - 1
+            for ratio in (found.code.ratio, found.code.low, found.code.high)
         )
-        only = ([titles[slot] for slot in slots] for slots in (found.only_base, found.only_head))
+        only = ([titles[slot] for slot in slots] for slots in (found.one_sided.base, found.one_sided.head))
         lines.append(KernelLine(experiment, (len(base), len(head)), found, change, low, high, *only))
     return lines

@@ -1,0 +1,280 @@
+"""An A/B comparison at equal choices: the code's answer from draws of the autotuner (measuring rule 18).
+
+A round compiles both sides afresh, which gives two draws of the autotuner, and times both sides at each of
+them. The draw is the unit of the test. Draws of both sides count alike: those of one side alone are the best
+for its own code, and would call a change slower that costs nothing. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from runner.schema.statistics import PAIR_ALPHA, PAIR_FLOOR, geometric_mean, median, student_p, student_t
+
+Owner = Literal["base", "new"]
+CodeWord = Literal["confirmed", "dismissed", "inconclusive", "moved"]
+
+LEAST_DRAWS = 3  # of each side; with fewer there is no answer
+OUTLIER = 0.05  # a process further than this from the others of its choice is measured once more
+INTERVAL_ALPHA = 0.05  # of the interval
+LOOKS_FACTOR = 1.08  # on the limits of a test that is looked at after each round, up to 20 + 20 draws
+ASSUMED_NOISE = 0.01  # of a process at known choices, where too few are stored
+LEAST_REPEATS = 2  # processes of one choice on one card that say something of its noise
+SURE = 0.95  # the share of comparisons in which a change that is "found" is confirmed
+SURE_OF_NOTHING = 0.9  # the share in which a change of 1 % is dismissed
+FOUND, NOTHING = 0.03, 0.01  # the changes that a comparison must find, and must dismiss
+MOST_DRAWS = 400  # of a plan
+_FLOOR = math.log1p(PAIR_FLOOR)
+_TINY_P = 1e-15  # less is lost in rounding
+_MOST_LOG = 700.0  # beyond it a ratio is no double
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Both sides timed at one draw of the autotuner. `base` and `head` are geometric means of the processes
+    that repeated it, positive, in the metric's unit. `owner` is the side that compiled it freely."""
+
+    number: int
+    owner: Owner
+    base: float
+    head: float
+
+    @classmethod
+    def of(cls, number: int, owner: Owner, base: Sequence[float], head: Sequence[float]) -> Draw:
+        """Return the draw of these processes. Raise ValueError for a side without a positive value."""
+        return cls(number, owner, geometric_mean(base), geometric_mean(head))
+
+    @property
+    def log_ratio(self) -> float:
+        return math.log(self.head) - math.log(self.base)
+
+
+@dataclass(frozen=True)
+class CodeChange:
+    """The change of the code at equal choices: candidate ÷ baseline, a ratio of geometric means.
+
+    `ratio` weighs the draws of both owners equally; `at_base` and `at_head` are the ratios at the draws of
+    one owner. `low`, `high` (95 %) and `p` hold with the looks taken. What is not known is None.
+    `moved`: the ratios at the owners' draws disagree, so there is no answer on the code alone.
+    """
+
+    word: CodeWord
+    draws: tuple[int, int]  # of the baseline and of the candidate
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    at_base: float | None = None
+    at_head: float | None = None
+
+
+def code_change(draws: Iterable[Draw], most: int | None = None) -> CodeChange:
+    """Judge the code from draws of both sides, by Student's t over their log ratios.
+
+    `most` is the number of draws after which the comparison ends at the latest, if it is looked at after each
+    round (`enough`); None for one look at the end. `confirmed`: p ≤ .005, and the change is more than 2 %.
+    `dismissed`: the interval lies within ± 2 %. `moved`: the means of the two owners differ by more than 2 %,
+    at p ≤ .005. Fewer than 3 draws of a side are `inconclusive`.
+    """
+    ratios: dict[Owner, list[float]] = {"base": [], "new": []}
+    for draw in draws:
+        ratios[draw.owner].append(draw.log_ratio)
+    sides = ratios["base"], ratios["new"]
+    counts = len(sides[0]), len(sides[1])
+    means = [statistics.fmean(side) if side else math.nan for side in sides]
+    at_base, at_head = (_exp(mean) if side else None for mean, side in zip(means, sides, strict=True))
+    if min(counts) < 2:
+        return CodeChange("inconclusive", counts, at_base=at_base, at_head=at_head)
+    middle, apart = statistics.fmean(means), means[1] - means[0]
+    inside = math.fsum((ratio - mean) ** 2 for side, mean in zip(sides, means, strict=True) for ratio in side)
+    # what the owners disagree in widens the interval: with equal counts this is the plain t test of all draws
+    total = math.fsum((ratio - middle) ** 2 for side in sides for ratio in side)
+    count, error_share = sum(counts), 1 / counts[0] + 1 / counts[1]
+    error = math.sqrt(total / (count - 1) * error_share) / 2
+    looks = Looks(count, most)
+    p, half = looks.p(middle, error, count - 1), looks.limit(count - 1) * error
+    word: CodeWord = "inconclusive"
+    if min(counts) >= LEAST_DRAWS:
+        apart_p = looks.p(apart, math.sqrt(inside / (count - 2) * error_share), count - 2)
+        if abs(apart) > _FLOOR and apart_p <= PAIR_ALPHA:
+            word = "moved"
+        elif abs(middle) + half <= _FLOOR:
+            word = "dismissed"
+        elif abs(middle) > _FLOOR and p <= PAIR_ALPHA:
+            word = "confirmed"
+    low, high = _exp(middle - half), _exp(middle + half)
+    return CodeChange(word, counts, _exp(middle), low, high, p, at_base, at_head)
+
+
+def _exp(log_ratio: float) -> float:
+    return math.exp(min(log_ratio, _MOST_LOG))
+
+
+@dataclass(frozen=True)
+class Looks:
+    """How much a test that may stop after each round asks for: the limits of O'Brien and Fleming, which are
+    strict at first and nearly those of a single look at the end. `most` None, or the least number of draws,
+    means a single look."""
+
+    draws: int
+    most: int | None
+
+    @property
+    def factor(self) -> float:
+        """Return by how much a normal deviate has to exceed that of a single look."""
+        if self.most is None or self.most <= 2 * LEAST_DRAWS:
+            return 1.0
+        return LOOKS_FACTOR / math.sqrt(min(1.0, self.draws / self.most))
+
+    def p(self, middle: float, error: float, degrees: int) -> float:
+        """Return the p-value of a mean of zero, to be compared with the level of a single look."""
+        if error == 0.0:
+            return 0.0 if middle else 1.0
+        p = student_p(middle / error, degrees)
+        return p if self.factor == 1.0 else math.erfc(_deviate(max(p, _TINY_P)) / self.factor / math.sqrt(2))
+
+    def limit(self, degrees: int, alpha: float = INTERVAL_ALPHA) -> float:
+        """Return how many standard errors an interval of this error rate reaches to each side."""
+        return student_t(math.erfc(_deviate(alpha) * self.factor / math.sqrt(2)), degrees)
+
+
+def _deviate(p: float) -> float:
+    """Return the normal deviate of a two-sided p-value."""
+    return -statistics.NormalDist().inv_cdf(p / 2)
+
+
+def enough(draws: Sequence[Draw], most: int) -> bool:
+    """Return whether a comparison may stop after this round: its answer is clear, or there are `most` draws.
+
+    Judge it afterwards with the same `most`.
+    """
+    return len(draws) >= most or code_change(draws, most).word != "inconclusive"
+
+
+def outliers(processes: Sequence[tuple[Hashable, float]]) -> list[int]:
+    """Return the places of the processes to measure once more, from the choice and the value of each.
+
+    These are further than 5 % from the median of the others of their own choice. Which side a process is of
+    is not asked, so that neither is favoured. A repeat counts in place of the first value, also if it is as
+    far away.
+    """
+    values: defaultdict[Hashable, list[tuple[int, float]]] = defaultdict(list)
+    for place, (choice, value) in enumerate(processes):
+        values[choice].append((place, value))
+    far = []
+    for same in values.values():
+        for place, value in same:
+            others = [other for elsewhere, other in same if elsewhere != place]
+            if others and abs(math.log(value / median(others))) > math.log1p(OUTLIER):
+                far.append(place)
+    return sorted(far)
+
+
+@dataclass(frozen=True)
+class ChoiceNoise:
+    """The relative standard deviation of a process at known choices, and how many made it."""
+
+    noise: float
+    processes: int = 0
+    degrees: int = 0  # of freedom
+
+    @property
+    def assumed(self) -> bool:
+        return not self.degrees
+
+
+def choice_noise(choices: Iterable[Sequence[float]], assumed: float = ASSUMED_NOISE) -> ChoiceNoise:
+    """Return the noise from the values of each choice on one card, pooled over those that were repeated at
+    least twice; without one it is assumed."""
+    repeated = [[math.log(value) for value in same] for same in choices if len(same) >= LEAST_REPEATS]
+    degrees = sum(len(same) - 1 for same in repeated)
+    if not degrees:
+        return ChoiceNoise(assumed)
+    squares = math.fsum((value - statistics.fmean(same)) ** 2 for same in repeated for value in same)
+    return ChoiceNoise(math.sqrt(squares / degrees), degrees + len(repeated), degrees)
+
+
+@dataclass(frozen=True)
+class Power:
+    """The share of comparisons that confirm a change of this size, and that dismiss it."""
+
+    confirmed: float
+    dismissed: float
+
+
+def power(noise: float, draws: int, effect: float, most: int | None = None, repeats: int = 1) -> Power:
+    """Return what a comparison of this many draws, half of each side, makes of a relative change.
+
+    `noise` is that of one process at known choices, `repeats` the processes of a side in each draw. Early
+    stops are not counted: with them a comparison finds a little more. The sum over the observed scatter is
+    the integral of the noncentral t distribution.
+    """
+    looks, size, error = Looks(draws, most), abs(math.log1p(effect)), noise * math.sqrt(2 / repeats / draws)
+    if not error:
+        return Power(float(size > _FLOOR), float(size <= _FLOOR))
+    interval, needed = (looks.limit(draws - 1, alpha) * error for alpha in (INTERVAL_ALPHA, PAIR_ALPHA))
+    confirmed = dismissed = 0.0
+    for scatter, weight in _scatters(draws - 1):
+        least = max(needed * scatter, _FLOOR)
+        confirmed += weight * (_above((least - size) / error) + _above((least + size) / error))
+        room = max(0.0, _FLOOR - interval * scatter)
+        dismissed += weight * (1 - _above((room - size) / error) - _above((room + size) / error))
+    return Power(confirmed, dismissed)
+
+
+@lru_cache(maxsize=64)
+def _scatters(degrees: int, steps: int = 400) -> tuple[tuple[float, float], ...]:
+    """Return observed ÷ true standard deviations and the weight of each, by the chi distribution."""
+    width = 6 / math.sqrt(2 * degrees)
+    low, high = max(0.0, 1 - width), 1 + width
+    places = [low + (high - low) * (step + 0.5) / steps for step in range(steps)]
+    logs = [(degrees - 1) * math.log(place) - degrees * place * place / 2 for place in places]
+    weights = [math.exp(value - max(logs)) for value in logs]
+    total = math.fsum(weights)
+    return tuple((place, weight / total) for place, weight in zip(places, weights, strict=True))
+
+
+def _above(deviate: float) -> float:
+    return math.erfc(deviate / math.sqrt(2)) / 2
+
+
+def detects_percent(noise: float, draws: int, most: int | None = None, repeats: int = 1) -> float:
+    """Return the smallest change in per cent that is confirmed in 95 % of such comparisons."""
+    low, high = 0.0, 1.0
+    while power(noise, draws, high, most, repeats).confirmed < SURE:
+        low, high = high, 2 * high
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if power(noise, draws, middle, most, repeats).confirmed < SURE else (low, middle)
+        )
+    return 100 * high
+
+
+def draws_for(effect: float, noise: float, repeats: int = 1) -> int:
+    """Return the fewest draws, half of each side, that find a change of this size in 95 %; at most 400."""
+    return _fewest(lambda draws: power(noise, draws, effect, None, repeats).confirmed >= SURE)
+
+
+def draws_to_decide(noise: float, repeats: int = 1) -> int:
+    """Return the fewest draws that confirm 3 % in 95 % and dismiss 1 % in 90 %; at most 400. They are the
+    `most` of a comparison that stops on a clear answer."""
+    return _fewest(
+        lambda draws: (
+            power(noise, draws, FOUND, draws, repeats).confirmed >= SURE
+            and power(noise, draws, NOTHING, draws, repeats).dismissed >= SURE_OF_NOTHING
+        )
+    )
+
+
+def _fewest(is_enough: Callable[[int], bool]) -> int:
+    plans = range(2 * LEAST_DRAWS, MOST_DRAWS, 2)
+    place = bisect_left(plans, True, key=is_enough)
+    return plans[place] if place < len(plans) else MOST_DRAWS

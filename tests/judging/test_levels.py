@@ -1,0 +1,226 @@
+"""The accepted level and what moves away from it, point by point."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hud.judging import levels
+from hud.judging.levels import Level, SeriesPoint, advance, begin_anew, decides, level_before, mark
+from hud.judging.verdict import FEWEST, Rule, Verdict
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+EXACT = Rule(kind="deterministic", relative_floor=0.0)
+STATUS = Rule(kind="status")
+
+
+def point(number: int, *values: float, card: str = "", good: bool = True, **other: object) -> SeriesPoint:
+    return SeriesPoint(
+        run_id=number,
+        environment_id=1,
+        time=BEGIN + timedelta(days=number),
+        values=values,
+        card=card,
+        good=good,
+        **other,  # type: ignore[arg-type]
+    )
+
+
+def quiet(count: int, *, card: str = "", noise: float = 0.003, seed: int = 1) -> Level:
+    """Return a level of so many points around 10."""
+    level, chance = Level(), random.Random(seed)
+    for number in range(count):
+        advance(level, point(number, 10 + chance.gauss(0, 10 * noise), card=card), Rule())
+    return level
+
+
+def follow(level: Level, *values: float, card: str = "", rule: Rule | None = None) -> list[Verdict]:
+    """Judge further points with these values, one a day."""
+    start = 1000 + level.taken + len(level.values) + len(level.moved)
+    points = [point(start + number, value, card=card) for number, value in enumerate(values)]
+    return [advance(level, each, rule or Rule()) for each in points]
+
+
+def test_three_better_points_in_a_row_are_the_new_level() -> None:
+    assert levels._STAYS == 3
+    level = quiet(20)
+    follow(level, 8.0, 8.01)
+    assert level.move is not None
+    assert not level.move.worse
+    assert max(level.values) > 9
+    follow(level, 7.99)
+    assert level.move is None
+    assert level.values == [8.0, 8.01, 7.99]
+    assert level.points == 3
+    assert level.start == BEGIN + timedelta(days=1020)
+
+
+def test_better_points_that_do_not_stay_leave_the_level() -> None:
+    level = quiet(20)
+    follow(level, 8.0, 8.0, 10.0, 10.0)
+    assert level.move is not None
+    follow(level, 10.0)
+    assert level.move is None
+    assert min(level.values) > 9
+    follow(level, 8.0, 8.0)
+    assert min(level.values) > 9
+
+
+def test_worse_points_are_never_the_level_however_many() -> None:
+    level = quiet(20)
+    words = {verdict.verdict for verdict in follow(level, *[12.0] * 30)}
+    assert words == {"regressed"}
+    assert max(level.values) < 10.2
+    assert level.move is not None
+    assert (level.move.points, level.move.worse, level.move.last_good_run) == (30, True, 19)
+
+
+def test_five_points_make_a_card_one_of_the_level() -> None:
+    assert levels._OF_CARD == 5
+    level = quiet(20, card="a")
+    for count in range(1, 5):
+        (verdict,) = follow(level, 11.0, card="b")
+        assert (verdict.verdict, verdict.reason) == ("inconclusive", "other_card")
+        assert (level.cards, level.strangers) == (["a"], {"b": count})
+        assert max(level.values) < 10.2
+    follow(level, 11.0, card="b")
+    assert (level.cards, level.strangers) == (["a", "b"], {})
+    assert level.values[-1] == 11.0
+    assert follow(level, 11.5, card="b")[0].reason != "other_card"
+
+
+def test_two_other_cards_that_moved_are_no_matter_of_the_card() -> None:
+    level = quiet(20, card="a")
+    assert follow(level, 12.0, card="b")[0].reason == "other_card"
+    assert follow(level, 12.0, card="c")[0].verdict == "regressed"
+    begin_anew(level, point(3000, 12.0, card="c"))
+    assert (level.cards, level.strangers, level.values, level.points) == (["c"], {}, [12.0], 1)
+
+
+def test_three_points_at_the_level_end_a_move() -> None:
+    assert levels._BACK == 3
+    level = quiet(30)
+    follow(level, 12.0, 12.0)
+    follow(level, 10.0, 10.0)
+    assert level.move is not None
+    assert level.move.back == 2
+    assert level.points == 30
+    follow(level, 10.0)
+    assert level.move is None
+    assert level.points == 33  # those that came back join it together
+
+
+def test_points_that_may_be_of_the_move_do_not_end_it() -> None:
+    """Nights between the level and a small move of a noisy series are not surely at the level."""
+    assert pytest.approx(20.72, abs=0.01) == levels._SURE
+    noisy = quiet(40, noise=0.02)
+    follow(noisy, 11.2, 11.2, 11.2)
+    assert noisy.move is not None
+    follow(noisy, 10.45, 10.45, 10.45)
+    assert noisy.move is not None
+    assert noisy.move.back == 3
+    follow(noisy, *[9.95] * 4)
+    assert noisy.move is None
+
+
+def test_two_points_that_moved_alike_are_more_than_a_suspect() -> None:
+    assert levels._AGREE == 2
+    level = quiet(40, noise=0.01)
+    (first,) = follow(level, 10.33)
+    assert first.suspect
+    assert level.move is not None
+    assert not level.move.is_sure
+    follow(level, 10.33)
+    assert level.move.is_sure
+    alone = quiet(40, noise=0.01)
+    follow(alone, 10.33, 10.0)
+    assert alone.move is None  # a suspect ends with the next point
+
+
+def test_a_timing_needs_two_runs_and_five_compilations() -> None:
+    assert levels._RUNS == 2
+    level = Level()
+    advance(level, point(0, 10.0, 10.0, 10.01, 9.99, 10.0, groups=("v",) * 5), Rule())
+    assert len(level.values) == FEWEST
+    assert not decides(level, Rule())
+    (verdict,) = [advance(level, point(1, *[20.0] * 5), Rule())]
+    assert (verdict.verdict, verdict.reason) == ("inconclusive", "few_runs")
+    assert not decides(quiet(FEWEST - 1), Rule())
+    assert decides(quiet(FEWEST), Rule())
+    assert decides(quiet(2), EXACT)
+    assert not decides(quiet(1), EXACT)
+
+
+def test_a_level_keeps_a_hundred_values() -> None:
+    assert levels.KEPT == 100
+    level = quiet(130)
+    assert (len(level.values), len(level.groups), level.points) == (100, 100, 130)
+
+
+def test_a_further_step_is_told_with_its_own_size() -> None:
+    assert levels._TOLD == 20
+    level = quiet(40)
+    follow(level, *[11.0] * 25)
+    assert level.move is not None
+    assert (level.move.steps, len(level.move.told)) == (1, 20)
+    follow(level, *[12.5] * 2)
+    assert level.move.steps == 2
+    counts = Level()
+    for number in range(5):
+        advance(counts, point(number, 3.0), EXACT)
+    follow(counts, 4.0, 4.0, 5.0, rule=EXACT)
+    assert counts.move is not None
+    assert counts.move.steps == 2
+
+
+def test_a_late_point_is_judged_from_the_newest_mark_before_it() -> None:
+    assert (levels._EACH, levels._MARKS) == (50, 5)
+    level, chance = Level(), random.Random(4)
+    for number in range(400):
+        each = point(number, 10 + chance.gauss(0, 0.03))
+        mark(level, each.time, each.time)
+        advance(level, each, Rule())
+        level.taken += 1
+    assert [one.taken for one in level.marks] == [150, 200, 250, 300, 350]
+    before, until = level_before(level, BEGIN + timedelta(days=260))
+    assert (before.points, before.taken, until) == (250, 250, BEGIN + timedelta(days=250))
+    assert [one.taken for one in before.marks] == [150, 200]
+    assert level_before(level, BEGIN) == (Level(), None)
+
+
+def test_a_status_that_never_passed_does_not_get_worse() -> None:
+    level = Level()
+    words = [advance(level, point(n, good=False), STATUS).verdict for n in range(3)]
+    assert words == ["new", "unchanged", "unchanged"]
+    assert level.move is None
+    assert advance(level, point(4), STATUS).verdict == "improved"
+
+
+def test_a_repeat_in_the_same_place_agrees_with_a_suspect_or_ends_it() -> None:
+    for value, certain in ((10.33, True), (10.0, None)):
+        level = quiet(40, noise=0.01)
+        advance(level, point(2000, 10.33, where="here"), Rule())
+        elsewhere = point(2001, value, is_baseline=False, is_rerun=True, where="there")
+        advance(level, elsewhere, Rule())
+        assert level.move is not None
+        assert not level.move.certain
+        advance(level, point(2002, value, is_baseline=False, is_rerun=True, where="here"), Rule())
+        assert (level.move.certain if level.move else None) is certain
+        assert level.points == 40
+
+
+def test_a_failure_is_a_move_of_its_own() -> None:
+    level = quiet(20)
+    follow(level, 12.0, 12.0)
+    assert advance(level, point(5000), Rule()).verdict == "failed"
+    assert level.move is not None
+    assert (level.move.failed, level.move.points, level.move.latest) == (True, 1, None)
+
+
+def test_a_point_of_another_branch_changes_nothing() -> None:
+    level = quiet(20)
+    before = list(level.values)
+    assert advance(level, point(90, 12.0, is_baseline=False), Rule()).verdict == "regressed"
+    assert (level.values, level.move, level.points) == (before, None, 20)
