@@ -190,7 +190,7 @@ def test_both_sides_land_in_one_run_and_its_page_compares_them(
     client: Client, key: str, accelerator: Accelerator
 ) -> None:
     answer = ask(
-        client, key, cases=["layer_norm"], environment="tuned", base_environment="default", repeats=5
+        client, key, cases=["layer_norm"], environment="tuned", base_environment="default", caches="fresh"
     )
     run = Run.objects.get(pk=answer.json()["id"])
     for number in range(5):
@@ -327,9 +327,12 @@ def test_what_cannot_be_is_said_beside_its_field(field: str, text: str, said: st
 
 
 def test_too_few_pairs_are_refused() -> None:
-    assert list(form(repeats="4", base_environment="tuned").errors) == ["repeats"]
-    assert list(form(repeats="4", new_options="max_fusion_size=8").errors) == ["repeats"]
-    assert form(repeats="4").is_valid()
+    pairs = {"repeats": "4", "caches": "fresh"}
+    assert list(form(**pairs, base_environment="tuned").errors) == ["repeats"]
+    assert list(form(**pairs, new_options="max_fusion_size=8").errors) == ["repeats"]
+    assert form(**pairs).is_valid()
+    assert form(repeats="1", draws="3", base_environment="tuned").is_valid()
+    assert list(form(draws="2", base_environment="tuned").errors) == ["draws"]
 
 
 @pytest.mark.django_db
@@ -341,7 +344,8 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
     assert 'name="knob_repeat"' in page
     assert 'name="knob_D" value="256"' in page
     place = f"{accelerator.host.pk}:cpu:cpu-x86_64"
-    asked = {"place": place, "repeats": "5", "environment": "tuned", "base_environment": "default"}
+    asked = {"place": place, "repeats": "2", "environment": "tuned", "base_environment": "default"}
+    asked["draws"] = "4"
     wrong = client.post(f"{address}rerun", {**asked, "knob_D": "1"})
     assert wrong.status_code == 422
     assert "1 is not within 64 to 16384" in wrong.content.decode()
@@ -349,7 +353,8 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
     answer = client.post(f"{address}rerun", {**asked, "knob_D": "512", "knob_repeat": "50"})
     assert answer.status_code == 302
     run = Run.objects.get()
-    assert (run.interpreter, run.base_interpreter, run.tasks.count()) == ("tuned", "default", 5)
+    assert (run.interpreter, run.base_interpreter, run.tasks.count()) == ("tuned", "default", 4)
+    assert (run.request.selection["repeats"], run.request.selection["draws"]) == (2, 4)
     task = run.tasks.first()
     assert task
     assert task.spec["knobs"] == {"D": [512], "repeat": 50}
