@@ -158,7 +158,7 @@ def _records(spec: Any, size: int, plan: dict[str, Any]) -> list[Any]:
 def _compiled(size: int) -> dict[str, Any]:
     slot = hashlib.sha256(f"{size}".encode()).hexdigest()[:16]
     own = f"XBLOCK={8 if os.environ.get('TORCH_SIDE') == 'tuned' else 4} num_warps=4"
-    path = os.environ.get("RUNNER_PINNED")
+    path = os.environ.get("STANDIN_PINNED")
     forced = json.loads(Path(path).read_text()) if path else {}
     config = forced.get(slot, own)
     choice = hashlib.sha256(config.encode()).hexdigest()[:16]
@@ -211,6 +211,8 @@ def main() -> int:
         return 0
     assert sys.argv[1:] == ["-m", "runner.launch.child"], sys.argv
     sys.modules["runner.suites.micro.run"] = sys.modules["__main__"]
+    if path := os.environ.pop("RUNNER_PINNED", ""):  # the child would import torch for it
+        os.environ["STANDIN_PINNED"] = path
     from runner.launch import child
 
     return child.main()
