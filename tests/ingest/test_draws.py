@@ -43,8 +43,10 @@ def records(number: int) -> list[dict[str, Any]]:
         for place in places:
             runners = [pair(number, side, **place)]
             unpinned = (FOUND.kernels[1].slot,) if owner else ()
-            said = {"metric": "device_latency_ms", "values": [value + number]}
-            found.append(compiled_record(None, number, runners=runners, **said))
+            latency = [value + number]
+            found.append(
+                compiled_record(None, number, metric="device_latency_ms", values=latency, runners=runners)
+            )
             compiled = replace(FOUND, unpinned=unpinned)
             found.append(compiled_record(compiled, number, runners=runners))
     return found

@@ -166,7 +166,7 @@ def _compiled(size: int) -> dict[str, Any]:
     return {"kernels": [{**kernel, "config": config, "time_us": 10.0}], "phases_s": {"inductor": 1.0}}
 
 
-def _record(spec: Any, size: int, metric: str, values: list[float], unit: str, **facts: Any) -> Any:
+def _record(spec: Any, size: int, metric: str, values: Any, unit: str, **facts: Any) -> Any:
     from runner.schema.records import Benchmark, Environment, Metric, Model, Record
 
     tried = {name: text for name, text in os.environ.items() if name == "RUNNER_INDUCTOR_OPTIONS"}
