@@ -2,7 +2,7 @@
 # Variables: PORT=8000  HUD_DATA=var  DEMO=1  BIND=127.0.0.1  PYTHON=python3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help up test pytest lint soak bench clean
+.PHONY: help up test pytest lint soak bench mutate clean
 SHELL := /bin/sh
 PY := .venv/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -18,6 +18,7 @@ help:
 	@echo 'make test                                         lint, types and all tests'
 	@echo 'make lint   ruff, mypy, migrations        make soak   faults and load at full numbers'
 	@echo 'make bench  [PART=...]  figures           make clean  remove caches (not data, not .venv)'
+	@echo 'make mutate changes the judge and counts what the tests notice (an hour)'
 
 # exec: make passes SIGTERM to the process it started, and that must be the supervisor, not a shell
 up: .venv/run.stamp
@@ -42,8 +43,12 @@ soak: .venv/dev.stamp
 bench: .venv/dev.stamp
 	@exec $(PY) -m tests.bench $(PART)
 
+mutate: .venv/dev.stamp
+	@$(PY) -m mutmut run
+	@exec $(PY) -m tests.mutation
+
 clean:
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # The environment: made once, brought up to date when the lists of requirements change.

@@ -43,6 +43,7 @@ _ENOUGH = 20  # draws of a side from which "choices come as often" may be said
 _ALIKE_P = 0.1  # the p-value from which that may be said
 _SHUFFLES = 4000
 _FLOOR = math.log1p(PAIR_FLOOR)
+_Offered = Mapping[str, frozenset[str] | None]  # candidates by slot, None where unknown
 _NOTE = re.compile(r"95 % interval (\d+\.\d) to (\d+\.\d) % over (\d+) compilations(; at least)?")
 
 
@@ -196,7 +197,11 @@ def choice_change(
         return ChoiceChange(same, differing, *frequencies)
     ratio, (low, high, _p) = fmean(logs[1]) - fmean(logs[0]), welch(*logs)
     p = _exchange_p(np.array([*logs[0], *logs[1]])[:, None], len(base))
-    best, best_p = times.best(offered[0], offered[1]) if differing else (None, None)
+    lost = [
+        {slot: _lost(own, other, side, slot) for slot in differing}
+        for own, other, side in ((offered[0], offered[1], base), (offered[1], offered[0], head))
+    ]
+    best, best_p = times.best(lost[0], lost[1]) if differing else (None, None)
     word: ChoiceWord = "inconclusive"
     worse = None
     if p <= PAIR_ALPHA and abs(ratio) > _FLOOR:
@@ -217,6 +222,12 @@ def _offered(side: Iterable[Kernels], slot: str) -> frozenset[str] | None:
     return frozenset[str]().union(*known) if len(known) == len(candidates) else None
 
 
+def _lost(own: _Offered, other: _Offered, side: Iterable[Kernels], slot: str) -> frozenset[str]:
+    """Return the other side's candidates that this one has not, unless it found them by searching on."""
+    drawn = {kernels[slot].choice for kernels in side if slot in kernels}
+    return (other[slot] or frozenset()) - (own[slot] or frozenset()) - drawn
+
+
 @dataclass(frozen=True)
 class _ChoiceTimes:
     """The device time in µs of each choice of some slots, one for both sides, with the processes behind it;
@@ -227,18 +238,22 @@ class _ChoiceTimes:
 
     @classmethod
     def of(cls, base: Iterable[Kernels], head: Iterable[Kernels], slots: Sequence[str]) -> _ChoiceTimes:
-        times_us: dict[tuple[str, str, int], list[float]] = {}
+        times_us: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
         for place, side in enumerate((base, head)):
             for kernels in side:
                 for slot in slots:
                     if slot in kernels and kernels[slot].time_us > 0:
-                        key = slot, kernels[slot].choice, place
-                        times_us.setdefault(key, []).append(kernels[slot].time_us)
+                        sides = times_us.setdefault((slot, kernels[slot].choice), ([], []))
+                        sides[place].append(kernels[slot].time_us)
+        changes = [geometric_mean(new) / geometric_mean(old) for old, new in times_us.values() if old and new]
+        half = math.sqrt(geometric_mean(changes or [1.0]))  # of the change of the code, not of the choice
         us: dict[str, dict[str, tuple[float, int]]] = {slot: {} for slot in slots}
-        for slot, choice, _place in times_us:
-            sides = [times_us[slot, choice, place] for place in (0, 1) if (slot, choice, place) in times_us]
-            us[slot][choice] = geometric_mean([*map(geometric_mean, sides)]), sum(map(len, sides))
-        return cls(us, choice_noise(times_us.values()))
+        for (slot, choice), sides in times_us.items():
+            means = [
+                geometric_mean(side) * by for side, by in zip(sides, (half, 1 / half), strict=True) if side
+            ]
+            us[slot][choice] = geometric_mean(means), len(sides[0]) + len(sides[1])
+        return cls(us, choice_noise(side for sides in times_us.values() for side in sides))
 
     def expected_us(self, kernels: Kernels) -> float:
         """Return the time of these choices; nan without a timed one."""
@@ -246,14 +261,14 @@ class _ChoiceTimes:
         return sum(timed[choice][0] for timed, choice in chosen if choice in timed) or math.nan
 
     def best(
-        self, base: Mapping[str, frozenset[str] | None], head: Mapping[str, frozenset[str] | None]
+        self, base: Mapping[str, frozenset[str]], head: Mapping[str, frozenset[str]]
     ) -> tuple[float | None, float | None]:
-        """Return the log ratio of the fastest times that both sides may choose, and its p by the noise; None
-        where a slot of a side has no timed candidate."""
+        """Return the log ratio of the fastest times that both sides may choose, who have lost these
+        candidates, and its p by the noise; None where a slot of a side has no timed candidate."""
         totals_us, variances = [0.0, 0.0], [0.0, 0.0]
         for slot, timed in self.us.items():
             able = [
-                sorted((timed[choice], choice) for choice in side[slot] or () if choice in timed)
+                sorted((us, choice) for choice, us in timed.items() if choice not in side[slot])
                 for side in (base, head)
             ]
             if not all(able):
@@ -279,8 +294,7 @@ def _frequencies(
     ]
     keys = sorted(set().union(*drawn))
     table = np.array([[key in own for key in keys] for own in drawn], dtype=float)
-    table = table[:, table.any(axis=0) & ~table.all(axis=0)]
-    p = _exchange_p(table, len(base)) if table.shape[1] else 1.0
+    p = _exchange_p(table, len(base))
     if p <= PAIR_ALPHA:
         return "yes", p
     return ("no" if p > _ALIKE_P and min(len(base), len(head)) >= _ENOUGH else "cannot_tell"), p

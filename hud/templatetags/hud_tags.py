@@ -30,7 +30,8 @@ _SIGNS = {"x": "×", "ratio": "%", "B": "", **dict.fromkeys(_NO_UNIT, "")}  # of
 _ICONS = {
     "better": {"improved": "▲", "met": "✓", "ok": "✓", "succeeded": "✓", "done": "✓", "online": "●"},
     "worse": {"regressed": "▼", "missed": "✗", "timed_out": "⏱", "dirty": "!"},
-    "doubt": {"inconclusive": "?", "cannot_tell": "?", "late": "◔", "paused": "‖", "drained": "⏏"},
+    "doubt": {"inconclusive": "?", "cannot_tell": "?", "moved": "⇄", "late": "◔", "paused": "‖",
+              "drained": "⏏"},
     "active": {"confirmed": "●", "busy": "▶", "running": "▶"},
     "quiet": {
         "unchanged": "=", "dismissed": "=", "new": "+", "": "…", "none": "◎", "idle": "○", "queued": "…",
@@ -43,6 +44,7 @@ _WORDS = {
     "": "not judged yet",
     "in_pairs": "A/B comparison",
     "cannot_tell": "cannot tell",
+    "moved": "best choice moved",
     "timed_out": "timed out",
     "not_run": "not run",
     "dirty": "unavailable",

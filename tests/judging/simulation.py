@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hud.judging.choices import TimedChoice
+from hud.judging.choices import Kernels, TimedChoice
 from hud.judging.pairs import KernelComparison, compare_kernels, may_dismiss
 from runner.schema.draws import (
     ASSUMED_NOISE,
@@ -229,11 +229,13 @@ def without_best(case: Case, lost: int, rounds: int, chance: random.Random) -> t
     offered = frozenset(usual_us)
     left = frozenset(sorted(offered, key=lambda choice: median(usual_us[choice]))[lost:])
 
-    def kernels(choice: str, candidates: frozenset[str]) -> dict[str, TimedChoice]:
+    def kernels(choice: str, candidates: frozenset[str]) -> Kernels:
         time_us = median(usual_us[choice]) * math.exp(chance.gauss(0, case.by_slot[slot]))
         return {slot: TimedChoice(choice, time_us, candidates)}
 
-    draws, free, pinned = [], ([], []), []
+    draws: list[Draw] = []
+    free: tuple[list[Kernels], list[Kernels]] = [], []
+    pinned: list[tuple[Kernels, Kernels]] = []
     for number in range(2 * rounds):
         own = (offered, left)[number % 2]
         drawn = [one[slot][0] for one in case.compilations if one[slot][0] in own]

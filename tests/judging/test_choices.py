@@ -77,3 +77,43 @@ def test_choices_that_are_not_known_leave_no_ratio_where_they_take_most_of_the_t
 def test_a_note_that_somebody_else_wrote_has_no_interval() -> None:
     assert Regret.from_note(0.1, "95 % interval 1.0 to 2.0 % over 12 compilations") is not None
     assert Regret.from_note(0.1, "95 % interval 1.2.3 to . % over 12 compilations") is None
+    whole = Regret(0.15, 0.012, 0.3, 12, at_least=True)
+    assert Regret.from_note(0.15, whole.note()) == whole
+    exact = Regret(0.15, 0.012, 0.3, 10, at_least=False)
+    assert Regret.from_note(0.15, exact.note()) == exact
+    assert Regret.from_note(0.1, None) is None
+
+
+def test_choices_seen_once_leave_a_regret_open_where_they_are_more_than_a_tenth() -> None:
+    def regret(times: list[tuple[str, float]]) -> Regret | None:
+        return autotune_regret([[("slot", choice, us)] for choice, us in times])
+
+    usual = [("a", 10.0)] * 9
+    found = regret([*usual, ("once", 5.0)])
+    assert found is not None
+    assert (found.at_least, found.value) == (False, 0.0)  # a tenth, and its time is of no choice seen twice
+    more = regret([*usual[:8], ("once", 5.0), ("again", 5.0)])
+    assert more is not None
+    assert more.at_least
+    twice = regret([*usual[:8], ("b", 5.0), ("b", 5.0)])
+    assert twice is not None
+    assert twice.value == pytest.approx(1 - 5 / 9)
+    never = regret([(str(number), 10.0 + number) for number in range(10)])
+    assert never is not None
+    assert never.value == 0.0
+    assert regret([]) is regret(usual) is None
+    nothing = regret([("a", 0.0)] * 10)
+    assert nothing is not None
+    assert (nothing.value, nothing.low, nothing.high) == (0.0, 0.0, 0.0)
+    short = regret([("a", 0.25)] * 10)
+    assert short is not None
+    assert short.value == 0.0
+    small = regret([("a", 0.5)] * 5 + [("b", 1.0)] * 5)
+    assert small is not None
+    assert small.value == pytest.approx(1 / 3)
+
+
+def test_a_median_is_of_the_first_twenty() -> None:
+    history = [[("slot", "a", 10.0)]] * 10 + [[("slot", "a", 12.0)]] * 10 + [[("slot", "a", 12.0)]] * 5
+    assert same_choice_ratios(history, [[("slot", "a", 11.0)]]) == [1.0]
+    assert same_choice_ratios([[("slot", "a", 0.5)]], [[("slot", "a", 0.5), ("no", "b", 0.0)]]) == [1.0]

@@ -224,3 +224,217 @@ def test_a_point_of_another_branch_changes_nothing() -> None:
     before = list(level.values)
     assert advance(level, point(90, 12.0, is_baseline=False), Rule()).verdict == "regressed"
     assert (level.values, level.move, level.points) == (before, None, 20)
+
+
+def test_a_status_that_fails_is_a_move_until_it_passes_three_times() -> None:
+    level = Level()
+    for number in range(5):
+        advance(level, point(number), STATUS)
+    passed = advance(level, point(5), STATUS)
+    assert (passed.verdict, passed.baseline_n) == ("unchanged", 5)
+    failed = advance(level, point(6, good=False), STATUS)
+    assert (failed.verdict, failed.baseline_n) == ("regressed", 6)
+    assert level.move is not None
+    assert (level.move.run_id, level.move.worse, level.move.is_sure) == (6, True, True)
+    for number in range(7, 10):
+        advance(level, point(number), STATUS)
+    assert level.move is None
+
+
+def test_what_never_gave_a_value_does_not_get_worse() -> None:
+    level = Level()
+    begin_anew(level, point(1))
+    assert advance(level, point(2), Rule()).verdict == "failed"
+    assert level.move is None
+
+
+def suspected(value: float = 10.33) -> Level:
+    """Return a level of 40 points with 1 % noise and a suspect."""
+    level = quiet(40, noise=0.01)
+    advance(level, point(2000, value, where="here"), Rule())
+    assert level.move is not None
+    assert not level.move.is_sure
+    return level
+
+
+def rerun(*values: float, where: str = "here") -> SeriesPoint:
+    return point(2001, *values, is_baseline=False, is_rerun=True, where=where)
+
+
+def test_only_a_repeat_that_may_decide_does() -> None:
+    branch = suspected()
+    advance(branch, point(2001, 10.0, is_baseline=False, where="here"), Rule())
+    assert branch.move is not None  # of another branch, not a rerun
+
+    better = suspected(9.68)
+    assert better.move is not None
+    assert not better.move.worse
+    advance(better, rerun(10.0), Rule())
+    assert better.move is not None
+
+    other_way = suspected()
+    advance(other_way, rerun(8.0), Rule())
+    assert other_way.move is not None
+    assert not other_way.move.certain
+
+    sure = quiet(40, noise=0.01)
+    follow(sure, 12.0)
+    assert sure.move is not None
+    assert sure.move.is_sure  # one point is enough where it is certain
+    advance(sure, rerun(10.0, where=""), Rule())
+    assert sure.move is not None
+
+    again = suspected(10.29)
+    verdict = advance(again, rerun(10.29), Rule())
+    assert again.move is not None
+    assert again.move.certain
+    assert verdict.suspect == (verdict.verdict == "inconclusive")
+
+
+def test_a_second_suspect_is_judged_with_the_first() -> None:
+    level = suspected()
+    assert follow(level, 10.33)[0].verdict == "regressed"
+    other_way = suspected(9.68)
+    (second,) = follow(other_way, 10.33)
+    assert second.suspect  # both together say nothing
+    elsewhere = suspected()
+    assert advance(elsewhere, rerun(10.33, where="there"), Rule()).suspect
+    failed = quiet(40, noise=0.01)
+    advance(failed, point(2000), Rule())
+    assert follow(failed, 10.33)[0].suspect
+
+
+def test_named_differences_are_no_suspects() -> None:
+    level = quiet(40, noise=0.01, card="a")
+    (other,) = follow(level, 10.33, card="b")
+    assert (other.reason, other.suspect) == ("other_card", False)
+    assert advance(level, point(3000, card="b"), Rule()).verdict == "failed"
+    once = Level()
+    advance(once, point(0, *[10.0] * 40, groups=("v",) * 40), Rule())
+    few = advance(once, point(1, 10.4), Rule())
+    assert (few.reason, few.suspect) == ("few_runs", False)
+    twice = Level()
+    for number in range(2):
+        advance(twice, point(number, 10.0, 10.01, 9.99, groups=("v",) * 3), Rule())
+    assert advance(twice, point(2, 20.0), Rule()).verdict == "regressed"
+
+
+def by_variant() -> Level:
+    level, chance = Level(), random.Random(5)
+    for number in range(20):
+        name, usual = (("a", 10.0), ("b", 13.0))[number % 2]
+        advance(level, point(number, usual * (1 + chance.gauss(0, 0.003)), groups=(name,)), Rule())
+    return level
+
+
+@pytest.mark.parametrize(
+    ("values", "groups", "word"),
+    [
+        ((10.0, 13.0), ("a", "b"), "unchanged"),
+        ((10.6, 13.8), ("a", "b"), "regressed"),
+        ((9.4, 12.2), ("a", "b"), "improved"),
+        ((13.8,), ("b",), "regressed"),
+        ((13.0,), ("b",), "unchanged"),
+        ((13.0, 13.0), ("a", "b"), "regressed"),  # half of them took 30 % longer than their variant
+        ((10.6, 99.0), ("a", "new"), "regressed"),  # by the known one
+        ((10.0, 99.0), ("a", "new"), "unchanged"),
+        ((12.5, 12.6), ("new", "newer"), "inconclusive"),
+        ((12.5,), ("new",), "inconclusive"),
+        ((12.5, 10.6), (None, "a"), "regressed"),
+    ],
+)
+def test_compilations_are_compared_with_those_of_their_variant(
+    values: tuple[float, ...], groups: tuple[str | None, ...], word: str
+) -> None:
+    level = by_variant()
+    verdict = levels.assess(level, point(99, *values, groups=groups), Rule())
+    assert verdict.verdict == word
+    if word == "inconclusive":
+        assert verdict.reason == "unknown_variant"
+    elif len(values) > 1:
+        assert verdict.baseline == pytest.approx(11.5, abs=0.1)
+
+
+def test_variants_of_no_time_are_compared_as_values() -> None:
+    level = Level()
+    for number in range(8):
+        advance(level, point(number, 0.0, 0.0, groups=("a", "b")), Rule())
+    assert levels.assess(level, point(9, 0.0, 0.0, groups=("a", "b")), Rule()).verdict == "unchanged"
+
+
+def test_what_moved_or_came_back_keeps_its_variants() -> None:
+    better = by_variant()
+    for number, name in enumerate("abc"):
+        advance(better, point(100 + number, 5.0 + number / 100, groups=(name,)), Rule())
+    assert better.move is None
+    assert (better.values, better.groups) == ([5.0, 5.01, 5.02], ["a", "b", "c"])
+    back = by_variant()
+    follow_in = [("a", 12.0), ("a", 12.0), ("a", 10.01), ("b", 13.01), ("a", 9.99)]
+    for number, (name, value) in enumerate(follow_in):
+        advance(back, point(100 + number, value, groups=(name,)), Rule())
+    assert back.move is None
+    assert (back.values[-3:], back.groups[-3:]) == ([10.01, 13.01, 9.99], ["a", "b", "a"])
+
+
+@pytest.mark.parametrize("direction", ["down", "up"])
+def test_further_steps_go_the_worse_way(direction: str) -> None:
+    sign = 1 if direction == "down" else -1
+    rule = Rule(direction=direction)  # type: ignore[arg-type]
+    level, chance = Level(), random.Random(6)
+    for number in range(40):
+        advance(level, point(number, 10 + chance.gauss(0, 0.1)), rule)
+    assert level.values[-1] == pytest.approx(10, abs=0.4)
+    follow(level, *[10 * 1.1**sign] * 6, rule=rule)
+    assert level.move is not None
+    assert (level.move.worse, level.move.steps, len(level.move.told)) == (True, 1, 6)
+    assert min(level.move.told) > 0.08
+    beyond = 10 * 1.14**sign  # more than a suspect of a further step, and not surely one
+    follow(level, beyond, rule=rule)
+    assert (level.move.steps, level.move.further) == (1, 1)
+    follow(level, 10 * 1.1**sign, rule=rule)
+    assert (level.move.steps, level.move.further) == (1, 0)
+    follow(level, beyond, beyond, rule=rule)
+    assert (level.move.steps, level.move.further, len(level.move.told)) == (2, 0, 1)
+    follow(level, 10 * 1.25**sign, rule=rule)
+    assert level.move.steps == 3  # one that is sure
+    better = 10 * 1.3**-sign
+    follow(level, better, better, rule=rule)
+    assert level.move.steps == 3
+
+
+def test_any_further_count_is_a_step() -> None:
+    rule = Rule(kind="deterministic", relative_floor=2.0)
+    level = Level()
+    for number in range(5):
+        advance(level, point(number, 3.0), rule)
+    follow(level, 5.0, 5.0, 6.0, rule=rule)
+    assert level.move is not None
+    assert level.move.steps == 2
+
+
+def test_quiet_points_of_a_move_tell_its_size_too() -> None:
+    noisy = quiet(40, noise=0.02)
+    follow(noisy, 11.2, 11.2, 11.2, 10.45, 11.2)
+    assert noisy.move is not None
+    assert len(noisy.move.told) == 5
+    sharp = quiet(40)
+    follow(sharp, 12.0, 12.0, 10.0, 12.0)
+    assert sharp.move is not None
+    assert len(sharp.move.told) == 3
+    better = quiet(40)
+    follow(better, 8.0, 8.0)
+    assert better.move is not None
+    assert better.move.told == []
+
+
+def test_a_mark_is_before_its_own_points_and_holds_no_marks() -> None:
+    level = Level()
+    for number in range(101):
+        each = point(number, 10.0)
+        mark(level, each.time, each.time)
+        advance(level, each, Rule())
+        level.taken += 1
+    assert [one.taken for one in level.marks] == [1, 50, 100]
+    assert b'"marks":[]' in bytes(level.marks[-1].level)
+    before, _until = level_before(level, level.marks[1].time)
+    assert before.points == 1

@@ -19,8 +19,15 @@ from hud.judging.pairs import (
     judge_pairs,
     may_dismiss,
 )
-from runner.schema.draws import Draw, Owner, code_change
-from runner.schema.statistics import PAIR_ALPHA, paired_change, student_p, t_interval
+from runner.schema.draws import Draw, Owner, choice_noise, code_change
+from runner.schema.statistics import (
+    PAIR_ALPHA,
+    geometric_mean,
+    paired_change,
+    student_p,
+    t_interval,
+    welch,
+)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +110,12 @@ def test_a_side_without_a_value_makes_no_pair() -> None:
     assert (found.pairs, found.word, found.base, found.head) == (1, "inconclusive", 1.0, 1.0)
     alone = judge_pairs([1.0, 2.0], [None, None], direction="down")
     assert (alone.pairs, alone.base, alone.head) == (0, 1.5, None)
+    other = judge_pairs([None, None], [1.0, 2.0], direction="down")
+    assert (other.word, other.base, other.head, other.better) == ("inconclusive", None, 1.5, None)
+    with pytest.raises(ValueError, match="zip"):
+        judge_pairs([1.0], [1.0, 2.0], direction="down")
+    none = judge_pairs([0.0] * 5, [1.0] * 5, direction="down")
+    assert (none.change, none.word) == (None, "inconclusive")
     assert judge_pairs([1.0], [None], direction="down").change is not None
 
 
@@ -217,8 +230,67 @@ def test_a_lost_choice_that_is_no_better_is_named_and_no_change() -> None:
     assert found.choice.word == "inconclusive"
     never = compare_kernels([one("a", 1.0, "a")] * 3, [one("b", 1.0, "bc")] * 3).choice
     assert never.differing == ("s",)
-    untimed = compare_kernels([one("a", 1.0, "a")] * 3, [one("a", 1.0, "c")] * 3).choice
-    assert (untimed.best_ratio, untimed.best_p, untimed.word) == (None, None, "inconclusive")
+    found_by_search = compare_kernels(
+        [one("a", 1.0, "x"), one("a", 1.1, "x")], [one("a", 1.0, "y")] * 3
+    ).choice
+    assert (found_by_search.best_ratio, found_by_search.best_p) == (1.0, 1.0)
+    explored = compare_kernels([one("q", 0.7, "ab"), one("a", 1.0)], [one("a", 1.0, "a")] * 3).choice
+    assert explored.best_ratio == 1.0  # a choice that neither side was offered may come on both
+    untimed = compare_kernels([one("a", 1.0, "a")] * 2, [one("b", 0.0, "b")] * 2).choice
+    assert (untimed.ratio, untimed.best_ratio, untimed.word) == (None, None, "inconclusive")
+
+
+def test_a_choice_that_came_without_being_offered_is_not_lost() -> None:
+    base = [one("b", 2.0, "b"), one("a", 1.0, "b")]  # a search went on from b and came to a
+    found = compare_kernels(base, [one("a", 1.01), one("a", 1.0)]).choice
+    assert (found.differing, found.best_ratio, found.best_p) == (("s",), 1.0, 1.0)
+
+
+def test_a_change_of_the_code_is_none_of_the_choice() -> None:
+    def side(factor: float, other: str) -> list[Kernels]:
+        return [one("a", factor), one("a", factor * 1.001), one(other, factor)]
+
+    found = compare_kernels(side(1.0, "b"), side(1.2, "c")).choice
+    assert found.ratio == pytest.approx(1.0, abs=0.001)
+
+
+def test_the_fastest_choices_of_all_slots_add_up_with_the_noise_of_those_that_differ() -> None:
+    offered = ({"s": "ab", "t": "x", "u": "mn"}, {"s": "b", "t": "xy", "u": "mo"})
+
+    def kernels(side: int, s: tuple[str, float], t: tuple[str, float], u: float) -> Kernels:
+        drawn = {"s": s, "t": t, "u": ("m", u)}
+        return {slot: TimedChoice(*choice, frozenset(offered[side][slot])) for slot, choice in drawn.items()}
+
+    base = [kernels(0, ("a", 1.0), ("x", 3.0), 5.0), kernels(0, ("b", 2.0), ("x", 3.06), 5.1)]
+    head = [kernels(1, ("b", 2.02), ("y", 2.7), 5.0), kernels(1, ("b", 2.0), ("x", 3.0), 5.2)]
+    found = compare_kernels(base, head).choice
+    assert found.differing == ("s", "t", "u")
+
+    middle = [math.sqrt(3.0 * 3.06), math.sqrt(2.02 * 2.0), math.sqrt(5.0 * 5.1), math.sqrt(5.0 * 5.2)]
+    half = geometric_mean([middle[1] / 2.0, 3.0 / middle[0], middle[3] / middle[2]]) ** 0.5
+    a, b, x, y = 1.0 * half, math.sqrt(2.0 * middle[1]), math.sqrt(middle[0] * 3.0), 2.7 / half
+    m = math.sqrt(middle[2] * middle[3])
+    totals = a + x + m, b + y + m
+    noise = choice_noise([[3.0, 3.06], [2.02, 2.0], [5.0, 5.1], [5.0, 5.2]])
+    variance = (a**2 + x**2 / 3) / totals[0] ** 2 + (b**2 / 3 + y**2) / totals[1] ** 2
+    log = math.log(totals[1] / totals[0])
+    assert found.best_ratio == pytest.approx(math.exp(log))
+    assert found.best_p == pytest.approx(student_p(log / noise.noise / math.sqrt(variance), 4))
+    expected = [math.log(a + x + m), math.log(b + x + m)], [math.log(b + y + m), math.log(b + x + m)]
+    assert found.ratio == pytest.approx(math.exp(sum(expected[1]) / 2 - sum(expected[0]) / 2))
+    low, high, _p = welch(*expected)
+    assert [found.low, found.high] == pytest.approx([math.exp(low), math.exp(high)])
+    assert found.p == 1.0
+
+
+def test_without_a_repeated_choice_the_fastest_one_has_no_p() -> None:
+    base = [one("a", 1.0), one("b", 2.0)]
+    lost = compare_kernels(base, [one("c", 3.0, "cd"), one("d", 4.0, "cd")]).choice
+    assert lost.best_ratio == pytest.approx(3.0)
+    assert (lost.best_p, lost.word) == (None, "inconclusive")
+    exact = compare_kernels(base, [one("b", 2.0, "b")] * 2).choice
+    assert exact.best_ratio == pytest.approx(2.0)
+    assert (exact.best_p, exact.word) == (0.0, "confirmed")
 
 
 def test_the_expected_time_is_of_the_slots_whose_candidates_differ() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -168,3 +169,60 @@ def test_pairs_at_once_are_as_certain_as_one_by_one() -> None:
     bases, heads, noises, points = np.array(pairs).T
     steps = np.abs(np.log(heads / bases))
     assert point_factors(steps, noises, points.astype(int)).tolist() == pytest.approx(found)
+
+
+def test_a_point_against_another_one() -> None:
+    both = [
+        judge_points([10.0], [], Rule(), noise=0.01, points=20),
+        judge_points([], [10.0], Rule(), noise=0.01, points=20),
+    ]
+    assert [(found.verdict, found.baseline_n) for found in both] == [("failed", 1), ("new", 0)]
+    exact = Rule(kind="deterministic", relative_floor=0.0)
+    counted = judge_points([3.0, 4.0, 4.0], [5.0], exact, noise=None, points=20)
+    assert (counted.verdict, counted.baseline, counted.change) == ("regressed", 4.0, 0.25)
+    assert judge_points([10.0], [11.0], Rule(), noise=0.005, points=20).verdict == "regressed"
+    assert judge_points([10.0] * 3, [11.0] * 3, Rule(), noise=0.005, points=2).verdict == "regressed"
+    for base, points in (([10.0] * 6, 1), ([10.0, 10.0], 2)):
+        few = judge_points(base, [11.0], Rule(), noise=0.005, points=points)
+        assert (few.verdict, few.reason) == ("inconclusive", "few_compilations")
+    # five compilations are enough: of one each, or of five in two points
+    assert judge_points([10.0], [11.0], Rule(), noise=0.005, points=5).verdict == "regressed"
+    assert judge_points([10.0] * 9, [20.0] * 9, Rule(), noise=0.005, points=1).verdict == "regressed"
+
+
+def test_few_of_a_variant_call_only_the_certain_a_regression() -> None:
+    groups = ["a"] * 10 + ["b"]
+    history = [*night(10, 0.003, 10), 13.0]
+    few = judge(history, [13.6], Rule(), groups=groups, group="b")
+    assert (few.verdict, few.reason, few.baseline) == ("inconclusive", "few_compilations", 13.0)
+    assert judge([*history, 13.01], [13.6], Rule(), groups=[*groups, "b"], group="b").verdict == "regressed"
+    for count, word in ((4, "inconclusive"), (5, "regressed")):  # inside the range of all that is known
+        values, names = [10.0, 10.01, 12.0, 12.01, 12.0][:count], list("aabbb")[:count]
+        assert judge(values, [11.5], Rule(), groups=names, group="a").verdict == word
+    assert judge(history, [20.0] * 3, Rule(), groups=groups, group="b").verdict == "regressed"
+
+
+def test_the_noise_inside_variants() -> None:
+    def noise(values: list[float], groups: Sequence[str | None]) -> float | None:
+        return judge(values, [values[0]], Rule(prior_noise=0.07), groups=groups, group="a").noise
+
+    step = 0.02
+    logs = [-step, 0.0, step, -step, 0.0, step]
+    pairs = [(10 if n < 3 else 20) * math.exp(log) for n, log in enumerate(logs)]
+    assert noise(pairs, ["a"] * 3 + ["b"] * 3) == pytest.approx(step)  # 4 squares over 4 degrees
+    assert noise([*pairs, 77.0], ["a"] * 3 + ["b"] * 3 + ["c"]) == pytest.approx(step)
+    assert noise([*pairs, 77.0], ["a"] * 3 + ["b"] * 3 + [None]) == pytest.approx(step)
+    assert noise(pairs[:5], ["a"] * 3 + ["b"] * 2) == pytest.approx(
+        math.sqrt((2 * step**2 + step**2 / 2) / 3)
+    )
+    assert noise(pairs[:4], ["a"] * 3 + ["b"]) == 0.07  # of two degrees of freedom
+    assert noise([10.0] * 8, ["a"] * 8) == 0.005
+    far = [10 * math.exp(log) for log in (-0.01, 0.01, -0.01, 0.01, 0.0, 0.0, 0.9)]
+    limit = 3 * 1.4826 * 0.01
+    assert noise(far, ["a"] * 7) == pytest.approx(math.sqrt((4 * 0.01**2 + limit**2) / 6))
+
+
+def test_what_an_exact_verdict_says() -> None:
+    found = judge([2.0, 4.0], [5.0], Rule(kind="deterministic", relative_floor=0.0))
+    assert (found.verdict, found.change, found.noise) == ("regressed", 0.25, 0.0)
+    assert (found.factor, found.baseline, found.baseline_n) == (None, 4.0, 2)

@@ -91,3 +91,42 @@ def test_a_single_process_is_its_point() -> None:
         9.0,
         "a100",
     )
+    assert point_of([only._replace(variant=None)]).variants is None
+
+
+def test_a_point_of_several_has_an_entry_for_each_compilation() -> None:
+    several = [
+        Process(0, 0, 1.0, 0.1, 5, "ok", variant="a"),
+        Process(1, 1, 1.2, 0.3, 4, "oom", "code", None, 9.0, "a100", None),
+        Process(2, 1, None, None, 0, "ok", target=None),
+    ]
+    point = point_of(several)
+    assert (point.values, point.counts, point.variants) == ([1.0, 1.2], [5, 4], ["a", None])
+    assert (point.status, point.code, point.target, point.target_arch) == ("oom", "code", 9.0, "a100")
+    assert point.spread == pytest.approx(0.1 * 1.4826 / 1.1)  # of two compilations
+    plain = point_of([each._replace(variant=None, target=None) for each in several])
+    assert (plain.variants, plain.target) == (None, None)
+    repeats = point_of([Process(number, 3, 1.0 + number, 0.1, 2, "ok") for number in range(2)])
+    assert (repeats.values, repeats.counts, repeats.compilations, repeats.value) == (None, None, 1, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "notes", "expected"),
+    [
+        ((1.0, 1.0), ("same", "same"), "same"),
+        ((1.0, 1.0), (None, None), None),
+        ((None, None), ("a", "b"), "a; b"),
+        ((1.0, None), (None, None), "1 of 2 processes gave no number"),
+        ((1.0, 1.0, None, None), ("a", None, "b", None), "2 of 4 processes gave no number; a; b"),
+        ((1.0,) * 3, ("a", "b", "c"), "a; b; c"),
+        ((1.0,) * 5, tuple("abcde"), "a; b; c; and 2 more like these"),
+    ],
+)
+def test_notes_of_the_worst_processes_are_joined(
+    values: tuple[float | None, ...], notes: tuple[str | None, ...], expected: str | None
+) -> None:
+    both = enumerate(zip(values, notes, strict=True))
+    assert (
+        point_of([Process(n, n, value, None, 1, "ok", note=note) for n, (value, note) in both]).note
+        == expected
+    )
