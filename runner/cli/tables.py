@@ -326,7 +326,8 @@ def _value(record: Mapping[str, Json]) -> float | None:
 def _medians(records: Iterable[Mapping[str, Json]]) -> dict[_Key, float]:
     found: defaultdict[_Key, list[float]] = defaultdict(list)
     for record in records:
-        value = _value(record) if record.get("metric") else None
+        free = record.get("metric") and _place(record).draw is None
+        value = _value(record) if free else None
         if value is not None:
             found[_key(record)].append(value)
     return {key: median(values) for key, values in found.items()}

@@ -185,6 +185,7 @@ class _Pair:
         self._kept = job.caches == "kept"
         self._compiles = suite_of(job.task.suite).has_compilations(job.task)
         self._folders = {side: request.run_folder / job.task.fingerprint() / side for side in SIDES}
+        self._measured: set[Side] = set()  # whose free process timed compiled code
         self._choices: dict[Side, dict[str, str] | None] = {}  # by slot; None where unknown
         self._times_ms: dict[_Process, float] = {}
         self._failed: dict[_Process, TaskOutcome] = {}
@@ -211,7 +212,7 @@ class _Pair:
         free = [*(_Process(side, warms=True) for side in first), *map(_Process, sides)]
         self._total = len(free) + len(pinned)
         self._run_each(free)
-        if not self._failed and any(_is_of_running(record) for record in self._records):
+        if self._measured == set(SIDES):  # a wrong result, or a shape that fails, leaves times all the same
             self._run_each(pinned)
             strays = self._strays()
             self._total += len(strays)
@@ -277,6 +278,8 @@ class _Pair:
             found = [_of_pinned(record, unknown=unknown) for record in found if _is_of_running(record)]
         elif not process.warms:
             self._choices[side] = choices_of(found)
+            if any(_is_of_running(one) and one["metric"].get("benchmark_values") for one in found):
+                self._measured.add(side)
         if time_ms := _run_time_ms(found):
             self._times_ms[process] = time_ms
         own, others = (

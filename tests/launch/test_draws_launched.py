@@ -145,7 +145,13 @@ def test_a_side_that_cannot_take_a_choice_leaves_the_others_measured(
     assert "cold_compile_s" not in {record["metric"]["name"] for record in pinned(outcome)}
 
 
-def test_without_both_free_processes_nothing_is_pinned(control: Control, tmp_path: Path) -> None:
-    outcome = launched(control, tmp_path, {"3": {"status": "oom", "reason": "too large"}})
+def test_without_the_times_of_both_sides_nothing_is_pinned(control: Control, tmp_path: Path) -> None:
+    outcome = launched(control, tmp_path, {"3": {"status": "oom", "reason": "too large", "results": 0}})
     assert (outcome.status, control.starts) == ("oom", WARM_AND_FREE)
     assert pinned(outcome) == []
+
+
+def test_a_wrong_result_leaves_times_to_compare(control: Control, tmp_path: Path) -> None:
+    outcome = launched(control, tmp_path, {"3": {"status": "wrong", "reason": "of another size"}})
+    assert (outcome.status, control.starts) == ("wrong", WARM_AND_FREE + 4)
+    assert len(pinned(outcome)) == 8

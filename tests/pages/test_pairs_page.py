@@ -21,7 +21,7 @@ from hud.pages.run import pairs
 from hud.points import read as points
 from hud.runs import tasks
 from runner.formats.parameters import Parameters
-from runner.schema.statistics import LEAST_PAIRS
+from runner.schema.draws import LEAST_DRAWS
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES, suite_of
 from tests.support.compilations import compiled, kernel, store
@@ -65,7 +65,7 @@ def test_a_run_names_two_environments(client: Client, key: str, accelerator: Acc
     assert answer.status_code == 201, answer.content
     run = Run.objects.get(pk=answer.json()["id"])
     assert (run.interpreter, run.base_interpreter) == ("tuned", "default")
-    assert run.tasks.count() == 2 * LEAST_PAIRS  # gemv has two dtypes
+    assert run.tasks.count() == 2 * LEAST_DRAWS  # gemv has two dtypes
     refused = ask(client, key, environment="tuned", base_environment="nightly")
     assert refused.status_code == 422
     assert "an interpreter called nightly; there are: default, tuned" in refused.json()["detail"]
@@ -79,7 +79,7 @@ def test_an_environment_is_tried_against_itself(client: Client, key: str, accele
     run = Run.objects.get(pk=answer.json()["id"])
     assert (run.interpreter, run.base_interpreter) == ("default", "default")
     assert run.request.candidate_options == options
-    assert run.tasks.count() == LEAST_PAIRS
+    assert run.tasks.count() == LEAST_DRAWS
     claimed = tasks.claim(accelerator=accelerator, nonce="n")
     assert claimed
     assert claimed.run.request.candidate_options == options
@@ -89,6 +89,60 @@ def test_an_environment_is_tried_against_itself(client: Client, key: str, accele
     assert refused.status_code == 422
     pointers = [fault["pointer"] for fault in refused.json()["errors"]]
     assert pointers == ["/new_options/epilogue_fusion", "/new_options/threads"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "tasks_of_each", "caches"),
+    [
+        ({"draws": 4, "repeats": 2}, 4, "pinned"),
+        ({"pairs": "auto"}, 3, "pinned"),
+        ({"pairs": 5}, 5, "pinned"),
+        ({"draws": 3, "pairs": 8}, 3, "pinned"),
+        ({"caches": "fresh"}, 5, "fresh"),
+        ({"caches": "fresh", "repeats": 7}, 7, "fresh"),
+        ({"caches": "fresh", "compilations": 6}, 6, "fresh"),
+        ({"caches": "kept"}, 5, "kept"),
+    ],
+)
+@pytest.mark.django_db
+def test_draws_pairs_and_caches_of_a_comparison(
+    client: Client,
+    key: str,
+    accelerator: Accelerator,
+    asked: dict[str, Any],
+    tasks_of_each: int,
+    caches: str,
+) -> None:
+    answer = ask(client, key, cases=["layer_norm"], base_environment="tuned", **asked)
+    assert answer.status_code == 201, answer.content
+    run = Run.objects.get(pk=answer.json()["id"])
+    assert [(task.repeat, task.caches) for task in run.tasks.order_by("position")] == [
+        (number, caches) for number in range(tasks_of_each)
+    ]
+    assert run.request.caches == caches
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"draws": 2},
+        {"draws": 21},
+        {"pairs": 2},
+        {"pairs": "many"},
+        {"draws": 5, "pairs": 4},
+        {"draws": 3, "caches": "fresh"},
+        {"compilations": 2},
+        {"pinned": "run:1/experiment:1"},
+        {"draws": 3, "base_environment": ""},
+    ],
+)
+@pytest.mark.django_db
+def test_a_comparison_that_cannot_be_is_refused(
+    client: Client, key: str, accelerator: Accelerator, wrong: dict[str, Any]
+) -> None:
+    answer = ask(client, key, **{"cases": ["layer_norm"], "base_environment": "tuned", **wrong})
+    assert (answer.status_code, Run.objects.exists()) == (422, False)
+    assert answer.json()["errors"]
 
 
 REPORTED = {
