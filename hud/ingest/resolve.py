@@ -21,10 +21,11 @@ from django.utils import timezone as clock
 
 from hud.models import Run, State
 from runner.formats.errors import WrongRecord
-from runner.formats.measurement import DEVICES, ParsedMeasurement, RunKey, first_runner
+from runner.formats.measurement import ParsedMeasurement, RunKey, first_runner
 from runner.formats.parameters import PLAUSIBLE, Parameters, is_plausible, parse_time
 from runner.formats.scalars import branch_name, nfc, text
 from runner.formats.v3 import OURS
+from runner.schema.devices import DEVICE_KINDS
 from runner.schema.metrics import metric_info
 from runner.schema.outcome_records import CANCELLED
 from runner.schema.pairs import PairPlace, pair_place
@@ -54,7 +55,7 @@ class _Origin(NamedTuple):
         facts = runner.get("extra_info")
         facts = facts if isinstance(facts, dict) else {}
         name = text(runner.get("name"))
-        host = "" if name in DEVICES else name  # some scripts write the kind of device there
+        host = "" if name in DEVICE_KINDS else name  # some scripts write the kind of device there
         try:
             place = pair_place(facts.get("pair"))
         except ValueError as error:

@@ -18,8 +18,8 @@ from runner.formats.format import is_json
 from runner.formats.measurement import suite_name
 from runner.formats.scalars import number
 from runner.formats.table import Row, table
-from runner.formats.torchdynamo.compiler_names import file_hints
 from runner.formats.torchdynamo.files import accuracy_word
+from runner.formats.torchdynamo.names import file_hints
 from runner.schema.suite import BadRequest, knobs_key
 
 # The counts of a list, and whether fewer are better.

@@ -65,15 +65,13 @@ def _inductor(python: str, device: str) -> Finding:
 
 
 def _ceilings(key: str, device: str) -> list[Finding]:
-    found = []
-    for name, (title, unit) in _CEILINGS.items():
-        readings = machine.readings(machine.ceilings_path(), key, name)
-        if readings:
-            middle = machine.ceiling_median(machine.ceilings_path(), key, name)
-            text = f"{title} {middle:.4g} {unit}, median of {len(readings)} daily readings"
-            found.append(Finding(f"ceiling on {device}", f"{text}, last {readings[-1]['day']}"))
-    advice = f"not read yet: python -m runner run ceilings --device {device}"
-    return found or [Finding(f"ceiling on {device}", advice)]
+    read = machine.ceilings(machine.ceilings_path()).get(key, {})
+    texts = [
+        f"{title} {read[name]['value']:.4g} {unit}, median of daily readings, last {read[name]['day']}"
+        for name, (title, unit) in _CEILINGS.items()
+        if name in read
+    ] or [f"not read yet: python -m runner run ceilings --device {device}"]
+    return [Finding(f"ceiling on {device}", text) for text in texts]
 
 
 def _gib(size_bytes: int) -> str:

@@ -7,7 +7,7 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from runner.formats import writer_of
@@ -131,7 +131,7 @@ class Output:
         lines = [*result.records, *result.unexpected] if self._form == "v3" else [_to_json(result)]
         if lines:
             with self._path.open("a") as file:
-                file.write(_lines(lines))
+                file.writelines(json.dumps(line) + "\n" for line in lines)
         return bool(lines)
 
 
@@ -192,10 +192,6 @@ def v3_records(text: str) -> list[dict[str, Json]]:
     if not all(isinstance(one, dict) and {"benchmark", "model"} <= set(one) for one in found):
         raise ValueError("it holds no records")
     return found
-
-
-def _lines(values: Iterable[Json]) -> str:
-    return "".join(json.dumps(value) + "\n" for value in values)
 
 
 def _from_json(line: dict[str, Json]) -> TaskResult:

@@ -76,7 +76,7 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
 
 
 def _has(suite: Suite, case: str) -> bool:
-    return any(case == one.name for one in suite.cases)
+    return case in suite.case_groups or any(case == one.name for one in suite.cases)
 
 
 def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
@@ -94,11 +94,10 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
             settings = match["knobs"].split(",") if match["knobs"] else []
             chosen.append(([match["name"]], {**shared, **_values(suite, settings)}))
     axes = dict(suite.axes)
+    on_device = suite.backends_on(request.device)
+    backends = request.backends or [name for name in axes.get("backend", ()) if name in on_device]
     found = []
     for names, knobs in chosen:
-        if not request.backends:  # a named backend leaves the options of the matrix to the backend
-            offered = {option.name for option in suite.options} - set(knobs)
-            knobs |= {name: list(values) for name, values in suite.axes if name in offered}
         for values in itertools.product(*knobs.values()):
             selection = Selection(
                 suite.name,
@@ -106,7 +105,7 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
                 cases=names,
                 modes=request.modes or axes.get("mode", ()),
                 dtypes=request.dtypes or axes.get("dtype", ()),
-                backends=request.backends or axes.get("backend", ()),
+                backends=backends,
                 dynamic=request.dynamic,
                 knobs=dict(zip(knobs, values, strict=True)),
                 timeout_s=request.timeout_s,

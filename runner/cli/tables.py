@@ -169,8 +169,7 @@ def overview(finished: Sequence[TaskResult], asked: Sequence[TaskSpec]) -> str:
 
 
 def _group(task: TaskSpec) -> tuple[str, ...]:
-    parts = [task.backend, "dynamic" if task.dynamic else "", suite_of(task.suite).runtime(task)]
-    return task.suite, task.mode, task.dtype, ", ".join(filter(None, parts))
+    return task.suite, task.mode, task.dtype, f"{task.backend}, dynamic" if task.dynamic else task.backend
 
 
 def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[TaskResult]) -> str:

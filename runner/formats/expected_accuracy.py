@@ -21,7 +21,7 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import Row, pointer, table
 from runner.formats.torchdynamo import arguments
-from runner.formats.torchdynamo.compiler_names import file_hints, named
+from runner.formats.torchdynamo.names import file_hints, named
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "TorchInductor, expected by CI"

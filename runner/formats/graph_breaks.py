@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from runner.formats.errors import Fault
 from runner.formats.format import FileWarning, Format, Item, LocatedRecord
 from runner.formats.table import table
-from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name, said_by_name
+from runner.formats.torchdynamo.names import file_hints, kind_in_name, said_by_name
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _COLUMNS = ["model", "reason", "user_stack"]

@@ -109,18 +109,11 @@ def _first_pieces(body: bytes) -> Iterator[tuple[bytes, str]]:
     except ERRORS as error:
         if _TRAILING.search(str(error)):  # lines; each of them is looked at when it is read
             raise
-        quoted = _with_quoted_nan(body)
-        if quoted == body:
+        if b"NaN" not in body and b"Infinity" not in body:
             raise
-        return _pieces(quoted)
-
-
-def _with_quoted_nan(body: bytes) -> bytes:
-    """Return the body with quotes around NaN and Infinity, which Python's json.dump writes and JSON does not
-    have: as texts in a number's place they refuse their own record, and not the whole body."""
-    if b"NaN" not in body and b"Infinity" not in body:
-        return body
-    return _NAN_OR_TEXT.sub(lambda found: b'"%s"' % found[1] if found[1] else found[0], body)
+        # Python's json.dump writes them and JSON has none: as texts in a number's place they refuse their own
+        # record, and not the whole body
+        return _pieces(_NAN_OR_TEXT.sub(lambda found: b'"%s"' % found[1] if found[1] else found[0], body))
 
 
 def _pieces(body: bytes) -> Iterator[tuple[bytes, str]]:

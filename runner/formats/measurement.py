@@ -14,7 +14,6 @@ from runner.schema.records import Environment, Record
 from runner.schema.suite import knobs_key
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
-DEVICES = DEVICE_KINDS
 MODES = {"eval": "inference", "train": "training"}  # as torchbench and PyTorch/XLA call them
 ZERO_CODE = "value 0 written for a failure"
 
@@ -141,7 +140,7 @@ def device_of(record: Record) -> str:
     """Return the kind of device. Some scripts write it as the runner's name, others the device's name in its
     place."""
     name = text(first_runner(record).get("name"))
-    return device_kind(text(info_of(record).get("device"))) or (name if name in DEVICES else "")
+    return device_kind(text(info_of(record).get("device"))) or (name if name in DEVICE_KINDS else "")
 
 
 def device_name_of(record: Record) -> str:

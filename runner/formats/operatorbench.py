@@ -22,7 +22,7 @@ from runner.formats.table import Row, csv_text, pointer, table
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.statistics import median, quantiles
-from runner.schema.suite import Expected, TaskSpec, suite_of
+from runner.schema.suite import TaskSpec, suite_of
 
 _COLUMN = re.compile(r"(?P<backend>\S.*) (?P<metric>\d+th|abs)")
 _FILE = re.compile(
@@ -110,19 +110,10 @@ def _unsupported_reason(task: TaskSpec) -> str:
     return unsaid(task, _PLAIN)
 
 
-def _places(task: TaskSpec) -> list[str]:
-    """Name the rows: an operator has one, whether it is measured alone or among the frequent ones."""
-    said = f"with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"
-    return [f"{one.case} {said}" for one in _expected(task)]
-
-
 def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
     """Return files that are named by the records' inputs, in an environment like this one."""
-    return {_file(path, _expected(task)[0].knobs["inputs"], task.dtype) for task in tasks}
-
-
-def _expected(task: TaskSpec) -> list[Expected]:
-    return suite_of(task.suite).expected(task, os.environ)
+    experiments = ((task, suite_of(task.suite).expected(task, os.environ)[0]) for task in tasks)
+    return {_file(path, experiment.knobs["inputs"], task.dtype) for task, experiment in experiments}
 
 
 def _file(path: Path, inputs: str, dtype: str) -> Path:
@@ -202,5 +193,12 @@ FORMAT = Format(
     read=read,
     describe={"operatorbench": describe},
     said_by_name=_said_by_name,
-    writer=Writer("operatorbench", ("operators",), OperatorbenchFiles, _places, _files, _unsupported_reason),
+    writer=Writer(
+        "operatorbench",
+        ("operators",),
+        OperatorbenchFiles,
+        lambda task: [f"{task.case} with {task.backend} in {task.dtype}, inputs {task.setting('inputs')}"],
+        _files,
+        _unsupported_reason,
+    ),
 )

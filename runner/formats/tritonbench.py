@@ -96,9 +96,6 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     return _read_csv(body, filename)
 
 
-# ---- CSV
-
-
 def _read_csv(body: bytes, filename: str) -> Iterator[Item]:
     operator = _operator_in(filename)
     columns, lines = table(body, _is_header, "CSV of tritonbench", "columns x_val;KERNEL-latency;…", ";")
@@ -125,9 +122,6 @@ def _operator_in(filename: str) -> str:
     return found["operator"] if found else ""
 
 
-# ---- JSON
-
-
 def _of_value(item: Value) -> Iterator[Item]:
     metrics = _metrics_of(item.value)
     inner = "" if metrics is item.value else "/metrics"
@@ -150,9 +144,6 @@ def _of_entry(name: str, value: Json, whole: Mapping[str, Json], place: str, lin
     if shape in _NO_SHAPES:
         return Skipped(place, _NO_SHAPES[shape], line)
     return _item(_Value(operator, shape, kernel, metric, value), whole, place, line)
-
-
-# ---- both
 
 
 def _item(found: _Value, whole: Mapping[str, Json], place: str, line: int | None) -> Item:

@@ -16,12 +16,13 @@ from typing import Any
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped, each
-from runner.formats.measurement import DEVICES, MODES, ParsedMeasurement, knobs_of, origin_of
+from runner.formats.measurement import MODES, ParsedMeasurement, knobs_of, origin_of
 from runner.formats.metric_values import NOT_FINITE
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, shortened
 from runner.formats.statuses import status_of_error
 from runner.formats.table import pointer
+from runner.schema.devices import DEVICE_KINDS
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "torchbench userbenchmark"
@@ -154,7 +155,7 @@ def _of_other(userbenchmark: str, name: str) -> tuple[Benchmark, Model, str]:
     found = _MODEL_TEST.fullmatch(name)
     origin = re.sub(r"[^a-z0-9]+", "_", userbenchmark.lower()).strip("_")[:60] or "userbenchmark"
     info: dict[str, Any] = {"knobs": {}}
-    if userbenchmark in DEVICES:  # userbenchmark/cpu
+    if userbenchmark in DEVICE_KINDS:  # userbenchmark/cpu
         info["device"] = userbenchmark
     benchmark = Benchmark(_BENCHMARK, MODES[found["test"]] if found else None, extra_info=info)
     if found:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import make_dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
@@ -20,7 +19,6 @@ from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped
 from runner.formats.measurement import (
-    DEVICES,
     ParsedMeasurement,
     batch_size,
     first_runner,
@@ -30,7 +28,7 @@ from runner.formats.measurement import (
 )
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number, text
-from runner.schema.devices import device_kind
+from runner.schema.devices import DEVICE_KINDS, device_kind
 from runner.schema.records import Benchmark, Metric, Record
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
@@ -69,68 +67,61 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
 @cache
 def record_reader() -> Callable[[bytes, str, int | None], Item]:
-    """Return a function that makes a record of one JSON text and its place, or says what is wrong with it."""
-    return _Reader().read
+    """Return a function that makes a record of one JSON text and its place, or says what is wrong with it.
 
+    Most of the text is the benchmark, which many records of a file share: it is read once, and they share the
+    object.
+    """
+    import msgspec
 
-class _Reader:
-    """Read records. Most of their text is the benchmark, which many of a file share: it is read once, and
-    they share the object."""
+    from runner.formats import json_text
 
-    def __init__(self) -> None:
-        import msgspec
+    with_raw = make_dataclass("WithRawBenchmark", [("benchmark", msgspec.Raw)], bases=(Record,))
+    bare: Any = msgspec.defstruct("Bare", [("metric", Any, None)])
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw).decode
+    decode_metric = msgspec.json.Decoder(bare).decode
+    decode_whole = msgspec.json.Decoder(Record).decode
+    decode_benchmark = msgspec.json.Decoder(Benchmark).decode
 
-        from runner.formats import json_text
+    @lru_cache(maxsize=256)
+    def benchmark_of(raw: bytes) -> tuple[Benchmark, str]:
+        return decode_benchmark(raw), json_text.problem(b"[%s]" % raw)
 
-        def benchmark(raw: bytes) -> tuple[Benchmark, str]:
-            return decode_benchmark(raw), json_text.problem(b"[%s]" % raw)
+    def record_of(text: bytes) -> tuple[Record, str]:
+        """Return the record, and what is refused in its text."""
+        record = decode(text)
+        raw = bytes(record.benchmark)
+        is_short = len(raw) <= _MAX_SHARED_BYTES
+        record.benchmark, problem = (benchmark_of if is_short else benchmark_of.__wrapped__)(raw)
+        before, _raw, behind = text.partition(raw)
+        return record, problem or json_text.problem(b"%s0%s" % (before, behind))
 
-        with_raw = make_dataclass("WithRawBenchmark", [("benchmark", msgspec.Raw)], bases=(Record,))
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw).decode
-        self._decode_whole = msgspec.json.Decoder(Record).decode
-        bare: Any = msgspec.defstruct("Bare", [("metric", Any, None)])
-        self._decode_metric = msgspec.json.Decoder(bare).decode
-        decode_benchmark = msgspec.json.Decoder(Benchmark).decode
-        self._benchmark = lru_cache(maxsize=256)(benchmark)
-        self._problem, self._error = json_text.problem, msgspec.ValidationError
-
-    def read(self, text: bytes, pointer: str, line: int | None) -> Item:
+    def read(text: bytes, pointer: str, line: int | None) -> Item:
         if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
             return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
         try:
-            record, problem = self._record(text)
-        except self._error:
-            return self._wrong(text, pointer, line)
-        metric = record.metric
-        if problem:
-            return Fault(pointer, problem, line)
-        if metric is None:
+            record, problem = record_of(text)
+        except msgspec.ValidationError:
+            try:
+                if decode_metric(text).metric is not None:
+                    decode_whole(text)
+            except msgspec.ValidationError as error:
+                return _fault(str(error), pointer, line)
             return Skipped(pointer, reasons.NO_METRIC, line)
-        if metric.name == "tag" and record.benchmark.name == "TorchInductor":
-            return Skipped(pointer, reasons.TAG, line)
-        if not metric.benchmark_values:
-            _read_numbers_in_text(metric)
-        return LocatedRecord(record, pointer, line)
+        return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
 
-    def _record(self, text: bytes) -> tuple[Record, str]:
-        """Return the record, and what is refused in its text."""
-        record: Record = self._decode(text)
-        raw = bytes(record.benchmark)  # type: ignore[call-overload]
-        is_short = len(raw) <= _MAX_SHARED_BYTES
-        record.benchmark, problem = (self._benchmark if is_short else self._benchmark.__wrapped__)(raw)
-        before, _raw, behind = text.partition(raw)
-        return record, problem or self._problem(b"%s0%s" % (before, behind))
+    return read
 
-    def _wrong(self, text: bytes, pointer: str, line: int | None) -> Item:
-        """Return what is wrong with a text that is no record."""
-        with suppress(self._error):
-            if self._decode_metric(text).metric is None:
-                return Skipped(pointer, reasons.NO_METRIC, line)
-        try:
-            self._decode_whole(text)
-        except self._error as error:
-            return _fault(str(error), pointer, line)
+
+def _located(record: Record, pointer: str, line: int | None) -> Item:
+    metric = record.metric
+    if metric is None:
         return Skipped(pointer, reasons.NO_METRIC, line)
+    if metric.name == "tag" and record.benchmark.name == "TorchInductor":
+        return Skipped(pointer, reasons.TAG, line)
+    if not metric.benchmark_values:
+        _read_numbers_in_text(metric)
+    return LocatedRecord(record, pointer, line)
 
 
 def _shapes_of(record: Record) -> list[Any]:
@@ -209,9 +200,9 @@ def describe_executorch(measurement: ParsedMeasurement, record: Record, given: P
     measurement.knobs.pop("benchmark_config", None)  # model, backend and phone again
     runner, extra = first_runner(record), (record.metric and record.metric.extra_info) or {}
     name, system = text(runner.get("name")), text(runner.get("type"))
-    if name and name not in DEVICES:
+    if name and name not in DEVICE_KINDS:
         measurement.device_name = name
-        if device_kind(name) in DEVICES:
+        if device_kind(name) in DEVICE_KINDS:
             measurement.device = device_kind(name)
         elif system:
             measurement.knobs["os"] = _knob(system)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,39 +45,13 @@ _DUMPS = {
 }  # fmt: skip
 _ONE_FOLDER = ("hlo", "ir")  # of all repeats
 _DTYPE = "float32"  # which they mean where they say none
-ON_XLA = ("openxla", "xla")  # backends that stand for an XLA device where none is named
+ON_XLA = ("openxla", "xla")  # backends on an XLA device
+RUNTIME = "PJRT"  # of XLA devices, the only one since torch_xla 2.1
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell of the matrix, in PyTorch/XLA's words. '' stands for its None."""
-
-    accelerator: str
-    xla: str
-    dynamo: str
-    test: str
-
-    @property
-    def backend(self) -> str:
-        """Return the backend of its results: without dynamo, lazy tensors are `xla`."""
-        return self.dynamo or ("xla" if self.xla else "eager")
-
-
-def cell(backend: str, mode: str, device: str, accelerator: str, xla: str) -> Cell:
-    """Return the cell of a task; its options `accelerator` and `xla` are '' if not given."""
-    runtime = xla or ("PJRT" if backend in ON_XLA else "None")
-    return Cell(
-        accelerator=accelerator or device,
-        xla="" if runtime == "None" else runtime,
-        dynamo=backend if backend in {"inductor", "openxla"} else "",
-        test="train" if mode == "training" else "eval",
-    )
-
-
-def cell_of(task: TaskSpec) -> Cell:
-    """Return the cell that a task measures."""
-    asked = [str(task.knobs.get(name, "")) for name in ("accelerator", "xla")]
-    return cell(task.backend, task.mode, task.device, *asked)
+def dynamo_backend(backend: str) -> str:
+    """Return what `--dynamo` is called with for a backend; '' for eager mode and for lazy tensors."""
+    return backend if backend in {"inductor", "openxla"} else ""
 
 
 def _is_result(value: Any) -> bool:
@@ -295,14 +269,13 @@ def _line(finished: TaskResult) -> dict[str, Json]:
 
 def _axes(task: TaskSpec) -> dict[str, Json]:
     """Return the axes of an experiment that its names of dumps say too."""
-    place = cell_of(task)
     return {
-        "accelerator": place.accelerator,
-        "xla": place.xla or None,
+        "accelerator": task.device,
+        "xla": RUNTIME if task.backend in ON_XLA else None,
         "xla_flags": None,
-        "dynamo": place.dynamo or None,
+        "dynamo": dynamo_backend(task.backend) or None,
         "torch_xla2": None,
-        "test": place.test,
+        "test": "train" if task.mode == "training" else "eval",
         "enable_functionalization": bool(task.setting("enable_functionalization")),
     }
 

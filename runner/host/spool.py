@@ -141,14 +141,22 @@ class Folder:
             self.results_offset += len(lines)
 
     def _next_lines(self) -> bytes:
-        """Return the next complete lines, b"" for none yet."""
+        """Return the next complete lines, b"" for none yet: up to 4 MiB, but at least one line, or a part of
+        one that is too long to be a record."""
+        left = max(0, MAX_RESULTS_BYTES - self.results_offset)
         try:
-            return _lines(self.path / "results.jsonl", self.results_offset, _RESULTS_BYTES)
+            with open_file(self.path / "results.jsonl") as file:
+                file.seek(self.results_offset)
+                data = file.read(min(_RESULTS_BYTES, left))
+                if b"\n" not in data:
+                    data += file.readline(min(results.MAX_LINE_BYTES, left - len(data)))
         except FileNotFoundError:
             return b""
         except OSError as error:
             self._note_refusal(f"results.jsonl cannot be read: {error.strerror}")
             return b""
+        end = data.rfind(b"\n") + 1
+        return data[:end] if end or len(data) < results.MAX_LINE_BYTES else data
 
     def _note_refusal(self, why: str) -> None:
         if not self.refusal:
@@ -268,16 +276,3 @@ def write_json(path: Path, value: Any) -> None:
     draft.touch(mode=0o600)
     draft.write_text(json.dumps(value))
     draft.replace(path)
-
-
-def _lines(path: Path, offset: int, at_most: int) -> bytes:
-    """Return complete lines from `offset` on: up to `at_most` bytes, but at least one line, or a part of one
-    that is too long to be a record."""
-    left = max(0, MAX_RESULTS_BYTES - offset)
-    with open_file(path) as file:
-        file.seek(offset)
-        data = file.read(min(at_most, left))
-        if b"\n" not in data:
-            data += file.readline(min(results.MAX_LINE_BYTES, left - len(data)))
-    end = data.rfind(b"\n") + 1
-    return data[:end] if end or len(data) < results.MAX_LINE_BYTES else data

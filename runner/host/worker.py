@@ -87,7 +87,9 @@ class AcceleratorWorker(Worker):
 
     def execute_job(self, job: Job, queue: Queue) -> None:
         """Fork a process ("horse") that works until there is no task left; end all that it leaves alive."""
-        self._forget(job, queue)
+        with contextlib.suppress(RedisError):
+            self.connection.lrem(queue.intermediate_queue_key, 1, job.id)
+            self.connection.delete(job.key)
         if not job.is_valid():
             logger.warning("a message in %s is no wake-up and was thrown away", queue.name)
             return
@@ -100,11 +102,6 @@ class AcceleratorWorker(Worker):
             self._tree.end(_GRACE_S)
             self._report_death(status)
         self.set_state(WorkerStatus.IDLE)
-
-    def _forget(self, job: Job, queue: Queue) -> None:
-        with contextlib.suppress(RedisError):
-            self.connection.lrem(queue.intermediate_queue_key, 1, job.id)
-            self.connection.delete(job.key)
 
     def _fork(self) -> None:
         """Start the horse. SIGTERM waits meanwhile, so that it reaches either nobody or the horse too."""

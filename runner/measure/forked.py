@@ -4,8 +4,8 @@ The child imports torch (and transformers or timm) once and forks a fresh proces
 context, caches, compiled code and memory are its own, and if it dies the other stages go on.
 
 A process that has touched CUDA or run an OpenMP region cannot be forked. So the child itself does neither:
-no `torch.cuda` call, no operator, no `set_num_threads`. `before_forks` makes `torch.cuda.is_available()`
-in imported packages harmless.
+no `torch.cuda` call, no operator, no `set_num_threads`. The variable `ASK_NVML`, which it sets first, makes
+`torch.cuda.is_available()` in imported packages harmless.
 """
 
 from __future__ import annotations
@@ -31,11 +31,6 @@ from runner.system.processes import Tree, die_with, send
 _GRACE_S = 3.0  # from SIGTERM to SIGKILL of a stage that ran out of time
 ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # is_available() then asks NVML and leaves the CUDA driver alone
 _crash_hint: ContextVar[Path] = ContextVar("crash_hint")  # this stage's file for the text of `crash_hint`
-
-
-def before_forks() -> None:
-    """Prepare this process for forking; the child calls this before it imports torch."""
-    os.environ[ASK_NVML] = "1"
 
 
 def run_stage(

@@ -96,17 +96,6 @@ def parsed(settings: Sequence[str], kinds: Kinds | None = None) -> InductorOptio
     return checked(found, kinds)
 
 
-def of_variable(text: str, kinds: Kinds) -> InductorOptions:
-    """Return what the process was given. Raise BadRequest."""
-    try:
-        said = json.loads(text)
-    except ValueError as error:
-        raise BadRequest(f"{VARIABLE} is no JSON: {error}") from error
-    if not isinstance(said, dict):
-        raise BadRequest(f"{VARIABLE} is no object of inductor's options")
-    return checked(said, kinds)
-
-
 def variable(options: Mapping[str, InductorValue]) -> dict[str, str]:
     """Return the environment variable that carries them; none for no options."""
     return {VARIABLE: json.dumps(dict(options), sort_keys=True)} if options else {}

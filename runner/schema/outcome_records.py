@@ -11,7 +11,6 @@ from types import MappingProxyType
 
 from runner.schema.metrics import metric_info
 from runner.schema.records import STATUSES, SUCCESS, Json
-from runner.schema.statistics import severity
 from runner.schema.suite import Expected, TaskSpec, knobs_key
 
 CANCELLED = "cancelled"  # the end of a task that a person stopped; no status of a record
@@ -93,20 +92,8 @@ def missing(
         for metric in one.metrics:
             if metric not in there:
                 like = like or _like(task, place())
-                found.append(_record(like, one, metric, _end_of(one, task, records) or end, facts))
+                found.append(_record(like, one, metric, end, facts))
     return found
-
-
-def _end_of(one: Expected, task: TaskSpec, records: Sequence[Mapping[str, Json]]) -> TaskOutcome | None:
-    """Return, for one case of several, the worst failure among its own records, or None."""
-    if one.case == task.case:
-        return None
-    said = (
-        record["metric"].get("extra_info") or {} for record in records if record["model"]["name"] == one.case
-    )
-    ends = [TaskOutcome.from_json(info) for info in said]
-    failed = [end for end in ends if end.status and end.status not in SUCCESS]
-    return max(failed, key=lambda end: severity(end.status), default=None)
 
 
 _Key = tuple[str, str, str]  # case, backend, knobs: what tells the experiments of one task apart

@@ -170,15 +170,15 @@ class Suite:
     dynamic: bool = False
     timeout_s: int = 600
     headline_metrics: tuple[str, ...] = ()  # what a person reads first, most telling first
-    # A matrix: mode, backend, dtype and options that a command runs in all these values where it names none;
-    # a command that names a backend leaves the options to the backend.
+    # A matrix: the modes, backends and dtypes that a command runs where it names none.
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    case_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names that stand for several
     backend_pattern: str = ""  # other backends whose whole name matches can be named too
     packages: tuple[str, ...] = ()  # what an interpreter must have besides torch to run any of it
     class_packages: tuple[str, ...] = CLASS_PACKAGES  # whose version may change its numbers
     target_fractions: tuple[TargetFraction, ...] = ()  # targets as shares of what the host reaches
     inductor_options: bool = False  # its tasks take options of inductor where inductor compiles them
-    matrix: Matrix | None = None  # of a suite with a row for each cell, many of which cannot run
+    matrix: Matrix | None = None  # of a suite that compares its backends cell by cell
     reference_backends: tuple[str, ...] = ()  # which its records name beside those of `expected`
     compiles: bool = False  # its tasks can be compiled several times; else their one process is all there is
 
@@ -191,8 +191,9 @@ class Suite:
         """Return the argument of `runner run` that names the suite."""
         return self.name
 
-    def has_backend(self, name: str) -> bool:
-        return name in self.backends or bool(re.fullmatch(self.backend_pattern or "(?!)", name))
+    def backends_on(self, device: str) -> tuple[str, ...]:
+        """Return the backends that are offered on a device."""
+        return self.backends
 
     def case(self, name: str) -> Case:
         """Return a case. Raise BadRequest for one that the suite lacks."""
@@ -201,6 +202,10 @@ class Suite:
                 return case
         names = ", ".join(case.name for case in self.cases)
         raise BadRequest(f"suite {self.name} has no case {name!r}; it has: {names}")
+
+    def cases_called(self, name: str) -> list[Case]:
+        """Return the cases that a case or a group of cases stands for. Raise BadRequest as `case`."""
+        return [self.case(one) for one in self.case_groups.get(name, (name,))]
 
     def check(self, task: TaskSpec) -> None:
         """Raise BadRequest for a task with anything that the suite does not offer."""
@@ -213,8 +218,10 @@ class Suite:
         ):
             if value not in offered:
                 raise BadRequest(f"{place} has no {what} {value!r}; it has: {', '.join(offered)}")
-        if not isinstance(task.backend, str) or not self.has_backend(task.backend):
-            raise BadRequest(f"{place} has no backend {task.backend!r}; it has: {', '.join(self.backends)}")
+        backends = self.backends_on(task.device)
+        named = isinstance(task.backend, str) and re.fullmatch(self.backend_pattern or "(?!)", task.backend)
+        if task.backend not in backends and not named:
+            raise BadRequest(f"{place} has no backend {task.backend!r}; it has: {', '.join(backends)}")
         if not isinstance(task.dynamic, bool) or (task.dynamic and not self.dynamic):
             raise BadRequest(f"{place} has no dynamic shapes")
         if not isinstance(task.timeout_s, int) or not 1 <= task.timeout_s <= self.timeout_s:
@@ -292,14 +299,6 @@ class Suite:
         """Return the options with which a task explains why this metric failed; {} if it cannot."""
         can = backend.startswith("inductor") and any(one.name == EXPLAIN for one in self.options)
         return {EXPLAIN: EXPLAIN_S} if can else {}
-
-    def runtime(self, task: TaskSpec) -> str:
-        """Return what tables add to the backend's name, such as another runtime than the backend's own."""
-        return ""
-
-    def default_batch_size(self, case: str, mode: str, *, tiny: bool = False) -> int | None:
-        """Return the batch size of a case where none is asked for; None if only the model knows it."""
-        return None
 
     def value_rule(self, metric: str) -> ValueRule:
         """Return how the samples of one process become the metric's value."""

@@ -22,11 +22,7 @@ _POLL_S = 0.05
 
 
 class Busy(RuntimeError):
-    """The accelerator is in use. `holder` says by whom, as far as is known."""
-
-    def __init__(self, name: str, holder: Holder) -> None:
-        super().__init__(f"{name} is in use by process {holder.pid or 'unknown'}")
-        self.holder = holder
+    """The accelerator is in use."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,6 @@ class Holder:
     """The process that took a lock last: the launcher, not its benchmark; pid 0 if unknown."""
 
     pid: int = 0
-    since: float = 0.0  # s since 1970
     what: str = ""
 
 
@@ -56,7 +51,7 @@ def acquire(folder: Path, name: str, *, what: str = "", wait_s: float = 1.0) -> 
         if time.monotonic() >= until:
             held_by = _read(descriptor)
             os.close(descriptor)
-            raise Busy(name, held_by)
+            raise Busy(f"{name} is in use by process {held_by.pid or 'unknown'}")
         time.sleep(_POLL_S)
     os.ftruncate(descriptor, 0)
     signature = {"pid": os.getpid(), "since": time.time(), "what": what}
@@ -111,6 +106,6 @@ def _try(descriptor: int, kind: int) -> bool:
 def _read(descriptor: int) -> Holder:
     try:
         value = json.loads(os.pread(descriptor, 4096, 0))
-        return Holder(int(value["pid"]), float(value["since"]), str(value["what"]))
+        return Holder(int(value["pid"]), str(value["what"]))
     except (ValueError, KeyError, TypeError):
         return Holder()

@@ -207,8 +207,7 @@ def today() -> str:
 
 def readings(path: Path, accelerator: str, ceiling: str) -> list[dict[str, Any]]:
     """Return the last seven daily readings of one ceiling, oldest first."""
-    found: list[dict[str, Any]] = _load(path)["accelerators"].get(accelerator, {}).get(ceiling, [])
-    return found
+    return _load(path).get(accelerator, {}).get(ceiling, [])
 
 
 def ceiling_median(path: Path, accelerator: str, ceiling: str) -> float | None:
@@ -225,7 +224,7 @@ def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
             for name, found in by_name.items()
             if found
         }
-        for accelerator, by_name in _load(path)["accelerators"].items()
+        for accelerator, by_name in _load(path).items()
     }
 
 
@@ -235,20 +234,19 @@ def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch:
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored = _load(path)
-        kept = stored["accelerators"].setdefault(accelerator, {}).setdefault(ceiling, [])
-        kept[:] = [reading for reading in kept if reading["day"] != today()]
-        kept.append({"day": today(), "value": value, "torch": torch})
-        kept[:] = kept[-DAILY_READINGS:]
+        by_name = stored.setdefault(accelerator, {})
+        earlier = [reading for reading in by_name.get(ceiling, []) if reading["day"] != today()]
+        by_name[ceiling] = [*earlier, {"day": today(), "value": value, "torch": torch}][-DAILY_READINGS:]
         fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(stored, indent=1) + "\n")
+        content = {"version": _CEILINGS_VERSION, "accelerators": stored}
+        fresh.write_text(json.dumps(content, indent=1) + "\n")
         fresh.replace(path)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> dict[str, dict[str, list[dict[str, Any]]]]:
     try:
         stored = json.loads(path.read_text())
     except (OSError, ValueError):
-        stored = None
-    if isinstance(stored, dict) and stored.get("version") == _CEILINGS_VERSION:
-        return stored
-    return {"version": _CEILINGS_VERSION, "accelerators": {}}
+        return {}
+    known = isinstance(stored, dict) and stored.get("version") == _CEILINGS_VERSION
+    return stored["accelerators"] if known else {}

@@ -157,7 +157,7 @@ def test_artifacts_are_kept_beside_the_output(
 ) -> None:
     monkeypatch.setattr(terminal, "run_task", launched("ok", "hlo"))
     words = ["run", "xla", "--device", "cpu", "--case", "dummy[dump_hlo=true]", "--backend", "eager"]
-    words += ["--mode", "inference", "--opt", "accelerator=cpu", "xla=None"]
+    words += ["--mode", "inference"]
     assert main([*words, "--output", str(tmp_path / "r.json")]) == 0
     assert f"artifacts: {tmp_path / 'r.json.artifacts'}\n" in capsys.readouterr().out
     line = json.loads((tmp_path / "r.json").read_text())

@@ -192,12 +192,12 @@ def never(*_args: Any, **_options: Any) -> TaskOutcome:
         ("micro --case gemv --dtype int8 --repeats 3 --dry-run", "one place for gemv in int8"),
         ("micro --case gemv --dtype int8 --opt repeat=20+40 --dry-run", "one place for gemv in int8"),
         ("cache --case DistillGPT2 --dtype bfloat16 --mode inference --repeats 2", "measured 2 times"),
-        ("operators --case frequent --case aten.mm.default --dtype float16", f"one place for {MM} with"),
+        ("operators --case aten.mm.default --repeats 2 --dtype float16", f"one place for {MM} with"),
         (
             "huggingface --case DistillGPT2 --dtype amp --opt nopython=true+false",
             "DistillGPT2 in induct",
         ),
-        ("xla --case dummy --opt xla=None accelerator=cpu repeat=3+4", "-eval-None-None-None-dummy, which"),
+        ("xla --case dummy --backend eager --opt repeat=3+4", "-eval-None-None-None-dummy, which"),
         ("xla --case dummy --opt batch_size=3+4 --dry-run", ""),
     ],
 )

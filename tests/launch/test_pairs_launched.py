@@ -115,8 +115,6 @@ def test_options_reach_the_new_side_alone(control: Control, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[1]", "no object"),
-        ("{", "no JSON"),
         ('{"cpp.simdlen": 10000}', "10000 is not within 0 to 512"),
         ('{"epilogue_fusion": 1}', "neither true nor false"),
         ('{"trace.enabled": true}', "cannot be set from outside"),

@@ -91,6 +91,7 @@ def test_an_environment_is_tried_against_itself(client: Client, key: str, accele
     assert pointers == ["/new_options/epilogue_fusion", "/new_options/threads"]
 
 
+@pytest.mark.usefixtures("accelerator")
 @pytest.mark.parametrize(
     ("asked", "tasks_of_each", "caches"),
     [
@@ -108,7 +109,6 @@ def test_an_environment_is_tried_against_itself(client: Client, key: str, accele
 def test_draws_pairs_and_caches_of_a_comparison(
     client: Client,
     key: str,
-    accelerator: Accelerator,
     asked: dict[str, Any],
     tasks_of_each: int,
     caches: str,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hud.models import STATUS_CODES, Expectation, Experiment, Point
 from hud.points.expectations import AS_EXPECTED, UNEXPECTED_FAILURE, UNEXPECTED_PASS, holding, outcome
 from runner.formats.metric_values import status_of_code
-from runner.formats.torchdynamo.compiler_names import Compiler
+from runner.formats.torchdynamo.names import Compiler
 from runner.schema.records import STATUSES, SUCCESS
 
 NIGHT = datetime(2026, 11, 1, tzinfo=UTC)

@@ -35,6 +35,13 @@ def test_a_plan_of_a_suite_takes_every_case_and_dtype() -> None:
     assert len(found) == 7
 
 
+def test_a_group_of_cases_stands_for_each_of_them() -> None:
+    found = plan(
+        Selection("operators", device="cpu", cases=["frequent", "aten.mm.default"], dtypes=["float16"])
+    )
+    assert [task.case for task in found] == list(SUITES["operators"].case_groups["frequent"])
+
+
 def test_a_dtype_narrows_a_suite_but_must_fit_a_named_case() -> None:
     assert [task.case for task in plan(Selection("micro", device="cpu", dtypes=["int8"]))] == [
         "gemv",

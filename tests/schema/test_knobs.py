@@ -13,7 +13,7 @@ from django.test import Client
 from hud.accounts.keys import create_key
 from hud.models import Accelerator, Experiment, Run
 from runner.__main__ import main
-from runner.formats.torchdynamo.backend_names import backend_of
+from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.measure.state.device import Device
 from runner.measure.timing import call_time
@@ -21,8 +21,7 @@ from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import suite_of
 from runner.suites.timm import models
-from runner.suites.torchdynamo.model import loaded_model
-from runner.suites.torchdynamo.model.built_model import BuiltModel, mean_of
+from runner.suites.torchdynamo.model import BuiltModel, load, mean_of
 from runner.suites.torchdynamo.stages import StageSetup
 from tests.support import claims
 from tests.support.factories import create_experiment, create_user
@@ -124,7 +123,7 @@ def of_timm(**knobs: Any) -> TaskSpec:
 )
 def test_a_model_that_cannot_take_a_setting_is_unsupported(knobs: Any, code: str) -> None:
     with pytest.raises(TaskFailure) as failed:
-        loaded_model.load(of_timm(**knobs))
+        load(of_timm(**knobs))
     assert (failed.value.status, failed.value.code) == ("unsupported", code)
 
 
@@ -133,7 +132,7 @@ def test_random_inputs_are_drawn_anew_and_integers_stay() -> None:
     setup = object.__new__(StageSetup)
     for on in (False, True):
         setup.spec = of_timm(randomize_input=on)
-        setup.model = loaded_model.load(setup.spec)
+        setup.model = load(setup.spec)
         numbers, indices = setup.model.batch_tensors(setup.model.inputs)
         seen = []
         for _ in range(2):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ import torch
 from torch import nn
 
 from runner.launch.report import Report
-from runner.measure.forked import before_forks
+from runner.measure.forked import ASK_NVML
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 from runner.suites.huggingface import models
 from runner.suites.torchdynamo import backends
-from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, mean_of
+from runner.suites.torchdynamo.model import BuiltModel, ModelRequest, mean_of
 
 BREAKS = "T5Small"  # the case whose model breaks the graph
 UNTRACED = "DistillGPT2"  # the case that is exported around dynamo
@@ -80,7 +81,7 @@ def around_dynamo(module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:
 
 
 def main(folders: list[str]) -> None:
-    before_forks()
+    os.environ[ASK_NVML] = "1"
     models.build = build
     for folder in map(Path, folders):
         report = Report(folder)

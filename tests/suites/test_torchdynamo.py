@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner.formats.torchdynamo.backend_names import backend_of
+from runner.formats.torchdynamo.names import backend_of
 from runner.measure.compiler import artifacts
 from runner.schema.compilations import BISECTED
 from runner.schema.plan import Selection, plan

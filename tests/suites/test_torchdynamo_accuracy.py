@@ -17,8 +17,7 @@ from runner.schema.options import OptionValue
 from runner.schema.records import STATUSES
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import AccuracyResult, check
-from runner.suites.torchdynamo.model.loaded_model import LoadedModel
-from runner.suites.torchdynamo.model.step import Step, StepFunction
+from runner.suites.torchdynamo.model import LoadedModel, Step, StepFunction
 from runner.suites.torchdynamo.rules import AccuracyRules
 from runner.suites.torchdynamo.stages import apply_settings
 

@@ -17,9 +17,7 @@ from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
 from runner.suites.torchbench import OF_TORCHVISION
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.model.built_model import ModelRequest
-from runner.suites.torchdynamo.model.loaded_model import load
-from runner.suites.torchdynamo.model.step import Step
+from runner.suites.torchdynamo.model import ModelRequest, Step, load
 
 SUITE_NAMES = ("huggingface", "timm", "torchbench")
 # Millions, of the real models. Of Blenderbot it is the decoder's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,15 @@ from runner.cli import request, tables
 from runner.cli.output import Output
 from runner.cli.request import Request
 from runner.formats.statuses import VERIFIER_CODES
-from runner.formats.xla import Cell, XlaFiles, cell_of
-from runner.launch.failures import TaskFailure
+from runner.formats.xla import ON_XLA, XlaFiles
 from runner.launch.launch import launch
 from runner.launch.report import Report
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import median
-from runner.schema.suite import TaskSpec
-from runner.suites.xla import SUITE, machine, models, verify
+from runner.schema.suite import BadRequest, TaskSpec
+from runner.suites.xla import SUITE, models
 from runner.suites.xla import run as xla
-from runner.suites.xla.measure import Rows
-from runner.suites.xla.verify import NOT_ASKED, Verification
+from runner.suites.xla.run import NOT_ASKED, Rows, Verification
 from tests.support.observed import SHIPPED, observe
 
 SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
@@ -50,60 +48,58 @@ def records_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
 
 
-def test_the_matrix_is_accelerator_by_xla_by_dynamo_by_test() -> None:
-    cells = {cell_of(task) for task in matrix()}
-    assert len(cells) == len(matrix()) == 3 * 3 * 3 * 2
-    asked = Request(
-        suites=["xla"], device="cpu", cases=["dummy"], options=["xla=None+PJRT", "accelerator=cpu"]
-    )
-    assert len(request.tasks(asked)) == 2 * 3 * 2
+def test_the_matrix_is_what_can_run_on_the_device() -> None:
+    assert [(task.mode, task.backend) for task in matrix()] == [
+        (mode, backend)
+        for mode in ("inference", "training")
+        for backend in ("eager", "inductor", "openxla", "xla")
+    ]
+    on_cuda = request.tasks(Request(suites=["xla"], device="cuda", cases=["dummy"]))
+    assert {task.backend for task in on_cuda} == {"eager", "inductor"}
     named = Request(suites=["xla"], device="cpu", cases=["dummy"], modes=["training"], backends=["openxla"])
     (task,) = request.tasks(named)
-    assert cell_of(task) == Cell("cpu", "PJRT", "openxla", "train")
+    assert (task.mode, task.backend) == ("training", "openxla")
 
 
-def why_not(task: TaskSpec) -> TaskFailure | None:
-    try:
-        machine.check(cell_of(task), "cpu")
-    except TaskFailure as failure:
-        return failure
-    return None
+@pytest.mark.parametrize(
+    ("device", "asked"),
+    [
+        ("cuda", {"backends": ["openxla"]}),
+        ("cpu", {"options": ["xla=XRT"]}),
+        ("cpu", {"options": ["accelerator=tpu"]}),
+        ("cpu", {"options": ["pure_wall_time=true"]}),
+    ],
+)
+def test_what_runs_nowhere_is_refused(device: str, asked: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest):
+        request.tasks(Request(suites=["xla"], device=device, cases=["dummy"], **asked))
 
 
-def test_every_cell_is_a_row_and_one_that_cannot_run_has_its_reason(
+def test_a_stored_cell_is_asked_for_by_its_backend() -> None:
+    stored = {"xla": "PJRT", "batch_size": 16, "origin": "dummy"}
+    task = TaskSpec("xla", "dummy", "inference", "float32", "xla", "cpu", knobs=SUITE.asked_knobs(stored))
+    SUITE.check(task)
+    (experiment,) = SUITE.expected(task, {})
+    assert experiment.knobs == stored
+    with pytest.raises(BadRequest):
+        SUITE.check(replace(task, knobs=SUITE.asked_knobs({**stored, "xla": "XRT"})))
+
+
+def test_a_cell_without_torch_xla_is_a_row_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "torch_xla" else found(name, *rest)
     )
-    codes: Counter[str] = Counter()
-    for number, task in enumerate(matrix()):
-        failure = why_not(task)
-        codes[failure.code if failure else "runs"] += 1
-        if failure:
-            assert failure.status == "unsupported"
-            if codes[failure.code] == 1:  # what is written is the same for each of them
-                folder = tmp_path / str(number)
-                (folder / "artifacts").mkdir(parents=True)
-                said = xla.run(task, Report(folder))
-                assert said is not None
-                assert said.code == failure.code
-                rows = {record["metric"]["name"]: record for record in records_in(folder)}
-                assert set(rows) == {"verification_code", "total_time", "per_iter_time"}
-                assert rows["total_time"]["metric"]["extra_info"]["reason"] == str(failure)
-                assert rows["total_time"]["benchmark"]["extra_info"]["device"] == cell_of(task).accelerator
-    assert codes == {
-        "runs": 4,  # eager and inductor, inference and training
-        "no_torch_xla": 4,
-        "no_xrt": 18,
-        "no_xla_cuda": 6,
-        "tpu_needs_xla": 6,
-        "inductor_without_xla": 4,
-        "openxla_needs_xla": 4,
-        "other_device": 4,
-        "no_tpu": 4,
-    }
+    (tmp_path / "artifacts").mkdir()
+    task = TaskSpec("xla", "dummy", "inference", "float32", "openxla", "cpu")
+    failure = xla.run(task, Report(tmp_path))
+    assert failure is not None
+    assert (failure.status, failure.code) == ("unsupported", "no_torch_xla")
+    rows = {record["metric"]["name"]: record for record in records_in(tmp_path)}
+    assert set(rows) == {"verification_code", "total_time", "per_iter_time"}
+    assert rows["total_time"]["metric"]["extra_info"]["reason"] == str(failure)
 
 
 def test_a_cell_is_verified_measured_and_dumped(tmp_path: Path) -> None:
@@ -143,7 +139,6 @@ def spec(mode: str = "inference") -> TaskSpec:
     return TaskSpec("xla", "dummy", mode, "float32", "eager", "cpu", knobs={"verify": True})
 
 
-PLAIN = Cell("cpu", "", "", "eval")
 SEEDS = iter(range(100))
 
 
@@ -164,25 +159,25 @@ SEEDS = iter(range(100))
 )
 def test_the_verifiers_codes(monkeypatch: pytest.MonkeyPatch, step: Any, code: str, status: str) -> None:
     monkeypatch.setattr(models.Model, "step", step)
-    found = verify.verify(spec(), PLAIN)
+    found = xla.verify(spec())
     assert (found.code, found.requested, found.status) == (code, True, status)
 
 
 def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = Cell("cpu", "", "inductor", "eval")
+    cell = replace(spec(), backend="inductor")
     monkeypatch.setattr(
-        verify, "compiled", lambda step, place, _spec: lambda *a, **k: step(*a, **k) + bool(place.dynamo)
+        xla, "compiled", lambda step, task: lambda *a, **k: step(*a, **k) + (task.backend != "eager")
     )
-    found = verify.verify(spec(), cell)
+    found = xla.verify(cell)
     assert (found.code, found.status) == ("FAIL", "failed")
-    monkeypatch.setattr(verify, "compiled", lambda step, place, _spec: None if place.dynamo else step)
-    found = verify.verify(spec(), cell)
+    monkeypatch.setattr(xla, "compiled", lambda step, task: step if task.backend == "eager" else None)
+    found = xla.verify(cell)
     assert (found.code, found.status) == ("EXCEPTION_RAISED", "not_run")
     assert found.reason
 
 
 def test_a_wrong_result_withholds_times_and_keeps_counts(tmp_path: Path) -> None:
-    rows = Rows(spec(), Report(tmp_path), PLAIN)
+    rows = Rows(spec(), Report(tmp_path))
     failure = rows.measured(
         {"total_time": [1.0], "xla_CompileTime_number": [2.0]}, Verification("FAIL", True, "failed", "off")
     )
@@ -191,7 +186,7 @@ def test_a_wrong_result_withholds_times_and_keeps_counts(tmp_path: Path) -> None
     found = {record["metric"]["name"]: record["metric"] for record in records_in(tmp_path)}
     assert "benchmark_values" not in found["total_time"]
     assert found["xla_CompileTime_number"]["benchmark_values"] == [2.0]
-    assert Rows(spec(), Report(tmp_path), PLAIN).measured({"total_time": [1.0]}, NOT_ASKED) is None
+    assert Rows(spec(), Report(tmp_path)).measured({"total_time": [1.0]}, NOT_ASKED) is None
     assert not NOT_ASKED.facts()["check_requested"]
 
 
@@ -234,7 +229,7 @@ def test_the_table_shows_a_cells_own_status_beside_the_verifiers_code() -> None:
         [
             cell("ok", "VERIFIER_SKIPPED"),
             cell("ok", "NONDETERMINISTIC_EAGER_RUN", check="cannot_tell"),
-            cell("unsupported", "VERIFIER_DIDNT_RUN", why="no_xla_cuda", device="cuda"),
+            cell("unsupported", "VERIFIER_DIDNT_RUN", why="no_torch_xla", device="cuda"),
             cell("ok", "EXCEPTION_RAISED", check="failed"),
         ]
     ).splitlines()
@@ -242,7 +237,7 @@ def test_the_table_shows_a_cells_own_status_beside_the_verifiers_code() -> None:
         ["case", "dtype", "device", "verification", "per_iter_time", "s", "status"],
         ["dummy", "float32", "cpu", "VERIFIER_SKIPPED", "0.50000", "ok"],
         ["dummy", "float32", "cpu", "NONDETERMINISTIC_EAGER_RUN", "0.50000", "ok"],
-        ["dummy", "float32", "cuda", "VERIFIER_DIDNT_RUN", "unsupported", "no_xla_cuda"],
+        ["dummy", "float32", "cuda", "VERIFIER_DIDNT_RUN", "unsupported", "no_torch_xla"],
         ["dummy", "float32", "cpu", "EXCEPTION_RAISED", "0.50000", "failed", "EXCEPTION_RAISED"],
     ]
 
@@ -250,7 +245,7 @@ def test_the_table_shows_a_cells_own_status_beside_the_verifiers_code() -> None:
 def test_a_reason_names_its_cell() -> None:
     names = tables.names(matrix())
     assert len(set(names.values())) == len(matrix())
-    assert "dummy training openxla accelerator=cuda xla=PJRT" in names.values()
+    assert "dummy training openxla" in names.values()
     (plain,) = tables.names([spec()]).values()
     assert plain == "dummy"
 
@@ -275,13 +270,13 @@ def test_results_jsonl_loses_nothing(tmp_path: Path) -> None:
             for item in observer.measurements
         }
 
-    assert len(ours.measurements) > 250
+    assert len(ours.measurements) > 120
     assert told(there) == told(ours)
 
 
 def test_the_shipped_cells_ran_and_were_right() -> None:
-    lines = shipped()
-    ran = [line for line in lines if line["outcome"]["status"] == "ok"]
+    ran = shipped()
+    assert {line["outcome"]["status"] for line in ran} == {"ok"}
     codes = {
         record["metric"]["extra_info"]["code"]
         for line in ran
@@ -289,11 +284,9 @@ def test_the_shipped_cells_ran_and_were_right() -> None:
         if record["metric"]["name"] == "verification_code"
     }
     assert codes == {"PASS"}
-    on_xla = [line for line in ran if cell_of(TaskSpec.from_json(line["task"])).xla]
+    on_xla = [line for line in ran if line["task"]["backend"] in ON_XLA]
     assert len(on_xla) >= 4
     assert {line["records"][0]["dependencies"]["torch_xla"]["version"] for line in ran} == {"2.9.0"}
-    others = [line["outcome"] for line in lines if line not in ran]
-    assert all(outcome["status"] == "unsupported" and outcome["reason"] for outcome in others)
 
 
 @pytest.mark.django_db

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.suites import SUITES
 from runner.suites.operators.inputs import DTYPES, Counts, calls_of
-from runner.suites.torchdynamo.model.built_model import ModelRequest
+from runner.suites.torchdynamo.model import ModelRequest
 
 _SHORT = {getattr(torch, name): short for short, name in DTYPES.items()}
 _MOST_CALLS = 40  # distinct calls of an operator that a file keeps, the most frequent

@@ -21,17 +21,8 @@ from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Prev
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import shortened
-from runner.formats.torch_trace.process import (
-    HEAD,
-    TOTAL,
-    Line,
-    Trace,
-    breaks_of,
-    compiled_of,
-    entries,
-    take,
-    without_nul,
-)
+from runner.formats.torch_trace import process
+from runner.formats.torch_trace.process import TOTAL, Trace, breaks_of, compiled_of, without_nul
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.records import Benchmark, Metric, Model, Record
 
@@ -49,7 +40,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 
     trace, decode = Trace(), msgspec.json.decode
     lines = 0
-    for number, head, payload in entries(body):
+    for number, head, payload in process.entries(body):
         lines += 1
         try:
             said = decode(head)
@@ -57,7 +48,7 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             yield Skipped("", reasons.BAD_JSON, number)
             continue
         if isinstance(said, dict):
-            take(trace, said, Line(payload, number, decode))
+            process.take(trace, said, process.Line(payload, number, decode))
     if not lines:
         detail = "its lines begin as: V1122 12:00:00.000000 1 torch/_dynamo/utils.py:1] {"
         raise BadUpload("this is no TORCH_TRACE", [Fault("", detail)])
@@ -93,7 +84,11 @@ def _items(trace: Trace) -> Iterator[Item]:
         metrics = [Metric("compiles", [function.compiles])]
         if function.failure:
             code, reason = function.failure
-            failed = {"status": "failed", "code": without_nul(code)[:200], "reason": without_nul(reason)}
+            failed = {
+                "status": "failed",
+                "code": without_nul(code)[:200],
+                "reason": without_nul(reason),
+            }
             metrics.append(Metric(TOTAL, extra_info=failed))
         else:
             metrics.append(Metric(TOTAL, [round(function.time_s, 6)]))
@@ -130,16 +125,14 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 
 
 def _matches(preview: Preview) -> bool:
-    if HEAD.match(preview.start.lstrip(b"\xef\xbb\xbf")):
+    if process.HEAD.match(preview.start.lstrip(b"\xef\xbb\xbf")):
         return True
-    return preview.is_json and b'"frame_compile_id"' in preview.start and _is_raw(preview.first_value)
-
-
-def _is_raw(value: Any) -> bool:
-    """Return whether this is the first line of tlparse's raw.jsonl."""
-    return isinstance(value, dict) and bool(
-        value.keys() & {"string_table", "str", "compilation_metrics", "dynamo_start"}
-    )
+    is_raw = (
+        preview.is_json and b'"frame_compile_id"' in preview.start
+    )  # tlparse's raw.jsonl, by its first line
+    value = preview.first_value if is_raw else None
+    marks = {"string_table", "str", "compilation_metrics", "dynamo_start"}
+    return isinstance(value, dict) and bool(value.keys() & marks)
 
 
 FORMAT = Format("torch_trace", matches=_matches, read=read, describe={_BENCHMARK: describe})

@@ -146,10 +146,6 @@ def _take_tensor(trace: Trace, value: Any, line: Line) -> None:
         trace.device = found[1]
 
 
-def _take_code(trace: Trace, value: Any, line: Line) -> None:
-    _count_kernels(trace, _KERNEL, line.payload)
-
-
 def _take_dump(trace: Trace, value: Any, line: Line) -> None:
     """Take the wrapper of AOTInductor, which writes no inductor_output_code."""
     if isinstance(value, dict) and value.get("name") == "inductor_aot_wrapper_code":
@@ -279,7 +275,7 @@ _TAKERS: dict[str, Callable[[Trace, Any, Line], None]] = {
     "compilation_metrics_runtime": _take_metrics,
     "artifact": _take_artifact,
     "describe_tensor": _take_tensor,
-    "inductor_output_code": _take_code,
+    "inductor_output_code": lambda trace, _value, line: _count_kernels(trace, _KERNEL, line.payload),
     "graph_dump": _take_dump,
     "chromium_event": _take_event,
 }

@@ -20,7 +20,7 @@ from runner.formats.table import Row, pointer, rows, table
 from runner.formats.torchdynamo import files
 from runner.formats.torchdynamo.arguments import describe
 from runner.formats.torchdynamo.batch_sizes import suite_of_model
-from runner.formats.torchdynamo.compiler_names import file_hints, kind_in_name, said_by_name
+from runner.formats.torchdynamo.names import file_hints, kind_in_name, said_by_name
 from runner.schema.metrics import METRICS
 from runner.schema.records import Benchmark, Metric, Model, Record
 

@@ -12,7 +12,7 @@ from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, o
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import base_name
 from runner.formats.torchdynamo.batch_sizes import default_batch_size, suite_of_model
-from runner.formats.torchdynamo.compiler_names import flagged, inductor_settings, named, other_compiler
+from runner.formats.torchdynamo.names import flagged, inductor_settings, named, other_compiler
 from runner.schema.records import Record
 
 # Arguments that change what a number means, with their defaults.
@@ -59,21 +59,16 @@ class _Arguments:
     is_dynamic: bool
 
 
-class _Reader:
-    """Reads the arguments of records; those of a model's metrics are the same, and not read again."""
-
-    def __init__(self) -> None:
-        self._latest: tuple[Any, _Arguments] | None = None
-
-    def read(self, info: dict[str, Any], device: str, named_backend: str) -> _Arguments:
-        asked = info, device, named_backend
-        latest = self._latest
-        if latest is None or latest[0] != asked:
-            self._latest = latest = asked, _read(*asked)
-        return latest[1]
+_LATEST: list[tuple[Any, Any]] = [(None, None)]  # arguments, and what was read of them
 
 
-_READER = _Reader()
+def _latest(*asked: Any) -> _Arguments:
+    """Read the arguments of a record; those of a model's metrics are the same, and not read again."""
+    latest = _LATEST[0]
+    if latest[0] != asked:
+        latest = _LATEST[0] = asked, _read(*asked)
+    said: _Arguments = latest[1]
+    return said
 
 
 def _read(info: dict[str, Any], device: str, named_backend: str) -> _Arguments:
@@ -93,7 +88,7 @@ def _read(info: dict[str, Any], device: str, named_backend: str) -> _Arguments:
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     info = info_of(record)
-    said = _READER.read(info, measurement.device, measurement.backend)
+    said = _latest(info, measurement.device, measurement.backend)
     measurement.metric = _metric(measurement.metric, info)
     measurement.suite = (
         origin_of(record) or suite_name(given.suite) or suite_of_model(measurement.case) or _UNKNOWN_SUITE

@@ -15,7 +15,7 @@ from pathlib import Path
 from runner.formats.format import unsaid
 from runner.formats.statuses import is_accuracy_code
 from runner.formats.table import csv_text
-from runner.formats.torchdynamo.backend_names import backend_of
+from runner.formats.torchdynamo.names import backend_of
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.outcome_records import TaskResult
@@ -263,7 +263,7 @@ def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
         "inductor_config": settings or None,
         "export": backend.export == "export",
         "export_aot_inductor": backend.export == "aot_inductor",
-        **{name: backend.export == name for name in ("aot_precompile", "torchscript_jit_trace")},
+        "aot_precompile": backend.export == "aot_precompile",
         "dynamic_shapes": spec.dynamic,
         "dynamic_batch_only": spec.dynamic and spec.knobs.get("dynamic_dimensions", "batch") == "batch",
         "cold_start_latency": spec.setting("caches") == "fresh",

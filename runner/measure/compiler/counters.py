@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch._dynamo import utils
-from torch._dynamo.utils import calculate_time_spent, counters
+from torch._dynamo.utils import counters
 
 from runner.formats import compile_notes
 from runner.schema.compilations import Compiled, Note
@@ -87,11 +87,6 @@ def counts() -> Counts:
 
 def unique_graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
-
-
-def entire_compile_s() -> float:
-    """Return seconds of whole compiles, forward and backward, as the harness's accuracy run reports them."""
-    return float(calculate_time_spent().get("total_wall_time", 0.0))
 
 
 def extern_calls() -> int:

@@ -3,6 +3,7 @@ torch has."""
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Literal, get_args, get_origin
 
@@ -10,7 +11,7 @@ import torch
 from torch._inductor import config
 
 from runner.launch.failures import TaskFailure
-from runner.schema.inductor_options import LISTED, VARIABLE, InductorOptions, may_be_set, of_variable
+from runner.schema.inductor_options import LISTED, VARIABLE, InductorOptions, checked, may_be_set
 from runner.schema.suite import BadRequest
 
 
@@ -23,7 +24,7 @@ def candidate_options() -> InductorOptions:
     if not text:
         return {}
     try:
-        options = of_variable(text, settable())
+        options = checked(json.loads(text), settable())
     except BadRequest as error:
         raise TaskFailure("unsupported", "no_such_option", str(error)) from error
     for path in options:

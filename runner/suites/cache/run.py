@@ -26,8 +26,7 @@ from runner.schema.records import Json
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 from runner.suites.cache import METRICS, ORIGINS
-from runner.suites.torchdynamo.model.loaded_model import load
-from runner.suites.torchdynamo.model.step import Step
+from runner.suites.torchdynamo.model import Step, load
 
 _CLOCK = "host clock, first compiled call to the first that compiles nothing, less steady calls"
 _UPSTREAM_CLOCK = "host clock around five compiled calls, less five eager ones, as the harness's warm-up"

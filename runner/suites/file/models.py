@@ -13,14 +13,7 @@ from torch.utils import _pytree as pytree
 
 from runner.launch.failures import TaskFailure
 from runner.suites.file import own_file
-from runner.suites.torchdynamo.model.built_model import (
-    BuiltModel,
-    Called,
-    Inputs,
-    ModelRequest,
-    mean_of,
-    without_dropout,
-)
+from runner.suites.torchdynamo.model import BuiltModel, Called, Inputs, ModelRequest, mean_of, without_dropout
 
 _MODULE = "runner_own_file"
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from runner.suites.huggingface import MODELS, Model
-from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, torchvision
+from runner.suites.torchdynamo.model import BuiltModel, ModelRequest, torchvision
 
 _TINY_SEQUENCE = 32
 # Settings that make a configuration small, by every name that configurations have for them.
@@ -36,7 +36,17 @@ def build(case: str, request: ModelRequest) -> BuiltModel:
     transformers = importlib.import_module("transformers")
     recipe = MODELS[case]
     model_class = getattr(transformers, recipe.model or case)
-    config = _config(model_class.config_class, recipe, tiny=request.tiny, dropout=request.dropout)
+    settings = dict(recipe.settings)
+    known = model_class.config_class(**settings).to_dict()
+    if "use_cache" in known:  # said before the modules exist: decoders copy their configuration
+        settings["use_cache"] = False
+    if request.tiny:
+        settings |= {name: value for name, value in _TINY.items() if name in known} | recipe.tiny
+    if not request.dropout:  # before the modules exist: they copy the probabilities
+        settings |= {
+            name: 0.0 for name, value in known.items() if "drop" in name and isinstance(value, float)
+        }
+    config = model_class.config_class(**settings)
     with torch.device(request.device):
         module = model_class(config)
     if request.checkpointing:
@@ -50,20 +60,6 @@ def build(case: str, request: ModelRequest) -> BuiltModel:
         batch_size=size,
         size_note=f"reduced: two layers, 64 wide, 512 words, {sequence} tokens" if request.tiny else "",
     )
-
-
-def _config(config_class: Any, recipe: Model, *, tiny: bool, dropout: bool) -> Any:
-    settings = dict(recipe.settings)
-    known = config_class(**settings).to_dict()
-    if "use_cache" in known:  # said before the modules exist: decoders copy their configuration
-        settings["use_cache"] = False
-    if tiny:
-        settings |= {name: value for name, value in _TINY.items() if name in known} | recipe.tiny
-    if not dropout:  # before the modules exist: they copy the probabilities
-        settings |= {
-            name: 0.0 for name, value in known.items() if "drop" in name and isinstance(value, float)
-        }
-    return config_class(**settings)
 
 
 def _inputs(recipe: Model, config: Any, device: str, batch: int, sequence: int) -> dict[str, torch.Tensor]:

@@ -21,7 +21,7 @@ from runner.measure import accuracy, ceilings
 from runner.measure.ceilings import gbps, share_of_ceiling, tflops
 from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
-from runner.measure.compiler.compiled import Compiled, by_inductor, compile_inductor
+from runner.measure.compiler.compiled import by_inductor, compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels.produced import keep_code, produced, profiled_steps
@@ -110,14 +110,14 @@ def _measure(
         checked: dict[str, Json] = {}
         if not spec.compilation:
             begin("accuracy")
-            result, expected = (call(*kernel.operands) for call in (compiled.call, kernel.eager))
+            result, expected = (call(*kernel.operands) for call in (compiled, kernel.eager))
             checked |= accuracy.check(result, expected, kernel.reference())
             device.release()
         begin("measure")
         at_least = cast("int", spec.knobs.get("repeat", _LEAST_PAIRS))
         results = _call_results(kernel, compiled, device, at_least)
         modules = counters.modules()
-        found = produced(modules, profiled_steps(lambda: compiled.call(*kernel.operands), device))
+        found = produced(modules, profiled_steps(lambda: compiled(*kernel.operands), device))
         if device.type == "cuda":
             results += _device_results(kernel, compiled, device)
         if kernel.flops:
@@ -145,9 +145,11 @@ def _again(spec: TaskSpec, size: int, device: Device, _left_s: float) -> str:
     return "ok"
 
 
-def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: int) -> list[Result]:
+def _call_results(
+    kernel: Kernel, compiled: Callable[..., torch.Tensor], device: Device, at_least: int
+) -> list[Result]:
     def compiled_call() -> torch.Tensor:
-        return compiled.call(*kernel.operands)
+        return compiled(*kernel.operands)
 
     times = interleaved_timings(
         lambda: kernel.eager(*kernel.operands), compiled_call, device, TimingPlan(at_least, _BUDGET_S)
@@ -163,10 +165,10 @@ def _call_results(kernel: Kernel, compiled: Compiled, device: Device, at_least: 
     return results
 
 
-def _device_results(kernel: Kernel, compiled: Compiled, device: Device) -> list[Result]:
+def _device_results(kernel: Kernel, compiled: Callable[..., torch.Tensor], device: Device) -> list[Result]:
     """Return device times, and the share that they reach of the host's memory or matrix products."""
     times = graph_replay.replay(
-        kernel.eager, compiled.call, kernel.operands, device, ReplayPlan(kernel.moved_bytes)
+        kernel.eager, compiled, kernel.operands, device, ReplayPlan(kernel.moved_bytes)
     )
     clock, n = graph_replay.CLOCK, len(times.compiled)
     bandwidth = []

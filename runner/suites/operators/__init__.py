@@ -12,7 +12,6 @@ from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import EXPLAIN_FAILURE, Option, OptionValue, choice, count, repeat, switch
 from runner.schema.suite import Case, Expected, Suite, TaskSpec
 
-FREQUENT = "frequent"  # the case that is the twenty most frequent ones, in one task
 OWN = "own"
 OWN_INPUTS = "RUNNER_OPERATOR_INPUTS"  # of a host: the file behind `inputs=own`
 INPUTS = ("huggingface", "timm", OWN)
@@ -37,10 +36,10 @@ _FURTHER = tuple(
         *("_log_softmax_backward_data.default", "_softmax_backward_data.default", "_to_copy.default"),
         *("add_.Tensor", "convolution_backward.default", "embedding_dense_backward.default"),
         *("gather.default", "gelu_backward.default", "hardtanh_.default", "index.Tensor"),
-        *("index_select.default", "masked_fill.Scalar", "max_pool2d_with_indices.default"),
+        *("index_select.default", "max_pool2d_with_indices.default"),
         *("max_pool2d_with_indices_backward.default", "native_batch_norm_backward.default"),
-        *("native_dropout.default", "native_layer_norm_backward.default", "nll_loss_backward.default"),
-        *("pow.Tensor_Scalar", "relu.default", "rsqrt.default", "rsub.Scalar", "scatter_.value"),
+        *("native_layer_norm_backward.default", "nll_loss_backward.default"),
+        *("pow.Tensor_Scalar", "relu.default", "rsqrt.default"),
         *("sigmoid.default", "silu_.default", "sub.Tensor", "tanh.default", "threshold_backward.default"),
         "where.self",
     )
@@ -53,35 +52,30 @@ _CALL_QUANTILES = tuple(f"call_{quantile}" for quantile in _QUANTILES)  # withou
 
 @dataclass(frozen=True)
 class OperatorSuite(Suite):
-    """A task measures the quantiles over the recorded calls of each of its operators, and each call."""
+    """A task measures the quantiles over the recorded calls of an operator, and each call."""
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         knobs = {**task.identity(), "inputs": inputs_name(str(task.setting("inputs")), variables)}
         quantiles = _CALL_QUANTILES if task.compilation else _QUANTILES
         metrics = call_metrics(task) if task.setting("shape") else quantiles
-        return [Expected(name, task.backend, task.device, knobs, metrics) for name in operators_of(task)]
+        return [Expected(task.case, task.backend, task.device, knobs, metrics)]
 
     def expected_in_full(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         """Add an experiment for each recorded call."""
-        experiments = self.expected(task, variables)
+        (whole,) = self.expected(task, variables)
         if task.setting("shape"):
-            return experiments
+            return [whole]
         from runner.suites.operators.inputs import BadInputs, calls_of_task  # noqa: PLC0415 - imports this
 
         try:
             calls = calls_of_task(task, variables)
         except (BadInputs, OSError):
-            return experiments
-        found = {one.case: one for one in experiments if any(call.operator == one.case for call in calls)}
+            return [whole]
         metrics = call_metrics(task)
-        return [
-            *found.values(),
-            *(
-                replace(one, knobs={**one.knobs, "shape": call.label}, metrics=metrics)
-                for call in calls
-                if (one := found.get(call.operator))
-            ),
-        ] or experiments
+        of_calls = (
+            replace(whole, knobs={**whole.knobs, "shape": call.label}, metrics=metrics) for call in calls
+        )
+        return [whole, *of_calls]
 
     def open_knobs(self, task: TaskSpec) -> dict[str, str]:
         found = {} if task.setting("shape") else {"shape": _SHAPE}
@@ -94,10 +88,6 @@ class OperatorSuite(Suite):
         """Ask for the host's own file without the digest that results carry."""
         own = str(stored.get("inputs", "")).startswith(f"{OWN}-")
         return {**stored, "inputs": OWN} if own else dict(stored)
-
-
-def operators_of(task: TaskSpec) -> tuple[str, ...]:
-    return TWENTY if task.case == FREQUENT else (task.case,)
 
 
 def call_metrics(task: TaskSpec) -> tuple[str, ...]:
@@ -129,13 +119,10 @@ SUITE = OperatorSuite(
     class_packages=("numpy",),
     headline_metrics=("50th", "20th", "80th", "device_speedup", "abs"),
     reference_backends=("eager",),
-    cases=(
-        Case(FREQUENT, "The twenty most frequent operators, one after the other", _DTYPES),
-        *(
-            Case(name, f"{name.split('.')[1]} over its recorded shapes", _DTYPES)
-            for name in TWENTY + _FURTHER
-        ),
+    cases=tuple(
+        Case(name, f"{name.split('.')[1]} over its recorded shapes", _DTYPES) for name in TWENTY + _FURTHER
     ),
+    case_groups={"frequent": TWENTY},
     backends=("inductor", "autotune"),
     compiles=True,
     options=(

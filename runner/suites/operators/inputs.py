@@ -12,13 +12,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from runner.schema.suite import TaskSpec
-from runner.suites.operators import OWN, OWN_INPUTS, operators_of
+from runner.suites.operators import OWN, OWN_INPUTS
 
 DTYPES = {
     "bf16": "bfloat16", "f64": "float64", "f32": "float32", "f16": "float16",
@@ -187,14 +187,6 @@ def read_log(text: str) -> Counts:
     Raise BadInputs with the line. Calls with sparse tensors are left out, since their inputs cannot be made.
     """
     found: Counts = {}
-    for _number, operator, call, count in _logged(text):
-        calls = found.setdefault(operator, {})
-        calls[call] = min(calls.get(call, 0) + count, _MOST_COUNTED)
-    return found
-
-
-def _logged(text: str) -> Iterator[tuple[int, str, str, int]]:
-    """Yield line number, operator, call and count of each line of a log that has a call."""
     operator = ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("Operator: "):
@@ -209,18 +201,18 @@ def _logged(text: str) -> Iterator[tuple[int, str, str, int]]:
                 raise BadInputs(f"line {number}: {line[:60]!r} counts more than {_MOST_COUNTED} calls")
             call = call.strip().strip("'\"")
             if "ST(" not in call:
-                yield number, operator, call, int(digits)
+                calls = found.setdefault(operator, {})
+                calls[call] = min(calls.get(call, 0) + int(digits), _MOST_COUNTED)
+    return found
 
 
 def calls_of_task(task: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
     """Return the recorded calls that a task with these variables measures. Raise BadInputs, OSError."""
-    counts, wanted = read_shapes(path_of(task, variables)), task.setting("shape")
+    calls = calls_of(read_shapes(path_of(task, variables)), task.case)
+    if shape := task.setting("shape"):
+        return [call for call in calls if call.label == shape]
     first, most = cast("int", task.setting("start_idx")), cast("int", task.setting("max_samples"))
-    chosen: list[Call] = []
-    for operator in operators_of(task):
-        found = calls_of(counts, operator)
-        chosen += [c for c in found if c.label == wanted] if wanted else found[first : first + most]
-    return chosen
+    return calls[first : first + most]
 
 
 def path_of(task: TaskSpec, variables: Mapping[str, str]) -> Path:
@@ -235,8 +227,11 @@ def path_of(task: TaskSpec, variables: Mapping[str, str]) -> Path:
 
 def read_shapes(path: Path) -> Counts:
     """Read a shape file of ours, or a log. Raise BadInputs, OSError."""
-    text = _text_of(path)
-    if not _is_ours(text):
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise BadInputs(f"{path.name} is no text: byte {error.start}") from error
+    if not text.lstrip().startswith("{"):
         return read_log(text)
     try:
         operators = json.loads(text)["operators"]
@@ -246,30 +241,6 @@ def read_shapes(path: Path) -> Counts:
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInputs(f"{path.name} is no shape file: {error}") from error
-
-
-def where(path: Path, call: Call) -> str:
-    """Return a call's place in its file: ``own.txt, line 12``. Raise as `read_shapes`."""
-    text = _text_of(path)
-    if _is_ours(text):
-        lines = enumerate(text.splitlines(), 1)
-        numbers = (number for number, line in lines if json.dumps(call.text) in line)
-    else:
-        named = (call.operator, call.text)
-        numbers = (number for number, operator, other, _ in _logged(text) if (operator, other) == named)
-    found = next(numbers, None)
-    return f"{path.name}, line {found}" if found else path.name
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text()
-    except UnicodeDecodeError as error:
-        raise BadInputs(f"{path.name} is no text: byte {error.start}") from error
-
-
-def _is_ours(text: str) -> bool:
-    return text.lstrip().startswith("{")
 
 
 def _count(value: Any) -> int:

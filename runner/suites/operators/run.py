@@ -11,7 +11,6 @@ import json
 import os
 import time
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 from runner.launch.failures import TaskFailure
@@ -49,15 +48,6 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     return work.summarise()
 
 
-def _unreadable(path: Path, call: Call) -> TaskFailure | None:
-    """Return why a call cannot be read, with its line: it becomes a row, the others are measured."""
-    try:
-        inputs.parse(call.text)
-    except BadInputs as error:
-        return TaskFailure("failed", "bad_inputs", f"{inputs.where(path, call)}: {error}")
-    return None
-
-
 class _Work:
     """The calls of one task; what is done is noted in a file that survives its stage."""
 
@@ -66,9 +56,12 @@ class _Work:
         self._report = report
         self._calls = calls
         self._marks = report.folder / "marks.jsonl"
-        path = inputs.path_of(spec, os.environ)
-        wrong = ((place, _unreadable(path, call)) for place, call in enumerate(calls))
-        self._lost: dict[int, stage.Lost] = {place: (failure, {}) for place, failure in wrong if failure}
+        self._lost: dict[int, stage.Lost] = {}
+        for place, call in enumerate(calls):  # one that cannot be read becomes a row, the others are measured
+            try:
+                inputs.parse(call.text)
+            except BadInputs as error:  # noqa: PERF203 - few calls
+                self._lost[place] = TaskFailure("failed", "bad_inputs", str(error)), {}
 
     def run(self, *, until: float) -> None:
         """Run stage after stage until every call has its row or the time is over."""

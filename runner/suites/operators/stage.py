@@ -21,7 +21,6 @@ from runner.measure.kernels.produced import keep_code
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.state.device_state import device_state, warning
-from runner.measure.state.environment import environment
 from runner.measure.timing import call_time, graph_replay
 from runner.schema.compilations import EXPLAINABLE
 from runner.schema.options import EXPLAIN
@@ -95,19 +94,11 @@ class _Rows:
 
     def __init__(self, spec: TaskSpec, report: Report, device: Device) -> None:
         self._spec = spec
-        self._report = report
-        self._device = device
-        self._environment = environment(device)
+        self.recorder = Recorder(spec, report, device)
         self.code: dict[str, str] = {}  # of kernels, by binary
         others = {name: value for name, value in spec.identity().items() if name != "shape"}
-        # of the experiment over all shapes of an operator
+        # of the experiment over all shapes of the operator
         self.knobs = {**others, "inputs": inputs_name(str(spec.setting("inputs")), os.environ)}
-
-    def recorder(self, operator: str, backend: str = "") -> Recorder:
-        """Return a recorder for one operator; a task may have many."""
-        spec = dataclasses.replace(self._spec, case=operator)
-        known = self._environment
-        return Recorder(spec, self._report, self._device, known_environment=known, backend=backend)
 
     def measured(self, call: Call, times: Times, warning: str) -> None:
         """Write all results of a call; `warning` says what disturbed the device meanwhile."""
@@ -123,7 +114,7 @@ class _Rows:
                 Result("device_bandwidth_gbps", bandwidth, clock, facts=facts),
                 Result("device_speedup", [times.device.speedup], clock, n=len(times.device.compiled)),
             ]
-        writer, knobs = self.recorder(call.operator), {**self.knobs, "shape": call.label}
+        knobs = {**self.knobs, "shape": call.label}
         about = {
             "inputs": call.text[:1000],
             "calls_in_models": call.count,
@@ -132,15 +123,15 @@ class _Rows:
         }
         for result in results:
             described = dataclasses.replace(result, facts={**result.facts, **about})
-            writer.add(described, knobs=knobs, warning=warning)
+            self.recorder.add(described, knobs=knobs, warning=warning)
         if times.no_device:
-            writer.missing(METRICS_CUDA, times.no_device, knobs=knobs)
+            self.recorder.missing(METRICS_CUDA, times.no_device, knobs=knobs)
 
     def failed(
         self, call: Call, failure: TaskFailure, facts: Mapping[str, Json] = MappingProxyType({})
     ) -> None:
-        writer, knobs = self.recorder(call.operator), {**self.knobs, "shape": call.label}
-        writer.missing(call_metrics(self._spec), failure, facts, knobs=knobs)
+        knobs = {**self.knobs, "shape": call.label}
+        self.recorder.missing(call_metrics(self._spec), failure, facts, knobs=knobs)
 
 
 def summarise(
@@ -150,7 +141,7 @@ def summarise(
     lost: Mapping[int, Lost],
     marks: Sequence[dict[str, Any]],
 ) -> Json:
-    """Record the calls that no stage has recorded, then the quantiles of each operator with results."""
+    """Record the calls that no stage has recorded, then the quantiles over those with results."""
     device = prepare(spec.device)
     rows = _Rows(spec, report, device)
     for place, (failure, facts) in sorted(lost.items()):
@@ -159,19 +150,16 @@ def summarise(
         return None
     began = {mark["place"]: mark["began"] for mark in marks if "began" in mark}
     done = {mark["place"]: mark for mark in marks if "call" in mark}
-    for operator in dict.fromkeys(call.operator for call in calls):
-        places = [place for place, call in enumerate(calls) if call.operator == operator]
-        good = [place for place in places if place in done]
-        if good:
-            elapsed_s = sum(done[place]["at"] - began[place] for place in good)
-            counts = [calls[place].count for place in good]
-            one = _Operator([done[place] for place in good], counts, elapsed_s, len(places))
-            writer = rows.recorder(operator)
-            for result in one.results(device.type):
-                writer.add(result, knobs=rows.knobs)
-            if not spec.compilation:
-                beside = rows.recorder(operator, backend="eager")
-                beside.add(one.mean_ms(0, device.type), knobs=rows.knobs)
+    good = [place for place in range(len(calls)) if place in done]
+    if good:
+        elapsed_s = sum(done[place]["at"] - began[place] for place in good)
+        counts = [calls[place].count for place in good]
+        measured = _Operator([done[place] for place in good], counts, elapsed_s, len(calls))
+        for result in measured.results(device.type):
+            rows.recorder.add(result, knobs=rows.knobs)
+        if not spec.compilation:
+            of_eager = Recorder(spec, report, device, backend="eager")
+            of_eager.add(measured.mean_ms(0, device.type), knobs=rows.knobs)
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from runner.suites.torchdynamo.model.built_model import BuiltModel, ModelRequest, mean_of, torchvision
+from runner.suites.torchdynamo.model import BuiltModel, ModelRequest, mean_of, torchvision
 
 _SCALED_LOSS = ("mobilevit_s",)
 _PLAIN_VIT = {"depth": 2, "embed_dim": 64, "num_heads": 4, "img_size": 64}

@@ -11,13 +11,7 @@ import torch
 
 from runner.launch.failures import TaskFailure
 from runner.suites.torchbench import OF_TORCHVISION
-from runner.suites.torchdynamo.model.built_model import (
-    BuiltModel,
-    ModelRequest,
-    mean_of,
-    torchvision,
-    without_dropout,
-)
+from runner.suites.torchdynamo.model import BuiltModel, ModelRequest, mean_of, torchvision, without_dropout
 
 CHECKOUT = "TORCHBENCH"  # environment variable: the folder that holds the package torchbenchmark
 _IMAGE = 224

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from runner.formats.torchdynamo.backend_names import PARTS, backend_of, parts_of
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
+from runner.formats.torchdynamo.names import PARTS, backend_of, parts_of
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.options import (
     BUDGET_S,
@@ -137,7 +137,7 @@ class HarnessSuite(Suite):
         already or cannot have."""
         tiny = task.knobs.get("size") == "tiny"
         defaults = {option.name: option.default for option in self.options}
-        defaults["batch_size"] = self.default_batch_size(task.case, task.mode, tiny=tiny)
+        defaults["batch_size"] = default_batch_size(self.name, task.case, task.mode, tiny=tiny)
         kept: dict[str, OptionValue] = {}
         for name in (option.name for option in self.options if option.name in task.knobs):
             value = task.knobs[name]
@@ -185,9 +185,6 @@ class HarnessSuite(Suite):
 
     def takes_inductor_options(self, task: TaskSpec) -> bool:
         return backend_of(task).is_inductor
-
-    def default_batch_size(self, case: str, mode: str, *, tiny: bool = False) -> int | None:
-        return default_batch_size(self.name, case, mode, tiny=tiny)
 
 
 def stages_of(task: TaskSpec) -> tuple[str, ...]:

@@ -15,15 +15,13 @@ import torch
 from torch._inductor import config, list_mode_options
 from torch.nn import Module
 
-from runner.formats.torchdynamo.backend_names import Backend, backend_of
+from runner.formats.torchdynamo.names import Backend, backend_of
 from runner.launch.failures import TaskFailure
 from runner.measure.compiler.inductor_options import candidate_options, check_option
 from runner.measure.forked import crash_hint
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.model.built_model import Called, Inputs
-from runner.suites.torchdynamo.model.loaded_model import LoadedModel
-from runner.suites.torchdynamo.model.step import Step, StepFunction
+from runner.suites.torchdynamo.model import Called, Inputs, LoadedModel, Step, StepFunction
 
 Function = Callable[..., Any]
 Arguments = tuple[Any, ...]
@@ -54,7 +52,13 @@ class Compiler:
         if not self._exports and self.backend.dynamo not in known:
             reason = f"torch {torch.__version__} has no backend {self.backend.dynamo!r}; it has {known}"
             raise TaskFailure("unsupported", "no_such_backend", reason)
-        _set_dynamo(spec)
+        dynamo = torch._dynamo.config
+        dynamo.suppress_errors = bool(spec.knobs.get("suppress_errors"))
+        dynamo.specialize_int = bool(spec.knobs.get("specialize_int"))
+        if spec.knobs.get("compiled_autograd"):
+            dynamo.compiled_autograd = True
+        if spec.dynamic and spec.knobs.get("dynamic_dimensions") == "all":
+            dynamo.assume_static_by_default = False
         if self.backend.is_inductor:
             _set_inductor(self.backend, spec)
 
@@ -94,16 +98,6 @@ class Compiler:
                 torch._dynamo.decorators.mark_unbacked(tensor, 0)
             else:
                 torch._dynamo.maybe_mark_dynamic(tensor, 0)
-
-
-def _set_dynamo(spec: TaskSpec) -> None:
-    dynamo = torch._dynamo.config
-    dynamo.suppress_errors = bool(spec.knobs.get("suppress_errors"))
-    dynamo.specialize_int = bool(spec.knobs.get("specialize_int"))
-    if spec.knobs.get("compiled_autograd"):
-        dynamo.compiled_autograd = True
-    if spec.dynamic and spec.knobs.get("dynamic_dimensions") == "all":
-        dynamo.assume_static_by_default = False
 
 
 def _set_inductor(backend: Backend, spec: TaskSpec) -> None:

@@ -25,7 +25,7 @@ from typing import cast
 
 import torch
 
-from runner.formats.torchdynamo.backend_names import backend_of
+from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.launch.results import FOUND
@@ -44,7 +44,7 @@ from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 from runner.suites.torchdynamo import stage_metrics, stages, stages_of
-from runner.suites.torchdynamo.model.built_model import ModelRequest
+from runner.suites.torchdynamo.model import ModelRequest
 from runner.system.environment import environment
 
 # Imported late by compiling: once here, and not in every stage. Not every release has them all.

@@ -1,4 +1,8 @@
-"""PyTorch/XLA's experiment matrix: accelerator × xla × dynamo × test, and the cells that cannot run."""
+"""PyTorch/XLA's experiment matrix, on the device of the run: xla × dynamo × test.
+
+Its runner's `--xla` and `--dynamo` are one backend here: torch_xla has one runtime, PJRT, which openxla and
+lazy tensors (`xla`) need and eager and inductor cannot use.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.formats.xla import ON_XLA, Cell, cell, cell_of
-from runner.schema.options import Option, count, extra, repeat, switch
+from runner.formats.xla import ON_XLA, RUNTIME
+from runner.schema.options import Option, OptionValue, count, extra, repeat, switch
 from runner.schema.statistics import ValueRule
 from runner.schema.suite import Case, Expected, Matrix, Suite, TaskSpec
 
-# What PyTorch/XLA's runner calls an experiment's axes, each in every value.
-ACCELERATORS = ("cpu", "cuda", "tpu")
-XLA = ("None", "PJRT", "XRT")
-_DYNAMO = ("eager", "inductor", "openxla")  # eager: without dynamo
 _DTYPES = ("float32", "bfloat16", "float16")
 OF_TORCHVISION = ("resnet18", "mobilenet_v2", "squeezenet1_1", "alexnet")
 # Each case's own, and PyTorch/XLA's suite of it.
@@ -36,21 +36,6 @@ def _dump(name: str, what: str) -> Option:
 def batch_size_of(case: str, asked: Any) -> int:
     """Return the batch size that was asked for, or the case's own."""
     return int(asked or BATCH_SIZES[case])
-
-
-def cannot_be(cell: Cell) -> tuple[str, str] | None:
-    """Return code and reason of a cell that runs nowhere, None for one that may run."""
-    if cell.xla == "XRT":
-        return "no_xrt", "torch_xla has had no XRT since 2.1: PJRT took its place"
-    if cell.accelerator == "cuda" and cell.xla:
-        return "no_xla_cuda", "torch_xla no longer supports CUDA: its runner refuses cuda with any xla"
-    if cell.accelerator == "tpu" and not cell.xla:
-        return "tpu_needs_xla", "a TPU is reached through XLA only"
-    if cell.dynamo == "inductor" and cell.xla:
-        return "inductor_without_xla", "inductor compiles for CPU and CUDA tensors, not for XLA devices"
-    if cell.dynamo == "openxla" and not cell.xla:
-        return "openxla_needs_xla", "the backend openxla compiles for an XLA device only"
-    return None
 
 
 # Code → what it means, what to do.
@@ -82,27 +67,28 @@ _CODES = {
 
 @dataclass(frozen=True)
 class XlaSuite(Suite):
+    def backends_on(self, device: str) -> tuple[str, ...]:
+        """Leave out XLA's on CUDA, which torch_xla no longer supports."""
+        return tuple(name for name in self.backends if device == "cpu" or name not in ON_XLA)
+
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
-        place = cell_of(task)
-        said = {name: value for name, value in task.identity().items() if name not in {"xla", "origin"}}
-        if place.xla:
-            said["xla"] = place.xla
         knobs = {
-            **said,
+            **task.identity(),
+            **({"xla": RUNTIME} if task.backend in ON_XLA else {}),
             "batch_size": batch_size_of(task.case, task.knobs.get("batch_size")),
             "origin": ORIGINS[task.case],
         }
         checks = ("verification_code",) if task.setting("verify") else ()
-        return [Expected(task.case, place.backend, place.accelerator, knobs, (*checks, *METRICS))]
+        return [Expected(task.case, task.backend, task.device, knobs, (*checks, *METRICS))]
+
+    def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:
+        """Leave out the runtime that the backend says already."""
+        return {name: value for name, value in stored.items() if (name, value) != ("xla", RUNTIME)}
 
     def packages_of(self, task: TaskSpec) -> tuple[str, ...]:
         """Return torch_xla for cells on it, and torchvision for its models."""
-        runtime = ("torch_xla",) if cell_of(task).xla else ()
+        runtime = ("torch_xla",) if task.backend in ON_XLA else ()
         return (*runtime, "torchvision") if task.case in OF_TORCHVISION else runtime
-
-    def runtime(self, task: TaskSpec) -> str:
-        found, own = cell_of(task).xla, cell(task.backend, task.mode, task.device, "", "").xla
-        return f"xla={found or None}" if found != own else ""
 
     def value_rule(self, metric: str) -> ValueRule:
         """Leave out the first repeat where it traces, compiles and warms up, as result_analyzer.py does. The
@@ -137,10 +123,6 @@ SUITE = XlaSuite(
     backends=("eager", "inductor", "openxla", "xla"),
     modes=("inference", "training"),
     options=(
-        Option(
-            "accelerator", "choice", "default: the device of the run", choices=ACCELERATORS, identity=False
-        ),
-        Option("xla", "choice", "runtime of the XLA device; PJRT for xla and openxla", choices=XLA),
         Option("origin", "choice", "PyTorch/XLA's suite of the case", choices=("dummy", "torchbench")),
         Option("batch_size", "int", "default: the model's own", low=1, high=4096),
         repeat("timed runs; the first one holds the compilation", 1, 1000, 10),
@@ -166,9 +148,7 @@ SUITE = XlaSuite(
     ),
     timeout_s=1800,
     axes=(
-        ("accelerator", ACCELERATORS),
-        ("xla", XLA),
-        ("backend", _DYNAMO),
+        ("backend", ("eager", "inductor", *ON_XLA)),
         ("mode", ("inference", "training")),
         ("dtype", ("float32",)),
     ),

@@ -1,9 +1,8 @@
-"""Time the runs of a cell, collect the counts of runtime, compiler and profiler in each, and record all."""
+"""Time the runs of a cell, and collect the counts of runtime, compiler and profiler in each."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import time
 from collections import Counter
@@ -16,38 +15,29 @@ from torch._dynamo.utils import counters
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from runner.formats.xla import Cell
-from runner.launch.failures import TaskFailure
-from runner.launch.report import Report
-from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import prepare
-from runner.measure.state.environment import environment
+from runner.formats.xla import ON_XLA
 from runner.schema.suite import TaskSpec
-from runner.suites.xla import METRICS, SUITE, models
-from runner.suites.xla.machine import Machine
-from runner.suites.xla.models import Inputs
-from runner.suites.xla.verify import Verification
+from runner.suites.xla import models
+from runner.suites.xla.models import Inputs, Machine
 
-_CLOCK = "host clock around all iterations, the first run with compilation"
 _PROFILING = ("profile_cuda_cpu", "profile_cuda_cpu_individual_ops", "dump_pytorch_profiles")
 _NAME = 120  # characters of a counter
-_STATUS = {"passed": "ok", "failed": "wrong", "cannot_tell": "cannot_tell", "not_run": "not_run"}
 Samples = dict[str, list[float]]
 
 
 class Timed:
     """The runs of one cell. `samples` has one value a repeat for each metric."""
 
-    def __init__(self, spec: TaskSpec, cell: Cell, artifacts: Path) -> None:
+    def __init__(self, spec: TaskSpec, artifacts: Path) -> None:
         self._setting = spec.setting
-        self._cell = cell
+        self._on_xla, self._on_cuda = spec.backend in ON_XLA, spec.device == "cuda"
         self._artifacts = artifacts
         self.samples: Samples = {}
         self.iterations = cast("int", spec.setting("iterations_per_run"))
-        self._machine = Machine(cell)
-        self._training = cell.test == "train"
+        self._machine = Machine(spec)
+        self._training = spec.mode == "training"
         self._model = models.build(spec, self._machine, getattr(torch, spec.dtype))
-        self._step = models.compiled(self._model.step, cell, spec)
+        self._step = models.compiled(self._model.step, spec)
 
     def run(self, repeats: int, say: Callable[[int], None]) -> None:
         with torch.set_grad_enabled(self._training):
@@ -66,10 +56,10 @@ class Timed:
         machine.launch()
         machine.wait()
         counters.clear()
-        if self._cell.xla:
+        if self._on_xla:
             machine.metrics.clear_all()
         if any(self._setting(option) for option in _PROFILING):
-            kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (self._cell.accelerator == "cuda")
+            kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self._on_cuda
             with profile(activities=kinds) as profiled:
                 output = self._iterate(inputs)
             self._profile(profiled, repeat)
@@ -95,7 +85,7 @@ class Timed:
         total_s = time.perf_counter() - started
         self._add("total_time", total_s)
         self._add("per_iter_time", total_s / self.iterations)
-        if self._cell.xla:
+        if self._on_xla:
             self._add("trace_total_time", traced_s)
             self._add("trace_per_iter_time", traced_s / self.iterations)
         return output
@@ -112,7 +102,7 @@ class Timed:
                     found[f"dynamo_counters.{group}.{line[:_NAME]}"] += count
             for name, count in found.items():
                 self._add(name, float(count))
-        if not self._cell.xla:
+        if not self._on_xla:
             return
         if self._setting("dump_pytorch_xla_metrics"):
             self._keep("xla_metrics", repeat, "txt", self._machine.metrics.metrics_report())
@@ -125,7 +115,7 @@ class Timed:
         events = profiled.key_averages()
         if self._setting("profile_cuda_cpu"):
             self._total("cpu", sum(event.self_cpu_time_total for event in events))
-            if self._cell.accelerator == "cuda":
+            if self._on_cuda:
                 on_cuda = [event for event in events if event.device_type == DeviceType.CUDA]
                 self._total("cuda", sum(event.self_device_time_total for event in on_cuda))
         if self._setting("profile_cuda_cpu_individual_ops"):
@@ -140,14 +130,14 @@ class Timed:
 
     def _operators(self, events: Any) -> None:
         """Add the times of each aten operator; on XLA of those that it had to leave to the CPU."""
-        unlowered = set(self._machine.metrics.executed_fallback_ops()) if self._cell.xla else None
+        unlowered = set(self._machine.metrics.executed_fallback_ops()) if self._on_xla else None
         kind = "inductor_ops" if unlowered is None else "xla_unlowered_ops"
         for event in events:
             if event.key in unlowered if unlowered is not None else "aten::" in event.key:
                 name = f"{kind}.{event.key}"
                 self._add(f"{name}.self_cpu_time_s", event.self_cpu_time_total * 1e-6)
                 self._add(f"{name}.total_cpu_time_s", event.cpu_time_total * 1e-6)
-                if self._cell.accelerator == "cuda":
+                if self._on_cuda:
                     self._add(f"{name}.self_cuda_time_s", event.self_device_time_total * 1e-6)
                     self._add(f"{name}.total_cuda_time_s", event.device_time_total * 1e-6)
                 self._add(f"{name}.num_of_calls", float(event.count))
@@ -162,46 +152,3 @@ class Timed:
         folder = self._artifacts / kind
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{repeat}.{ending}"
-
-
-class Rows:
-    """Writes the records of one cell. Create it after the last stage: it starts torch's threads."""
-
-    def __init__(self, spec: TaskSpec, report: Report, cell: Cell) -> None:
-        here = cell.accelerator == spec.device
-        device = prepare(spec.device if here else "cpu")
-        found = environment(device)
-        if not here:  # this host's CPU says nothing of a device that is not there
-            device = dataclasses.replace(device, name="")
-            found = dataclasses.replace(found, cpu="", cpu_count=0)
-        recorded = dataclasses.replace(spec, backend=cell.backend, device=cell.accelerator)
-        self._recorder = Recorder(recorded, report, device, known_environment=found)
-        (experiment,) = SUITE.expected(spec, {})
-        self._knobs = experiment.knobs
-
-    def measured(self, samples: Samples, checked: Verification) -> TaskFailure | None:
-        """Record the samples; of a wrong result the times are withheld, the counts are not."""
-        self._checked(checked)
-        failure = None
-        if checked.status == "failed":
-            failure = TaskFailure("wrong", checked.code, checked.reason)
-        elif checked.requested and checked.status == "not_run":
-            failure = TaskFailure("failed", checked.code, checked.reason)
-        for metric, values in samples.items():
-            if failure and failure.status == "wrong" and metric.endswith("_time"):
-                self._recorder.missing([metric], failure, knobs=self._knobs)
-            else:
-                clock = _CLOCK if metric in METRICS else ""
-                self._recorder.add(Result(metric, values, clock), knobs=self._knobs)
-        return failure
-
-    def failed(self, failure: TaskFailure, checked: Verification) -> None:
-        self._checked(checked)
-        self._recorder.missing(METRICS, failure, knobs=self._knobs)
-
-    def _checked(self, checked: Verification) -> None:
-        """Record the verifier's code. One that was asked for and broke down has failed."""
-        status = _STATUS[checked.status]
-        if checked.requested and status == "not_run" and checked.code != "VERIFIER_DIDNT_RUN":
-            status = "failed"
-        self._recorder.status("verification_code", status, checked.code, checked.facts(), knobs=self._knobs)

@@ -1,4 +1,4 @@
-"""Models of the suite `xla`: small ones of our own, and torchvision's where it is installed."""
+"""The device and the models of the suite `xla`: small ones of our own, and torchvision's if it is there."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import torch
 from torch import nn
 from torch._inductor import config as inductor_config
 
-from runner.formats.xla import Cell
+from runner.formats.xla import ON_XLA, dynamo_backend
 from runner.launch.failures import TaskFailure
 from runner.measure.state.device import SEED
 from runner.schema.suite import TaskSpec
 from runner.suites.xla import OF_TORCHVISION, batch_size_of
-from runner.suites.xla.machine import Machine
 
 Inputs = tuple[torch.Tensor, ...]
 _LEARNING_RATE = 0.01
@@ -60,6 +59,41 @@ def _torchvision(name: str) -> Callable[[], nn.Module]:
     return build
 
 
+class Machine:
+    """The device of a cell, used directly or through XLA."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self._xla: Any = None
+        self.device = torch.device(spec.device)
+        if spec.backend in ON_XLA:
+            for name in ("torch_xla.core.xla_model", "torch_xla.debug.metrics"):
+                importlib.import_module(name)
+            self._xla = importlib.import_module("torch_xla")
+            self.device = self._xla.device()
+
+    def seed(self) -> None:
+        torch.manual_seed(SEED)
+        if self._xla:
+            self._xla.core.xla_model.set_rng_state(SEED, str(self.device))
+
+    def launch(self) -> None:
+        """Start the operations that lazy tensors have collected."""
+        if self._xla:
+            self._xla.sync()
+
+    def wait(self) -> None:
+        """Wait until the device has done everything that was started."""
+        if self._xla:
+            self._xla.core.xla_model.wait_device_ops()
+        elif self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    @property
+    def metrics(self) -> Any:
+        """Return torch_xla.debug.metrics, which only an XLA device has."""
+        return self._xla.debug.metrics
+
+
 _IMAGE = (3, 224, 224)
 _RECIPES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # with the shape of one input
     "dummy": (_dummy, (32,)),
@@ -78,17 +112,16 @@ class Model:
     optimizer: torch.optim.Optimizer | None
 
     def step(self, inputs: Inputs, *, full_output: bool = False) -> Any:
-        """Run one iteration. In training return nothing, or with `full_output` the whole state."""
+        """Run one iteration. In training return nothing, or with `full_output` the loss and every gradient,
+        parameter and buffer."""
         if self.optimizer is None:
             return self.module(*inputs)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.module(*inputs).float().mean()
         loss.backward()
         self.optimizer.step()
-        return self._state(loss) if full_output else None
-
-    def _state(self, loss: torch.Tensor) -> list[Any]:
-        """Return the loss and every gradient, parameter and buffer."""
+        if not full_output:
+            return None
         parameters = dict(self.module.named_parameters())
         gradients = {name: parameter.grad for name, parameter in parameters.items()}
         return [loss, gradients, parameters, dict(self.module.named_buffers())]
@@ -108,10 +141,11 @@ def build(spec: TaskSpec, machine: Machine, dtype: torch.dtype) -> Model:
     return Model(module, inputs, optimizer)
 
 
-def compiled(step: Callable[..., Any], cell: Cell, spec: TaskSpec) -> Callable[..., Any]:
-    """Compile by the cell's backend of dynamo, if it has one. As there, inductor has CUDA graphs on CUDA."""
-    if not cell.dynamo:
+def compiled(step: Callable[..., Any], spec: TaskSpec) -> Callable[..., Any]:
+    """Compile by the task's backend of dynamo, if it has one. As there, inductor has CUDA graphs on CUDA."""
+    backend = dynamo_backend(spec.backend)
+    if not backend:
         return step
     torch._dynamo.reset()
-    inductor_config.triton.cudagraphs = cell.accelerator == "cuda"
-    return torch.compile(step, backend=cell.dynamo, fullgraph=bool(spec.setting("single_graph")))
+    inductor_config.triton.cudagraphs = spec.device == "cuda"
+    return torch.compile(step, backend=backend, fullgraph=bool(spec.setting("single_graph")))

@@ -14,7 +14,7 @@ from hud.ingest import ingest
 from hud.models import STATUS_NAMES, Experiment, Measurement
 from runner.cli.output import Output
 from runner.formats.parameters import Parameters
-from runner.formats.torchdynamo.backend_names import backend_of
+from runner.formats.torchdynamo.names import backend_of
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec

@@ -30,8 +30,7 @@ from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.accuracy.comparison import EXACT, Comparison, compare
-from runner.suites.torchdynamo.model.loaded_model import LoadedModel, cast, cast_module, dtype_of, load
-from runner.suites.torchdynamo.model.step import Step, StepFunction
+from runner.suites.torchdynamo.model import LoadedModel, Step, StepFunction, cast, cast_module, dtype_of, load
 from runner.suites.torchdynamo.rules import AccuracyRules
 
 _NO_REFERENCE = "none"
