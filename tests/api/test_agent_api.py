@@ -156,7 +156,9 @@ def test_a_task_from_claim_to_finish(agent: Agent) -> None:
 
 
 def test_a_lease_says_how_often_each_draw_is_repeated(agent: Agent) -> None:
-    accelerator = agent.beat().json()["accelerators"]["cpu"]
+    device = {"name": "cpu", "device": "cpu", "arch": "cpu-x86_64", "suites": ["micro"]}
+    answer = agent.beat(devices=[{**device, "pythons": ["default"]}])
+    accelerator = answer.json()["accelerators"]["cpu"]
     request(candidate_options={"epilogue_fusion": False}, draws=3, repeats=2)
     task = agent.post("tasks/claim", {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": "n"}).json()
     assert (task["caches"], task["rounds"], task["pinned"]) == ("pinned", 2, {})
