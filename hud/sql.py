@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
-_ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 701: ">f8"}  # OIDs
+_ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8", 1184: ">i8"}  # OIDs
 
 
 def fetch(row: type[T], statement: str, params: Mapping[str, Any]) -> list[T]:
@@ -67,16 +67,24 @@ def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:
 
 
 def fetch_models(
-    model: type[M], condition: str, params: Mapping[str, Any], *, rows: str = "", **joined: type[Model]
+    model: type[M],
+    condition: str,
+    params: Mapping[str, Any],
+    *,
+    rows: str = "",
+    only: Collection[str] = (),
+    **joined: type[Model],
 ) -> list[M]:
     """Return the rows of a table, `one`, that `condition` chooses and orders, or those of the subquery `rows`
     with its columns; it joins `joined` under the names of its foreign keys. This takes a quarter of what the
-    ORM does: without its signals, which nobody listens to, and without a call for each field."""
+    ORM does: without its signals, which nobody listens to, and without a call for each field. `only` names
+    the attributes to read beside the primary key, as the ORM's method does."""
     tables: dict[str, type[Model]] = {"one": model, **joined}
     parts: list[tuple[Any, ...]] = []
     columns: list[str] = []
     for name, kind in tables.items():
-        fields = kind._meta.concrete_fields
+        key = {each.attname for each in kind._meta.pk_fields}
+        fields = [each for each in kind._meta.concrete_fields if not only or each.attname in key.union(only)]
         readers = [(each.attname, each.from_db_value) for each in fields if hasattr(each, "from_db_value")]
         parts.append((name, kind, len(columns), [field.attname for field in fields], readers))
         columns += [f'{name}."{field.column}"' for field in fields]
@@ -110,10 +118,11 @@ def int_array(numbers: Iterable[int]) -> str:
     return f"{{{','.join(map(str, numbers))}}}"
 
 
-def fetch_columns(statement: str, params: Mapping[str, Any]) -> list[NDArray[Any]]:
-    """Return the columns of a statement with one row of `array_send(array_agg(…))`, of numbers without NULL.
-    An element costs a hundredth of what it costs as a part of a row."""
-    (row,) = fetch_tuples(statement, params)
+def fetch_columns(columns: Sequence[str], rows: str, params: Mapping[str, Any]) -> list[NDArray[Any]]:
+    """Return columns, of numbers without NULL or of times in µs since 2000, from a table or subquery. An
+    element costs a hundredth of what it costs as a part of a row."""
+    arrays = ", ".join(f"array_send(array_agg({column}))" for column in columns)
+    (row,) = fetch_tuples(f"SELECT {arrays} FROM {rows}", params)  # noqa: S608 — columns of ours  # nosec B608
     return [_numbers(column) for column in row]
 
 

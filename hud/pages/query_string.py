@@ -39,6 +39,20 @@ def number(most: int = MAX_ID, *, least: int = 1, default: int | None = None, **
     return parameter(forms.IntegerField(required=False, min_value=least, max_value=most), default, **about)
 
 
+# The condition of `named` on a text called words
+NAMED = "(words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[]))"
+
+
+def named(text: str) -> dict[str, list[str]]:
+    """Return the parameters of a filter on words that must all occur; -word must not."""
+    patterns: dict[str, list[str]] = {"with": [], "without": []}
+    for word in text.split()[:8]:
+        excluded = word.startswith("-") and len(word) > 1
+        plain = word[excluded:].strip('"').replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        patterns["without" if excluded else "with"].append(f"%{plain}%")
+    return patterns
+
+
 def read(kind: type[T], given: QueryDict, data_format: str = "") -> tuple[T, list[str]]:
     """Return what a query string asks for, and a message for each ignored value. Raise Problem 400 for data
     if there is any."""

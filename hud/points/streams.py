@@ -7,14 +7,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef, Q, Subquery
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from hud.models import ACTIVE, NIGHTLY, SAMPLES, Experiment, Point, Run, Series, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
-from hud.sql import fetch, fetch_tuples
+from hud.sql import fetch, fetch_models, fetch_tuples
 from runner.schema.devices import is_named
 from runner.suites import CEILINGS
 
@@ -65,11 +65,13 @@ def with_results() -> list[Activity]:
 def with_experiment(pk: int, preferred: Stream) -> Stream:
     """Return a stream with results of an experiment: the preferred one if it has any, else the one with the
     newest, and without any the preferred one: 1 statement."""
-    newest = Point.objects.filter(series=OuterRef("pk")).order_by("-order_time").values("order_time")[:1]
-    series = Series.objects.filter(experiment=pk).select_related("stream")
-    measured = series.annotate(newest=Subquery(newest), is_preferred=Q(stream=preferred))
-    found = measured.filter(newest__isnull=False).order_by("-is_preferred", "-newest").first()
-    return found.stream if found else preferred
+    measured = """CROSS JOIN LATERAL (
+            SELECT max(p.order_time) time FROM hud_series s CROSS JOIN LATERAL (
+                SELECT order_time FROM hud_point WHERE series_id = s.id ORDER BY order_time DESC LIMIT 1) p
+            WHERE s.experiment_id = %(experiment)s AND s.stream_id = one.id
+        ) m WHERE m.time IS NOT NULL ORDER BY one.id <> %(preferred)s, m.time DESC LIMIT 1"""
+    found = fetch_models(Stream, measured, {"experiment": pk, "preferred": preferred.pk})
+    return found[0] if found else preferred
 
 
 def front() -> Stream:

@@ -48,12 +48,13 @@ def commit_range(old: str | None, new: str | None) -> SafeString:
 
 def runs_of(commits: str) -> str:
     """Return the address of the runs of a commit, or of a range ``old..new``."""
-    return f"{_runs()}?commit={quote(commits, safe='.')}"
+    return f"{path('runs')}?commit={quote(commits, safe='.')}"
 
 
 @cache
-def _runs() -> str:
-    return reverse("runs")
+def path(name: str) -> str:
+    """Return the address of a page that has one."""
+    return reverse(name)
 
 
 def _in_repository(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from html import escape
 from urllib.parse import quote
 
@@ -17,10 +16,10 @@ from hud.pages import streams
 from hud.pages.compare import text
 from hud.pages.compare.groups import KINDS, TIME, Group, Mean, Totals
 from hud.pages.compare.judged import Judged
-from hud.pages.compare.query import ComparePage, Counts
+from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import Row
-from hud.pages.compare.text import Shown
 from hud.pages.sparkline import interval
+from hud.templatetags.commit_tags import path
 from hud.templatetags.hud_tags import address, badge_html, percent, signed_percent, unit
 
 register = template.Library()
@@ -46,11 +45,11 @@ def share100(share: float) -> str:
 
 
 @register.filter
-def sentence(counts: Counts) -> SafeString:
-    """Return the counts in colour: orange and blue only for what is beyond the noise."""
+def sentence(candidate: Candidate) -> SafeString:
+    """Return its counts in colour: orange and blue only for what is beyond the noise."""
     said = [
         format_html('<span class="{}">{}</span>', tone, word) if tone else word
-        for word, tone in text.parts(counts)
+        for word, tone in text.parts(candidate)
     ]
     return format_html("{}.", format_html_join(", ", "{}", ((part,) for part in said)))
 
@@ -108,19 +107,14 @@ def _what_changed(row: Row) -> str:
         return f'<span class="dim">{escape(row.facts)}</span>'
     base, head = (quote(side, "") for side in row.code)
     query = f"stream={row.stream}&amp;base={base}&amp;head={head}"
-    return f'<a href="{_path("code")}?{query}">{escape(row.facts or "Kernels")}</a>'
-
-
-@cache
-def _path(name: str) -> str:
-    return reverse(name)
+    return f'<a href="{path("code")}?{query}">{escape(row.facts or "Kernels")}</a>'
 
 
 def _state(row: Row, experiment: str) -> str:
     """Return the regression's state, and how to rerun the experiment at that address."""
     shown = ""
     if one := row.regression:
-        regression = f"{_path('regressions')}?stream={row.stream}&amp;open={one.pk}"
+        regression = f"{path('regressions')}?stream={row.stream}&amp;open={one.pk}"
         shown = f'<a class="state" href="{regression}">{escape(one.state)}</a> '
     if rerun := row.rerun:
         label = "Rerun in pairs" if rerun.in_pairs else "Rerun"
@@ -247,7 +241,7 @@ def _interval(judged: Judged, limit: float) -> str:
 
 
 @register.simple_tag
-def swarm(page: ComparePage, rows: Shown) -> SafeString:
+def swarm(page: ComparePage, rows: Sections) -> SafeString:
     """Return all changes of the first candidate on one axis: a dot is an experiment, named where it moved."""
     changes, reach = page.changes(0), page.reach
     if len(changes) < 2:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from html import escape
 from typing import Any
+from urllib.parse import quote_plus
 
 from django import template
 from django.template.defaultfilters import pluralize
 from django.template.defaulttags import querystring
-from django.urls import reverse
-from django.utils.html import escape, format_html, format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Experiment, Point, PointFields, SidePoint
@@ -17,9 +18,10 @@ from hud.pages.run.pairs import PairLine
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import Results
 from hud.pages.streams import link
-from hud.templatetags.commit_tags import commit_range
+from hud.templatetags.commit_tags import commit_range, path
 from hud.templatetags.hud_tags import (
     REASONS,
+    address,
     badge_html,
     better,
     long_name,
@@ -89,8 +91,8 @@ def run_sentence(page: RunPage) -> SafeString | str:
     worst = results.worst
     named = ""
     if worst:
-        how = "Worst" if worst["kind"] == "regressed" else "Largest open question"
-        named = f" {how}: {worst['case']}, {worst['metric']} {signed_percent(worst['change'])}."
+        how = "Worst" if worst.kind == "regressed" else "Largest open question"
+        named = f" {how}: {worst.case}, {worst.metric} {signed_percent(worst.change)}."
     return f"Of {subject}{so_far}: {', '.join(found)}.{named}"
 
 
@@ -137,25 +139,27 @@ def result_row(
     """Return a row of the table of results. Python, since a page has up to 50 rows of 40 tags each."""
     page: RunPage = context["page"]
     experiment, metric = value.experiment, value.metric
-    title = experiment.title
-    address = escape(link(reverse("experiment", args=[experiment.pk]), metric=metric.name))
-    said = f"{escape(metric.title)}{_processes(value)}"
-    shown = value_html(value)
+    title, query = experiment.title, f"{context['in_stream']}&amp;metric={quote_plus(metric.name)}"
+    shown: str = value_html(value)
     if isinstance(value, Point) and value.level is not None:
         was = f'<span class="visually-hidden">baseline </span>{number(value.level, metric)} → '
-        shown = SafeString(f'<span class="was">{was}</span>{shown}')  # nosec B703 B308: of numbers and value_html
+        shown = f'<span class="was">{was}</span>{shown}'
     if note := page.results.notes.get(value.warning or ""):
-        shown += format_html(
-            ' <a class="tag" href="#note-{0}" title="{1}">note {0}</a>', note[0], value.warning
-        )
+        words = escape(value.warning or "")
+        shown += f' <a class="tag" href="#note-{note[0]}" title="{words}">note {note[0]}</a>'
     elif value.warning:
-        shown += format_html(' <span class="reason">{}</span>', value.warning)
+        shown += f' <span class="reason">{escape(value.warning)}</span>'
     if value.value is None:
         with context.push(value=value):
             shown += context.template.engine.get_template("run/explain.html").render(context)
-    row = f'<tr>\n<th scope="row"><a href="{address}#run-{page.run.pk}"{long_name(title)}>{escape(title)}</a>'
-    row += f' <span class="fact">{_facts(experiment, varying)}</span></th>'
-    row += f'<td title="{escape(metric.name)}, {better(metric)}">{said}</td><td class="num">{shown}</td>'
+    row = f'<tr>\n<th scope="row"><a href="{address(experiment.pk, "experiment")}?{query}#run-{page.run.pk}"'
+    row += (
+        f'{long_name(title)}>{escape(title)}</a> <span class="fact">{_facts(experiment, varying)}</span></th>'
+    )
+    row += (
+        f'<td title="{escape(metric.name)}, {better(metric)}">{escape(metric.title)}{_processes(value)}</td>'
+    )
+    row += f'<td class="num">{shown}</td>'
     if isinstance(value, Point):
         row += f"<td>{verdict_badge(value)}{_regression(page, value)}</td>"
         if noise:
@@ -178,35 +182,28 @@ def _processes(value: PointFields) -> str:
     return f' <span class="fact">{", ".join(facts)}</span>' if facts else ""
 
 
-def _regression(page: RunPage, value: Point) -> SafeString:
+def _regression(page: RunPage, value: Point) -> str:
     """Return the regression of a result with its commits, the stream it was judged against if that is
     another one, or why its verdict is none."""
-    found = SafeString("")
+    found, place = "", f"experiment:{value.experiment.pk}"
     one = page.results.regressions.get(value.series_id)
     if one:
-        found += format_html(
-            ' <a class="state" href="{}">{}{}</a>',
-            link(reverse("regressions"), open=one.id),
+        where, still = (
+            link(path("regressions"), open=one.id),
             "still " if value.verdict == "unchanged" else "",
-            one.state,
         )
+        found += f' <a class="state" href="{escape(where)}">{still}{one.state}</a>'
     if one and one.last_good_run:
-        found += format_html(
-            ' <span class="fact">{} <a href="{}?base=run:{}/experiment:{}&amp;head=run:{}/experiment:{}">'
-            'What changed<span class="visually-hidden"> in {}, {}</span></a></span>',
-            commit_range(one.base, one.head),
-            reverse("code"),
-            one.last_good_run,
-            value.experiment.pk,
-            page.run.pk,
-            value.experiment.pk,
-            value.experiment.title,
-            value.metric.title,
+        sides = f"base=run:{one.last_good_run}/{place}&amp;head=run:{page.run.pk}/{place}"
+        about = f"in {escape(value.experiment.title)}, {escape(value.metric.title)}"
+        found += (
+            f' <span class="fact">{commit_range(one.base, one.head)} <a href="{path("code")}?{sides}">'
+            f'What changed<span class="visually-hidden"> {about}</span></a></span>'
         )
     if value.level_stream:
-        found += format_html(' <span class="fact">against {}</span>', value.level_stream.name)
+        found += f' <span class="fact">against {escape(value.level_stream.name)}</span>'
     if value.verdict_reason:
-        found += format_html(' <span class="fact">{}</span>', REASONS.get(value.verdict_reason, ""))
+        found += f' <span class="fact">{REASONS.get(value.verdict_reason, "")}</span>'
     return found
 
 

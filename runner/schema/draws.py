@@ -209,7 +209,9 @@ class Power:
     dismissed: float
 
 
-def power(noise: float, draws: int, effect: float, most: int | None = None, repeats: int = 1) -> Power:
+def power(
+    noise: float, draws: int, effect: float = FOUND, most: int | None = None, repeats: int = 1
+) -> Power:
     """Return what a comparison of this many draws, half of each side, makes of a relative change.
 
     `noise` is that of one process at known choices, `repeats` the processes of a side in each draw. Early
@@ -236,7 +238,8 @@ def _scatters(degrees: int, steps: int = 400) -> tuple[tuple[float, float], ...]
     low, high = max(0.0, 1 - width), 1 + width
     places = [low + (high - low) * (step + 0.5) / steps for step in range(steps)]
     logs = [(degrees - 1) * math.log(place) - degrees * place * place / 2 for place in places]
-    weights = [math.exp(value - max(logs)) for value in logs]
+    top = max(logs)
+    weights = [math.exp(value - top) for value in logs]
     total = math.fsum(weights)
     return tuple((place, weight / total) for place, weight in zip(places, weights, strict=True))
 

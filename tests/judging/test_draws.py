@@ -75,6 +75,23 @@ def test_a_choice_that_got_worse_where_another_got_better_is_no_answer_on_the_co
     assert code_change(at_ratios([1.019, 1.018, 1.017], [0.999, 1.0, 1.001])).word == "dismissed"
 
 
+@pytest.mark.parametrize("most", [None, 24])
+def test_unequal_numbers_of_draws_have_their_own_errors(most: int | None) -> None:
+    step = 0.01
+    base = [-step, 0.0, step]
+    looks, error = Looks(7, most), math.sqrt(4 * step**2 / 5 * (1 / 3 + 1 / 4))
+    apart = looks.limit(5, PAIR_ALPHA) * error
+    for factor, is_moved in ((0.99, False), (1.01, True)):
+        middle = factor * apart
+        head = [middle - step, middle, middle + step, middle]
+        found = code_change(at_ratios([*map(math.exp, base)], [*map(math.exp, head)]), most)
+        assert (found.word == "moved") is is_moved
+        total = sum((log - middle / 2) ** 2 for log in (*base, *head))
+        own = math.sqrt(total / 6 * (1 / 3 + 1 / 4)) / 2
+        assert found.p == pytest.approx(looks.p(middle / 2, own, 6))
+        assert found.high == pytest.approx(math.exp(middle / 2 + looks.limit(6) * own))
+
+
 @pytest.mark.simulation
 def test_noise_alone_is_no_best_choice_that_moved() -> None:
     chance = random.Random(1)

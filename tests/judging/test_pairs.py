@@ -238,6 +238,12 @@ def test_a_lost_choice_that_is_no_better_is_named_and_no_change() -> None:
     assert explored.best_ratio == 1.0  # a choice that neither side was offered may come on both
     untimed = compare_kernels([one("a", 1.0, "a")] * 2, [one("b", 0.0, "b")] * 2).choice
     assert (untimed.ratio, untimed.best_ratio, untimed.word) == (None, None, "inconclusive")
+    assert (untimed.same_candidates, untimed.differing, untimed.frequencies) == (False, ("s",), "cannot_tell")
+    assert untimed.frequencies_p == pytest.approx(2 / math.comb(4, 2))
+    lone = compare_kernels([one("a", 1.0, "a")], [one("a", 1.0)]).choice
+    assert (lone.same_candidates, lone.differing, lone.frequencies_p) == (False, ("s",), None)
+    half_timed = compare_kernels([one("a", 0.0)] * 2, [one("b", 1.0)] * 2).choice
+    assert half_timed.ratio is None
 
 
 def test_a_choice_that_came_without_being_offered_is_not_lost() -> None:

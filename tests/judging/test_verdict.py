@@ -65,6 +65,8 @@ def test_few_compilations_call_only_the_certain_a_regression() -> None:
     assert judge(history, [20.0], Rule()).verdict == "regressed"
     assert judge(history, [10.6], Rule()).verdict == "inconclusive"
     assert judge([*history, 10.0, 10.0], [10.9], Rule()).verdict == "regressed"
+    assert judge([10.0, 10.01, 10.0], [20.0], Rule()).verdict == "regressed"
+    assert judge([10.0, 10.01], [20.0], Rule()).verdict == "inconclusive"
 
 
 def lottery(count: int, seed: int) -> tuple[list[float], list[str | None]]:

@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from hud.judging.verdict import Rule
 from hud.models import Experiment, Metric, Series, Threshold
+from hud.sql import fetch_models
 from runner.schema.metrics import is_known, role_of
 
 LEAST_CHANGE = 0.02  # of a timing, by default; noise decides above it
@@ -42,7 +43,7 @@ class Thresholds:
     @classmethod
     def read(cls) -> Thresholds:
         """Return what is stored: 1 statement."""
-        return cls(Threshold.objects.all())
+        return cls(fetch_models(Threshold, "", {}))
 
     def of(self, experiment: Experiment, metric: Metric) -> Judging:
         rule, judged, small_step = default_rule(metric), None, SMALL_STEP

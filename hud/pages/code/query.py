@@ -163,10 +163,6 @@ class CodePage:
     offered: list[OfferedPoint] = field(default_factory=list)
 
     @property
-    def same_experiment(self) -> bool:
-        return self.base.experiment.pk == self.head.experiment.pk
-
-    @property
     def compile_time(self) -> PartChange:
         return PartChange(
             "Cold compile", self.base.values.get(COMPILE_TIME), self.head.values.get(COMPILE_TIME)

@@ -29,10 +29,12 @@ def compilations_of(
     compilations = Compilation.objects.filter(run__in=runs, draw=None)
     if side.experiment is not None:
         compilations = compilations.filter(experiment=side.experiment)
-    newest = compilations.order_by("-order_time", "-run_id").values_list("run", flat=True).first()
+    newest: int | None = int(side.name) if side.kind == "run" else None
     if newest is None:
-        raise BadSide(f"{side}: {_why_none(side, runs)}")
+        newest = compilations.order_by("-order_time", "-run_id").values_list("run", flat=True).first()
     rows = _of_run(newest, side.experiment)
+    if not rows:
+        raise BadSide(f"{side}: {_why_none(side, runs)}")
     others = {row.experiment_id for row in rows}
     if len(others) > 1:
         titles = Experiment.objects.in_bulk(others)
@@ -64,7 +66,7 @@ def _why_none(side: Side, runs: QuerySet[Run]) -> str:
     return f"it has no kernels of experiment {side.experiment}, but of {names}"
 
 
-def _of_run(run: int, experiment: int | None) -> list[Compilation]:
+def _of_run(run: int | None, experiment: int | None) -> list[Compilation]:
     condition = """JOIN hud_run run ON run.id = one.run_id
         JOIN hud_environment environment ON environment.id = one.environment_id
         WHERE one.run_id = %(run)s AND one.draw IS NULL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -122,18 +122,19 @@ class Table:
             return _WIDTH * (us - low) / length
 
         running = base_us or 0.0
-        for cause, _group, changes in _grouped(attribution.changes):
+        for (cause, _group), found in groupby(attribution.changes, key=lambda one: (one.cause, one.group)):
+            changes = list(found)
             rows: list[Row] = []
             whole_us = sum(one.change_us for one in changes)
             whole_share = attribution.share(whole_us)
-            for together, found in _folded(changes, base_us or 0.0, whole_share or 0.0):
-                change_us = sum(one.change_us for one in found)
+            for together, of_row in _folded(changes, base_us or 0.0, whole_share or 0.0):
+                change_us = sum(one.change_us for one in of_row)
                 start, end = sorted((running, running + change_us))
-                one = None if together else found[0]
-                name = together or _plain_name(found[0].kernel.name)
-                tone = _tone(found[0], change_us)
+                one = None if together else of_row[0]
+                name = together or _plain_name(of_row[0].kernel.name)
+                tone = _tone(of_row[0], change_us)
                 width = max(at(end) - at(start), 2.0)
-                folded, share = 0 if one else len(found), attribution.share(change_us)
+                folded, share = 0 if one else len(of_row), attribution.share(change_us)
                 rows.append(Row(name, change_us, tone, at(start), width, folded, one, share))
                 running += change_us
             title, meaning = _HEADINGS[cause]
@@ -257,11 +258,6 @@ def _range(found: Attribution) -> tuple[float, float]:
     low, high = min(totals), max(totals)
     air = 0.06 * (high - low) or 0.01 * high
     return low - air, high + air
-
-
-def _grouped(changes: Sequence[Change]) -> Iterator[tuple[Cause, int, list[Change]]]:
-    for (cause, group), found in groupby(changes, key=lambda one: (one.cause, one.group)):
-        yield cause, group, list(found)
 
 
 def _folded(changes: Sequence[Change], busy_us: float, share: float) -> Iterable[tuple[str, list[Change]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from hud.models import Environment, Run
 from hud.pages.compare.points import Bools, Ints, Point, Points
-from hud.pages.experiment.history import fact_name
+from hud.pages.experiment.history import fact_name, flat
 from hud.sql import by_id
 
 _FIRST = ["commit", "branch", "host", "torch", "torch_git", "triton"]  # facts in this order
@@ -103,19 +103,12 @@ def differences(sides: Sequence[Points], places: Places) -> list[Fact]:
     for at, points in enumerate(sides):
         runs = [places.runs[pk] for pk in np.unique(points.run).tolist()]
         facts = [{"commit": run.commit, "branch": run.branch, "host": run.host_name} for run in runs]
-        facts += [_flat(places.environments[pk].facts) for pk in np.unique(points.environment).tolist()]
+        facts += [flat(places.environments[pk].facts) for pk in np.unique(points.environment).tolist()]
         for name, value in (item for one in facts for item in one.items()):
             if name != "date" and value not in (None, "", 0, {}):
                 found.setdefault(name, [set() for _side in sides])[at].add(str(value))
     names = [*(name for name in _FIRST if name in found), *sorted(found.keys() - _FIRST)]
     return [Fact(name, tuple(tuple(sorted(values)) for values in found[name])) for name in names]
-
-
-def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, fact in facts.items():
-        flat.update(fact if isinstance(fact, dict) else {name: fact})
-    return flat
 
 
 def _words(values: Sequence[str]) -> str:

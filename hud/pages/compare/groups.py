@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hud.columns import Columns
 from hud.judging.aggregates import (
     FEWEST_CASES,
     FEWEST_TO_CALL,
@@ -22,7 +23,6 @@ from hud.judging.aggregates import (
     ratio_of,
 )
 from hud.models import Metric
-from hud.pages.attributes import attributes
 from hud.pages.compare.environment import Places
 from hud.pages.compare.points import Cohort, Floats, Ints, Key, Point, Points, add_details
 from runner.schema.metrics import device_time_of
@@ -32,6 +32,12 @@ Formulas = Literal["", "hud"]
 Sides = tuple[Points, Points]  # the baseline and a candidate
 Statistic = Literal["geometric mean", "arithmetic mean", "sum"]
 _ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
+
+
+_MEAN = Columns("""
+    metric=metric.name unit=metric.unit direction=metric.direction statistic base head change low high p
+    matched only_base only_head
+""")
 
 
 @dataclass(frozen=True)
@@ -69,11 +75,7 @@ class Mean:
         return "better" if (self.low > 0) == (self.metric.direction == "up") else "worse"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "metric": self.metric.name,
-            **attributes(self.metric, "unit direction"),
-            **attributes(self, "statistic base head change low high p matched only_base only_head"),
-        }
+        return _MEAN.row(self)
 
 
 KINDS = ("speed", "compile time", "memory")

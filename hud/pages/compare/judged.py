@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from hud.columns import Columns
 from hud.judging.verdict import Rule, judge_points, point_factors
 from hud.models import Metric
-from hud.pages.attributes import attributes
 from hud.pages.compare.environment import Place
 from hud.pages.compare.points import Bools, Cohort, Floats, Ints, Point
 from runner.schema.metrics import role_of
@@ -33,6 +33,13 @@ WORDS = {
     "new_pass": "passes again",
     "both_fail": "fails on both sides",
 }
+
+
+_COLUMNS = Columns("""
+    metric=metric.name unit=metric.unit direction=metric.direction base=base.value head=head.value
+    base_n=base.compilations head_n=head.compilations base_status=base.status head_status=head.status
+    change margin noise factor verdict reason base_run=base.run_id head_run=head.run_id
+""")
 
 
 @dataclass(slots=True)
@@ -86,19 +93,7 @@ class Judged:
         return certainty * abs(math.log1p(self.change))
 
     def to_row(self) -> dict[str, Any]:
-        return {
-            "metric": self.metric.name,
-            **attributes(self.metric, "unit direction"),
-            "base": self.base.value,
-            "head": self.head.value,
-            "base_n": self.base.compilations,
-            "head_n": self.head.compilations,
-            "base_status": self.base.status,
-            "head_status": self.head.status,
-            **attributes(self, "change margin noise factor verdict reason"),
-            "base_run": self.base.run_id,
-            "head_run": self.head.run_id,
-        }
+        return _COLUMNS.row(self)
 
 
 def judge(

@@ -27,25 +27,29 @@ Bools = NDArray[np.bool_]
 Key = tuple[str, str, str, str, str]  # suite, backend, mode, dtype, arch or device
 
 # The fields of `Points`. A side of an A/B run was not judged: its noise is that of the series' newest point.
-_COLUMNS = """
-    SELECT array_send(array_agg(experiment_id)), array_send(array_agg(metric_id)),
-        array_send(array_agg(series_id)), array_send(array_agg(run_id)),
-        array_send(array_agg(environment_id)), array_send(array_agg(coalesce(value, 'NaN'))),
-        array_send(array_agg(status)),
-        array_send(array_agg(CASE WHEN "values" IS NULL THEN (value IS NOT NULL)::int
-            ELSE cardinality(array_remove("values", NULL)) END)),
-        array_send(array_agg(coalesce(noise::float8, 'NaN'))),
-        array_send(array_agg(coalesce(level_points, 0)))
-"""
+_COLUMNS = (
+    *(
+        "experiment_id",
+        "metric_id",
+        "series_id",
+        "run_id",
+        "environment_id",
+        "coalesce(value, 'NaN')",
+        "status",
+    ),
+    """CASE WHEN "values" IS NULL THEN (value IS NOT NULL)::int
+        ELSE cardinality(array_remove("values", NULL)) END""",
+    *("coalesce(noise, 'NaN')", "coalesce(level_points, 0)"),
+)
 _OF_SERIES = """p.series_id, s.experiment_id, s.metric_id, p.run_id, p.environment_id, p.value, p.status,
     p."values", noise, level_points"""
 _RAN = "metric_id = ANY(%(metrics)s) AND (value IS NOT NULL OR status <> ALL(%(never_ran)s))"
 _NEWEST_FIRST = "order_time DESC, run_id DESC, environment_id DESC"
-_OF_RUNS = f"""{_COLUMNS} FROM (
+_OF_RUNS = f"""(
     SELECT DISTINCT ON (p.series_id) {_OF_SERIES} FROM hud_point p JOIN hud_series s ON s.id = p.series_id
     WHERE run_id = ANY(%(runs)s::int[]) AND {_RAN} ORDER BY p.series_id, {_NEWEST_FIRST}) point
 """  # noqa: S608 — constants, as below  # nosec B608
-_OF_AB_SIDE = f"""{_COLUMNS} FROM (
+_OF_AB_SIDE = f"""(
     SELECT {_OF_SERIES} FROM hud_sidepoint p JOIN hud_series s ON s.id = p.series_id
     LEFT JOIN LATERAL (
         SELECT noise, level_points FROM hud_point WHERE series_id = s.id AND noise IS NOT NULL
@@ -53,7 +57,7 @@ _OF_AB_SIDE = f"""{_COLUMNS} FROM (
     ) judged ON true
     WHERE run_id = ANY(%(runs)s::int[]) AND side = %(ab_side)s AND {_RAN}) point
 """  # noqa: S608  # nosec B608
-_NEWEST = f"""{_COLUMNS} FROM (
+_NEWEST = f"""(
     SELECT {_OF_SERIES} FROM hud_series s CROSS JOIN LATERAL (
         SELECT * FROM hud_point
         WHERE series_id = s.id AND order_time >= %(start)s AND run_id = ANY(%(runs)s::int[]) AND {_RAN}
@@ -117,7 +121,7 @@ class Points:
             "start": side.start,
             "stream": side.newest.stream_id,
         }
-        return cls(side, *fetch_columns(statement, params))
+        return cls(side, *fetch_columns(_COLUMNS, statement, params))
 
     def tabled(self, experiments: Ints, metrics: Sequence[Metric]) -> Points:
         """Return the tables of these experiments, whose ids are sorted, and of these metrics."""

@@ -48,35 +48,64 @@ class Filters:
 
 
 @dataclass
-class Counts:
-    """The experiments of one candidate by what became of them."""
+class Candidate:
+    """A side against the baseline: its experiments by what became of them, and the numbers over all of them
+    and of each suite and backend."""
 
+    side: Side
     verdicts: Counter[str]
     reasons: Counter[str]  # of the inconclusive ones
-    matched: int
-    only_base: int
-    only_head: int
+    totals: Totals
+    groups: list[Group]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {name: self.totals.counts[name] for name in ("matched", "only_base", "only_head")}
+
+    @property
+    def moved_first(self) -> list[Group]:
+        return sorted(self.groups, key=lambda one: not one.is_telling)
+
+    @property
+    def telling(self) -> int:
+        """Return how many groups moved."""
+        return sum(one.is_telling for one in self.groups)
+
+    def counts_json(self) -> dict[str, Any]:
+        verdicts = {name: self.verdicts.get(name, 0) for name in VERDICTS}
+        return {**self.counts, **verdicts, "reasons": dict(self.reasons)}
 
     def to_json(self) -> dict[str, Any]:
-        verdicts = {name: self.verdicts.get(name, 0) for name in VERDICTS}
-        cohort = {"matched": self.matched, "only_base": self.only_base, "only_head": self.only_head}
-        return {**cohort, **verdicts, "reasons": dict(self.reasons)}
+        aggregates = [group.to_json() for group in self.groups]
+        totals = {"totals": self.totals.to_json(), "aggregates": aggregates}
+        return {**self.side.to_json(), **self.counts_json(), **totals}
 
 
 @dataclass
-class ComparePage:
-    """A comparison. Sections have the most certain and largest changes first."""
+class Sections:
+    """The rows of a comparison, those with the most certain and largest changes first."""
 
-    stream: Stream  # in which dates, branches and commits are looked up
-    sides: list[Side]
-    filters: Filters
     movers: list[Row]
     undecided: list[Row]  # moved, but something else may be the cause
     quiet: list[Row]  # within the noise
     apart: list[Row]  # on one side only, or failing on both
-    counts: list[Counts]  # for each candidate
-    totals: list[Totals]  # likewise
-    groups: list[list[Group]]  # likewise
+
+    @property
+    def compared(self) -> list[Row]:
+        return [*self.movers, *self.undecided, *self.quiet]
+
+    @property
+    def every(self) -> list[Row]:
+        return [*self.compared, *self.apart]
+
+
+@dataclass
+class ComparePage:
+    stream: Stream  # in which dates, branches and commits are looked up
+    base: Side
+    candidates: list[Candidate]
+    filters: Filters
+    rows: Sections
     facts: list[Fact]  # of the environments
     metrics: list[Metric]  # that may be chosen
     suites: list[str]
@@ -85,19 +114,19 @@ class ComparePage:
 
     @property
     def heads(self) -> list[Side]:
-        return self.sides[1:]
+        return [one.side for one in self.candidates]
+
+    @property
+    def sides(self) -> list[Side]:
+        return [self.base, *self.heads]
 
     @property
     def different(self) -> list[Fact]:
         return [fact for fact in self.facts if fact.differs]
 
-    @property
-    def shown(self) -> list[Row]:
-        return [*self.movers, *self.undecided, *self.quiet, *self.apart]
-
     def changes(self, head: int) -> list[tuple[str, float]]:
         """Return verdict and change for a candidate, where there is a change."""
-        cells = [cell for row in (*self.movers, *self.undecided, *self.quiet) if (cell := row.cells[head])]
+        cells = [cell for row in self.rows.compared if (cell := row.cells[head])]
         return [(cell.verdict, cell.change) for cell in cells if cell.change is not None]
 
     @cached_property
@@ -107,27 +136,18 @@ class ComparePage:
         return min(max([0.02, *changes]), 1.0)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        add_regressions(self.shown)
-        about = identities(row.pk for row in self.shown)
-        return [line for row in self.shown for line in row.to_rows(self.heads, about[row.pk])]
+        rows = self.rows.every
+        add_regressions(rows)
+        about = identities(row.pk for row in rows)
+        return [line for row in rows for line in row.to_rows(self.heads, about[row.pk])]
 
     def to_json(self) -> dict[str, Any]:
-        heads = [
-            {
-                **side.to_json(),
-                **counts.to_json(),
-                "totals": totals.to_json(),
-                "aggregates": [group.to_json() for group in groups],
-            }
-            for side, counts, totals, groups in zip(
-                self.heads, self.counts, self.totals, self.groups, strict=True
-            )
-        ]
+        heads = [one.to_json() for one in self.candidates]
         return {
             "stream": self.stream.name,
-            "base": self.sides[0].to_json(),
+            "base": self.base.to_json(),
             "head": self.heads[0].to_json(),
-            "counts": {**self.counts[0].to_json(), **self.waiting.to_json()},
+            "counts": {**self.candidates[0].counts_json(), **self.waiting.to_json()},
             "totals": heads[0]["totals"],
             "aggregates": heads[0]["aggregates"],
             "heads": heads,
@@ -160,31 +180,22 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
             sections[row.section].append(row)
     movers, undecided, quiet = (sorted(section, key=lambda row: -row.score) for section in sections[:3])
     there = [any(table.there[:, at].any() for table in cohort.sides) for at in range(len(cohort.metrics))]
-    groups = [groups_of.read(cohort, place, places, filters.formulas) for place in range(1, len(sides))]
-    totals = [groups_of.totals(cohort, place, of_head) for place, of_head in enumerate(groups, start=1)]
+    candidates = []
+    for place, side in enumerate(sides[1:], start=1):
+        groups = groups_of.read(cohort, place, places, filters.formulas)
+        cells = [cell for row in rows if (cell := row.cells[place - 1])]
+        verdicts = Counter(cell.verdict for cell in cells if not cell.both_fail)
+        reasons = Counter(cell.reason for cell in cells if cell.undecided)
+        candidates.append(Candidate(side, verdicts, reasons, groups_of.totals(cohort, place, groups), groups))
     return ComparePage(
         stream,
-        sides,
+        sides[0],
+        candidates,
         filters,
-        movers,
-        undecided,
-        quiet,
-        sections[3],
-        [_counts(rows, place, of_head) for place, of_head in enumerate(totals)],
-        totals,
-        groups,
+        Sections(movers, undecided, quiet, sections[3]),
         differences(points, places),
         sorted(compress(cohort.metrics, there), key=lambda one: metric_place("", one)),
         cohort.suites,
         count(Scope(stream, **filters.subject, base=times[0], head=times[1])),
         places,
-    )
-
-
-def _counts(rows: Sequence[Row], place: int, totals: Totals) -> Counts:
-    cells = [cell for row in rows if (cell := row.cells[place])]
-    return Counts(
-        Counter(cell.verdict for cell in cells if not cell.both_fail),
-        Counter(cell.reason for cell in cells if cell.undecided),
-        *(totals.counts[name] for name in ("matched", "only_base", "only_head")),
     )

@@ -11,16 +11,28 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from hud.columns import Columns
 from hud.models import TERMINAL, Run, Stream
 from hud.points import nights, sides
 from hud.points.nights import Subject
 from hud.points.sides import BadSide, runs_of
 from hud.runs.branches import branch_or_default
-from hud.sql import fetch_tuples
+from hud.sql import fetch_models, fetch_tuples
 
 MOST_SIDES = 4
 WINDOW = timedelta(days=14)
 _MOST_RUNS = 3000
+
+
+_COLUMNS = Columns(
+    "side=text stream runs run_count commit=newest.commit branch host=newest.host_name from to",
+    **{
+        "runs": lambda side: side.runs[:100],
+        "run_count": lambda side: len(side.runs),
+        "from": lambda side: side.start.isoformat(),
+        "to": lambda side: side.newest.order_time.isoformat(),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -66,18 +78,7 @@ class Side:
         return self.newest.stream.name
 
     def to_json(self) -> dict[str, Any]:
-        run = self.newest
-        return {
-            "side": self.text,
-            "stream": self.stream,
-            "runs": list(self.runs[:100]),
-            "run_count": len(self.runs),
-            "commit": run.commit,
-            "branch": self.branch,
-            "host": run.host_name,
-            "from": self.start.isoformat(),
-            "to": run.order_time.isoformat(),
-        }
+        return _COLUMNS.row(self)
 
 
 def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: bool) -> Side:
@@ -87,13 +88,16 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
     kind, name = named.kind, named.name
     if named != sides.Side(kind, name):
         raise BadSide(f"{text[:80]!r} is a side of one experiment, which What changed compares", 400)
-    runs = runs_of(named, stream)
-    if kind == "night":
-        runs = Run.objects.filter(pk__in=_night(name, stream, subject)).order_by("-order_time", "-pk")
-    elif kind not in {"run", "commit"}:
-        runs = runs.filter(state__in=TERMINAL)
-    related = ("stream", "request") if kind == "run" else ("stream",)
-    rows = list(runs.select_related(*related).defer("provenance")[:_MOST_RUNS])
+    if kind == "run":
+        with_stream = "JOIN hud_stream stream ON stream.id = one.stream_id WHERE one.id = %(run)s"
+        rows = fetch_models(Run, with_stream, {"run": name}, stream=Stream)
+    else:
+        runs = runs_of(named, stream)
+        if kind == "night":
+            runs = Run.objects.filter(pk__in=_night(name, stream, subject)).order_by("-order_time", "-pk")
+        elif kind != "commit":
+            runs = runs.filter(state__in=TERMINAL)
+        rows = list(runs.select_related("stream").defer("provenance")[:_MOST_RUNS])
     if kind == "commit":
         rows = _of_one_commit(name, rows)
     elif kind not in {"run", "night"} and rows:

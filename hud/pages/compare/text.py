@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from hud.models import Metric
-from hud.pages.compare.groups import Mean
+from hud.pages.compare.groups import Group, Mean
 from hud.pages.compare.judged import WORDS, Judged
-from hud.pages.compare.query import ComparePage, Counts
+from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import Row, complete
 from hud.templatetags.hud_tags import number as number_text
 from hud.templatetags.hud_tags import signed_percent, unit
@@ -19,29 +18,18 @@ _ICONS = {"regressed": "▼", "improved": "▲", "failed": "✗", "inconclusive"
 _MARKUP = re.compile(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
-@dataclass(frozen=True)
-class Shown:
-    """The rows of a page, cut where it says so."""
-
-    movers: list[Row]
-    undecided: list[Row]
-    quiet: list[Row]
-    apart: list[Row]
-
-
-def shown(page: ComparePage, *, everything: bool) -> Shown:
+def shown(page: ComparePage, *, everything: bool) -> Sections:
     """Return the rows to show: all movers up to 200, of the others the largest unless `everything`."""
-    most = 500
+    rows, most = page.rows, 500
     few, some = (most, most) if everything else (5, 20)
-    rows = Shown(page.movers[:200], page.undecided[:some], page.quiet[:few], page.apart[:some])
-    every = [*rows.movers, *rows.undecided, *rows.quiet, *rows.apart]
-    complete(every, page.places, page.heads[0].stream)
+    rows = Sections(rows.movers[:200], rows.undecided[:some], rows.quiet[:few], rows.apart[:some])
+    complete(rows.every, page.places, page.heads[0].stream)
     return rows
 
 
-def parts(counts: Counts) -> list[tuple[str, str]]:
+def parts(candidate: Candidate) -> list[tuple[str, str]]:
     """Return the sentence as parts with their tone: ``5 regressed``, ``1 improved``, …"""
-    one = counts.verdicts
+    one = candidate.verdicts
     failed = one.get("failed", 0)
     found = [
         (one.get("regressed", 0), "regressed", "worse"),
@@ -51,12 +39,12 @@ def parts(counts: Counts) -> list[tuple[str, str]]:
         (one.get("unchanged", 0), "within noise", ""),
     ]
     said = [(f"{number} {word}", tone) for number, word, tone in found if number or word == "within noise"]
-    return said if counts.matched else [("Nothing is on both sides", "")]
+    return said if candidate.counts["matched"] else [("Nothing is on both sides", "")]
 
 
-def reasons(counts: Counts) -> str:
+def reasons(candidate: Candidate) -> str:
     """Return why changes are undecided: ``4 on another card, 1 near the noise``."""
-    return ", ".join(f"{number} {WORDS.get(name, name)}" for name, number in counts.reasons.most_common())
+    return ", ".join(f"{number} {WORDS.get(name, name)}" for name, number in candidate.reasons.most_common())
 
 
 def value(number: float | None, metric: Metric) -> str:
@@ -77,19 +65,19 @@ def ends(judged: Judged) -> tuple[str, str]:
     )
 
 
-def markdown(page: ComparePage, rows: Shown) -> str:
+def markdown(page: ComparePage, rows: Sections) -> str:
     """Return the comparison as Markdown, with the rows that the page shows."""
-    base = page.sides[0]
-    blocks = []
-    for place, side in enumerate(page.heads):
-        counts = page.counts[place]
+    base, blocks = page.base, []
+    for place, candidate in enumerate(page.candidates):
+        side, words = candidate.side, ", ".join(word for word, _tone in parts(candidate))
+        counted = "{matched} matched, {only_base} only baseline, {only_head} only candidate"
         lines = [
-            f"**{_safe(base.text)} → {_safe(side.text)}**: {', '.join(word for word, _ in parts(counts))}",
-            f"{counts.matched} matched, {counts.only_base} only baseline, {counts.only_head} only candidate",
+            f"**{_safe(base.text)} → {_safe(side.text)}**: {words}",
+            counted.format_map(candidate.counts),
             f"Commits {base.newest.commit[:12] or 'unknown'} → {side.newest.commit[:12] or 'unknown'}",
         ]
-        lines += [_total(mean) for mean in page.totals[place].means.values()]
-        lines += ["", *_means(page, place), "", *_rows(rows, place)]
+        lines += [_total(mean) for mean in candidate.totals.means.values()]
+        lines += ["", *_means(candidate.groups), "", *_rows(rows, place)]
         blocks.append("\n".join(lines))
     different = [fact for fact in page.different if any(fact.values)]
     if different:
@@ -121,10 +109,10 @@ def _total(mean: Mean) -> str:
     return f"{name}: {' '.join(filter(None, (before, '→', after, unit(mean.metric))))} ({change})"
 
 
-def _means(page: ComparePage, place: int) -> Iterable[str]:
+def _means(groups: Iterable[Group]) -> Iterable[str]:
     yield "| suite | backend | passing | mean | base | head | change | 95 % |"
     yield "|---|---|--:|---|--:|--:|--:|--:|"
-    for group in page.groups[place]:
+    for group in groups:
         passing = "{base_passed} → {head_passed} of {expected}".format_map(group.counts)
         start = f"| {_safe(group.suite)} | {_safe(' '.join(filter(None, group.key[1:])))} | {passing} |"
         if not group.means:
@@ -139,10 +127,10 @@ def _mean(mean: Mean) -> str:
     return f"{_safe(mean.metric.title)} | {before} | {after} | {signed_percent(mean.change)} | {interval}"
 
 
-def _rows(rows: Shown, place: int) -> Iterable[str]:
+def _rows(rows: Sections, place: int) -> Iterable[str]:
     yield "| experiment | metric | base | head | change | × noise | verdict |"
     yield "|---|---|--:|--:|--:|--:|---|"
-    for row in (*rows.movers, *rows.undecided, *rows.quiet):
+    for row in rows.compared:
         if cell := row.cells[place]:
             before, after = ends(cell)
             why = f" ({cell.why})" if cell.why else ""

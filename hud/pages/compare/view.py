@@ -12,7 +12,6 @@ from django.urls import reverse
 from hud.models import Stream
 from hud.pages import data, query_string, streams
 from hud.pages.compare import chooser, query, text
-from hud.pages.compare.groups import Group
 from hud.pages.compare.query import Filters
 from hud.pages.compare.sides import MOST_SIDES
 from hud.pages.query_string import one_of, words
@@ -52,17 +51,11 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     context = {
         "page": page,
         "rows": rows,
-        "compared": [
-            (side, counts, totals, *_moved_first(groups))
-            for side, counts, totals, groups in zip(
-                page.heads, page.counts, page.totals, page.groups, strict=True
-            )
-        ],
         "markdown": text.markdown(page, rows),
         "counts_of_page": page.waiting,
         "query_of_counts": urlencode([*sides[:3], *page.filters.subject.items()]),
         "everything": everything,
-        "verdicts": [(word, sum(one.verdicts[word] for one in page.counts)) for word in query.VERDICTS],
+        "verdicts": [(word, sum(one.verdicts[word] for one in page.candidates)) for word in query.VERDICTS],
         "complaints": complaints,
         "chosen": chosen,
         "subject": [(name, value) for name, value in page.filters.subject.items() if value],
@@ -70,11 +63,6 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "markdown_url": f"{reverse('api:get_compare')}?{urlencode([*sides, *chosen, ('format', 'md')])}",
     }
     return render(request, "compare/compare.html", context)
-
-
-def _moved_first(groups: list[Group]) -> tuple[list[Group], int]:
-    """Return the groups, those whose means moved first, and how many did."""
-    return sorted(groups, key=lambda one: not one.is_telling), sum(one.is_telling for one in groups)
 
 
 def _chooser(

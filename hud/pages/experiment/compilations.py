@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
+from hud.columns import Columns
 from hud.judging.attribution import attribute
 from hud.models import Compilation, Series, Stream, kernels_of
 from hud.pages.code.table import Table, short_name
@@ -21,6 +22,12 @@ _MOST_MARKS = 600  # of the newest compilations
 _OF_CHOICES = 60  # newest compilations whose choices are counted
 _FEW_KERNELS = 3  # with more, the choices of one compilation are no longer one fact
 _MOST_KERNELS = 10  # in the table of choices
+
+
+_MARK = Columns(
+    f"run number time variant config busy_us value {SAME_CHOICE}=same_choice",
+    time=lambda mark: mark.order_time.isoformat(),
+)
 
 
 @dataclass(slots=True)
@@ -93,19 +100,7 @@ class Compilations:
     def to_json(self) -> dict[str, Any]:
         """Return what the page's JSON says of them."""
         return {
-            "compilations": [
-                {
-                    "run": mark.run,
-                    "number": mark.number,
-                    "time": mark.order_time.isoformat(),
-                    "variant": mark.variant,
-                    "config": mark.config,
-                    "busy_us": mark.busy_us,
-                    "value": mark.value,
-                    SAME_CHOICE: mark.same_choice,
-                }
-                for mark in self.marks
-            ],
+            "compilations": [_MARK.row(mark) for mark in self.marks],
             "choices": [
                 {
                     "kernel": kernel.name,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from hud.columns import Columns
 from hud.models import Environment, Experiment, Metric, Point, Run
 from hud.points.read import to_row
 from hud.points.targets import Targets
@@ -114,51 +115,46 @@ def fill(
             history.newest = newest[pk]
 
 
+_ORIGIN = Columns(
+    """placed_by=run.order_time_source host=run.host_name source=run.source commit=run.commit branch
+    environment=environment.fingerprint environment_class=environment.class_key torch=environment.torch
+    torch_git=environment.torch_git""",
+    branch=lambda point: branch_or_default(point.run.branch),
+)
+
+
 def point_row(point: Point) -> dict[str, Any]:
     """Return a line of the data views of a point with run and environment."""
-    run, environment = point.run, point.environment
-    return {
-        **to_row(point),
-        "placed_by": run.order_time_source,
-        "host": run.host_name,
-        "source": run.source,
-        "commit": run.commit,
-        "branch": branch_or_default(run.branch),
-        "environment": environment.fingerprint,
-        "environment_class": environment.class_key,
-        "torch": environment.torch,
-        "torch_git": environment.torch_git,
-    }
+    return {**to_row(point), **_ORIGIN.row(point)}
 
 
 def changes(before: Environment, after: Environment) -> list[str]:
     """Return ``torch 2.10.0 → 2.11.0`` for each fact that differs; those of one side only are last."""
     if before.pk == after.pk:
         return []
-    both: list[str] = []
-    came: list[str] = []
-    gone: list[str] = []
-    olds, news = before.facts, after.facts
-    names = [name for name, new in news.items() if olds.get(name) != new]
-    for name in [*names, *(name for name in olds if name not in news)]:
-        for word, was, now in _flat(name, olds.get(name), news.get(name)):
-            if (was or "") != (now or ""):
-                kind = both if was and now else came if now else gone
-                kind.append(f"{word} {_brief(was)} → {_brief(now)}")
-    return [*both, *came, *gone]
+    differing = [
+        name for name in {**after.facts, **before.facts} if before.facts.get(name) != after.facts.get(name)
+    ]
+    olds, news = (flat({name: one.facts.get(name) for name in differing}) for one in (before, after))
+    kinds: tuple[list[str], ...] = [], [], []  # of both, of the second, of the first
+    for name in {**news, **olds}:
+        was, now = olds.get(name), news.get(name)
+        if (was or "") != (now or ""):
+            kinds[0 if was and now else 1 if now else 2].append(
+                f"{fact_name(name)} {_brief(was)} → {_brief(now)}"
+            )
+    return [text for texts in kinds for text in texts]
+
+
+def flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts of an environment with those of a group one by one."""
+    found: dict[str, Any] = {}
+    for name, fact in facts.items():
+        found.update(fact if isinstance(fact, dict) else {name: fact})
+    return found
 
 
 def _brief(fact: Any) -> str:
     """Return a fact as text; the middle of a card's long identity is left out."""
     text = str(fact or "unknown")
     return f"{text[:8]}…{text[-4:]}" if text.startswith("GPU-") and len(text) > 20 else text
-
-
-def _flat(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield a fact of two environments; those of a group one by one."""
-    if not isinstance(old, dict) and not isinstance(new, dict):
-        yield fact_name(name), old, new
-        return
-    before, after = (one if isinstance(one, dict) else {} for one in (old, new))
-    for each in [*after, *(each for each in before if each not in after)]:
-        yield each, before.get(each), after.get(each)

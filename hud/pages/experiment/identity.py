@@ -53,20 +53,11 @@ def pickers(experiment: Experiment, related: Sequence[Experiment]) -> list[Picke
     return found
 
 
-def same_but_backend(experiment: Experiment, related: Sequence[Experiment]) -> list[Experiment]:
-    """Return the same case with other backends, by name."""
-    found = [one for one in related if _differs_in(one, experiment) == {"backend"}]
-    return sorted(found, key=lambda one: one.backend)
-
-
-def same_but_device(experiment: Experiment, related: Sequence[Experiment]) -> list[Experiment]:
-    """Return the same case on other devices."""
-    found = [one for one in related if _differs_in(one, experiment) <= {"device", "arch"}]
-    return sorted(found, key=lambda one: (one.device, one.arch))
-
-
-def _differs_in(one: Experiment, other: Experiment) -> set[str]:
-    return {name for name in Experiment.IDENTITY if getattr(one, name) != getattr(other, name)}
+def same_but(experiment: Experiment, related: Sequence[Experiment], *names: str) -> list[Experiment]:
+    """Return the experiments that differ in nothing but these parts of the identity, in their order."""
+    kept = [name for name in Experiment.IDENTITY if name not in names]
+    found = [one for one in related if all(getattr(one, name) == getattr(experiment, name) for name in kept)]
+    return sorted(found, key=lambda one: [getattr(one, name) for name in names])
 
 
 def _parts(experiment: Experiment) -> dict[str, Any]:

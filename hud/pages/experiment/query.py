@@ -145,8 +145,8 @@ def read(
     if not same_case:
         return None
     experiment, related = same_case[0], same_case[1:]
-    backends = identity.same_but_backend(experiment, related)
-    devices = identity.same_but_device(experiment, related)
+    backends = identity.same_but(experiment, related, "backend")
+    devices = identity.same_but(experiment, related, "device", "arch")
     series = _series_by_experiment([experiment, *backends, *devices], stream)
     targets = Targets.read()
     page = ExperimentPage(experiment, stream, identity.pickers(experiment, related))
@@ -197,7 +197,9 @@ def read(
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, stream, own, chosen, base=base, head=head)
     page.active = _active(experiment, stream)
-    page.known_failure = stream.known_failures.filter(experiment=experiment).first()
+    marked = "WHERE stream_id = %(stream)s AND experiment_id = %(experiment)s"
+    failures = fetch_models(KnownFailure, marked, {"stream": stream.pk, "experiment": pk})
+    page.known_failure = next(iter(failures), None)
     _add_places(page)
     return page
 

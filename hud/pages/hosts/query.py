@@ -13,7 +13,7 @@ from django.utils import timezone
 from hud.columns import Columns, under
 from hud.hosts.registration import is_visible, state_of, unavailable_suites
 from hud.models import Accelerator, Experiment, Host, Task
-from hud.sql import fetch_tuples
+from hud.sql import fetch_models, fetch_tuples
 from hud.templatetags.hud_tags import duration
 
 SILENT = {"lost", "detached"}
@@ -172,8 +172,9 @@ class Place:
 
 def present_accelerators() -> list[Accelerator]:
     """Return the accelerators of attached hosts, silent ones too: 1 statement."""
-    attached = Accelerator.objects.filter(present=True, host__detached_at=None).select_related("host")
-    return list(attached.order_by("host__name", "name"))
+    attached = """JOIN hud_host host ON host.id = one.host_id
+        WHERE one.present AND host.detached_at IS NULL ORDER BY host.name, one.name"""
+    return fetch_models(Accelerator, attached, {}, host=Host)
 
 
 def visible_accelerators() -> list[Accelerator]:

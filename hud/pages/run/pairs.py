@@ -8,12 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hud.columns import Columns
 from hud.judging.choices import Kernels, TimedChoice
 from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
 from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Metric, Run, Series
 from hud.pages.suite.query import identity
 from hud.points.read import metric_place
 from hud.sql import fetch_tuples
+
+_PAIR = Columns("""
+    metric=metric.name unit=metric.unit direction=metric.direction base=verdict.base new=verdict.head
+    change low high p pairs=verdict.pairs verdict=verdict.word better=verdict.better base_status
+    new_status=head_status base_values=base new_values=head
+""")
+_KERNELS = Columns(
+    """base_compilations new_compilations equal_choices=found.code.word change low high p=found.code.p
+    coverage other_frequencies=found.choice.frequencies other_frequencies_p=found.choice.frequencies_p
+    only_base only_new=only_head""",
+    base_compilations=lambda line: line.compilations[0],
+    new_compilations=lambda line: line.compilations[1],
+)
 
 
 @dataclass(frozen=True)
@@ -41,25 +55,7 @@ class PairLine:
         return [None if ratio is None else ratio - 1 for ratio in self.ratios]
 
     def to_row(self) -> dict[str, Any]:
-        return {
-            **identity(self.experiment),
-            "metric": self.metric.name,
-            "unit": self.metric.unit,
-            "direction": self.metric.direction,
-            "base": self.verdict.base,
-            "new": self.verdict.head,
-            "change": self.change,
-            "low": self.low,
-            "high": self.high,
-            "p": self.p,
-            "pairs": self.verdict.pairs,
-            "verdict": self.verdict.word,
-            "better": self.verdict.better,
-            "base_status": self.base_status,
-            "new_status": self.head_status,
-            "base_values": self.base,
-            "new_values": self.head,
-        }
+        return {**identity(self.experiment), **_PAIR.row(self)}
 
 
 def read(run: Run) -> list[PairLine]:
@@ -135,21 +131,7 @@ class KernelLine:
         return None if self.found.code.word != "confirmed" or self.change is None else self.change < 0
 
     def to_row(self) -> dict[str, Any]:
-        return {
-            **identity(self.experiment),
-            "base_compilations": self.compilations[0],
-            "new_compilations": self.compilations[1],
-            "equal_choices": self.found.code.word,
-            "change": self.change,
-            "low": self.low,
-            "high": self.high,
-            "p": self.found.code.p,
-            "coverage": self.coverage,
-            "other_frequencies": self.found.choice.frequencies,
-            "other_frequencies_p": self.found.choice.frequencies_p,
-            "only_base": self.only_base,
-            "only_new": self.only_head,
-        }
+        return {**identity(self.experiment), **_KERNELS.row(self)}
 
 
 def read_kernels(run: Run) -> list[KernelLine]:

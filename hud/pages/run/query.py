@@ -6,12 +6,27 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from django.utils import timezone
 
+from hud.columns import Columns
 from hud.ingest.deletion import uploads_of
-from hud.models import Artifact, Point, PointFields, Run, SidePoint, State, Task, Upload
+from hud.models import (
+    ACTIVE,
+    Accelerator,
+    Artifact,
+    Host,
+    Point,
+    PointFields,
+    Run,
+    SidePoint,
+    State,
+    Stream,
+    Task,
+    Upload,
+)
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
 from hud.pages.run.pairs import KernelLine, PairLine
@@ -19,7 +34,7 @@ from hud.pages.run.results import ResultFilters, Results
 from hud.pages.runs.query import OfRun, RunLine
 from hud.pages.suite.query import identity
 from hud.points.read import to_row
-from hud.sql import fetch_models, int_array
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
@@ -28,6 +43,13 @@ SHOWN_ARTIFACTS = 200
 SHOWN_COMMANDS = 5
 SHOWN_PICTURES = 3
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
+
+
+_ARTIFACT = Columns(
+    """id=artifact.pk task=task.task.position name=task.name process=task.task.repeat kind=artifact.kind
+    size_bytes=artifact.size_bytes sha256=artifact.sha256 url""",
+    url=lambda line: f"/api/v1/runs/{line.task.task.run_id}/artifacts/{line.artifact.pk}",
+)
 
 
 @dataclass(slots=True)
@@ -73,17 +95,7 @@ class ArtifactLine:
     task: TaskLine
 
     def to_row(self) -> dict[str, Any]:
-        artifact, task = self.artifact, self.task.task
-        return {
-            "id": artifact.pk,
-            "task": task.position,
-            "name": self.task.name,
-            "process": task.repeat,
-            "kind": artifact.kind,
-            "size_bytes": artifact.size_bytes,
-            "sha256": artifact.sha256,
-            "url": f"/api/v1/runs/{task.run_id}/artifacts/{artifact.pk}",
-        }
+        return _ARTIFACT.row(self)
 
 
 @dataclass
@@ -102,7 +114,7 @@ class RunPage(OfRun):
     explanations: dict[int, tuple[str, int]] = field(default_factory=dict)  # series → what, in which run
     explainable: set[int] = field(default_factory=set)  # a failed series of each experiment
 
-    @property
+    @cached_property
     def line(self) -> RunLine:
         """Return the run as the list of runs has it."""
         return RunLine(self.run, self.progress.done, self.progress.total)
@@ -172,24 +184,33 @@ class RunPage(OfRun):
         return self.active and self.progress.eta_s == 0.0
 
     def to_rows(self) -> list[dict[str, Any]]:
-        rows = []
-        for point in self.results.rows:
-            side = {"side": "new" if point.side else "base"} if isinstance(point, SidePoint) else {}
-            stream = {"stream": self.run.stream.name}
-            rows.append({**identity(point.experiment), **to_row(point), **stream, **side})
-        return rows
+        stream = {"stream": self.run.stream.name}
+        return [
+            {
+                **identity(point.experiment),
+                **to_row(point),
+                **stream,
+                **({"side": "new" if point.side else "base"} if isinstance(point, SidePoint) else {}),
+            }
+            for point in self.results.rows
+        ]
 
 
 def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
-    related = ("stream", "upload", "request__host", "request__experiment")
-    run = Run.objects.select_related(*related).filter(pk=pk).first()
-    if run is None:
+    with_stream = "JOIN hud_stream stream ON stream.id = one.stream_id WHERE one.id = %(run)s"
+    found = fetch_models(Run, with_stream, {"run": pk}, stream=Stream)
+    if not found:
         return None
+    run = found[0]
     again = "WHERE id IN (SELECT run_id FROM hud_runrequest WHERE retry_of_id = %(run)s) ORDER BY id"
     retries = fetch_models(Run, again, {"run": pk})
-    page = RunPage(run, _tasks(run), progress_of(run), results.read(run, filters, size), retries)
-    page.artifacts = artifacts_of(run, page.tasks)
+    tasks = _tasks(run)
+    progress = Progress(sum(line.ended for line in tasks), len(tasks), None)
+    if run.state in ACTIVE:
+        progress = progress_of(run)
+    page = RunPage(run, tasks, progress, results.read(run, filters, size), retries)
+    page.artifacts = artifacts_of(run, tasks)
     page.waiting = read_waiting(run)
     page.previous = _previous(run)
     if run.upload_id:
@@ -204,17 +225,26 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
 def _previous(run: Run) -> int | None:
     """Return the last run of the same title, source and branch that measured this one's first series too, and
     was no rerun; None for an A/B run, which has points in no series."""
-    first = Point.objects.filter(run=run, value__isnull=False).order_by("series").values("series")[:1]
-    earlier = Point.objects.filter(
-        series=first,
-        order_time__lt=run.order_time,
-        rerun=False,
-        branch=run.branch,
-        run__state=State.SUCCEEDED,
-        run__title=run.title,
-        run__source=run.source,
+    found = fetch_tuples(
+        """
+        SELECT r.id FROM (
+            SELECT series_id FROM hud_point WHERE run_id = %(run)s AND value IS NOT NULL
+            ORDER BY series_id LIMIT 1
+        ) own
+        JOIN hud_point p ON p.series_id = own.series_id AND p.order_time < %(time)s AND NOT p.rerun
+            AND p.branch = %(branch)s
+        JOIN hud_run r ON r.id = p.run_id
+            AND (r.state, r.title, r.source) = (%(state)s, %(title)s, %(source)s)
+        ORDER BY p.order_time DESC, p.run_id DESC LIMIT 1
+        """,
+        {
+            "run": run.pk,
+            "time": run.order_time,
+            "state": State.SUCCEEDED,
+            **{name: getattr(run, name) for name in ("branch", "title", "source")},
+        },
     )
-    return earlier.order_by("-order_time", "-run").values_list("run", flat=True).first()
+    return found[0][0] if found else None
 
 
 def _is_of_compiler(point: PointFields) -> bool:
@@ -240,7 +270,10 @@ def _fill_explanations(page: RunPage) -> None:
 
 
 def _tasks(run: Run) -> list[TaskLine]:
-    tasks = run.tasks.select_related("accelerator__host").order_by("position")
+    tasks = fetch_models(Task, "WHERE run_id = %(run)s ORDER BY position", {"run": run.pk})
+    accelerators = by_id(Accelerator, [task.accelerator_id for task in tasks])
+    attach(accelerators.values(), "host", by_id(Host, [one.host_id for one in accelerators.values()]))
+    attach(tasks, "accelerator", accelerators)
     return [TaskLine(task, name_of(task.spec)) for task in tasks]
 
 

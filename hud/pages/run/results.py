@@ -1,19 +1,24 @@
-"""What a run found: its points by importance, sorted, filtered and cut to a page by the database."""
+"""What a run found: its points by importance, sorted, filtered and cut to a page.
+
+A run has thousands of points of which a page shows some, so that only these become objects.
+"""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import cache, cached_property
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hud.models import (
     NEVER_RAN,
     STATUS_CODES,
-    VERDICTS,
+    VERDICT_CODES,
     Environment,
     Experiment,
     Metric,
@@ -23,29 +28,26 @@ from hud.models import (
     SidePoint,
     Stream,
 )
-from hud.pages.query_string import MAX_PAGE, number, one_of, words
+from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.points import expectations
 from hud.points.read import main_metrics
 from hud.points.targets import Targets
-from hud.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
-from runner.suites import SUITES
+from hud.sql import attach, by_id, fetch, fetch_columns, fetch_models, fetch_tuples, int_array
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Key = tuple[int, int, int, int]  # series, environment, time in µs since 2000, side
 
 # What a point shows, in the order of the page
 KINDS = (
     "regressed", "unexpected", "failed", "missed", "inconclusive", "improved", "not_run", "known", "rest",
 )  # fmt: skip
 _CHOICES = ("suite", "mode", "dtype", "backend", "arch")
-_NAME = '"case", experiment_id'
-_SORTS = {
-    "": f"kind, factor DESC NULLS LAST, place, metric, {_NAME}",
-    "experiment": f"{_NAME}, place, metric",
-    "metric": f"place, metric, {_NAME}",
-    "value": f"value NULLS LAST, {_NAME}, place, metric",
-    "change": f"change NULLS LAST, {_NAME}, place, metric",
-    "noise": f"factor NULLS LAST, {_NAME}, place, metric",
-}
 _SHARED = 3  # rows with the same warning, which is then said once
-SORTS = tuple(_SORTS) + tuple(f"-{name}" for name in _SORTS if name)
+_SORTS = ("experiment", "metric", "value", "change", "noise")
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # of times in PostgreSQL's binary format
+_NO_PLACE = 99  # of what is none of its suite's main metrics
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class ResultFilters:
 
     show: str = one_of(*KINDS)
     q: str = words()  # words that must all occur in experiment or metric; -word must not
-    sort: str = one_of(*filter(None, SORTS))  # "" by importance; a column, with - the other way round
+    # '' by importance; else a column, with - the other way round
+    sort: str = one_of(*_SORTS, *(f"-{name}" for name in _SORTS))
     page: int = number(MAX_PAGE, default=1)
 
 
@@ -78,6 +81,14 @@ class Count:
     experiments: int
 
 
+@dataclass(frozen=True)
+class Worst:
+    kind: str
+    case: str
+    metric: str
+    change: float
+
+
 @dataclass
 class Results:
     """A page of a run's points; in an A/B run those of both sides."""
@@ -87,7 +98,7 @@ class Results:
     total: int = 0  # points that match
     counts: dict[str, Count] = field(default_factory=dict)  # of all points, by kind
     experiments: int = 0  # of the whole run
-    worst: dict[str, Any] = field(default_factory=dict)  # the most certain change for the worse, or doubt
+    worst: Worst | None = None  # the most certain change for the worse, or doubt
     rows: list[PointFields] = field(default_factory=list)
     regressions: dict[int, Moved] = field(default_factory=dict)  # by series
     environments: list[Environment] = field(default_factory=list)
@@ -143,86 +154,106 @@ class Results:
         return any(point.targets for point in self.rows)
 
 
-@dataclass(slots=True)
-class _Place:
-    """Which point stands in a row of the page, and what the whole run has."""
+@dataclass(frozen=True)
+class _Stored:
+    """All points of a run, one element each: as much as sorting, filtering and counting need. A missing
+    number is NaN, a missing verdict -1; `target` is the record's own for the arch."""
 
-    series_id: int | None  # None: the page has none
-    experiment_id: int
-    metric_id: int
-    environment_id: int
-    order_time: datetime
-    side: int
-    total: int
-    counts: dict[str, list[int]]
-    experiments: int
-    worst: dict[str, Any] | None
+    series: Ints
+    environment: Ints
+    time_us: Ints  # since 2000
+    side: Ints
+    status: Ints
+    verdict: Ints
+    value: Floats
+    change: Floats
+    factor: Floats
+    target: Floats
+    experiment: Ints
+    metric: Ints
+
+    @classmethod
+    def read(cls, run: Run) -> _Stored:
+        """Return the points of a run, or of both sides of an A/B run: 1 statement."""
+        judged = "0::int2 side, verdict, change, abs(factor) factor FROM hud_point"
+        if run.is_ab:
+            judged = "side, NULL::int2 verdict, NULL::real change, NULL::real factor FROM hud_sidepoint"
+        target = """CASE WHEN target IS NULL THEN 'NaN' WHEN target_arch IS NULL OR target_arch =
+            (SELECT arch FROM hud_experiment e WHERE e.id = s.experiment_id) THEN target ELSE 'NaN' END"""
+        numbers = [f"coalesce({name}, 'NaN')" for name in ("value", "change", "factor")]
+        words = [
+            "p.series_id",
+            "environment_id",
+            "order_time",
+            "side",
+            "status",
+            "coalesce(verdict, -1::int2)",
+        ]
+        return cls(
+            *fetch_columns(
+                [*words, *numbers, target, "experiment_id", "metric_id"],
+                f"""(SELECT series_id, environment_id, order_time, status, value, target, target_arch,
+                {judged} WHERE run_id = %(run)s) p JOIN hud_series s ON s.id = p.series_id""",
+                {"run": run.pk},
+            )
+        )
+
+    def key(self, at: int) -> Key:
+        return int(self.series[at]), int(self.environment[at]), int(self.time_us[at]), int(self.side[at])
+
+
+def _key(point: PointFields) -> Key:
+    """Return what `_Stored.key` returns of a point."""
+    time_us = (point.order_time - _EPOCH) // timedelta(microseconds=1)
+    return point.series_id, point.environment_id, time_us, point.side if isinstance(point, SidePoint) else 0
 
 
 def read(run: Run, filters: ResultFilters, size: int) -> Results:
     """Return a page of the results, in a fixed number of statements."""
-    targets = Targets.read()
-    words = [word.strip('"') for word in filters.q.split()[:8]]
-    columns = _OF_SIDES if run.is_ab else _OF_SERIES
-    marked = dict.fromkeys(_missed(run, columns, targets), "missed") | _listed(run)
-    marks = zip(*((*key, kind) for key, kind in marked.items()), strict=True) if marked else [()] * 5
-    places = fetch(
-        _Place,
-        _PAGE.format(
-            points=_POINTS.format(words=_WORDS if words else "''", columns=columns),
-            order=_order(filters.sort),
-            shown="(%(kinds)s::text[])[kind] = %(show)s" if filters.show else "true",
-            named=_NAMED if words else "true",
-        ),
-        {
-            "run": run.pk,
-            "never": [STATUS_CODES[name] for name in NEVER_RAN],
-            "failing": [code for name, code in STATUS_CODES.items() if name != "ok"],
-            "verdicts": list(VERDICTS),
-            **{f"marked_{name}": list(each) for name, each in zip((*_KEY, "kind"), marks, strict=True)},
-            "kinds": list(KINDS),
-            "places": _places(),
-            "show": filters.show,
-            "with": [f"%{_escaped(word)}%" for word in words if not word.startswith("-")],
-            "without": [f"%{_escaped(word[1:])}%" for word in words if word.startswith("-") and word[1:]],
-            "limit": size,
-            "offset": (filters.page - 1) * size,
-        },
-    )
-    about = places[0]
+    targets, stored = Targets.read(), _Stored.read(run)
+    metrics = by_id(Metric, np.unique(stored.metric).tolist())
+    kinds = _kinds(run, stored, metrics, targets)
+    of_experiments = np.unique(kinds << 32 | stored.experiment) >> 32
+    points, experiments = (np.bincount(one, minlength=len(KINDS)).tolist() for one in (kinds, of_experiments))
     results = Results(
         filters,
         size,
-        total=about.total,
-        counts={kind: Count(*about.counts[kind]) for kind in KINDS if kind in about.counts},
-        experiments=about.experiments,
-        worst=about.worst or {},
+        counts={kind: Count(points[at], experiments[at]) for at, kind in enumerate(KINDS) if points[at]},
+        experiments=np.unique(stored.experiment).size,
     )
-    if about.series_id is not None:
-        _fill(run, results, places, targets)
+    matching = kinds == KINDS.index(filters.show) if filters.show else np.ones(kinds.size, bool)
+    if filters.q:
+        matching &= np.isin(stored.series, _named(filters.q, stored.series))
+    results.total = int(np.count_nonzero(matching))
+    order = _order(stored, kinds, metrics, filters.sort)
+    shown = order[matching[order]][results.first - 1 :][:size].tolist()
+    moved = np.isin(kinds, [KINDS.index("regressed"), KINDS.index("inconclusive")])
+    doubts = np.flatnonzero(moved & ~np.isnan(stored.change))
+    worst = doubts[np.lexsort((-stored.factor[doubts], kinds[doubts]))][:1].tolist()
+    about = by_id(Experiment, [int(stored.experiment[at]) for at in (*shown, *worst)])
+    for at in worst:
+        case, title = about[int(stored.experiment[at])].case, metrics[int(stored.metric[at])].title
+        results.worst = Worst(KINDS[kinds[at]], case, title, float(stored.change[at]))
+    if shown:
+        _fill(run, results, [stored.key(at) for at in shown])
+        for at, point in zip(shown, results.rows, strict=True):
+            point.show(about[int(stored.experiment[at])], metrics[int(stored.metric[at])], targets)
+        expectations.add(run.stream_id, results.rows)
     return results
 
 
-def _fill(run: Run, results: Results, places: Sequence[_Place], targets: Targets) -> None:
-    params = {"run": run.pk, "series": int_array({place.series_id for place in places if place.series_id})}
+def _fill(run: Run, results: Results, keys: Sequence[Key]) -> None:
+    """Add the points of a page, their regressions and environments."""
+    params = {"run": run.pk, "series": int_array({series for series, *_key in keys})}
     wanted = "WHERE run_id = %(run)s AND series_id = ANY(%(series)s::int[])"
-    experiments = by_id(Experiment, [place.experiment_id for place in places])
-    metrics = by_id(Metric, [place.metric_id for place in places])
-    points: dict[tuple[int | None, int, datetime, int], PointFields] = {}
+    points: Sequence[PointFields]
     if run.is_ab:
-        for side in fetch_models(SidePoint, wanted, params):
-            points[side.series_id, side.environment_id, side.order_time, side.side] = side
+        points = fetch_models(SidePoint, wanted, params)
     else:
-        judged = fetch_models(Point, wanted, params)
+        points = judged = fetch_models(Point, wanted, params)
         attach(judged, "level_stream", by_id(Stream, [point.level_stream_id for point in judged]))
-        points.update(((one.series_id, one.environment_id, one.order_time, 0), one) for one in judged)
-    results.rows = [
-        points[place.series_id, place.environment_id, place.order_time, place.side].show(
-            experiments[place.experiment_id], metrics[place.metric_id], targets
-        )
-        for place in places
-    ]
-    expectations.add(run.stream_id, results.rows)
+    by_key = {_key(point): point for point in points}
+    results.rows = [by_key[key] for key in keys]
     moved = fetch(
         Moved,
         """
@@ -238,124 +269,98 @@ def _fill(run: Run, results: Results, places: Sequence[_Place], targets: Targets
         params,
     )
     results.regressions = {one.series_id: one for one in moved}
-    environments = by_id(Environment, [place.environment_id for place in places])
+    environments = by_id(Environment, [environment for _series, environment, *_key in keys])
     results.environments = [environments[pk] for pk in sorted(environments)]
 
 
-def _listed(run: Run) -> dict[tuple[Any, ...], str]:
+def _kinds(run: Run, stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) -> Ints:
+    """Return of each point its place in KINDS."""
+    listed, count = _listed(run), stored.series.size
+    words = np.array([listed.get(stored.key(at), "") for at in range(count)] if listed else [""] * count, str)
+    no_value, verdict = np.isnan(stored.value), VERDICT_CODES
+    never_ran = np.isin(stored.status, [STATUS_CODES[name] for name in NEVER_RAN])
+    tests = {  # the first that holds counts
+        "known": words == "known",
+        "regressed": stored.verdict == verdict["regressed"],
+        "unexpected": words == "unexpected",
+        "not_run": no_value & never_ran,
+        "failed": (stored.verdict == verdict["failed"]) | (no_value & (stored.status != STATUS_CODES["ok"])),
+        "missed": _missed(stored, metrics, targets),
+        "inconclusive": stored.verdict == verdict["inconclusive"],
+        "improved": stored.verdict == verdict["improved"],
+    }
+    found: Ints = np.select(list(tests.values()), [KINDS.index(kind) for kind in tests], KINDS.index("rest"))
+    return found
+
+
+def _listed(run: Run) -> dict[Key, str]:
     """Return by key the points that a list does not expect, and the failures that are known, each with its
     kind: at most 6 statements."""
-    kinds: dict[tuple[Any, ...], str] = {}
+    kinds: dict[Key, str] = {}
     for point in [] if run.is_ab else expectations.of_runs(run.stream_id, [run.pk]):
         unexpected = point.expectation in expectations.UNEXPECTED
         if unexpected or point.known_failure:
-            key = point.series_id, point.environment_id, point.order_time, 0
-            kinds[key] = "unexpected" if unexpected else "known"
+            kinds[_key(point)] = "unexpected" if unexpected else "known"
     return kinds
 
 
-def _missed(run: Run, columns: str, targets: Targets) -> list[tuple[Any, ...]]:
-    """Return the keys of the points that miss a target of their own device: 1 statement."""
-    rows = fetch_tuples(
-        f"""
-        SELECT p.series_id, p.environment_id, p.order_time, p.side, p.value, p.target, p.target_arch,
-            s.experiment_id, s.metric_id
-        FROM ({columns}) p JOIN hud_series s ON s.id = p.series_id JOIN hud_metric k ON k.id = s.metric_id
-        WHERE p.value IS NOT NULL
-            AND (p.target IS NOT NULL OR k.name = ANY(%(names)s) OR k.id = ANY(%(ids)s::int[]))
-        """,  # noqa: S608 — a constant of this module  # nosec B608
-        {"run": run.pk, "names": list(targets.shipped_metrics()), "ids": list(targets.operator_metrics())},
-    )
-    if not rows:
-        return []
-    experiments = by_id(Experiment, [row[-2] for row in rows])
-    metrics = by_id(Metric, [row[-1] for row in rows])
-    missed = []
-    for *key, value, target, arch, experiment_id, metric_id in rows:
-        metric = metrics[metric_id]
-        own = targets.own(experiments[experiment_id], metric, target, arch)
-        if own and own.met_by(value, metric.direction) == "missed":
-            missed.append(tuple(key))
+def _missed(stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) -> Bools:
+    """Return which points miss a target of their own device: 1 statement, none without targets."""
+    names, pks = targets.shipped_metrics(), targets.operator_metrics()
+    aimed = np.isin(stored.metric, [pk for pk, one in metrics.items() if pk in pks or one.name in names])
+    rows = np.flatnonzero(~np.isnan(stored.value) & (aimed | ~np.isnan(stored.target))).tolist()
+    experiments = by_id(Experiment, [int(stored.experiment[at]) for at in rows])
+    missed = np.zeros(stored.series.size, bool)
+    for at in rows:
+        experiment, metric = experiments[int(stored.experiment[at])], metrics[int(stored.metric[at])]
+        target = None if np.isnan(stored.target[at]) else float(stored.target[at])
+        own = targets.own(experiment, metric, target)
+        missed[at] = own is not None and own.met_by(stored.value[at], metric.direction) == "missed"
     return missed
 
 
-def _order(sort: str) -> str:
-    """Return the ORDER BY of a column; with - its first part is turned round."""
-    if not sort.startswith("-"):
-        return _SORTS[sort]
-    first, *rest = _SORTS[sort[1:]].split(", ")
-    return ", ".join([f"{first.removesuffix(' NULLS LAST')} DESC NULLS LAST", *rest])
-
-
-def _escaped(word: str) -> str:
-    return word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-
-
-@cache
-def _places() -> str:
-    """Return the places of main metrics as JSON: suite → metric → place; '' stands for all other suites."""
-    suites = ("", *SUITES)
-    return json.dumps({suite: {name: at for at, name in enumerate(main_metrics(suite))} for suite in suites})
-
-
-_WORDS = r"""concat_ws(' ', e.suite, e."case", replace(e.knobs::text, '\\', '\'), e.mode, e.dtype, e.backend,
-    e.arch, mt.name, mt.title)"""  # of a point, in which those of the filter are looked for
-_NAMED = "words ILIKE ALL(%(with)s::text[]) AND NOT words ILIKE ANY(%(without)s::text[])"
-_KEY = ("series_id", "environment_id", "order_time", "side")
-_SHARED_COLUMNS = "series_id, environment_id, order_time, value, status, target, target_arch"
-_OF_SERIES = f"""SELECT {_SHARED_COLUMNS}, 0 AS side, verdict, change, factor
-    FROM hud_point WHERE run_id = %(run)s"""  # noqa: S608 — constants, as below  # nosec B608
-_OF_SIDES = f"""SELECT {_SHARED_COLUMNS}, side, NULL::int2 AS verdict, NULL::real AS change,
-    NULL::real AS factor FROM hud_sidepoint WHERE run_id = %(run)s"""  # noqa: S608  # nosec B608
-# Every point of a run with what it shows: the place in KINDS, as numbers sort and group faster than words
-_POINTS = """
-    SELECT p.series_id, p.environment_id, p.order_time, p.side, p.value, s.experiment_id, s.metric_id,
-        e."case" COLLATE "C" "case", mt.name COLLATE "C" metric, p.change, abs(p.factor) factor,
-        {words} words,
-        coalesce((coalesce(%(places)s::jsonb->e.suite, %(places)s::jsonb->'')->>mt.name)::int, 99) place,
-        array_position(%(kinds)s::text[], CASE WHEN marked.kind = 'known' THEN 'known'
-            WHEN p.word = 'regressed' THEN 'regressed'
-            WHEN marked.kind = 'unexpected' THEN 'unexpected'
-            WHEN p.value IS NULL AND p.status = ANY(%(never)s) THEN 'not_run'
-            WHEN p.word = 'failed' OR p.value IS NULL AND p.status = ANY(%(failing)s) THEN 'failed'
-            WHEN marked.kind = 'missed' THEN 'missed'
-            WHEN p.word IN ('inconclusive', 'improved') THEN p.word
-            ELSE 'rest' END::text) kind
-    FROM (SELECT *, (%(verdicts)s::text[])[verdict + 1] word FROM ({columns}) stored) p
-    JOIN hud_series s ON s.id = p.series_id
-    JOIN hud_experiment e ON e.id = s.experiment_id
-    JOIN hud_metric mt ON mt.id = s.metric_id
-    LEFT JOIN unnest(%(marked_series_id)s::int[], %(marked_environment_id)s::int[],
-        %(marked_order_time)s::timestamptz[], %(marked_side)s::int[], %(marked_kind)s::text[])
-        AS marked(series_id, environment_id, order_time, side, kind) ON marked.series_id = p.series_id
-        AND marked.environment_id = p.environment_id AND marked.order_time = p.order_time
-        AND marked.side = p.side
-"""
-_PAGE = """
-    WITH known AS MATERIALIZED ({points}), matching AS (
-        SELECT * FROM known WHERE {shown} AND {named}
-    ), page AS (
-        SELECT *, row_number() OVER () AS at
-        FROM (
-            SELECT * FROM matching ORDER BY {order}, order_time, side LIMIT %(limit)s OFFSET %(offset)s
-        ) sorted
-    ), found AS MATERIALIZED (
-        SELECT kind, experiment_id, count(*) points FROM known GROUP BY kind, experiment_id
-    ), kinds AS (
-        SELECT (%(kinds)s::text[])[kind] kind, sum(points) points, count(*) experiments
-        FROM found GROUP BY found.kind
+def _named(text: str, series: Ints) -> list[int]:
+    """Return the series in whose experiment or metric all words occur, and no -word does: 1 statement."""
+    rows = fetch_tuples(
+        rf"""
+        SELECT id FROM (
+            SELECT s.id, concat_ws(' ', e.suite, e."case", replace(e.knobs::text, '\\', '\'), e.mode, e.dtype,
+                e.backend, e.arch, m.name, m.title) words
+            FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
+            JOIN hud_metric m ON m.id = s.metric_id WHERE s.id = ANY(%(series)s::int[])
+        ) one WHERE {NAMED}
+        """,  # noqa: S608 — a constant  # nosec B608
+        {"series": int_array(np.unique(series).tolist()), **named(text)},
     )
-    SELECT page.series_id, page.experiment_id, page.metric_id, page.environment_id, page.order_time,
-        page.side,
-        (SELECT count(*) FROM matching) total,
-        (SELECT coalesce(json_object_agg(kind, json_build_array(points, experiments)), '{{}}') FROM kinds)
-            counts,
-        (SELECT count(DISTINCT experiment_id) FROM found) experiments,
-        (SELECT json_build_object('case', "case", 'change', change, 'experiment', experiment_id,
-                'metric', (SELECT title FROM hud_metric WHERE id = metric_id),
-                'kind', (%(kinds)s::text[])[kind])
-            FROM known WHERE (%(kinds)s::text[])[kind] IN ('regressed', 'inconclusive')
-                AND change IS NOT NULL
-            ORDER BY kind, factor DESC NULLS LAST LIMIT 1) worst
-    FROM (SELECT 1) one LEFT JOIN page ON true ORDER BY page.at
-"""
+    return [pk for (pk,) in rows]
+
+
+def _order(stored: _Stored, kinds: Ints, metrics: Mapping[int, Metric], sort: str) -> Ints:
+    """Return all points in the order of a column or by importance, equal ones by experiment and metric: 1
+    statement."""
+    if not stored.series.size:
+        return stored.series
+    experiments, experiment = np.unique(stored.experiment, return_inverse=True)
+    rows = fetch_tuples(
+        'SELECT suite, "case" FROM hud_experiment WHERE id = ANY(%(ids)s::int[]) ORDER BY id',
+        {"ids": int_array(experiments.tolist())},
+    )
+    (suites, suite), (_cases, case) = (
+        np.unique(names, return_inverse=True) for names in zip(*rows, strict=True)
+    )
+    pks, metric = np.unique(stored.metric, return_inverse=True)
+    titles = [metrics[pk].name for pk in pks.tolist()]
+    mains = ({name: at for at, name in enumerate(main_metrics(one))} for one in suites.tolist())
+    places = np.array([[main.get(name, _NO_PLACE) for name in titles] for main in mains])
+    place, name = places[suite[experiment], metric], np.unique(titles, return_inverse=True)[1][metric]
+    row, column = case[experiment] << 32 | experiment, place << 32 | name
+    keys: tuple[NDArray[Any], ...] = {
+        "": (kinds, -stored.factor, column, row),
+        "experiment": (case[experiment], row, column),
+        "metric": (place, column, row),
+        "value": (stored.value, row, column),
+        "change": (stored.change, row, column),
+        "noise": (stored.factor, row, column),
+    }[sort.removeprefix("-")]
+    first, *others = keys
+    return np.lexsort((stored.side, stored.time_us, *others[::-1], -first if sort.startswith("-") else first))

@@ -133,14 +133,14 @@ class Newest:
                     shown[(shown[:, at] < 0) & there[:, place], at] = place
         return shown
 
-    def points(self, shown: Ints) -> dict[int, Point]:
-        """Return the points of the metrics in these places by series: 1 statement, 1 more where reruns or
-        other branches alone have one."""
+    def points(self, shown: Ints, only: Collection[str]) -> dict[int, Point]:
+        """Return the points of the metrics in these places by series, with `only` these attributes or all: 1
+        statement, 1 more where reruns or other branches alone have one."""
         rows, columns = np.nonzero(shown >= 0)
         at = rows, shown[rows, columns]
         series, run = self.series[at], self.run[at]
         own = run > 0
-        found = points.of_runs(series[own].tolist(), run[own].tolist())
+        found = points.of_runs(series[own].tolist(), run[own].tolist(), only)
         if not own.all():
             found |= points.latest(series[~own].tolist())
         return found
@@ -199,14 +199,16 @@ class Newest:
 def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], shown: Collection[int]) -> Newest:
     """Return the newest point of each series of these experiments and metrics in a stream: 1 statement, one
     look-up in an index for each."""
-    experiment, metric, series, run, value, status, verdict = fetch_columns(
+    nothing = {"run_id": "0", "value": "'NaN'", "status": "-1::int2", "verdict": "-1::int2"}
+    experiment, metric, series, *found = fetch_columns(
+        [
+            "s.experiment_id",
+            "s.metric_id",
+            "s.id",
+            *(f"coalesce({one}, {none})" for one, none in nothing.items()),
+        ],
         """
-        SELECT array_send(array_agg(s.experiment_id)), array_send(array_agg(s.metric_id)),
-            array_send(array_agg(s.id)), array_send(array_agg(coalesce(newest.run_id, 0))),
-            array_send(array_agg(coalesce(newest.value, 'NaN'))),
-            array_send(array_agg(coalesce(newest.status, -1::smallint))),
-            array_send(array_agg(coalesce(newest.verdict, -1::smallint)))
-        FROM hud_series s
+        hud_series s
         LEFT JOIN LATERAL (
             SELECT run_id, value, status, verdict FROM hud_point
             WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
@@ -227,8 +229,8 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
     at = _place_of(rows, experiment), _place_of(columns, metric)
     size = rows.size, columns.size
     tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1)]
-    for table, found in zip(tables, (series, run, value, status, verdict), strict=True):
-        table[at] = found
+    for table, column in zip(tables, (series, *found), strict=True):
+        table[at] = column
     return Newest(rows, kept, *tables)
 
 

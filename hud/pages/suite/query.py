@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Count, Exists, OuterRef, Q, TextField
-from django.db.models.expressions import RawSQL
-from django.db.models.functions import Cast, Length
 
-from hud.models import Experiment, Metric, Point, Series, Stream
+from hud.models import Experiment, Metric, Point, Stream
 from hud.pages.hosts.query import visible_accelerators
-from hud.pages.query_string import MAX_PAGE, number, one_of, words
+from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.pages.suite import newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals
@@ -35,12 +31,14 @@ SPEEDUPS = COLUMNS[0].metrics
 SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
 VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged")
+_SHOWN = (  # by a cell of the page, beside the key of its point
+    *("value", "spread", "target", "target_arch", "status_code", "code", "note"),
+    *("verdict_code", "change", "noise", "factor", "verdict_reason"),
+)
 STATUSES = ("ok", "failed", "not_run")
 TARGETS = ("met", "missed")
 EXPECTATIONS = ("unexpected",)
 _UNKNOWN = "arch unknown"
-# the shorter knobs first: D=1024 stands before D=16384
-_ORDER = ("case", "arch", "device", "dtype", "mode", "backend", Length("knobs_text"), "knobs_text", "dynamic")
 
 
 @dataclass(frozen=True)
@@ -157,8 +155,8 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
     return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
 
 
-def read(stream: Stream, name: str, filters: Filters, *, everything: bool = False) -> SuitePage | None:
-    """Return a suite's page in a stream, or all rows at once, in 10 statements, 2 more with a filter on
+def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> SuitePage | None:
+    """Return a suite's page in a stream, for CSV all rows at once, in 10 statements, 2 more with a filter on
     targets, 6 with one on expectations; None for a suite without data that the runner does not have."""
     combinations = [
         dict(zip((*CHOICES, "device", "experiments"), row, strict=True))
@@ -198,9 +196,9 @@ def read(stream: Stream, name: str, filters: Filters, *, everything: bool = Fals
     page.columns = [one for one in page.columns if found.has_results(one)]
     page.total = found.ids.size
     page.totals = found.totals(page.columns)
-    start = 0 if everything else (filters.page - 1) * PAGE_ROWS
-    rows = slice(start, None if everything else start + PAGE_ROWS)
-    page.rows = _rows(page, found.where(rows), targets)
+    start = (filters.page - 1) * PAGE_ROWS
+    rows = slice(None) if data_format == "csv" else slice(start, start + PAGE_ROWS)
+    page.rows = _rows(page, found.where(rows), targets, () if data_format else _SHOWN)
     expectations.add(stream.pk, [cell for row in page.rows for cell in row.cells if cell])
     return page
 
@@ -214,36 +212,47 @@ def add_places(page: SuitePage) -> None:
     page.not_offered = matching.reasons_of([page.name], accelerators).get(page.name, "")
 
 
-# The text in which words are looked for, with options as D=1024. JSON doubles a backslash.
-_SEARCHED = RawSQL(  # nosec B611 — a constant
-    r"""concat_ws(' ', "case", replace(replace(replace(knobs::text, '\\', '\'), '": ', '='), '"', ''), mode,
-        dtype, backend, arch)""",
-    (),
-    output_field=TextField(),
-)
-
-
 def _matching(stream: Stream, name: str, filters: Filters) -> list[int]:
-    """Return the stream's experiments that match the filters on their identity, in the usual order."""
-    wanted = {choice: getattr(filters, choice) for choice in CHOICES if getattr(filters, choice)}
-    condition = _at(wanted.pop("arch")) if "arch" in wanted else Q()
-    for word in filters.q.split()[:8]:
-        excluded = word.startswith("-") and len(word) > 1
-        condition &= ~Q(searched__icontains=word[1:]) if excluded else Q(searched__icontains=word)
-    in_stream = Exists(Series.objects.filter(experiment=OuterRef("pk"), stream=stream))
-    found = (
-        Experiment.objects.alias(knobs_text=Cast("knobs", TextField()), searched=_SEARCHED)
-        .filter(condition, in_stream, suite=name, **wanted)
-        .order_by(*_ORDER)
+    """Return the stream's experiments that match the filters on their identity, in the usual order: 1
+    statement. Words are looked for in options as D=1024, where JSON doubles a backslash."""
+    conditions = [
+        f"{choice} = %({choice})s" for choice in ("mode", "dtype", "backend") if getattr(filters, choice)
+    ]
+    device = "" if filters.arch == _UNKNOWN else filters.arch.removesuffix(f", {_UNKNOWN}")
+    if filters.arch:
+        unknown = "arch = '' AND device = %(device)s" if device != filters.arch else "false"
+        conditions.append(f"(arch = %(arch)s OR {unknown})")
+    if filters.q:
+        conditions.append(NAMED)
+    rows = fetch_tuples(
+        rf"""
+        SELECT id FROM (
+            SELECT *, concat_ws(' ', "case", replace(replace(replace(
+                knobs::text, '\\', '\'), '": ', '='), '"', ''), mode, dtype, backend, arch) words
+            FROM hud_experiment e WHERE suite = %(suite)s
+                AND EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
+        ) one WHERE {" AND ".join(["true", *conditions])}
+        ORDER BY "case", arch, device, dtype, mode, backend,
+            length(knobs::text), knobs::text, dynamic  -- D=1024 stands before D=16384
+        LIMIT %(most)s
+        """,  # noqa: S608 — names of our own  # nosec B608
+        {
+            **{name: getattr(filters, name) for name in CHOICES},
+            **named(filters.q),
+            "suite": name,
+            "stream": stream.pk,
+            "device": device,
+            "most": _MOST_EXPERIMENTS,
+        },
     )
-    return list(found.values_list("pk", flat=True)[:_MOST_EXPERIMENTS])
+    return [pk for (pk,) in rows]
 
 
-def _rows(page: SuitePage, found: Newest, targets: Targets) -> list[Row]:
+def _rows(page: SuitePage, found: Newest, targets: Targets, only: Collection[str]) -> list[Row]:
     """Return the rows of these experiments: 3 statements."""
     experiments = by_id(Experiment, found.ids.tolist())
     places = found.shown(page.columns)
-    latest = found.points(places)
+    latest = found.points(places, only)
     rows = []
     for pk, series, shown in zip(found.ids.tolist(), found.series.tolist(), places.tolist(), strict=True):
         one = experiments.get(pk)
@@ -267,24 +276,17 @@ def place(arch: str, device: str) -> str:
     return arch or (f"{device}, {_UNKNOWN}" if device else _UNKNOWN)
 
 
-def _at(asked: str) -> Q:
-    """Return the condition for an arch, or for one of the texts that `place` returns instead."""
-    device = "" if asked == _UNKNOWN else asked.removesuffix(f", {_UNKNOWN}")
-    return Q(arch=asked) | (Q(arch="", device=device) if device != asked else Q())
-
-
 def trends(rows: Sequence[Row]) -> None:
     """Add the newest values of each row's first metric, without reruns and other branches: 1 statement."""
     place, value = fetch_columns(
+        ["place", "value"],
         """
-        SELECT array_send(array_agg(place ORDER BY place, order_time, run_id, environment_id)),
-            array_send(array_agg(value ORDER BY place, order_time, run_id, environment_id))
-        FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place)
+        (SELECT place, value FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place)
         CROSS JOIN LATERAL (
             SELECT order_time, run_id, environment_id, value FROM hud_point
             WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
             ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT %(points)s
-        ) p
+        ) p ORDER BY place, order_time, run_id, environment_id) newest
         """,
         {
             "series": int_array(row.leading.series_id if row.leading else 0 for row in rows),
@@ -309,17 +311,17 @@ class SuiteLine:
 
 def read_all(stream: Stream) -> list[SuiteLine]:
     """Return every suite with data in a stream, then the runner's others, in 2 statements."""
-    counted = (
-        Experiment.objects.filter(Exists(Series.objects.filter(experiment=OuterRef("pk"), stream=stream)))
-        .values("suite")
-        .annotate(
-            experiments=Count("pk"),
-            cases=Count("case", distinct=True),
-            arches=ArrayAgg("arch", distinct=True, filter=~Q(arch=""), default=[]),
-        )
-        .order_by("suite")
+    rows = fetch_tuples(
+        """
+        SELECT suite, count(*), count(DISTINCT "case"),
+            coalesce(array_agg(DISTINCT arch) FILTER (WHERE arch <> ''), '{}')
+        FROM hud_experiment e
+        WHERE EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
+        GROUP BY suite ORDER BY suite
+        """,
+        {"stream": stream.pk},
     )
-    found = {one["suite"]: (one["experiments"], one["cases"], one["arches"]) for one in counted}
+    found = {name: (experiments, cases, arches) for name, experiments, cases, arches in rows}
     missing = matching.not_offered(SUITES)
     return [
         SuiteLine(

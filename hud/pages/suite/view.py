@@ -38,7 +38,7 @@ def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
 def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)
     stream = streams.of_request(request)
-    page = query.read(stream, name, filters, everything=data_format == "csv")
+    page = query.read(stream, name, filters, data_format)
     if page is None:
         return data.missing(data_format, f"no suite is called {name!r}")
     if data_format:
