@@ -29,6 +29,14 @@ def under(path: str, names: str) -> str:
     return " ".join(f"{name}={path}.{name}" for name in names.split())
 
 
+def experiment_of(path: str) -> str:
+    """Return the columns that identify the experiment at a path."""
+    return f"experiment={path}.pk {under(path, 'suite case knobs mode dtype backend device arch dynamic')}"
+
+
+EXPERIMENT = experiment_of("experiment")
+
+
 def _reader(path: str) -> Callable[[Any], Any]:
     first, _sign, rest = path.partition("?.")
     if not rest:

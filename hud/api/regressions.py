@@ -77,7 +77,7 @@ def get_regressions(request: HttpRequest, given: Query[_RegressionsQuery]) -> di
     filters = query.Filters(
         tab="all", state=given.state or "", arch=given.arch, suite=given.suite, branch=given.branch
     )
-    return {"items": [line.to_row() for line in query.listed(filters, stream)]}
+    return {"items": query.listed(filters, stream)}
 
 
 class RegressionEventIn(Schema):
@@ -96,9 +96,9 @@ def post_regression(request: HttpRequest, regression_id: int, given: RegressionE
     """Decide on a regression. Accepting or dismissing makes the present level the baseline; a regression that
     the decision does not fit answers 409. `until` belongs to `mute`."""
     _decide(request, [row_of(Regression, regression_id, related="series__experiment")], given)
-    line = query.line_of(regression_id)
-    assert line
-    return line.to_row()
+    regression = query.complete(regression_id)
+    assert regression
+    return query.COLUMNS.row(regression)
 
 
 def _decide(request: HttpRequest, regressions: Iterable[Regression], given: RegressionEventIn) -> None:
@@ -220,10 +220,10 @@ def post_bisect(request: HttpRequest, regression_id: int) -> Status[dict[str, An
     """Search for the version of torch that made a regression, over the interpreters of the host that measured
     it: its two ends in pairs first. Answers 409 where that cannot start."""
     bisect = work.start(regression=row_of(Regression, regression_id), who=who(request))
-    return Status(201, bisects.view(bisect).to_json())
+    return Status(201, bisects.COLUMNS.row(bisects.view(bisect)))
 
 
 @router.get("/bisects/{int:bisect_id}", response={200: BisectOut, (401, 403, 404): Error})
 def get_bisect(request: HttpRequest, bisect_id: int) -> dict[str, Any]:
     """Return a bisect with its steps so far."""
-    return bisects.view(row_of(Bisect, bisect_id, related="accelerator__host")).to_json()
+    return bisects.COLUMNS.row(bisects.view(row_of(Bisect, bisect_id, related="accelerator__host")))

@@ -54,7 +54,7 @@ class ScheduleOut(ScheduleIn):
 @router.get("/schedules", response={200: Items[ScheduleOut], (401, 403): Error})
 def get_schedules(request: HttpRequest) -> dict[str, Any]:
     """List schedules by name, with their next and last due times."""
-    return {"items": [line.to_row() for line in query.read()]}
+    return {"items": [query.COLUMNS.row(line) for line in query.read()]}
 
 
 @router.post("/schedules", response={201: ScheduleOut, (401, 403, 422): Error})
@@ -93,7 +93,7 @@ def _fields(given: ScheduleIn) -> dict[str, Any]:
 
 
 def _out(schedule: Schedule) -> dict[str, Any]:
-    return next(line.to_row() for line in query.read() if line.schedule.pk == schedule.pk)
+    return next(query.COLUMNS.row(line) for line in query.read() if line.schedule.pk == schedule.pk)
 
 
 def _refusal(error: ValidationError) -> Problem:

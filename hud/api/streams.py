@@ -83,7 +83,7 @@ def put_stream(request: HttpRequest, name: str, given: StreamIn) -> dict[str, An
 def _out(line: query.StreamLine) -> dict[str, Any]:
     night = line.night
     return {
-        **line.to_row(),
+        **query.COLUMNS.row(line),
         "newest_night": night
         and {"night": night.side, "time": night.time, "commit": night.commit, "complete": night.complete},
         "subjects": subjects(line.nights, measured_by(line.stream)),

@@ -153,6 +153,9 @@ class SidePoint(PointFields):
 
     pk = models.CompositePrimaryKey("run", "series", "environment", "side")
     side = models.SmallIntegerField()  # 0 base, 1 head
+    # which the judge says of points of a series alone
+    change = noise = level = verdict_reason = None
+    rerun = False
 
     class Meta:
         indexes: ClassVar = [models.Index(F("series"), name="side_point_series")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 from django.contrib.auth.models import User
@@ -99,6 +101,7 @@ class Regression(NamedRow):
     note = models.CharField(max_length=1000, blank=True)
     link = models.URLField(max_length=300, blank=True)
     muted_until = models.DateTimeField(null=True)
+    recent: Sequence[float | None] = ()  # values of its series, oldest first, where a page adds them
 
     class Meta:
         constraints: ClassVar = [
@@ -186,6 +189,20 @@ class BisectStep(NamedRow):
     low = models.FloatField(null=True)  # of the 95 % interval of the log ratio
     high = models.FloatField(null=True)
     finished = models.DateTimeField(null=True)
+    # what a page adds: hud.judging.bisect.work.Build of both
+    base_build: dict[str, str]
+    head_build: dict[str, str]
+
+    @property
+    def answer(self) -> str:
+        return "no value" if self.word == "none" else self.word or "waits"
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the change, relative."""
+        if self.low is None or self.high is None:
+            return None
+        return math.expm1(self.low), math.expm1(min(self.high, 700))
 
 
 class Backlog(NamedRow):

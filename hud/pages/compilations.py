@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hud.models import Compilation, KernelBinary, Regression, kernels_of
+from hud.sql import fetch_tuples, int_array
 
 
 def of_variant(variant: str) -> dict[str, Any] | None:
@@ -36,5 +37,10 @@ def known_between(regressions: Collection[Regression]) -> set[tuple[int, int]]:
     """Return the runs and experiments with kernels, of those between which these moved: 1 statement."""
     runs = {run for one in regressions for run in (one.first_run_id, one.last_good_run_id) if run}
     experiments = {one.series.experiment_id for one in regressions}
-    found = Compilation.objects.filter(experiment__in=experiments, run__in=runs).exclude(kernels=[])
-    return set(found.values_list("run", "experiment").distinct())
+    rows = fetch_tuples(
+        """SELECT DISTINCT run_id, experiment_id FROM hud_compilation
+        WHERE experiment_id = ANY(%(experiments)s::int[]) AND run_id = ANY(%(runs)s::int[])
+            AND kernels <> '{}'""",
+        {"experiments": int_array(experiments), "runs": int_array(runs)},
+    )
+    return {(run, experiment) for run, experiment in rows}

@@ -12,14 +12,14 @@ from typing import Any
 import orjson
 from django.http import Http404, HttpResponse
 
+from hud.columns import EXPERIMENT, Columns
 from hud.ingest.export import inert
+from hud.points import read as points
 from hud.problems import Problem
 
 Rows = Sequence[Mapping[str, Any]]
-_EXPERIMENT = "experiment suite case knobs mode dtype backend device arch dynamic"
-_POINT = """metric unit direction value spread n compilations status code reason quality verdict change noise
-    level verdict_reason target target_name target_met record_target record_target_arch warning time run
-    processes rerun expectation known_failure"""
+_EXPERIMENT = " ".join(Columns(EXPERIMENT).names)
+_POINT = " ".join(points.COLUMNS.names)
 _HEADERS = {  # of a CSV without rows, by the name of the page
     "code": """cause kernel kind origins base_us head_us change_us share beyond_noise portion group slot
         base_choice head_choice base_config head_config base_binary head_binary base_calls head_calls""",
@@ -27,12 +27,8 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
     "compare": f"""{_EXPERIMENT} side stream metric unit direction base head base_n head_n base_status
         head_status change margin noise factor verdict reason base_run head_run""",
     "compare-sides": "side run stream title source filename branch commit host time",
-    "compilers": """suite backend base head passed expected newly_failed not_run column metric unit base_value
-        head_value change low high p night_noise verdict matched only_base only_head""",
     "experiment": f"""{_EXPERIMENT} stream {_POINT} placed_by host source commit branch environment
         environment_class torch torch_git""",
-    "limits": f"""{_EXPERIMENT} kernel kind slot calls time_us ceiling_us lost_us share_of_ceiling bound
-        run stream""",
     "overview": f"list {_EXPERIMENT} {_POINT}",
     "run": f"{_EXPERIMENT} {_POINT} stream",
     "run-pairs": f"""{_EXPERIMENT} metric unit direction base new change low high p pairs verdict better

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from typing import Any
 
+from hud.columns import Columns
 from hud.models import Experiment, Metric, Point, PointFields, Series
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
@@ -28,6 +29,17 @@ _REST = (
     "compiled_latency_ms",
     "cold_compile_s",
     "warm_compile_s",
+)
+COLUMNS = Columns(  # of a point that `show` completed
+    """metric=metric.name unit=metric.unit direction=metric.direction value spread n=samples compilations
+    status code reason quality verdict change noise level verdict_reason target target_name target_met
+    record_target=target record_target_arch=target_arch warning time=order_time run=run_id processes rerun
+    expectation known_failure""",
+    target=lambda point: point.own_target and point.own_target.value,
+    target_name=lambda point: point.own_target and point.own_target.name,
+    target_met=lambda point: {"met": True, "missed": False}.get(point.met),
+    expectation=lambda point: point.expectation or None,
+    known_failure=lambda point: point.known_failure or None,
 )
 
 
@@ -108,35 +120,4 @@ def shown(
 
 def to_row(point: PointFields) -> dict[str, Any]:
     """Return one flat line of the JSON and CSV views of a point that `show` completed."""
-    own = point.own_target
-    judged = point if isinstance(point, Point) else Point()
-    return {
-        "metric": point.metric.name,
-        "unit": point.metric.unit,
-        "direction": point.metric.direction,
-        "value": point.value,
-        "spread": point.spread,
-        "n": point.samples,
-        "compilations": point.compilations,
-        "status": point.status,
-        "code": point.code,
-        "reason": point.reason,
-        "quality": point.quality,
-        "verdict": point.verdict,
-        "change": judged.change,
-        "noise": judged.noise,
-        "level": judged.level,
-        "verdict_reason": judged.verdict_reason,
-        "target": own.value if own else None,
-        "target_name": own.name if own else None,
-        "target_met": {"met": True, "missed": False}.get(point.met),
-        "record_target": point.target,
-        "record_target_arch": point.target_arch,
-        "warning": point.warning,
-        "time": point.order_time,
-        "run": point.run_id,
-        "processes": point.processes,
-        "rerun": judged.rerun,
-        "expectation": point.expectation or None,
-        "known_failure": point.known_failure or None,
-    }
+    return COLUMNS.row(point)

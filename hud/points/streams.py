@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
-from hud.models import ACTIVE, NIGHTLY, SAMPLES, Experiment, Point, Run, Series, Stream
+from hud.models import NIGHTLY, SAMPLES, Point, Run, Series, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
@@ -32,34 +32,26 @@ class Activity:
     title: str
     is_front: bool
     newest: datetime
-    waits: bool  # whether the judge has yet to judge some of it
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A suite that a stream has measured of a subject."""
-
-    subject: Subject
-    suite: str
+    may_wait: bool  # the judge has yet to judge something, of this stream or another
 
 
 def with_results() -> list[Activity]:
     """Return the streams that have results and are not archived, the newest first: 1 statement."""
-    return fetch(
+    found = fetch(
         Activity,
         """
         SELECT s.id AS pk, s.name, s.title, s.is_front, r.created AS newest,
-            EXISTS (SELECT FROM hud_series WHERE stream_id = s.id AND touched_at IS NOT NULL) OR EXISTS (
-                SELECT FROM hud_unjudgedrun u JOIN hud_run w ON w.id = u.run_id
-                WHERE w.stream_id = s.id AND w.state <> ALL(%(active)s)) AS waits
+            EXISTS (SELECT FROM hud_series WHERE touched_at IS NOT NULL)
+                OR EXISTS (SELECT FROM hud_unjudgedrun) AS may_wait
         FROM hud_stream s
-        CROSS JOIN LATERAL (
-            SELECT created FROM hud_run WHERE stream_id = s.id ORDER BY order_time DESC LIMIT 1) r
-        WHERE s.archived IS NULL AND EXISTS (SELECT FROM hud_series WHERE stream_id = s.id)
-        ORDER BY r.created DESC, s.id
+        JOIN LATERAL (
+            SELECT created FROM hud_run WHERE stream_id = s.id ORDER BY order_time DESC LIMIT 1) r ON true
+        JOIN LATERAL (SELECT FROM hud_series WHERE stream_id = s.id LIMIT 1) any_series ON true
+        WHERE s.archived IS NULL
         """,
-        {"active": list(ACTIVE)},
+        {},
     )
+    return sorted(found, key=lambda one: (one.newest, -one.pk), reverse=True)
 
 
 def with_experiment(pk: int, preferred: Stream) -> Stream:
@@ -77,7 +69,7 @@ def with_experiment(pk: int, preferred: Stream) -> Stream:
 def front() -> Stream:
     """Return the stream that an address without one means: what an operator chose, else `nightly` once it has
     three complete nights, else `samples`, and while that is empty the first stream with results."""
-    known = Stream.objects.filter(Q(is_front=True) | Q(name__in=[NIGHTLY, SAMPLES]))
+    known = fetch_models(Stream, "WHERE is_front OR name = ANY(%(names)s)", {"names": [NIGHTLY, SAMPLES]})
     by_name = {stream.name: stream for stream in known}
     chosen = next((stream for stream in by_name.values() if stream.is_front), None)
     if chosen:
@@ -121,20 +113,25 @@ def _count_measured(complete: Sequence[Night]) -> int:
     return sum(not ids.isdisjoint(night.runs) for night in complete)
 
 
-def measured_by(stream: Stream) -> list[Measured]:
-    """Return what a stream has measured, without ceilings: 1 statement."""
-    names = ("arch", "mode", "dtype", "suite")
-    of_stream = Exists(Series.objects.filter(experiment=OuterRef("pk"), stream=stream))
-    found = Experiment.objects.filter(of_stream, ~Q(suite=CEILINGS)).order_by(*names)
-    return [Measured(Subject(*row[:3]), row[3]) for row in found.values_list(*names).distinct()]
+def measured_by(stream: Stream) -> list[tuple[Subject, str]]:
+    """Return what a stream has measured: subjects and suites, 1 statement."""
+    rows = fetch_tuples(
+        """
+        SELECT DISTINCT arch, mode, dtype, suite FROM hud_experiment e
+        WHERE EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
+        ORDER BY 1, 2, 3, 4
+        """,
+        {"stream": stream.pk},
+    )
+    return [(Subject(arch, mode, dtype), suite) for arch, mode, dtype, suite in rows]
 
 
-def subjects(of_stream: Sequence[Night], measured: Collection[Measured]) -> list[Subject]:
+def subjects(of_stream: Sequence[Night], measured: Collection[tuple[Subject, str]]) -> list[Subject]:
     """Return the subjects of a stream, the default one first: that of which the newest night measured most
     headline points, one with models before others, one on a named device before all. None has a part that is
-    ''. At most 1 statement."""
-    names = {one.subject: astuple(one.subject) for one in measured if all(astuple(one.subject))}
-    with_models = {one.subject for one in measured if one.suite in MODEL_SUITES}
+    '', and none has only ceilings. At most 1 statement."""
+    names = {one: astuple(one) for one, suite in measured if all(astuple(one)) and suite != CEILINGS}
+    with_models = {subject for subject, suite in measured if suite in MODEL_SUITES}
     ranks = _ranks(of_stream) if len(names) > 1 else {}
     last = (False, -len(of_stream), 0)
     return sorted(

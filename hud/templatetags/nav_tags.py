@@ -35,6 +35,16 @@ def _links(here: str | None, causes: int, in_stream: str, of_causes: str) -> Saf
     return render_to_string("parts/nav.html", about)
 
 
+@register.simple_tag(takes_context=True)
+def other_parameters(context: Any, *names: str) -> str:
+    """Return the page's query without some names, after an ``&``, for the many links of a table that set
+    these: `querystring` copies the query for each."""
+    query = context["request"].GET.copy()
+    for name in names:
+        query.pop(name, None)
+    return f"&{query.urlencode()}" if query else ""
+
+
 @register.inclusion_tag("parts/streams.html", takes_context=True)
 def stream_picker(context: Any) -> dict[str, Any]:
     """Return the streams with their newest results: this page's own, the chosen front one and `nightly`, then
@@ -50,7 +60,7 @@ def stream_picker(context: Any) -> dict[str, Any]:
     return {
         "stream": stream,
         "shown": shown[:_MOST_STREAMS],
-        "waiting": waiting(stream.pk) if any(one.waits for one in shown if one.pk == stream.pk) else None,
+        "waiting": waiting(stream.pk) if any(one.may_wait for one in shown) else None,
         "more": len(shown) - _MOST_STREAMS if len(shown) > _MOST_STREAMS else 0,
         "address": reverse("overview") if of_one or request.method != "GET" else request.path,
     }

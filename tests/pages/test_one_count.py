@@ -122,7 +122,7 @@ class Month:
         page = self.client.get("/", asked)
         rows = [look for look in page.context["page"].looks if look.cause]
         assert len(rows) == expected["causes"], "of the overview's list"
-        assert {line.regression.series_id for look in rows for line in look.cause.lines}.__len__() == (
+        assert {line.series_id for look in rows for line in look.cause.lines}.__len__() == (
             expected["series"]
         )
         assert numbers(page.text) == [expected["causes"]] * 3, "badge, sentence and head of the list"

@@ -55,9 +55,12 @@ def read(stream: Stream, now: datetime) -> list[Week]:
         WHERE r.stream_id = %(stream)s AND r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
         UNION ALL
         SELECT date_trunc('week', e.at AT TIME ZONE 'UTC')::date, e.before, e.after, count(*)
-        FROM hud_regressionevent e JOIN hud_regression g ON g.id = e.regression_id
-        JOIN hud_series s ON s.id = g.series_id AND s.stream_id = %(stream)s
-        WHERE e.at >= %(first)s::timestamp AT TIME ZONE 'UTC' AND e.before <> e.after GROUP BY 1, 2, 3
+        FROM hud_regressionevent e
+        WHERE e.at >= %(first)s::timestamp AT TIME ZONE 'UTC' AND e.before <> e.after
+            AND e.regression_id = ANY(ARRAY(
+                SELECT id FROM hud_regression g
+                WHERE (SELECT stream_id FROM hud_series WHERE id = g.series_id) = %(stream)s))
+        GROUP BY 1, 2, 3
         UNION ALL
         SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'repeats', '', count(DISTINCT r.id)
         FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id AND r.stream_id = %(stream)s

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from django.utils.safestring import SafeString, mark_safe
 
+from hud.columns import Columns
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
 from hud.models import Experiment, Point
@@ -98,23 +99,13 @@ class Case:
             return 0.0
         return min((self.factor or 0.0) / CERTAIN, 1.0) * self._size
 
-    def to_row(self) -> dict[str, Any]:
-        one = self.experiment
-        return {
-            "experiment": one.pk,
-            "case": one.case,
-            "knobs": one.knobs,
-            "verdict": self.verdict,
-            "base_value": self.base,
-            "head_value": self.head,
-            "change": self.change,
-            "noise": self.noise,
-            "factor": self.factor,
-            "base_compile_s": self.compile_base,
-            "head_compile_s": self.compile_head,
-            "nights": self.marks,
-            "expectation": (self.accuracy and self.accuracy.expectation) or None,
-        }
+
+COLUMNS = Columns(
+    """experiment=experiment.pk case=experiment.case knobs=experiment.knobs verdict base_value=base
+    head_value=head change noise factor base_compile_s=compile_base head_compile_s=compile_head nights=marks
+    expectation""",
+    expectation=lambda case: (case.accuracy and case.accuracy.expectation) or None,
+)
 
 
 @dataclass

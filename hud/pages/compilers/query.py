@@ -24,6 +24,7 @@ from hud.points.nights import Night, Results, Subject
 from hud.runs.branches import branch_or_default, other_branch
 from hud.sql import fetch_tuples
 from runner.schema.devices import is_named
+from runner.suites import CEILINGS
 
 WINDOWS = (1, 7, 28, 90)  # days from the baseline to the candidate
 CHOICES = ("arch", "mode", "dtype")
@@ -63,6 +64,7 @@ class Comparison:
     choices: dict[str, list[str]]
     branches: list[str]
     suites: list[str]  # that the stream has measured on the arch
+    only_arch: bool  # it has measured no other
     nights: list[Night] = field(default_factory=list)  # with results of the subject, oldest first
     base: Night | None = None
     head: Night | None = None
@@ -158,9 +160,10 @@ def read(filters: Filters, stream: Stream) -> Comparison:
         replace(filters, **asdict(subject)),
         {name: sorted({getattr(one, name) for one in subjects if is_named(one.arch)}) for name in CHOICES},
         list(dict.fromkeys(branches)),
-        sorted({one.suite for one in measured if one.subject.arch == subject.arch}),
+        sorted({suite for one, suite in measured if one.arch == subject.arch} - {CEILINGS}),
+        only_arch=all(one.arch == subject.arch for one, _suite in measured),
     )
-    if measured:
+    if any(suite != CEILINGS for _one, suite in measured):
         _compare(page, subject, nights)
     if not page.table or not page.table.entries:
         page.instead = [one for one in subjects if one != subject][:_MOST_OFFERED]

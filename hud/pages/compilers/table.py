@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 
+from hud.columns import Columns
 from hud.judging.aggregates import (
     FEWEST_TO_CALL,
     GeometricMean,
@@ -122,39 +124,24 @@ class Entry:
     def key(self) -> str:
         return f"{self.suite}/{self.backend}"
 
-    def to_rows(self, base: Night | None, head: Night) -> list[dict[str, Any]]:
-        about = {
-            "suite": self.suite,
-            "backend": self.backend,
-            "base": base.side if base else None,
-            "head": head.side,
-            "passed": self.passes.passed,
-            "expected": self.passes.expected,
-            "newly_failed": len(self.new),
-            "not_run": len(self.passes.missing),
-        }
-        return [
-            {
-                **about,
-                "column": cell.column,
-                "metric": cell.metric,
-                "unit": "s" if cell.column == COMPILE else "x",
-                "base_value": cell.base,
-                "head_value": cell.head,
-                "change": cell.change,
-                "low": None if cell.mean.low is None else cell.mean.low - 1,
-                "high": None if cell.mean.high is None else cell.mean.high - 1,
-                "p": cell.mean.p,
-                "night_noise": cell.noise,
-                "verdict": {"worse": "regressed", "better": "improved"}.get(cell.tone, "unchanged")
-                if cell.change is not None
-                else "new",
-                "matched": len(cell.mean.matched),
-                "only_base": len(cell.mean.only_base),
-                "only_head": len(cell.mean.only_head),
-            }
-            for cell in self.cells
-        ]
+
+DATA = Columns(  # of a cell, with its entry and the table
+    """suite=entry.suite backend=entry.backend base head=table.head.side passed=entry.passes.passed
+    expected=entry.passes.expected newly_failed not_run column=cell.column metric=cell.metric unit
+    base_value=cell.base head_value=cell.head change=cell.change low high p=cell.mean.p
+    night_noise=cell.noise verdict matched only_base only_head""",
+    base=lambda one: one.table.base and one.table.base.side,
+    newly_failed=lambda one: len(one.entry.new),
+    not_run=lambda one: len(one.entry.passes.missing),
+    unit=lambda one: "s" if one.cell.column == COMPILE else "x",
+    low=lambda one: None if one.cell.mean.low is None else one.cell.mean.low - 1,
+    high=lambda one: None if one.cell.mean.high is None else one.cell.mean.high - 1,
+    verdict=lambda one: "new" if one.cell.change is None else _VERDICTS[one.cell.tone],
+    matched=lambda one: len(one.cell.mean.matched),
+    only_base=lambda one: len(one.cell.mean.only_base),
+    only_head=lambda one: len(one.cell.mean.only_head),
+)
+_VERDICTS: dict[Tone, str] = {"worse": "regressed", "better": "improved", "": "unchanged"}
 
 
 @dataclass
@@ -211,7 +198,11 @@ class Table:
         return sum(entry.passes.expected for entry in self.entries.values())
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return [line for entry in self.entries.values() for line in entry.to_rows(self.base, self.head)]
+        return [
+            DATA.row(SimpleNamespace(table=self, entry=entry, cell=cell))
+            for entry in self.entries.values()
+            for cell in entry.cells
+        ]
 
 
 def drawn_reach(changes: Iterable[float]) -> float:

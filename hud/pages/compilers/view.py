@@ -8,7 +8,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.pages import data, query_string, streams
-from hud.pages.compilers import cases, query
+from hud.pages.compilers import cases, query, table
 from hud.problems import Problem
 
 _MOST_KEPT = 20  # ways to show one table
@@ -17,24 +17,24 @@ _MOST_KEPT = 20  # ways to show one table
 def table_html(page: query.Comparison, *, chosen: str = "", backends: int | None = None) -> SafeString:
     """Return the table, or the first rows of it with lines of nights. It is kept with the table, as its
     hundreds of cells cost more than the rest of a page."""
-    table, kept_as = page.table, (page.query, chosen, backends)
-    if not table or not table.suites:
+    shown, kept_as = page.table, (page.query, chosen, backends)
+    if not shown or not shown.suites:
         return SafeString("")
-    if kept_as not in table.html:
-        if len(table.html) >= _MOST_KEPT:
-            table.html.clear()
+    if kept_as not in shown.html:
+        if len(shown.html) >= _MOST_KEPT:
+            shown.html.clear()
         formulas = f"formulas={page.filters.formulas}&" if page.filters.formulas else ""
         context = {
-            "table": table,
-            "rows": table.rows[:backends],
+            "table": shown,
+            "rows": shown.rows[:backends],
             "filters": page.filters,
             "chosen": chosen,
             "lines": backends is not None,
             "query": page.query + formulas,
             "in_stream": f"stream={page.stream.name}",
         }
-        table.html[kept_as] = render_to_string("compilers/table.html", context)
-    return mark_safe(table.html[kept_as])  # noqa: S308 - a template's  # nosec B308, B703
+        shown.html[kept_as] = render_to_string("compilers/table.html", context)
+    return mark_safe(shown.html[kept_as])  # noqa: S308 - a template's  # nosec B308, B703
 
 
 def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
@@ -51,8 +51,9 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format and page.complaints:
         return Problem(400, "; ".join(page.complaints)).response()
     if data_format:
-        rows = [case.to_row() for case in chosen.cases] if chosen else []
-        return data.answer(data_format, "compilers", page.to_rows(), **page.to_json(), cases=rows)
+        rows = [cases.COLUMNS.row(case) for case in chosen.cases] if chosen else []
+        header = table.DATA.names
+        return data.answer(data_format, "compilers", page.to_rows(), header, **page.to_json(), cases=rows)
     context = {
         "page": page,
         "table": page.table,

@@ -35,9 +35,15 @@ def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     found = weeks.read(streams.of_request(request), timezone.now())
     if data_format:
         return data.answer(data_format, "funnel", [_DATA.row(week) for week in found], _DATA.names)
-    first = next((place for place, week in enumerate(reversed(found)) if _is_filled(week)), len(found) - 1)
-    filled = max(len(found) - first, 1)
-    columns = _columns(found[: max(filled, _LEAST_COLUMNS)])
+    is_filled = [any(getattr(week, name) for name in _SHOWN) for week in reversed(found)]
+    filled = max(len(found) - is_filled.index(True), 1) if True in is_filled else 1
+    drawn = found[: max(filled, _LEAST_COLUMNS)]
+    most = max(max(week.suspects, week.opened, week.dismissed) for week in drawn) or 1
+    scale = _HEIGHT / most
+    columns = [
+        Column(week, place, week.suspects * scale, week.opened * scale, week.dismissed * scale)
+        for place, week in enumerate(reversed(drawn))
+    ]
     found = found[:filled]  # no empty weeks before the first one
     total = {name: sum(getattr(week, name) for week in found) for name in (*_SHOWN, "real")}
     decided = total["real"] + total["dismissed"]
@@ -49,17 +55,3 @@ def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "decided": decided,
     }
     return render(request, "funnel/funnel.html", context)
-
-
-def _is_filled(week: Week) -> bool:
-    return any(getattr(week, name) for name in _SHOWN)
-
-
-def _columns(found: list[Week]) -> list[Column]:
-    """Return the chart's columns, oldest first."""
-    most = max((max(week.suspects, week.opened, week.dismissed) for week in found), default=0) or 1
-    scale = _HEIGHT / most
-    return [
-        Column(week, place, week.suspects * scale, week.opened * scale, week.dismissed * scale)
-        for place, week in enumerate(reversed(found))
-    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import Prefetch
 from django.utils import timezone
@@ -15,7 +14,7 @@ from hud.runs.schedules import CEILINGS, next_due
 
 _SAID = """name enabled cron time_zone suite cases modes dtypes backends compilations repeats device
     environment labels everywhere"""
-_COLUMNS = Columns(
+COLUMNS = Columns(
     f"id=schedule.pk {under('schedule', _SAID)} stream next_due last_due last_reason=last?.reason last_runs",
     stream=lambda line: line.schedule.stream.name if line.schedule.stream else NIGHTLY,
     last_due=lambda line: line.last.due if line.last else None,
@@ -52,9 +51,6 @@ class ScheduleLine:
         labels = [f"{key}={text}" for key, text in sorted(one.labels.items())]
         python = f"Python {one.environment}" if one.environment else ""
         return ", ".join(filter(None, [which, one.device, *labels, python]))
-
-    def to_row(self) -> dict[str, Any]:
-        return _COLUMNS.row(self)
 
 
 def read() -> list[ScheduleLine]:

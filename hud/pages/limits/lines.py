@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
 
+from hud.columns import EXPERIMENT, Columns
 from hud.judging.choices import Regret
 from hud.models import Experiment, Stream
-from hud.pages.attributes import attributes
 from hud.pages.code.table import short_name
-from hud.pages.suite.query import identity
 from hud.points.targets import CEILING_READINGS
 from hud.sql import fetch_tuples
 from runner.schema.statistics import median
 from runner.suites import CEILINGS
 
+KERNEL = Columns(f"""{EXPERIMENT} kernel=name kind slot calls time_us ceiling_us=floor_us lost_us
+    share_of_ceiling bound run""")
+MODEL = Columns(f"""{EXPERIMENT} busy_us gaps_us lost_us run ceiling_us=floor_us share_of_ceiling=share
+    covered=coverage""")
+REGRET = Columns(
+    f"{EXPERIMENT} regret=value low high compilations note",
+    low=lambda line: line.found and line.found.low,
+    high=lambda line: line.found and line.found.high,
+    compilations=lambda line: line.found and line.found.compilations,
+)
+NAMELESS = Columns("kernel=name kind time_us experiments")
 _SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
 
 
@@ -81,17 +90,9 @@ class KernelLine:
     def side(self) -> str:
         return f"run:{self.run}/experiment:{self.experiment_id}"
 
-    def to_row(self) -> dict[str, Any]:
-        return {
-            **identity(self.experiment),
-            "kernel": self.name,
-            "kind": self.kind,
-            **attributes(self, "slot calls time_us"),
-            "ceiling_us": self.floor_us,
-            "lost_us": self.lost_us,
-            "share_of_ceiling": self.floor_us / self.time_us if self.time_us else None,
-            **attributes(self, "bound run"),
-        }
+    @property
+    def share_of_ceiling(self) -> float | None:
+        return self.floor_us / self.time_us if self.time_us else None
 
 
 @dataclass(slots=True)
@@ -130,15 +131,6 @@ class ModelLine:
     def coverage(self) -> float:
         return min(self.covered_us / self.busy_us, 1.0) if self.busy_us else 0.0
 
-    def to_row(self) -> dict[str, Any]:
-        return {
-            **identity(self.experiment),
-            **attributes(self, "busy_us gaps_us lost_us run"),
-            "ceiling_us": self.floor_us,
-            "share_of_ceiling": self.share,
-            "covered": self.coverage,
-        }
-
 
 @dataclass(slots=True)
 class RegretLine:
@@ -161,17 +153,6 @@ class RegretLine:
         """Return the 95 % interval as the page writes it."""
         found = self.found
         return f"{100 * found.low:.1f} to {100 * found.high:.1f} %" if found else ""
-
-    def to_row(self) -> dict[str, Any]:
-        found = self.found
-        return {
-            **identity(self.experiment),
-            "regret": self.value,
-            "low": found.low if found else None,
-            "high": found.high if found else None,
-            "compilations": found.compilations if found else None,
-            "note": self.note,
-        }
 
 
 @dataclass(slots=True)

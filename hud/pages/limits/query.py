@@ -182,8 +182,8 @@ def _kernels(params: dict[str, Any], limit: int) -> list[KernelLine]:
     return fetch(
         KernelLine,
         f"""{_KERNELS}
-        SELECT experiment_id, run, slot, name, kind, calls, time_us, memory_us, compute_us,
-            ARRAY(SELECT jsonb_array_elements_text(origins)) origins
+        SELECT experiment_id, run, slot, name, kind, ARRAY(SELECT jsonb_array_elements_text(origins)), calls,
+            time_us, memory_us, compute_us
         FROM step WHERE coalesce(memory_us, compute_us) IS NOT NULL
         ORDER BY time_us - greatest(memory_us, compute_us) DESC, slot LIMIT %(limit)s
         """,  # noqa: S608 — constants  # nosec B608

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from hud.pages import data, query_string, streams
-from hud.pages.attributes import attributes
 from hud.pages.limits import query
+from hud.pages.limits.lines import KERNEL, MODEL, NAMELESS, REGRET
 
 
 def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
@@ -18,15 +20,14 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
         return data.answer(
             data_format,
             "limits",
-            [{**kernel.to_row(), "stream": stream.name} for kernel in page.kernels],
+            [{**KERNEL.row(kernel), "stream": stream.name} for kernel in page.kernels],
+            (*KERNEL.names, "stream"),
             stream=stream.name,
             arch=page.filters.arch,
-            ceilings=attributes(page.ceilings, "copy_gbps read_gbps matmul_tflops"),
-            models=[model.to_row() for model in page.models],
-            autotune_regret=[line.to_row() for line in page.regrets],
-            without_formula=[
-                {"kernel": one.name, **attributes(one, "kind time_us experiments")} for one in page.nameless
-            ],
+            ceilings=asdict(page.ceilings),
+            models=[MODEL.row(model) for model in page.models],
+            autotune_regret=[REGRET.row(line) for line in page.regrets],
+            without_formula=[NAMELESS.row(one) for one in page.nameless],
         )
     choices = [(name, getattr(page.filters, name), page.words.get(name, [])) for name in query.CHOICES]
     context = {"page": page, "choices": choices, "complaints": complaints}

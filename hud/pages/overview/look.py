@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 
 from hud.judging.regressions.states import RegressionKind
-from hud.models import Point
+from hud.models import Point, Regression
 from hud.pages.compilations import known_between
 from hud.pages.hosts.pairs import Builds, Rerun
-from hud.pages.regressions.query import CauseLines, Line
+from hud.pages.regressions.query import CauseLines
 from hud.sql import fetch_tuples, int_array
 
 
@@ -28,7 +28,7 @@ class Look:
     has_kernels: bool = False  # both runs between which it moved have them: they can be compared
 
     @property
-    def line(self) -> Line | None:
+    def regression(self) -> Regression | None:
         return self.cause.first if self.cause else None
 
     @property
@@ -41,19 +41,15 @@ class Look:
             return "improved" if self.is_new else "missed"
         if self.cause.why == "host":
             return "host"
-        if is_failure(self.cause.first):
+        one = self.cause.first
+        if one.kind == RegressionKind.FAILURE or one.change is None:  # no value any more, or no right one
             return "failed"
-        return "drift" if self.cause.first.regression.kind == RegressionKind.DRIFT else "regressed"
+        return "drift" if one.kind == RegressionKind.DRIFT else "regressed"
 
     @property
     def shortfall(self) -> float:
         """Return how far a value is from its target, as a share of the target."""
         return shortfall(self.point) if self.point else 0.0
-
-
-def is_failure(line: Line) -> bool:
-    """Return whether there is no value any more, or no right one."""
-    return line.regression.kind == RegressionKind.FAILURE or line.regression.change is None
 
 
 def shortfall(point: Point) -> float:
@@ -68,12 +64,12 @@ def rows(
 ) -> list[Look]:
     """Return the rows, in 1 statement. `night` are the runs of the night, `improved` its points that did, the
     largest first."""
-    found = [Look(cause=cause, is_new=cause.first.regression.first_run_id in night) for cause in causes]
+    found = [Look(cause=cause, is_new=cause.first.first_run_id in night) for cause in causes]
     found.sort(key=lambda row: row.kind == "host")
     better: dict[int, Look] = {}
     for point in improved:
         better.setdefault(point.experiment.pk, Look(point=point, is_new=True))
-    regressed = {line.experiment.pk for cause in causes for line in cause.lines}
+    regressed = {line.series.experiment_id for cause in causes for line in cause.lines}
     below: dict[int, Look] = {}
     for point in sorted(missed, key=shortfall, reverse=True):
         pk = point.experiment.pk
@@ -82,35 +78,29 @@ def rows(
         elif pk not in regressed:
             below[pk] = Look(point=point)
     found += [*better.values(), *below.values()]
-    recent = dict(
-        fetch_tuples(
-            "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%(series)s::int[])"
-            " ORDER BY order_time",
-            {"series": int_array(row.point.series_id for row in found if row.point)},
-        )
+    statement = (
+        "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[]) ORDER BY order_time"
     )
-    for row in found:
-        row.recent = recent.get(row.point.series_id) if row.point else None
+    points = {row.point.series_id: row for row in found if row.point}
+    for series, recent in fetch_tuples(statement, [int_array(points)]) if points else ():
+        points[series].recent = recent
     return found
 
 
 def complete(shown: Sequence[Look]) -> None:
     """Say how each row can be measured again, and whether its kernels are known: 2 statements, 1 more where a
     host has two versions of torch."""
-    places = known_between([row.line.regression for row in shown if row.line])
+    places = known_between([row.regression for row in shown if row.regression])
     builds = Builds()
-    moved = [row.line.regression for row in shown if row.line and row.kind in {"regressed", "drift"}]
+    moved = [row.regression for row in shown if row.regression and row.kind in {"regressed", "drift"}]
     pairs = builds.of_regressions(moved)
     for row in shown:
-        if row.line:
-            one, pk = row.line.regression, row.line.experiment.pk
+        if one := row.regression:
+            pk = one.series.experiment_id
             row.has_kernels = {(one.first_run_id, pk), (one.last_good_run_id, pk)} <= places
-        if row.line and row.line.regression.pk in pairs:
-            row.rerun = pairs[row.line.regression.pk]
-        else:
-            series = row.line or row.point
-            assert series
-            row.rerun = builds.once(series.experiment, series.metric.name)
+            row.rerun = pairs.get(one.pk) or builds.once(one.series.experiment, one.series.metric.name)
+        elif row.point:
+            row.rerun = builds.once(row.point.experiment, row.point.metric.name)
 
 
 def chosen(found: Sequence[Look], which: str, user: User | None) -> list[Look]:
@@ -118,5 +108,5 @@ def chosen(found: Sequence[Look], which: str, user: User | None) -> list[Look]:
     if which == "new":
         return [row for row in found if row.is_new]
     if which == "mine":
-        return [row for row in found if row.line and user and row.line.regression.owner_id == user.pk]
+        return [row for row in found if row.regression and user and row.regression.owner_id == user.pk]
     return list(found)

@@ -9,19 +9,17 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from hud.judging.overdue import overdue_suites
+from hud.judging.overdue import LATE, overdue_suites
 from hud.models import VERDICT_CODES, Experiment, Metric, OverdueSuite, Point, Series, State, Stream
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.query import Comparison, Filters
 from hud.pages.compilers.table import TITLES, Entry, Table, colour, passing
 from hud.pages.health import processes_standing_still
 from hud.pages.hosts import query as hosts
-from hud.pages.hosts.query import HostsInLine
 from hud.pages.overview import look, tiles
 from hud.pages.overview.look import Look
 from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
-from hud.pages.regressions.query import count_suspects
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
 from hud.pages.suite.query import identity
@@ -56,7 +54,6 @@ class Overview:
     comparison: Comparison
     looks: list[Look]
     listed: dict[str, int]  # rows of what needs a look: all, new, mine
-    suspects: int  # regressions that a second result has to confirm
     regressed: list[Point]
     missed: list[Point]  # the largest shortfall first
     met: int  # series that reach their target
@@ -64,7 +61,7 @@ class Overview:
     runs: list[RunLine]
     moved_runs: set[int]  # in which something regressed
     known_runs: set[int]  # that failed, in nothing that is news
-    hosts: HostsInLine
+    hosts: dict[str, Any]  # hud.pages.hosts.query.in_one_line
     tiles: list[Tile]
     overdue: list[OverdueSuite]  # suites without results for too long
     standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
@@ -154,20 +151,20 @@ def read(
     *,
     with_regressed: bool = False,
 ) -> Overview:
-    """Return the page, in 22 statements at most, 6 more where a run failed, 1 more for nights that this
+    """Return the page, in 19 statements at most, 6 more where a run failed, 1 more for nights that this
     process has not read and 1 where a night grows. `with_regressed`: with the newest points of what
     regressed, of which the page has the regressions."""
     comparison = compilers.read(filters, stream)
     arch = comparison.filters.arch
     night_runs = comparison.head.runs if comparison.head else ()
     targets = Targets.read()
-    judged, best, aimed = _judged(night_runs, arch)
+    judged, best, aimed = _judged(night_runs, "" if comparison.only_arch else arch)
     causes = regressions.waiting(comparison.scope)
-    regressed = {line.regression.series_id for cause in causes for line in cause.lines}
-    candidates = {*_candidates(targets, stream, aimed)} - regressed | (regressed if with_regressed else set())
-    newest = points.latest(candidates)
+    regressed = {line.series_id for cause in causes for line in cause.lines}
+    shown_regressed = regressed if with_regressed else set()
+    series = _series(targets, stream, {*aimed, *shown_regressed, *(pk for pk, _run in best)})
+    newest = points.latest({one.pk for one in series} - regressed | shown_regressed)
     improved = points.of_runs([pk for pk, _run in best], [run for _pk, run in best]) if best else {}
-    series = _series([*newest, *improved])
     experiments = by_id(Experiment, [one.experiment_id for one in series])
     shown = [
         point
@@ -180,7 +177,7 @@ def read(
         points.shown(series, experiments, improved, targets), key=lambda point: in_order[point.series_id]
     )
     rows = look.rows(causes, missed, night_runs, better)
-    overdue = [one for one in overdue_suites(timezone.now(), stream) if arch in ("", one.arch)]
+    overdue = _overdue(comparison)
     last_runs = runs.latest(stream, LAST_RUNS)
     failed = [line.run.pk for line in last_runs if line.run.state == State.FAILED]
     said = expectations.of_runs(stream.pk, failed) if failed else []
@@ -189,21 +186,15 @@ def read(
         comparison=comparison,
         looks=look.chosen(rows, which, user),
         listed={name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")},
-        suspects=count_suspects(comparison.scope),
         regressed=sorted(
             (point for point in shown if point.series_id in regressed),
-            key=lambda point: -abs(point.change or 0),
+            key=lambda point: (-abs(point.change or 0), point.series_id),
         ),
         missed=missed,
         met=sum(point.met == "met" for point in shown),
         judged=judged,
         runs=last_runs,
-        moved_runs={
-            line.regression.first_run_id
-            for cause in causes
-            for line in cause.lines
-            if line.regression.first_run_id
-        },
+        moved_runs={line.first_run_id for cause in causes for line in cause.lines if line.first_run_id},
         known_runs={failure.run_id for failure in failures}
         - {failure.run_id for failure in failures if not failure.known_failure},
         hosts=hosts.in_one_line(),
@@ -213,7 +204,7 @@ def read(
     )
     if comparison.growing:
         page.progress = nights.progress(comparison.growing)
-    regressions.add_recent([row.line for row in page.looks[:ROWS] if row.line])
+    regressions.add_recent([row.regression for row in page.looks[:ROWS] if row.regression])
     if comparison.table and comparison.table.suites:
         names = comparison.table.suites
         page.trend_suite = filters.trend if filters.trend in names else names[0]
@@ -224,36 +215,54 @@ def read(
     return page
 
 
-def _series(ids: Collection[int]) -> list[Series]:
-    """Return series with their metric: 1 statement."""
-    condition = "JOIN hud_metric metric ON metric.id = one.metric_id WHERE one.id = ANY(%(ids)s::int[])"
-    return fetch_models(Series, condition, {"ids": int_array(set(ids))}, metric=Metric)
+def _overdue(comparison: Comparison) -> list[OverdueSuite]:
+    """Return the overdue suites of the arch: 1 statement, none where a night of today has all suites."""
+    now, arch, night = timezone.now(), comparison.filters.arch, comparison.head
+    is_recent = night is not None and now - night.time <= LATE and not other_branch(comparison.branch)
+    fresh = {suite for suite, _backend in comparison.results.get(night, ())} if night and is_recent else set()
+    if fresh.issuperset(comparison.suites):
+        return []
+    return [one for one in overdue_suites(now, comparison.stream) if arch in ("", one.arch)]
+
+
+def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Series]:
+    """Return the series of a stream that may have a target, and `more`, with their metrics: 1 statement."""
+    rows = """
+        SELECT * FROM hud_series WHERE id = ANY(%(more)s::int[])
+        UNION SELECT s.* FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id
+        WHERE s.stream_id = %(stream)s AND (k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s))
+    """
+    params = {
+        "stream": stream.pk,
+        "more": int_array(more),
+        "names": sorted(targets.shipped_metrics()),
+        "metrics": sorted(targets.operator_metrics()),
+    }
+    join = "JOIN hud_metric metric ON metric.id = one.metric_id"
+    return fetch_models(Series, join, params, rows=rows, metric=Metric)
 
 
 def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, int]], list[int]]:
-    """Count what became of a night's points on an arch, with series and run of those that improved,
-    the largest change against its noise first, and the series whose records say a target: 1 statement."""
-    ((*counts, series, of_run, aimed),) = fetch_tuples(
+    """Count what became of a night's points on an arch, '' for all, with series and run of those that
+    improved, the largest change against its noise first, and the series whose records say a target: 1
+    statement."""
+    ((headline, compared, undecided, reason, improved, aimed),) = fetch_tuples(
         """
         SELECT count(*) FILTER (WHERE headline), count(*) FILTER (WHERE headline AND verdict <> %(new)s),
             count(*) FILTER (WHERE headline AND verdict = %(inconclusive)s),
             coalesce(mode() WITHIN GROUP (ORDER BY verdict_reason)
                 FILTER (WHERE headline AND verdict = %(inconclusive)s), ''),
-            count(DISTINCT experiment_id) FILTER (WHERE headline AND verdict = %(improved)s),
-            array_agg(series_id ORDER BY abs(factor) DESC NULLS LAST)
-                FILTER (WHERE headline AND verdict = %(improved)s),
-            array_agg(run_id ORDER BY abs(factor) DESC NULLS LAST)
-                FILTER (WHERE headline AND verdict = %(improved)s),
+            array_agg(ARRAY[series_id, run_id, (SELECT experiment_id FROM hud_series WHERE id = series_id)]
+                ORDER BY abs(factor) DESC NULLS LAST) FILTER (WHERE headline AND verdict = %(improved)s),
             array_agg(series_id) FILTER (WHERE aimed)
         FROM (
-            SELECT DISTINCT ON (p.series_id) p.series_id, p.run_id, p.verdict, p.verdict_reason, p.factor,
-                s.experiment_id, p.target IS NOT NULL AND coalesce(p.target_arch, e.arch) = e.arch AS aimed,
-                shown.series_id IS NOT NULL AS headline
-            FROM hud_point p JOIN hud_series s ON s.id = p.series_id
-            JOIN hud_experiment e ON e.id = s.experiment_id AND %(arch)s IN ('', e.arch)
-            LEFT JOIN (SELECT DISTINCT series_id FROM hud_seriesstate WHERE headline) shown
-                ON shown.series_id = s.id
-            WHERE p.run_id = ANY(%(runs)s) ORDER BY p.series_id, p.order_time DESC, p.run_id DESC
+            SELECT DISTINCT ON (series_id) series_id, run_id, verdict, verdict_reason, factor,
+                target IS NOT NULL AS aimed,
+                series_id IN (SELECT series_id FROM hud_seriesstate WHERE headline) AS headline
+            FROM hud_point WHERE run_id = ANY(%(runs)s) AND (%(arch)s = '' OR series_id IN (
+                SELECT s.id FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
+                WHERE e.arch = %(arch)s))
+            ORDER BY series_id, order_time DESC, run_id DESC
         ) newest
         """,
         {
@@ -262,25 +271,10 @@ def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, 
             **{name: VERDICT_CODES[name] for name in ("new", "inconclusive", "improved")},
         },
     )
-    best = list(zip(series or (), of_run or (), strict=True))
-    return Judged(*counts), best[:_MOST_IMPROVED], aimed or []
-
-
-def _candidates(targets: Targets, stream: Stream, aimed: Collection[int]) -> Collection[int]:
-    """Return the series of a stream that may have a target. `aimed` are those whose records say one in the
-    night."""
-    rows = fetch_tuples(
-        """
-        SELECT s.id FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id
-        WHERE s.stream_id = %(stream)s AND (k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s))
-        """,
-        {
-            "stream": stream.pk,
-            "names": sorted(targets.shipped_metrics()),
-            "metrics": sorted(targets.operator_metrics()),
-        },
-    )
-    return {*aimed, *(pk for (pk,) in rows)}
+    best = [(series, run) for series, run, _experiment in improved or ()]
+    experiments = {experiment for _series, _run, experiment in improved or ()}
+    judged = Judged(headline, compared, undecided, reason, len(experiments))
+    return judged, best[:_MOST_IMPROVED], aimed or []
 
 
 def _trends(table: Table, results: Mapping[Night, Results], suite: str) -> dict[str, Any] | None:

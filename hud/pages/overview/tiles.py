@@ -49,7 +49,7 @@ def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[Overd
     arch = comparison.filters.arch
     tiles = {name: Tile(name) for name in sorted(beside, key=suite_place)}
     late = {one.suite for one in overdue if one.arch == arch}
-    rows = _means(list(tiles), arch, comparison.stream.pk)
+    rows = _means(list(tiles), arch, comparison.stream.pk) if tiles else []
     metrics = by_id(Metric, [row[1] for row in rows])
     for suite, _metric, ran, known, last, *_means_of_it in rows:
         tile = tiles[suite]

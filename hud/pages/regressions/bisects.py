@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hud.columns import Columns, under
 from hud.judging.bisect import work
 from hud.judging.bisect.search import BisectState, most_steps
 from hud.models import Accelerator, Bisect, BisectStep, Regression
 
-_STEP = Columns(
-    "base=base_place head=head_place run=step.run_id answer=step.word"
-    f" {under('step', 'pairs change low high finished')}"
-)
-_COLUMNS = Columns(
+_STEP = Columns("base head run=run_id answer pairs change low high finished")
+COLUMNS = Columns(
     f"""id=bisect.pk regression=bisect.regression_id state=bisect.state
     host=bisect.accelerator?.host.name environments=bisect.builds steps usual_steps
     {under("bisect", "good bad conclusion requested_by created finished")}""",
@@ -25,36 +20,14 @@ _COLUMNS = Columns(
 
 
 @dataclass(frozen=True)
-class StepLine:
-    step: BisectStep
-    base: dict[str, str]  # hud.judging.bisect.work.Build
-    head: dict[str, str]
-    base_place: int
-    head_place: int
-
-    @property
-    def answer(self) -> str:
-        return "no value" if self.step.word == "none" else self.step.word or "waits"
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the change, relative."""
-        low, high = self.step.low, self.step.high
-        return None if low is None or high is None else (math.expm1(low), math.expm1(min(high, 700)))
-
-
-@dataclass(frozen=True)
 class BisectView:
     bisect: Bisect
-    steps: list[StepLine]
+    steps: list[BisectStep]
     usual_steps: int
 
     @property
     def is_running(self) -> bool:
         return self.bisect.state == BisectState.RUNNING
-
-    def to_json(self) -> dict[str, Any]:
-        return _COLUMNS.row(self)
 
 
 @dataclass(frozen=True)
@@ -67,10 +40,9 @@ class BisectPanel:
 
 def view(bisect: Bisect) -> BisectView:
     """Return a bisect with its steps: 2 statements."""
-    steps = [
-        StepLine(step, bisect.builds[step.base], bisect.builds[step.head], step.base, step.head)
-        for step in bisect.steps.select_related("run").order_by("pk")
-    ]
+    steps = list(bisect.steps.select_related("run").order_by("pk"))
+    for step in steps:
+        step.base_build, step.head_build = bisect.builds[step.base], bisect.builds[step.head]
     return BisectView(bisect, steps, most_steps(len(bisect.builds)))
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q
 from django.utils import timezone
 
-from hud.columns import Columns, under
+from hud.columns import Columns, experiment_of
 from hud.judging.regressions.counts import JOINS, Counts, Scope, cause_key, count
 from hud.judging.regressions.groups import experiments_of_runs, group, score
 from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionState, possible
@@ -26,7 +26,6 @@ from hud.models import (
     RegressionEvent,
     Run,
     Series,
-    SeriesState,
     Stream,
 )
 from hud.pages.compare.sides import resolve
@@ -37,7 +36,7 @@ from hud.pages.query_string import number, one_of, words
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
 from hud.runs.branches import branch_or_default
-from hud.sql import attach, by_id, fetch_models, fetch_tuples
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.devices import is_named
 
 _TABS: dict[str, tuple[Sequence[RegressionState], bool | None]] = {  # states, and whether they are muted
@@ -54,18 +53,15 @@ MOST_ROWS = 500
 NOBODY = "nobody"
 _NIGHTS = timedelta(days=28)
 _SAME_FACTS = {"date"}  # of an environment, that change every night
-_COLUMNS = Columns(f"""
-    id=regression.pk state=regression.state stream=regression.series.stream.name experiment=experiment.pk
-    {under("experiment", "suite case knobs mode dtype backend device arch dynamic")}
-    metric=metric.name unit=metric.unit direction=metric.direction
-    {under("regression", "before after change factor points kind cause canaries since opened")}
-    cause_id=regression.cause_row_id first_run=regression.first_run_id
-    last_good_run=regression.last_good_run_id base_commit=regression.last_good_run?.commit
-    head_commit=regression.first_run?.commit owner=regression.owner?.username
-    {under("regression", "note link muted_until state_since")}
+COLUMNS = Columns(f"""
+    id=pk state stream=series.stream.name {experiment_of("series.experiment")} metric=series.metric.name
+    unit=series.metric.unit direction=series.metric.direction before after change factor points kind cause
+    canaries since opened cause_id=cause_row_id first_run=first_run_id last_good_run=last_good_run_id
+    base_commit=last_good_run?.commit head_commit=first_run?.commit owner=owner?.username note link
+    muted_until state_since
 """)
 _EVENT = Columns("at who event before after note run=run_id")
-HEADER = (*_COLUMNS.names, "group", "group_cause", "group_size")
+HEADER = (*COLUMNS.names, "group", "group_cause", "group_size")
 
 
 @dataclass(frozen=True)
@@ -101,50 +97,37 @@ class Filters:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A regression with the state of its series."""
-
-    regression: Regression
-    experiment: Experiment
-    metric: Metric
-    recent: list[float | None] = field(default_factory=list)  # of its series, oldest first
-
-    def to_row(self) -> dict[str, Any]:
-        return _COLUMNS.row(self)
-
-
-@dataclass(frozen=True)
 class CauseLines:
-    """Lines with one cause; `words` tell it for a group of several experiments."""
+    """Regressions with one cause; `words` tell it for a group of several experiments."""
 
     why: str
-    lines: list[Line]
+    lines: list[Regression]
     words: str = ""
 
     @property
-    def first(self) -> Line:
+    def first(self) -> Regression:
         return self.lines[0]
 
-    @property
+    @cached_property
     def experiments(self) -> int:
-        return len({line.experiment.pk for line in self.lines})
+        return len({line.series.experiment_id for line in self.lines})
 
     @property
     def ids(self) -> str:
         """Return the ids of all its regressions, as a box of the selection sends them."""
-        return " ".join(str(line.regression.pk) for line in self.lines)
+        return " ".join(str(line.pk) for line in self.lines)
 
     @property
     def is_new(self) -> bool:
         """Return whether only one night shows it so far."""
-        return all(line.regression.points <= 1 for line in self.lines)
+        return all(line.points <= 1 for line in self.lines)
 
 
 @dataclass(frozen=True)
 class Detail:
     """One regression with what happened to it, what a person can do, and what differs in its environment."""
 
-    line: Line
+    regression: Regression
     events: list[RegressionEvent]
     actions: list[Event]
     environment: list[tuple[str, str, str]]  # fact, before, after
@@ -154,20 +137,19 @@ class Detail:
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
 
     @property
-    def others(self) -> list[Line]:
+    def others(self) -> list[Regression]:
         """Return the others of its cause: a decision is one on all of them."""
-        return [line for line in self.cause.lines if line is not self.line] if self.cause else []
+        return [line for line in self.cause.lines if line is not self.regression] if self.cause else []
 
     def to_json(self) -> dict[str, Any]:
         """Return the regression with its history."""
-        return {**self.line.to_row(), "history": [_EVENT.row(event) for event in self.events]}
+        return {**COLUMNS.row(self.regression), "history": [_EVENT.row(event) for event in self.events]}
 
 
 @dataclass(frozen=True)
 class RegressionsPage:
     causes: list[CauseLines]
     counts: Counts  # of what waits, in all tabs the same
-    suspects: int
     detail: Detail | None
     archs: list[str]
     suites: list[str]
@@ -194,23 +176,16 @@ class RegressionsPage:
         if not (self.detail and self.detail.cause):
             return None, None
         rows = [cause for _title, causes in self.sections for cause in causes]
-        order = [None, *(cause.first.regression.pk for cause in rows), None]
-        place = order.index(self.detail.cause.first.regression.pk)
+        order = [None, *(cause.first.pk for cause in rows), None]
+        place = order.index(self.detail.cause.first.pk)
         return order[place - 1], order[place + 1]
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [
-            {**line.to_row(), "group": number, "group_cause": cause.why, "group_size": cause.experiments}
+            {**COLUMNS.row(line), "group": number, "group_cause": cause.why, "group_size": cause.experiments}
             for number, cause in enumerate(self.causes, 1)
             for line in cause.lines
         ]
-
-
-def count_suspects(scope: Scope) -> int:
-    """Return how many regressions wait for a second result: 1 statement."""
-    condition, params = _of_tab("suspects", None)
-    statement = f"SELECT count(*) FROM hud_regression one {JOINS} WHERE {condition} AND {scope.condition}"  # noqa: S608 — constants  # nosec B608
-    return int(fetch_tuples(statement, {**scope.params, **params})[0][0])
 
 
 def _of_tab(tab: str, user: User | None) -> tuple[str, dict[str, Any]]:
@@ -228,26 +203,33 @@ def _of_tab(tab: str, user: User | None) -> tuple[str, dict[str, Any]]:
 
 def stream_of(pk: int) -> Stream | None:
     """Return the stream of a regression, None if there is none."""
-    return Stream.objects.filter(series__regressions=pk).first()
+    condition = """WHERE id = (SELECT s.stream_id FROM hud_series s
+        JOIN hud_regression r ON r.series_id = s.id WHERE r.id = %(pk)s)"""
+    return next(iter(fetch_models(Stream, condition, {"pk": pk})), None)
 
 
 def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage:
-    """Return the page of a stream, in 8 statements, 21 with a detail, and those of its sides. Raise
+    """Return the page of a stream, in 7 statements, 20 with a detail, and those of its sides. Raise
     BadSide."""
     scope = filters.scope(stream)
     found = _rows(filters, user, scope)
-    lines = _lines(found[:MOST_ROWS])
-    chosen = next((line for line in lines if line.regression.pk == filters.open), None)
+    shown = found[:MOST_ROWS]
+    add_recent(shown)
+    chosen = next((one for one in shown if one.pk == filters.open), None)
     if filters.open and chosen is None:
-        chosen = line_of(filters.open)
-    active = Regression.objects.filter(series__stream=stream, state__in=ACTIVE).order_by()
-    names = ("series__experiment__arch", "series__experiment__suite", "owner__username")
-    choices = list(active.values_list(*names).distinct())
-    causes = grouped(lines)
+        chosen = complete(filters.open)
+    choices = fetch_tuples(
+        f"""
+        SELECT DISTINCT e.arch, e.suite, owner.username FROM hud_regression one {JOINS}
+        LEFT JOIN auth_user owner ON owner.id = one.owner_id
+        WHERE series.stream_id = %(stream)s AND one.state = ANY(%(active)s)
+        """,  # noqa: S608 — constants  # nosec B608
+        {"stream": stream.pk, "active": list(ACTIVE)},
+    )
+    causes = grouped(shown)
     return RegressionsPage(
         causes=causes,
         counts=count(scope),
-        suspects=count_suspects(scope),
         detail=_detail(chosen, causes) if chosen else None,
         archs=sorted({arch for arch, _suite, _owner in choices if is_named(arch) or arch == filters.arch}),
         suites=sorted({suite for _arch, suite, _owner in choices}),
@@ -259,33 +241,40 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
 
 def _opened(stream: Stream) -> dict[str, int]:
     """Return what became of the regressions that were opened in 28 nights."""
-    lately = Regression.objects.filter(series__stream=stream, opened__gt=timezone.now() - _NIGHTS)
-
-    def count_with(event: Event) -> Count:
-        return Count("pk", distinct=True, filter=Q(events__event=event))
-
-    return lately.aggregate(
-        opened=Count("pk", distinct=True),
-        confirmed=count_with(Event.CONFIRMED_BY_PAIRS),
-        dismissed=count_with(Event.NOT_REPRODUCED),
+    rows = fetch_tuples(
+        """
+        SELECT count(*), count(*) FILTER (WHERE %(confirmed)s = ANY(events)),
+            count(*) FILTER (WHERE %(dismissed)s = ANY(events))
+        FROM hud_regression one CROSS JOIN LATERAL (
+            SELECT array_agg(event) AS events FROM hud_regressionevent WHERE regression_id = one.id) happened
+        WHERE one.opened > %(since)s
+            AND (SELECT stream_id FROM hud_series WHERE id = one.series_id) = %(stream)s
+        """,
+        {
+            "stream": stream.pk,
+            "since": timezone.now() - _NIGHTS,
+            "confirmed": Event.CONFIRMED_BY_PAIRS,
+            "dismissed": Event.NOT_REPRODUCED,
+        },
     )
+    return dict(zip(("opened", "confirmed", "dismissed"), rows[0], strict=True))
 
 
 def waiting(scope: Scope) -> list[CauseLines]:
     """Return the causes of what waits for somebody, without recent values: 6 statements."""
-    found = _rows(Filters(), None, scope)[:MOST_ROWS]
-    return grouped([Line(one, one.series.experiment, one.series.metric) for one in found])
+    return grouped(_rows(Filters(), None, scope)[:MOST_ROWS])
 
 
-def line_of(pk: int) -> Line | None:
-    """Return a regression for the API, None if there is none."""
-    found = Regression.objects.filter(pk=pk).select_related("series")
-    return next(iter(_lines(_complete(list(found)))), None)
+def complete(pk: int) -> Regression | None:
+    """Return a regression with what it shows, None if there is none."""
+    found = _complete(list(Regression.objects.filter(pk=pk).select_related("series")))
+    add_recent(found)
+    return next(iter(found), None)
 
 
-def listed(filters: Filters, stream: Stream | None) -> list[Line]:
-    """Return the regressions of the API's list, newest first, of one stream or of all."""
-    return _lines(_rows(filters, None, filters.scope(stream))[:MOST_ROWS])
+def listed(filters: Filters, stream: Stream | None) -> list[dict[str, Any]]:
+    """Return the rows of the API's list, newest first, of one stream or of all."""
+    return [COLUMNS.row(one) for one in _rows(filters, None, filters.scope(stream))[:MOST_ROWS]]
 
 
 def _rows(filters: Filters, user: User | None, scope: Scope) -> list[Regression]:
@@ -302,16 +291,17 @@ def _rows(filters: Filters, user: User | None, scope: Scope) -> list[Regression]
         texts.append("one.owner_id = (SELECT id FROM auth_user WHERE username = %(owner)s)")
     chosen = f"{JOINS} WHERE {' AND '.join(texts)} ORDER BY one.since DESC, one.id LIMIT {MOST_ROWS + 1}"
     params = {**params, **scope.params, "suite": filters.suite, "owner": filters.owner}
-    return _complete(fetch_models(Regression, chosen, params, series=Series))
+    return _complete(fetch_models(Regression, chosen, params, series=Series), scope.stream)
 
 
-def _complete(rows: list[Regression]) -> list[Regression]:
-    """Add what rows with their series show: 4 statements, 5 with owners. Hundreds share a few runs and
-    metrics, which are read once and not joined to every row."""
+def _complete(rows: list[Regression], stream: Stream | None = None) -> list[Regression]:
+    """Add what rows with their series show: 3 statements, 4 with owners, 1 more without the `stream` of all.
+    Hundreds share a few runs and metrics, which are read once and not joined to every row."""
     series = [one.series for one in rows]
     attach(series, "experiment", by_id(Experiment, [one.experiment_id for one in series]))
     attach(series, "metric", by_id(Metric, [one.metric_id for one in series]))
-    attach(series, "stream", by_id(Stream, [one.stream_id for one in series]))
+    streams = {stream.pk: stream} if stream else by_id(Stream, [one.stream_id for one in series])
+    attach(series, "stream", streams)
     attach(rows, "owner", by_id(User, [one.owner_id for one in rows]))
     names = ("first_run", "last_good_run", "latest_run")
     runs = by_id(Run, [getattr(one, f"{name}_id") for one in rows for name in names])
@@ -320,36 +310,28 @@ def _complete(rows: list[Regression]) -> list[Regression]:
     return rows
 
 
-def _lines(found: Iterable[Regression]) -> list[Line]:
-    """Return the lines with the newest values of their series: 1 statement."""
-    lines = [Line(one, one.series.experiment, one.series.metric) for one in found]
-    add_recent(lines)
-    return lines
-
-
-def add_recent(lines: Sequence[Line]) -> None:
+def add_recent(regressions: Sequence[Regression]) -> None:
     """Add the newest values of their series: 1 statement."""
-    states = SeriesState.objects.filter(series__in={line.regression.series_id for line in lines})
-    rows = states.values_list("series", "class_key", "recent")
+    statement = "SELECT series_id, class_key, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[])"
+    rows = fetch_tuples(statement, [int_array(one.series_id for one in regressions)])
     recent = {(series, class_key): values for series, class_key, values in rows}
-    for line in lines:
-        line.recent.extend(recent.get((line.regression.series_id, line.regression.class_key), []))
+    for one in regressions:
+        one.recent = recent.get((one.series_id, one.class_key), ())
 
 
-def grouped(lines: Sequence[Line]) -> list[CauseLines]:
+def grouped(regressions: Sequence[Regression]) -> list[CauseLines]:
     """Return one row for each cause, the most certain and largest first, those of hosts last: 1 statement."""
-    by_regression = {line.regression: line for line in lines}
     by_cause: dict[int, list[Regression]] = {}
-    for one in by_regression:
+    for one in regressions:
         by_cause.setdefault(cause_key(one), []).append(one)
-    measured = experiments_of_runs(by_regression)
+    measured = experiments_of_runs(regressions)
     rows = []
     for members in by_cause.values():
         parts = group(members, measured)
-        own = [by_regression[one] for part in parts for one in part.members]
+        own = [one for part in parts for one in part.members]
         largest = max(parts, key=lambda part: len(part.members))
         rows.append((max(map(score, members)), CauseLines(largest.why, own, largest.words())))
-    rows.sort(key=lambda row: (row[1].why == "host", -row[0], row[1].first.regression.pk))
+    rows.sort(key=lambda row: (row[1].why == "host", -row[0], row[1].first.pk))
     return [row for _score, row in rows]
 
 
@@ -374,26 +356,23 @@ def cause_row(cause: Cause) -> dict[str, Any]:
 
 def detail_of(pk: int) -> Detail | None:
     """Return a regression with its history, None if there is none."""
-    line = line_of(pk)
-    return _detail(line, []) if line else None
+    one = complete(pk)
+    return _detail(one, []) if one else None
 
 
-def _detail(line: Line, causes: Sequence[CauseLines]) -> Detail:
-    one = line.regression
+def _detail(one: Regression, causes: Sequence[CauseLines]) -> Detail:
     events = list(one.events.order_by("pk"))
-    cause = next((found for found in causes if any(other is line for other in found.lines)), None)
+    cause = next((found for found in causes if one in found.lines), None)
     runs = [one.last_good_run_id, one.first_run_id]
     code = None
     if len(known_between([one])) == len(set(runs)):
-        code = (
-            f"run:{runs[0]}/experiment:{line.experiment.pk}",
-            f"run:{runs[1]}/experiment:{line.experiment.pk}",
-        )
+        base, head = (f"run:{run}/experiment:{one.series.experiment_id}" for run in runs)
+        code = base, head
     actions = possible(RegressionState(one.state))
     builds = Builds()
     rerun = builds.of_regressions([one])[one.pk]
     panel = bisects.panel(one, builds.accelerators)
-    return Detail(line, events, actions, _differences(one), panel, rerun, cause, code)
+    return Detail(one, events, actions, _differences(one), panel, rerun, cause, code)
 
 
 def _differences(one: Regression) -> list[tuple[str, str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -28,19 +29,11 @@ HEADER = """kind id metric suite case backend arch dtype size value share relati
 
 
 @dataclass(frozen=True)
-class Unknown:
-    """A metric of which neither the registry nor an operator says unit and direction."""
-
-    metric: Metric
-    series: int
-
-
-@dataclass(frozen=True)
 class RulesPage:
     targets: list[Target]
     thresholds: list[Threshold]
     metrics: list[Metric]
-    unknown: list[Unknown]
+    unknown: Sequence[Metric]  # of which neither the registry nor an operator says unit and direction
     more_unknown: int
     offers: dict[str, list[str]]  # for the fields of forms, by name
 
@@ -62,14 +55,14 @@ def read() -> RulesPage:
     """Return the page, in 6 statements."""
     nameless = Metric.objects.filter(told=False, direction="none", kind="timing")
     counted = nameless.annotate(count=Count("series")).filter(count__gt=0).order_by("-count", "name")
-    unknown = [Unknown(metric, metric.count) for metric in counted if not is_known(metric.name)]
+    unknown = [metric for metric in counted if not is_known(metric.name)]
     names = ("suite", "backend", "arch")
     experiments = list(Experiment.objects.values_list(*names).distinct().order_by())
     offers = {f"{name}s": sorted({row[place] for row in experiments}) for place, name in enumerate(names)}
     offers["archs"] = [arch for arch in offers["archs"] if is_named(arch)]
     stored = Metric.objects.filter(series__isnull=False).distinct().order_by("name")
     offers["metrics"] = list(stored.values_list("name", flat=True)[:500])
-    offers["unknown"] = [one.metric.name for one in unknown]
+    offers["unknown"] = [metric.name for metric in unknown]
     return RulesPage(
         targets=rules_of(Target),
         thresholds=rules_of(Threshold),

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import (
-    Case,
-    Count,
-    Exists,
-    F,
-    Max,
-    Min,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    TextField,
-    When,
-    Window,
-)
-from django.db.models.functions import Cast, Length
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
 from hud.columns import Columns
+from hud.judging.regressions.counts import JOINS
 from hud.judging.regressions.states import ACTIVE
-from hud.models import Experiment, Host, Point, Regression, Run, Series, Stream
+from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams
+from hud.pages.query_string import MAX_ID
 from hud.pages.query_string import words as text_field
 from hud.pages.streams import link
+from hud.sql import by_id, fetch_tuples
 from runner.suites import SUITES
 
 COLUMNS = Columns(
@@ -41,9 +28,8 @@ COLUMNS = Columns(
 MOST = 12  # results of a kind
 _MOST_WORDS = 8
 _FEWEST_OF_HASH = 4
-_MAX_ID = 2**31 - 1
 _BETWEEN_WORDS = re.compile(r"[\0\[\],]+")  # of a title such as layer_norm[D=4096,size=tiny]
-_NAMES = ("suite", "case", "backend", "mode", "dtype", "arch")
+_NAMES = 'e.suite, e."case", e.backend, e.mode, e.dtype, e.arch'
 
 
 @dataclass(frozen=True)
@@ -88,15 +74,28 @@ def find(stream: Stream, text: str) -> list[Results]:
     words = _BETWEEN_WORDS.sub(" ", text).split()[:_MOST_WORDS]
     if not words:
         return []
-    kinds = [
-        _cases(words, stream),
-        _suites(words),
-        _experiments(words, stream),
-        _regressions(words, stream),
-        _runs(words, stream),
-        _hosts(words),
-    ]
     number = _number(words)
+    named, params = _named(words)
+    params |= {
+        "stream": stream.pk,
+        "active": list(ACTIVE),
+        "most": MOST,
+        "exact": _like(words[0]),
+        "begins": f"{_like(words[0])}%",
+        "run": number if words[0].lower() != "regression" else None,
+        "regression": number if words[0].lower() != "run" else None,
+    }
+    measured = fetch_tuples(_MEASURED.format(named=named), params)
+    regressed = fetch_tuples(_REGRESSED.format(joins=JOINS, named=named), params)
+    experiments = by_id(Experiment, [row[1] for row in (*measured, *regressed)])
+    kinds = [
+        _cases([row[2:] for row in measured if row[0] == "case"]),
+        _suites(words),
+        _experiments([(experiments[row[1]], *row[4:]) for row in measured if row[0] == "experiment"]),
+        _regressions([(row[0], experiments[row[1]], *row[2:]) for row in regressed]),
+        _runs(words, params),
+        _hosts(words, params),
+    ]
     if number is not None:  # an id is meant before a name that holds the same digits
         kinds.sort(key=lambda one: one.kind not in {"run", "regression"})
     return [one for one in kinds if one.found]
@@ -105,67 +104,79 @@ def find(stream: Stream, text: str) -> list[Results]:
 def _number(words: list[str]) -> int | None:
     """Return the id that is asked for: ``12``, ``run 12``, ``#12``."""
     text = words[-1].removeprefix("#").removeprefix("run:")
-    if not (text.isascii() and text.isdigit() and len(text) < 11) or int(text) > _MAX_ID:
+    if not (text.isascii() and text.isdigit() and len(text) < 11) or int(text) > MAX_ID:
         return None
     return int(text) if len(words) == 1 or words[0].lower() in {"run", "regression"} else None
 
 
-def _named(found: QuerySet[Any], words: Iterable[str], path: str = "") -> QuerySet[Any]:
-    """Return the rows whose experiment has each word in its name or options, as in ``size=tiny``."""
-    found = found.alias(options=Cast(f"{path}knobs", TextField()))
-    for word in words:
-        one = Q()
-        for name in _NAMES:
-            one |= Q(**{f"{path}{name}__icontains": word})
+def _like(text: str) -> str:
+    """Return a pattern of LIKE for a text itself."""
+    return re.sub(r"([\\%_])", r"\\\1", text)
+
+
+def _named(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return SQL that an experiment `e` has each word in its name or options, as in ``size=tiny``."""
+    texts, params = list[str](), dict[str, Any]()
+    for place, word in enumerate(words):
         stored = word.replace("\\", "\\\\")  # as JSON
         name, _, value = stored.partition("=")
-        for text in (f'"{name}": {value}', f'"{name}": "{value}') if value else (stored,):
-            one |= Q(options__icontains=text)
-        found = found.filter(one)
-    return found
-
-
-def _measured(words: list[str], stream: Stream) -> QuerySet[Any]:
-    """Return the experiments that match, with `rank`, 0 for those with results in the stream and 2 for those
-    without any, and `newest`, the time of their newest point."""
-    newest_point = Point.objects.filter(series=OuterRef("pk"), rerun=False).order_by("-order_time")
-    series = Series.objects.filter(experiment=OuterRef("pk"))
-    series = series.annotate(newest=Subquery(newest_point.values("order_time")[:1]))
-    newest_first = series.order_by(F("newest").desc(nulls_last=True))
-    own = Exists(series.filter(stream=stream, newest__isnull=False))
-    elsewhere = Q(newest__isnull=False)
-    exact, begins = Q(case__iexact=words[0]), Q(case__istartswith=words[0])
-    measured: QuerySet[Any] = _named(Experiment.objects.all(), words).annotate(
-        newest=Subquery(newest_first.values("newest")[:1]),
-        rank=Case(When(own, then=0), When(elsewhere, then=1), default=2),
-        close=Case(When(exact, then=0), When(begins, then=1), default=2),
-    )
-    return measured
-
-
-def _cases(words: list[str], stream: Stream) -> Results:
-    rows = list(
-        _measured(words, stream)
-        .values("suite", "case")
-        .annotate(
-            experiments=Count("pk"),
-            total=Window(Count("*")),
-            best=Min("rank"),
-            last=Max("newest"),
+        options = [f'"{name}": {value}', f'"{name}": "{value}'] if value else [stored]
+        params[f"name{place}"] = f"%{_like(word)}%"
+        params[f"options{place}"] = [f"%{_like(text)}%" for text in options]
+        texts.append(
+            f"(concat_ws(E'\\n', {_NAMES}) ILIKE %(name{place})s"
+            f" OR e.knobs::text ILIKE ANY(%(options{place})s))"
         )
-        .order_by("best", "close", F("last").desc(nulls_last=True), Length("case"), "case", "suite")[:MOST]
+    return " AND ".join(texts), params
+
+
+# Cases, then experiments: 0 for those with results in the stream, 2 for those without any; closest first.
+_MEASURED = """
+    WITH matching AS MATERIALIZED (
+        SELECT e.*, newest, CASE WHEN is_own THEN 0 WHEN newest IS NULL THEN 2 ELSE 1 END AS rank,
+            CASE WHEN "case" ILIKE %(exact)s THEN 0 WHEN "case" ILIKE %(begins)s THEN 1 ELSE 2 END AS close
+        FROM hud_experiment e CROSS JOIN LATERAL (
+            SELECT max(p.order_time) AS newest, bool_or(s.stream_id = %(stream)s) AS is_own
+            FROM hud_series s CROSS JOIN LATERAL (
+                SELECT order_time FROM hud_point WHERE series_id = s.id AND NOT rerun
+                ORDER BY order_time DESC LIMIT 1
+            ) p WHERE s.experiment_id = e.id
+        ) points WHERE {named}
     )
+    (SELECT 'case', NULL::int, suite, "case", count(*), count(*) OVER () FROM matching
+        GROUP BY suite, "case", close
+        ORDER BY min(rank), close, max(newest) DESC NULLS LAST, length("case"), "case", suite LIMIT %(most)s)
+    UNION ALL
+    (SELECT 'experiment', id, suite, "case", rank, count(*) OVER () FROM matching
+        ORDER BY rank, close, newest DESC NULLS LAST, length("case"), "case", length(knobs::text), backend, id
+        LIMIT %(most)s)
+"""
+_REGRESSED = """
+    SELECT one.id, e.id, one.state, (SELECT title FROM hud_metric WHERE id = series.metric_id),
+        (SELECT name FROM hud_stream WHERE id = series.stream_id), count(*) OVER ()
+    FROM hud_regression one {joins}
+    WHERE one.id = %(regression)s OR one.state = ANY(%(active)s) AND {named}
+    ORDER BY series.stream_id <> %(stream)s, one.id DESC LIMIT %(most)s
+"""
+
+
+def _results(kind: str, found: list[Result], rows: Sequence[tuple[Any, ...]]) -> Results:
+    """Return results whose rows end with how many there are."""
+    return Results(kind, found, rows[0][-1] if rows else 0)
+
+
+def _cases(rows: Sequence[tuple[Any, ...]]) -> Results:
     found = [
         Result(
             "case",
-            row["case"],
-            f"{row['suite']}, {row['experiments']} experiment{'s' if row['experiments'] > 1 else ''}",
-            link(reverse("suite", args=[row["suite"]]), q=row["case"]),
+            case,
+            f"{suite}, {experiments} experiment{'s' if experiments > 1 else ''}",
+            link(reverse("suite", args=[suite]), q=case),
         )
-        for row in rows
-        if _can_be_address(row["suite"])
+        for suite, case, experiments, _total in rows
+        if _can_be_address(suite)
     ]
-    return Results("case", found, rows[0]["total"] if rows else 0)
+    return _results("case", found, rows)
 
 
 def _can_be_address(suite: str) -> bool:
@@ -173,7 +184,7 @@ def _can_be_address(suite: str) -> bool:
 
 
 def _suites(words: list[str]) -> Results:
-    known = {*SUITES, *Experiment.objects.values_list("suite", flat=True).distinct().order_by()}
+    known = {*SUITES, *(name for (name,) in fetch_tuples("SELECT DISTINCT suite FROM hud_experiment", {}))}
     lower = [word.lower() for word in words]
     names = sorted(
         name for name in known if all(word in name.lower() for word in lower) and _can_be_address(name)
@@ -186,82 +197,68 @@ def _suites(words: list[str]) -> Results:
     return Results("suite", found, len(names))
 
 
-def _experiments(words: list[str], stream: Stream) -> Results:
-    newest_first = F("newest").desc(nulls_last=True)
-    names = (Length("case"), "case", Length("options"), "backend", "pk")
-    rows, total = _top(_measured(words, stream), "rank", "close", newest_first, *names)
+def _experiments(rows: Sequence[tuple[Any, ...]]) -> Results:
     found = []
-    for one in rows:
+    for one, rank, _total in rows:
         address = reverse("experiment", args=[one.pk])  # without a stream it shows one that has results
         facts = (one.suite, one.backend, one.mode, one.dtype, one.arch or one.device)
         about = " · ".join(filter(None, (*facts, "dynamic shapes" if one.dynamic else "")))
-        found.append(Result("experiment", one.title, about, address if one.rank else link(address)))
-    return Results("experiment", found, total)
+        found.append(Result("experiment", one.title, about, address if rank else link(address)))
+    return _results("experiment", found, rows)
 
 
-def _regressions(words: list[str], stream: Stream) -> Results:
-    active = _named(Regression.objects.filter(state__in=ACTIVE), words, "series__experiment__")
-    wanted = Q(pk__in=active.values("pk"))
-    number = _number(words)
-    if number is not None and words[0].lower() != "run":
-        wanted |= Q(pk=number)
-    named = Regression.objects.filter(wanted).select_related(
-        "series__experiment", "series__metric", "series__stream"
-    )
-    rows, total = _top(named, Case(When(series__stream=stream, then=0), default=1))
+def _regressions(rows: Sequence[tuple[Any, ...]]) -> Results:
     found = [
         Result(
             "regression",
-            f"{one.pk} {one.series.experiment.title}",
-            f"{one.state}, {one.series.metric.title}, {one.series.experiment.backend}",
-            link(reverse("regressions"), stream=one.series.stream, open=one.pk),
+            f"{pk} {experiment.title}",
+            f"{state}, {metric}, {experiment.backend}",
+            link(reverse("regressions"), stream=stream, open=pk),
         )
-        for one in rows
+        for pk, experiment, state, metric, stream, _total in rows
     ]
-    return Results("regression", found, total)
+    return _results("regression", found, rows)
 
 
-def _runs(words: list[str], stream: Stream) -> Results:
-    wanted = Q()
-    for word in words:
-        one = Q(title__icontains=word) | Q(host_name__icontains=word) | Q(branch__icontains=word)
-        if len(word) >= _FEWEST_OF_HASH:
-            one |= Q(commit__istartswith=word)
-        wanted &= one
-    number = _number(words)
-    if number is not None and words[0].lower() != "regression":
-        wanted |= Q(pk=number)
-    names = ("title", "host_name", "branch", "commit", "order_time")
-    is_elsewhere = Case(When(stream=stream, then=0), default=1)
-    rows, total = _top(Run.objects.filter(wanted).only(*names), is_elsewhere, "-order_time")
+def _runs(words: list[str], params: dict[str, Any]) -> Results:
+    texts = []
+    for place, word in enumerate(words):
+        begins = f" OR commit ILIKE %(begins{place})s" if len(word) >= _FEWEST_OF_HASH else ""
+        texts.append(f"(concat_ws(E'\\n', title, host_name, branch) ILIKE %(name{place})s{begins})")
+    rows = fetch_tuples(
+        f"""
+        SELECT id, title, host_name, order_time, commit, count(*) OVER () FROM hud_run
+        WHERE id = %(run)s OR {" AND ".join(texts)}
+        ORDER BY stream_id <> %(stream)s, order_time DESC, id DESC LIMIT %(most)s
+        """,  # noqa: S608 — the words are parameters  # nosec B608
+        {**params, **{f"begins{place}": f"{_like(word)}%" for place, word in enumerate(words)}},
+    )
     found = [
         Result(
             "run",
-            f"Run {run.pk}",
-            ", ".join(filter(None, (run.title, run.host_name, f"{run.order_time:%-d %b %Y}"))),
-            reverse("run", args=[run.pk]),
-            run.commit,
+            f"Run {pk}",
+            ", ".join(filter(None, (title, host, f"{at:%-d %b %Y}"))),
+            reverse("run", args=[pk]),
+            commit,
         )
-        for run in rows
+        for pk, title, host, at, commit, _total in rows
     ]
-    if number is not None:
-        found.sort(key=lambda one: one.title != f"Run {number}")
-    return Results("run", found, total)
+    if params["run"] is not None:
+        found.sort(key=lambda one: one.title != f"Run {params['run']}")
+    return _results("run", found, rows)
 
 
-def _hosts(words: list[str]) -> Results:
-    wanted = Q()
-    for word in words:
-        wanted &= Q(name__icontains=word)
-    rows, total = _top(Host.objects.filter(wanted).only("name", "detached_at"))
+def _hosts(words: list[str], params: dict[str, Any]) -> Results:
+    texts = [f"name ILIKE %(name{place})s" for place in range(len(words))]
+    rows = fetch_tuples(
+        f"""
+        SELECT name, detached_at, count(*) OVER () FROM hud_host WHERE {" AND ".join(texts)}
+        ORDER BY id DESC LIMIT %(most)s
+        """,  # noqa: S608 — the words are parameters  # nosec B608
+        params,
+    )
     found = [
-        Result("host", one.name, "detached" if one.detached_at else "attached", reverse("hosts"))
-        for one in rows
+        Result("host", name, "detached" if detached else "attached", reverse("hosts"))
+        for name, detached, _total in rows
     ]
-    return Results("host", found, total)
-
-
-def _top(found: QuerySet[Any], *order: Any) -> tuple[list[Any], int]:
-    """Return the first results, and how many there are."""
-    rows = list(found.annotate(total=Window(Count(F("pk")))).order_by(*order, "-pk")[:MOST])
-    return rows, rows[0].total if rows else 0
+    return _results("host", found, rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import Count, F, OuterRef, Q, Subquery
 
@@ -41,9 +40,6 @@ class StreamLine:
     def night(self) -> Night | None:
         """Return the newest one."""
         return self.nights[-1] if self.nights else None
-
-    def to_row(self) -> dict[str, Any]:
-        return COLUMNS.row(self)
 
 
 def read() -> list[StreamLine]:

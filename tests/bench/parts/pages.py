@@ -61,6 +61,7 @@ def fill(rows: int) -> None:
     from django.db import connection
 
     from hud.judging.judge import process_pending
+    from hud.judging.regressions.groups import make_causes
     from hud.points.streams import note_nights
     from hud.server.up import SAMPLES
     from runner.suites import SUITES
@@ -76,6 +77,7 @@ def fill(rows: int) -> None:
     process_pending(10**6)  # marks the series of all runs
     while process_pending(40):  # as few as have together the points of one round
         pass
+    make_causes()
     note_nights()
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")

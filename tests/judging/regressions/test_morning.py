@@ -34,8 +34,8 @@ def test_one_of_sixty_models_that_is_twice_as_slow_leads_the_list_the_same_night
             records.append(v3_record("compiled_latency_ms", [value], case=f"model_{model:02}"))
         upload(day, *records)
     causes = query.waiting(Scope(Stream.objects.get(name=IMPORT)))
-    assert [cause.first.experiment.case for cause in causes] == ["model_17"]
-    assert causes[0].first.regression.change == pytest.approx(1.0, abs=0.05)
+    assert [cause.first.series.experiment.case for cause in causes] == ["model_17"]
+    assert causes[0].first.change == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_new_graph_break_is_told_the_same_night_with_its_reason() -> None:
