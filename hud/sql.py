@@ -42,6 +42,19 @@ def empty_temporary_table(cursor: Any, name: str, columns: str) -> None:
     cursor.execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({columns}) ON COMMIT DROP; TRUNCATE {name}")
 
 
+def copy_rows(cursor: Any, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows by COPY; `columns` have their types."""
+    names = ", ".join(f'"{name}"' for name in columns)
+    # Django turns the errors of execute() into its own, not those of a COPY
+    with (
+        connection.wrap_database_errors,
+        cursor.copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy,
+    ):
+        copy.set_types(list(columns.values()))
+        for row in rows:
+            copy.write_row(row)
+
+
 def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:
     """Return rows by id. One array, since hundreds of parameters cost more than the statement."""
     wanted = {pk for pk in ids if pk is not None}

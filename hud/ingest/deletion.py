@@ -25,6 +25,7 @@ from hud.ingest.receive import request_keys
 from hud.models import (
     ACTIVE,
     Artifact,
+    DetailedMeasurement,
     Expectation,
     Experiment,
     IdempotencyKey,
@@ -142,8 +143,10 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
             """,  # noqa: S608 — a constant of this function  # nosec B608
             given,
         )
-        cursor.execute(f"DELETE FROM hud_measurement WHERE run_id = ANY(%(runs)s) {of_upload}", given)  # noqa: S608  # nosec B608
-        done.measurements = cursor.rowcount
+        for taken_from in ("DELETE FROM hud_detailedmeasurement", "UPDATE hud_point SET repeat = NULL"):
+            which = f"run_id = ANY(%(runs)s) AND repeat IS NOT NULL {of_upload}"
+            cursor.execute(f"{taken_from} WHERE {which}", given)  # nosec B608
+            done.measurements += cursor.rowcount
         done.points = points.make_of_runs(run_ids)
         cursor.execute(
             """
@@ -193,8 +196,8 @@ def delete_rows(kind: type[Series] | type[Experiment], ids: Iterable[int]) -> in
         cursor.execute("ANALYZE gone")
         gone = RawSQL("SELECT id FROM gone", [])
         for relation in kind._meta.related_objects:
-            if relation.related_model is Measurement:
-                continue  # it has no index by series
+            if relation.related_model in (DetailedMeasurement, Measurement):
+                continue  # it has no index by series, or is a view
             rows = relation.related_model._default_manager.filter(**{f"{relation.field.attname}__in": gone})
             if relation.on_delete is models.SET_NULL:
                 rows.update(**{relation.field.name: None})

@@ -150,7 +150,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
     own = RunKey("runner", None, "", "", "", "", order_time=None, order_time_source="run")
     receipt, refused, aliases = Receipt(run_ids=[run.pk]), [], Aliases.read()
     parser = RecordParser(_GIVEN, any_time=True, receipt=receipt)
-    runs = {own: RunPlace(run.pk, run.order_time, run.stream_id)}
+    runs = {own: RunPlace.of(run)}
     for measurements in Content.of(body, _GIVEN).pieces(parser, settings.HUD_MAX_RECORDS):
         kept = []
         for item in measurements:
@@ -166,7 +166,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
             if item.compilation is not None:  # each pair compiles both sides anew
                 item.compilation = item.repeat if run.is_ab else task.spec.get("compilation", 0)
             kept.append(item)
-        store(kept, receipt, runs=runs, replace=True)
+        store(kept, receipt, runs=runs, replace=True, grown=[run.pk])
     marked = [item for item in receipt.skipped if item["reason"] == reasons.UNEXPECTED]
     for entry in refused:
         receipt.skip(entry)

@@ -104,6 +104,7 @@ class RecordParser:
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
         self._of_suites: dict[tuple[int, str], Environment] = {}
+        self._last_facts: tuple[Any, Any, bytes] = (None, None, b"[null,null]")
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
@@ -186,7 +187,7 @@ class RecordParser:
             self.receipt.skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
         given = self._with_hints(item)
-        facts = msgspec.json.encode((record.runners, record.dependencies))
+        facts = self._facts_of(record)
         run, place = self._run_keys.of(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
         unit, direction = meaning_of(metric)
@@ -276,7 +277,8 @@ class RecordParser:
             measurement.target_arch = None
         measurement.message = (message_of(extra) if extra else None) or _first_run_warning(measurement)
         self.unsaid.update(measurement.unsaid)
-        self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
+        if not (measurement.mode and measurement.dtype and measurement.arch):
+            self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
 
     def _add_compilation(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
         number = _compilation(extra)
@@ -300,6 +302,14 @@ class RecordParser:
             return self.parameters
         missing = {name: value for name, value in item.hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
+
+    def _facts_of(self, record: Record) -> bytes:
+        """Return what a record says of its host and packages, as JSON. Neighbours share the objects."""
+        runners, dependencies, facts = self._last_facts
+        if record.runners is not runners or record.dependencies is not dependencies:
+            facts = msgspec.json.encode((record.runners, record.dependencies))
+            self._last_facts = record.runners, record.dependencies, facts
+        return facts
 
     def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an

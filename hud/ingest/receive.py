@@ -145,7 +145,8 @@ class Content:
 
     def check_count(self, max_records: int | None) -> None:
         """Raise TooManyRecords, before any record is read, where the body plainly holds more."""
-        _check_count(self.body.count(_OF_EVERY_RECORD), max_records)
+        if max_records is not None:
+            _check_count(self.body.count(_OF_EVERY_RECORD), max_records)
 
     def pieces(
         self, parser: RecordParser, max_records: int | None = None

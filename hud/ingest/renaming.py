@@ -185,6 +185,9 @@ def _join_series(joined: dict[int, int]) -> tuple[int, int]:
             """,
             both,
         )
+        cursor.execute("SELECT run_id, old FROM moving_run UNION SELECT run_id, new FROM moving_run")
+        places = cursor.fetchall()
+        points.unfold(places)
         touch(
             """
             SELECT pair.new AS id, min(p.order_time) AS first, max(p.order_time) AS last
@@ -199,25 +202,27 @@ def _join_series(joined: dict[int, int]) -> tuple[int, int]:
                 SELECT * FROM moving_run
             ), later AS (  -- points of one run at other times: they go behind those with the new name
                 SELECT pair.old, k.run_id, k.environment_id, max(k.repeat) + 1 AS by
-                FROM pair JOIN hud_measurement k ON k.series_id = pair.new AND k.run_id = pair.run_id
-                WHERE EXISTS (SELECT FROM hud_measurement m WHERE m.series_id = pair.old
+                FROM pair JOIN hud_detailedmeasurement k ON k.series_id = pair.new AND k.run_id = pair.run_id
+                WHERE EXISTS (SELECT FROM hud_detailedmeasurement m WHERE m.series_id = pair.old
                     AND m.run_id = k.run_id AND m.environment_id = k.environment_id
                     AND m.order_time <> k.order_time)
                 GROUP BY pair.old, k.run_id, k.environment_id
             ), moving AS (
                 SELECT m.run_id, m.environment_id, m.repeat, m.side, m.order_time, pair.old, pair.new,
                     later.by
-                FROM pair JOIN hud_measurement m ON m.series_id = pair.old AND m.run_id = pair.run_id
+                FROM pair JOIN hud_detailedmeasurement m ON m.series_id = pair.old AND m.run_id = pair.run_id
                 LEFT JOIN later ON later.old = pair.old AND later.run_id = m.run_id
                     AND later.environment_id = m.environment_id
             )
-            UPDATE hud_measurement m SET series_id = moving.new, repeat = m.repeat + coalesce(moving.by, 0)
+            UPDATE hud_detailedmeasurement m
+            SET series_id = moving.new, repeat = m.repeat + coalesce(moving.by, 0)
             FROM moving
             WHERE m.series_id = moving.old AND m.run_id = moving.run_id
                 AND m.environment_id = moving.environment_id
                 AND m.repeat = moving.repeat AND m.side = moving.side
                 AND NOT EXISTS (
-                    SELECT FROM hud_measurement k WHERE k.series_id = moving.new AND k.run_id = m.run_id
+                    SELECT FROM hud_detailedmeasurement k
+                    WHERE k.series_id = moving.new AND k.run_id = m.run_id
                         AND k.environment_id = m.environment_id AND k.order_time = m.order_time
                         AND (k.repeat = m.repeat OR moving.by IS NOT NULL) AND k.side = m.side)
             """,
@@ -225,12 +230,11 @@ def _join_series(joined: dict[int, int]) -> tuple[int, int]:
         )
         moved = cursor.rowcount
         cursor.execute(
-            """DELETE FROM hud_measurement m USING moving_run
+            """DELETE FROM hud_detailedmeasurement m USING moving_run
             WHERE m.run_id = moving_run.run_id AND m.series_id = moving_run.old"""
         )
         dropped = cursor.rowcount
-        cursor.execute("SELECT run_id, old FROM moving_run UNION SELECT run_id, new FROM moving_run")
-        points.make(cursor.fetchall())
+        points.make(places)
         cursor.execute("DROP TABLE moving_run")
     judge_again()
     _merge_regressions(joined)

@@ -156,6 +156,13 @@ class RunPlace(NamedTuple):
     pk: int
     order_time: datetime
     stream_id: int | None  # never None; a foreign key with a default is typed so
+    branch: str
+    rerun: bool
+    is_ab: bool
+
+    @classmethod
+    def of(cls, run: Run) -> RunPlace:
+        return cls(run.pk, run.order_time, run.stream_id, run.branch, run.rerun, run.is_ab)
 
 
 @dataclass
@@ -177,25 +184,17 @@ class Runs:
     def resolve(self, measurements: Sequence[ParsedMeasurement]) -> None:
         """Find or make the runs of these measurements. A new run gets their earliest time."""
         self.grown.update(place.pk for place in self.places.values())
-        suites: dict[RunKey, set[str]] = {}
-        earliest: dict[RunKey, RunKey] = {}
-        ends: dict[RunKey, tuple[State, str]] = {}
+        of_runs: dict[RunKey, list[ParsedMeasurement]] = {}
         for item in measurements:
-            if item.run not in self.places:
-                suites.setdefault(item.run, set()).add(item.suite)
-                known = earliest.setdefault(item.run, item.run)
-                if item.run.order_time and (
-                    known.order_time is None or item.run.order_time < known.order_time
-                ):
-                    earliest[item.run] = item.run
-                if item.status != "ok":
-                    ends[item.run] = min(
-                        ends.get(item.run, _SUCCEEDED), _end_by(item), key=lambda end: _ENDS.index(end[0])
-                    )
-        for key in sorted(
-            suites, key=lambda item: (item.source, item.external_id or "", item.host, item.commit)
-        ):
-            self.places[key] = self._place(earliest[key], sorted(suites[key]), ends.get(key, _SUCCEEDED))
+            of_runs.setdefault(item.run, []).append(item)
+        new = of_runs.keys() - self.places.keys()
+        for key in sorted(new, key=lambda run: (run.source, run.external_id or "", run.host, run.commit)):
+            items = of_runs[key]
+            timed = (item.run for item in items if item.run.order_time)
+            earliest = min(timed, key=attrgetter("order_time"), default=key)
+            ends = (_end_by(item) for item in items if item.status != "ok")
+            end = min(ends, key=lambda end: _ENDS.index(end[0]), default=_SUCCEEDED)
+            self.places[key] = self._place(earliest, sorted({item.suite for item in items}), end)
 
     def _place(self, key: RunKey, suites: list[str], end: tuple[State, str]) -> RunPlace:
         now = clock.now()
@@ -233,7 +232,7 @@ class Runs:
         found = min(Run.objects.filter(Q(uid=uid) | natural), key=lambda run: run.uid != uid)
         if key.uid or found.uid != uid:
             self.grown.add(found.pk)
-        place = RunPlace(found.pk, found.order_time, found.stream_id)
+        place = RunPlace.of(found)
         if found.upload_id is None or found.stream_id != self.stream_id:
             self.own.add(found.pk)
             return place
@@ -248,22 +247,23 @@ class Runs:
 RowKey = tuple[int, int, int, int, int]  # run, series, environment, repeat, side
 
 
-def row_keys(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, RunPlace]) -> list[RowKey]:
-    """Return the key of each measurement's row; make the series and environments that are not there yet."""
+def row_keys(measurements: Sequence[ParsedMeasurement], runs: Sequence[RunPlace]) -> list[RowKey]:
+    """Return the key of each measurement's row, given its run; make the series and environments that are not
+    there yet."""
     # measurements of one upload share their environment's object, and its fingerprint takes a while
     distinct = {id(item.environment): item.environment for item in measurements}
     fingerprints = {place: environment.fingerprint() for place, environment in distinct.items()}
     found = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
     environments = {place: found[fingerprint] for place, fingerprint in fingerprints.items()}
     return [
-        (runs[item.run].pk, series_id, environments[id(item.environment)], item.repeat, item.side)
-        for item, series_id in zip(measurements, _series_of(measurements, runs), strict=True)
+        (run.pk, series_id, environments[id(item.environment)], item.repeat, item.side)
+        for item, run, series_id in zip(measurements, runs, _series_of(measurements, runs), strict=True)
     ]
 
 
-def _series_of(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, RunPlace]) -> list[int]:
+def _series_of(measurements: Sequence[ParsedMeasurement], runs: Sequence[RunPlace]) -> list[int]:
     """Return the series of each measurement, by one look-up where all are known."""
-    streams = [runs[item.run].stream_id for item in measurements]
+    streams = [run.stream_id for run in runs]
     digests = [_digest(item, stream) for item, stream in zip(measurements, streams, strict=True)]
     with connection.cursor() as cursor:
         cursor.execute(

@@ -1,13 +1,16 @@
 """Measurements → rows: a fixed number of bulk statements, in the caller's transaction.
 
-Measurements go by COPY into a temporary table and from there with ON CONFLICT, so that a repeated or
-concurrent upload stores each of them once.
+One that is all of its point goes by COPY into the points, where nothing of its place is stored. The others
+go into a temporary table and from there with ON CONFLICT, so that a repeated upload stores each of them once.
+Uploads into one run wait for each other.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from django.db import connection
@@ -15,15 +18,16 @@ from django.db import connection
 from hud.ingest.compilations import NewCompilation, store_compilations
 from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import RowKey, RunPlace, row_keys
-from hud.models import STATUS_CODES, Measurement
+from hud.models import STATUS_CODES, Measurement, UnjudgedRun
 from hud.points import write as points
-from hud.sql import empty_temporary_table
+from hud.sql import copy_rows, empty_temporary_table
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
 
 _MAX_REPEAT = 2**15 - 1  # that its column holds
+_RUNS = 4_170_226  # class of the advisory locks of runs, of no meaning
 _PLACE = "m.run_id, m.series_id, m.environment_id, m.repeat, m.side, m.order_time"
 _SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
     AND m.environment_id = given.environment_id AND m.side = given.side"""
@@ -46,15 +50,20 @@ def store(
     others, each with its place."""
     if not measurements:
         return []
-    keys = _number_times(row_keys(measurements, runs), measurements, grown)
+    if grown:
+        with connection.cursor() as cursor:
+            locks = "SELECT pg_advisory_xact_lock(%s, id) FROM unnest(%s::int[]) AS id"
+            cursor.execute(locks, [_RUNS, sorted(grown)])
+    own = [runs[item.run] for item in measurements]
+    keys = _number_times(row_keys(measurements, own), measurements, grown)
     rows: dict[RowKey, tuple[Any, ...]] = {}
     places: dict[RowKey, ParsedMeasurement] = {}
     conflicts, repeated = [], 0
-    for key, item in zip(keys, measurements, strict=True):
+    for key, item, run in zip(keys, measurements, own, strict=True):
         if key[3] > _MAX_REPEAT:
             conflicts.append((item, reasons.TOO_MANY_TIMES))
             continue
-        values = (*_row(item, item.run.point_time or runs[item.run].order_time), upload_id)
+        values = (*_row(item, item.run.point_time or run.order_time), upload_id)
         while (
             item.is_appended and not item.run.point_time and rows.get(key, values)[-len(values) :] != values
         ):
@@ -73,8 +82,12 @@ def store(
         conflicts.append((places[key], reasons.CLOSED_RUN))
     if refused:
         _delete_empty_series({key[1] for key in refused})
-    stored, superseded = _copy_measurements(list(rows.values()), replace=replace, closed=closed)
-    refined, clashing = (0, []) if stored == len(rows) else _compare_with_stored(closed)
+    alone = _alone(rows, {place.pk for place in runs.values() if place.is_ab}, grown)
+    _copy_points(alone.values(), {place.pk: place for place in runs.values()})
+    others = [row for key, row in rows.items() if key not in alone]
+    points.unfold(row[:2] for row in others if row[0] in grown)
+    stored, superseded = _copy_measurements(others, replace=replace, closed=closed)
+    refined, clashing = (0, []) if stored == len(others) else _compare_with_stored(closed)
     conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
     compilations = {
         key: NewCompilation(item.compiled, item.compilation, item.draw, runs[item.run].order_time)
@@ -82,9 +95,9 @@ def store(
         if item.compiled and key in rows and key[0] not in closed and key not in clashing
     }
     store_compilations(compilations, replace=replace, upload_id=upload_id)
-    points.make([key[:2] for key in rows], of_compilations=[key[:2] for key in compilations])
-    receipt.stored += stored
-    receipt.duplicates += len(rows) - stored - len(clashing) + repeated
+    points.make([row[:2] for row in others], of_compilations=[key[:2] for key in compilations])
+    receipt.stored += stored + len(alone)
+    receipt.duplicates += len(others) - stored - len(clashing) + repeated
     receipt.leave_out(conflicts)
     receipt.warn(f"{refined} stored values were replaced by more precise ones" if refined else "")
     return superseded
@@ -130,13 +143,11 @@ def _stored_times(
     keys: Sequence[RowKey], measurements: Sequence[ParsedMeasurement], asked: Collection[RowKey]
 ) -> dict[RowKey, datetime]:
     """Return the stored rows that matter for these: of the same key, of the same time, and the last one of
-    the experiment and metric in the run. Uploads into one run wait for each other."""
+    the experiment and metric in the run."""
     given = [
         (*key, item.run.point_time) for key, item in zip(keys, measurements, strict=True) if key in asked
     ]
     with connection.cursor() as cursor:
-        runs = sorted({key[0] for key in asked})
-        cursor.execute("SELECT 1 FROM hud_run WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [runs])
         cursor.execute(
             f"""
             SELECT DISTINCT found.* FROM unnest(
@@ -145,10 +156,8 @@ def _stored_times(
             CROSS JOIN LATERAL (
                 (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} AND m.repeat = given.repeat)
                 UNION ALL
-                (SELECT {_PLACE} FROM (  -- by the index on times: a run may have 32,768 of a series
-                    SELECT * FROM hud_measurement WHERE series_id = given.series_id
-                        AND order_time = given.order_time OFFSET 0) m
-                WHERE {_SAME_PLACE} LIMIT 1)
+                (SELECT {_PLACE} FROM hud_measurement m
+                WHERE {_SAME_PLACE} AND m.order_time = given.order_time LIMIT 1)
                 UNION ALL
                 (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} ORDER BY m.repeat DESC LIMIT 1)
             ) AS found
@@ -180,6 +189,44 @@ def _delete_empty_series(ids: Collection[int]) -> None:
         )
 
 
+def _alone(
+    rows: Mapping[RowKey, tuple[Any, ...]], ab_runs: Collection[int], grown: Collection[int]
+) -> dict[RowKey, tuple[Any, ...]]:
+    """Return the rows that are all of their points, as far as `hud.points.write.make` has nothing to add."""
+    count = Counter(key[:2] for key in rows)
+    alone = {
+        key: row
+        for key, row in rows.items()
+        if row[_SAMPLES] is None and not key[4] and count[key[:2]] == 1 and key[0] not in ab_runs
+    }
+    if asked := [key for key in alone if key[0] in grown]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                SELECT run_id, series_id FROM unnest(%s::int[], %s::int[]) AS given(run_id, series_id)
+                WHERE EXISTS (SELECT FROM hud_point p
+                        WHERE p.run_id = given.run_id AND p.series_id = given.series_id)
+                    OR EXISTS (SELECT FROM hud_compilation c WHERE c.run_id = given.run_id)
+                """,
+                [[key[0] for key in asked], [key[1] for key in asked]],
+            )
+            stored = set(cursor.fetchall())
+        return {key: row for key, row in alone.items() if key[:2] not in stored}
+    return alone
+
+
+def _copy_points(rows: Collection[tuple[Any, ...]], runs: Mapping[int, RunPlace]) -> None:
+    """Write measurements that are all of their points."""
+    if not rows:
+        return
+    made = [(*_held(row), 1, 1, runs[row[0]].branch, runs[row[0]].rerun) for row in rows]
+    with connection.cursor() as cursor:
+        copy_rows(cursor, "hud_point", _OF_POINT, made)
+    own = {row[0] for row in rows}
+    points.count_points(own)
+    UnjudgedRun.objects.bulk_create([UnjudgedRun(run_id=run) for run in sorted(own)])
+
+
 def _row(item: ParsedMeasurement, order_time: datetime) -> tuple[Any, ...]:
     samples = item.samples
     keep_samples = samples if len(samples) > 1 else None
@@ -208,6 +255,13 @@ _TYPES = {
     "note": "varchar", "compilation": "int2", "draw": "int2", "upload_id": "int4",
 }  # fmt: skip
 _COLUMNS = ", ".join(_TYPES)
+_SAMPLES = list(_TYPES).index("samples")
+_NOT_HELD = ("side", "draw", "samples", "spread")
+_held = itemgetter(*(place for place, name in enumerate(_TYPES) if name not in _NOT_HELD))
+_OF_POINT = {
+    **{"samples" if name == "n" else name: kind for name, kind in _TYPES.items() if name not in _NOT_HELD},
+    "compilations": "int2", "processes": "int2", "branch": "varchar", "rerun": "bool",
+}  # fmt: skip
 _SAME_KEY = " AND ".join(f"old.{name} = new.{name}" for name in _KEY)
 _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in _TYPES if name not in _KEY)
 _REPLACE = f"({', '.join(_KEY)}) DO UPDATE SET {_REPLACED} WHERE old.run_id <> ALL(%(closed)s)"
@@ -222,19 +276,14 @@ def _copy_measurements(
         return 0, []
     conflict = _REPLACE if replace else "DO NOTHING"
     with connection.cursor() as cursor:
-        empty_temporary_table(cursor, "incoming", "LIKE hud_measurement")
-        # Django turns the errors of execute() into its own, not those of a COPY
-        statement = f"COPY incoming ({_COLUMNS}) FROM STDIN (FORMAT BINARY)"
-        with connection.wrap_database_errors, cursor.copy(statement) as copy:
-            copy.set_types(list(_TYPES.values()))
-            for row in rows:
-                copy.write_row(row)
+        empty_temporary_table(cursor, "incoming", "LIKE hud_detailedmeasurement")
+        copy_rows(cursor, "incoming", _TYPES, rows)
         superseded = _superseded(cursor, closed) if replace else []
         # The order keeps two concurrent uploads from waiting for each other.
         cursor.execute(
             f"""
             WITH written AS (
-                INSERT INTO hud_measurement AS old ({_COLUMNS})
+                INSERT INTO hud_detailedmeasurement AS old ({_COLUMNS})
                 SELECT {_COLUMNS} FROM incoming ORDER BY run_id, series_id, environment_id
                 ON CONFLICT {conflict} RETURNING run_id
             ), unjudged AS (
@@ -253,7 +302,7 @@ def _superseded(cursor: Any, closed: Collection[int]) -> list[dict[str, Any]]:
         f"""
         SELECT old.run_id AS run, s.experiment_id AS experiment, k.name AS metric, old.repeat, old.side,
             old.value, old.samples, old.status
-        FROM incoming new JOIN hud_measurement old ON {_SAME_KEY}
+        FROM incoming new JOIN hud_detailedmeasurement old ON {_SAME_KEY}
         JOIN hud_series s ON s.id = old.series_id JOIN hud_metric k ON k.id = s.metric_id
         WHERE old.run_id <> ALL(%s) AND (old.value, old.samples, old.status, old.code)
             IS DISTINCT FROM (new.value, new.samples, new.status, new.code)
@@ -279,7 +328,7 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            UPDATE hud_measurement old
+            UPDATE hud_detailedmeasurement old
             SET value = new.value, samples = new.samples, spread = new.spread, n = new.n,
                 upload_id = new.upload_id
             FROM incoming new WHERE {_SAME_KEY} AND old.samples IS NULL AND {_rounds_to("new", "old")}
@@ -292,7 +341,7 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
         cursor.execute(
             f"""
             SELECT new.run_id, new.series_id, new.environment_id, new.repeat, new.side
-            FROM incoming new JOIN hud_measurement old ON {_SAME_KEY}
+            FROM incoming new JOIN hud_detailedmeasurement old ON {_SAME_KEY}
             WHERE (old.value IS DISTINCT FROM new.value AND NOT coalesce({_rounds_to("old", "new")}, false))
                OR old.status <> new.status OR old.code IS DISTINCT FROM new.code
             """  # noqa: S608  # nosec B608

@@ -16,7 +16,7 @@ from django.db.models.functions import Greatest, Least
 
 from hud.judging.choices import Drawn, autotune_regret, same_choice_ratios
 from hud.judging.rules.write import metric_of
-from hud.models import ACTIVE, Compilation, Kernel, Measurement, Run, Series
+from hud.models import ACTIVE, Compilation, DetailedMeasurement, Kernel, Run, Series
 from hud.points import write as points
 from hud.runs.branches import stored_names
 
@@ -59,7 +59,7 @@ def _count(found: QuerySet[Compilation]) -> None:
     of_run = {"side": first.side, "upload_id": first.upload_id, **place}
     metrics = {
         "same_choice_ratio": [
-            Measurement(
+            DetailedMeasurement(
                 value=ratio,
                 repeat=row.repeat,
                 side=row.side,
@@ -73,9 +73,9 @@ def _count(found: QuerySet[Compilation]) -> None:
     }
     variants = {row.variant for row in rows if row.variant}
     if not run.is_ab and len(rows) > 1 and variants:
-        metrics["kernel_variants"] = [Measurement(value=len(variants), **of_run)]
+        metrics["kernel_variants"] = [DetailedMeasurement(value=len(variants), **of_run)]
     if not run.is_ab and (regret := autotune_regret([*history, *own][-_REGRET_HISTORY:])):
-        metrics["autotune_regret"] = [Measurement(value=regret.value, note=regret.note(), **of_run)]
+        metrics["autotune_regret"] = [DetailedMeasurement(value=regret.value, note=regret.note(), **of_run)]
     _write(first, metrics)
     found.update(uncounted=False)
 
@@ -112,19 +112,20 @@ def _drawn(rows: Sequence[Compilation]) -> list[Drawn]:
     ]
 
 
-def _write(first: Compilation, metrics: Mapping[str, Sequence[Measurement]]) -> None:
+def _write(first: Compilation, metrics: Mapping[str, Sequence[DetailedMeasurement]]) -> None:
     """Replace the computed measurements of these compilations, and have the judge look at their series."""
     own: dict[str, Any] = {"experiment_id": first.experiment_id, "stream_id": first.run.stream_id}
     series = list(Series.objects.filter(metric__name__in=_METRICS, **own))
-    old = Measurement.objects.filter(series__in=series, run=first.run_id, environment=first.environment_id)
-    old.delete()
+    points.unfold((first.run_id, one.pk) for one in series)
+    old = DetailedMeasurement.objects.filter(series__in=series, run=first.run_id)
+    old.filter(environment=first.environment_id).delete()
     touched = []
     for name, measurements in metrics.items():
         if measurements:
             touched.append(Series.objects.get_or_create(metric=metric_of(name), **own)[0])
         for one in measurements:
             one.series = touched[-1]
-    Measurement.objects.bulk_create(one for measurements in metrics.values() for one in measurements)
+    DetailedMeasurement.objects.bulk_create(one for measurements in metrics.values() for one in measurements)
     points.make((first.run_id, one.pk) for one in (*series, *touched))
     time = Value(first.order_time)
     Series.objects.filter(pk__in=[one.pk for one in touched]).update(

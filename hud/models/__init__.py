@@ -20,6 +20,7 @@ from hud.models.measurements import (
     NEVER_RAN,
     STATUS_CODES,
     STATUS_NAMES,
+    DetailedMeasurement,
     Measurement,
     UnjudgedRun,
     words_are_reason,

@@ -1,7 +1,7 @@
 """Measurements: what came in, from which `hud.models.points` are made.
 
-Rows of `Measurement` are many and small: no surrogate id, samples only where there are two or more,
-written by COPY (`hud/ingest/store.py`), never one by one.
+Most runs measure a metric once, with one sample. That is a row of `hud.models.points.Point` alone; what says
+more has a `DetailedMeasurement` for each process. `Measurement` reads both, from a view.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ def words_are_reason(status: int, value: float | None) -> bool:
     return status != 0 or value is None
 
 
-class Measurement(NamedRow):
+def is_finite(name: str) -> Q:
+    """Return the condition that a number is neither NaN nor infinite. It may be missing."""
+    return Q(**{f"{name}__isnull": True}) | Q(**{f"{name}__gte": -1e300, f"{name}__lte": 1e300})
+
+
+class MeasurementFields(NamedRow):
     """One metric of one experiment in one run: its value, samples, spread and target, or a status.
 
     Its references are not checked by the database: that takes more than storing the row, and ingest has
-    looked every id up in the same transaction. Rows that are referred to go through the ORM alone, which
-    takes their measurements along.
+    looked every id up in the same transaction.
     """
 
     pk = models.CompositePrimaryKey("run", "series", "environment", "repeat", "side")
-    run = models.ForeignKey(Run, models.CASCADE, db_index=False, db_constraint=False)
-    series = models.ForeignKey(Series, models.CASCADE, db_index=False, db_constraint=False)
-    environment = models.ForeignKey(Environment, models.PROTECT, db_index=False, db_constraint=False)
     order_time = models.DateTimeField()  # its run's; of a history file without commits its record's own
     value = models.FloatField(null=True)  # made of the samples by runner.schema.suite.value_rule
     samples = ArrayField(models.FloatField(), null=True)  # NULL where the value is the only one
@@ -60,19 +61,44 @@ class Measurement(NamedRow):
     code = models.CharField(max_length=200, null=True)  # the outside system's own word
     # in words: what to know of a value, or where there is none, or its status is not ok, the reason
     note = models.CharField(max_length=300, null=True)
+
+    class Meta:
+        abstract = True
+
+
+class Measurement(MeasurementFields):
+    """A measurement, whichever table has it. For reading only: its table is a view."""
+
+    run = models.ForeignKey(Run, models.DO_NOTHING, db_constraint=False)
+    series = models.ForeignKey(Series, models.DO_NOTHING, db_constraint=False)
+    environment = models.ForeignKey(Environment, models.DO_NOTHING, db_constraint=False)
+    upload = models.ForeignKey(Upload, models.DO_NOTHING, null=True, db_constraint=False)
+    in_point = models.BooleanField()  # its point is its only row
+
+    class Meta:
+        managed = False
+        db_table = "hud_measurement"
+
+
+class DetailedMeasurement(MeasurementFields):
+    """A measurement that says more than its point: of several samples, one of several processes, or of a side
+    of an A/B comparison.
+
+    Rows are many: they have no surrogate id, and are written by COPY (`hud/ingest/store.py`). Whoever writes
+    here calls `hud.points.write.unfold` before and `make` after it. Rows that are referred to go through the
+    ORM alone, which takes their measurements along.
+    """
+
+    run = models.ForeignKey(Run, models.CASCADE, db_index=False, db_constraint=False)
+    series = models.ForeignKey(Series, models.CASCADE, db_index=False, db_constraint=False)
+    environment = models.ForeignKey(Environment, models.PROTECT, db_index=False, db_constraint=False)
     # the file it came in
     upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)
 
     class Meta:
         constraints: ClassVar = [
-            models.CheckConstraint(
-                condition=Q(value__isnull=True) | Q(value__gte=-1e300, value__lte=1e300),
-                name="value_is_finite",
-            ),
-            models.CheckConstraint(
-                condition=Q(target__isnull=True) | Q(target__gte=-1e300, target__lte=1e300),
-                name="target_is_finite",
-            ),
+            models.CheckConstraint(condition=is_finite("value"), name="value_is_finite"),
+            models.CheckConstraint(condition=is_finite("target"), name="target_is_finite"),
             models.CheckConstraint(
                 condition=Q(samples__isnull=True) | ~Q(samples__overlap=["NaN", "Infinity", "-Infinity"]),
                 name="samples_are_finite",

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F
+from django.db.models import F, Q
 
 from hud.models.base import NamedRow
-from hud.models.measurements import NEVER_RAN, STATUS_NAMES, words_are_reason
+from hud.models.measurements import NEVER_RAN, STATUS_NAMES, is_finite, words_are_reason
 from hud.models.runs import Run
 from hud.models.series import Environment, Experiment, Metric, Series
 from hud.models.streams import Stream
+from hud.models.uploads import Upload
 
 if TYPE_CHECKING:
     from hud.points.targets import AppliedTarget, Targets
@@ -116,7 +117,11 @@ class PointFields(NamedRow):
 
 
 class Point(PointFields):
-    """A point of a series, with the judge's part. The sides of an A/B comparison have `SidePoint`s."""
+    """A point of a series, with the judge's part. The sides of an A/B comparison have `SidePoint`s.
+
+    The value, status, code, note and target of a single measurement are those of its point. With `repeat`,
+    the point is therefore all that is stored of it.
+    """
 
     pk = models.CompositePrimaryKey("series", "order_time", "run", "environment")
     branch = models.CharField(max_length=200, blank=True)  # like `rerun` as its run has it
@@ -133,10 +138,24 @@ class Point(PointFields):
     )
     verdict_reason = models.CharField(max_length=40, null=True)  # why it is inconclusive or new
     superseded = models.SmallIntegerField(null=True)  # its earlier verdict, if that was another one
+    # of the measurement, where that is no row of its own: its only one, with at most one sample
+    upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)
+    repeat = models.SmallIntegerField(null=True)  # NULL: `DetailedMeasurement` has its measurements
+    compilation = models.SmallIntegerField(null=True)
 
     class Meta:
         indexes: ClassVar = [
             models.Index(fields=["run", "series"], name="point_run"),
+        ]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=is_finite("value") & is_finite("target"), name="point_is_finite"
+            ),
+            models.CheckConstraint(
+                condition=Q(repeat__isnull=True)
+                | Q(processes=1) & (Q(value__isnull=False) | Q(code__isnull=False) | ~Q(status_code=0)),
+                name="held_measurement",
+            ),
         ]
 
     @property

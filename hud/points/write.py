@@ -1,6 +1,7 @@
 """Write points: from the measurements of a run, in the transaction that stores those.
 
-Everything that adds, changes, moves or removes measurements calls `make` for the runs and series concerned.
+Everything that adds, changes, moves or removes measurements calls `unfold` before and `make` after it, for
+the runs and series concerned.
 """
 
 from __future__ import annotations
@@ -12,8 +13,16 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from hud.models import STATUS_CODES, STATUS_NAMES, VERDICT_CODES, Measurement, Point, Run, SidePoint
-from hud.sql import empty_temporary_table, int_array, real
+from hud.models import (
+    STATUS_CODES,
+    STATUS_NAMES,
+    VERDICT_CODES,
+    DetailedMeasurement,
+    Point,
+    Run,
+    SidePoint,
+)
+from hud.sql import copy_rows, empty_temporary_table, int_array, real
 from runner.schema.points import Process, point_of
 
 _FEW_KERNELS = 8  # up to as many a variant comes again and says something; with more it is always new
@@ -24,23 +33,27 @@ _NUMBERS = {
     "compilations": "int2", "processes": "int2", "samples": "int4", "spread": "float8", "status": "int2",
     "code": "varchar", "note": "text", "target": "float8", "target_arch": "varchar",
 }  # fmt: skip
+_FOLDED = {"upload_id": "int4", "repeat": "int2", "compilation": "int2"}
 _COLUMNS = {
     "series_id": "int4", "order_time": "timestamptz", "run_id": "int4", "environment_id": "int4",
-    "side": "int2", "is_ab": "bool", "branch": "varchar", "rerun": "bool", **_NUMBERS,
+    "side": "int2", "is_ab": "bool", "branch": "varchar", "rerun": "bool", **_NUMBERS, **_FOLDED,
 }  # fmt: skip
 _DEFINITIONS = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
-_JUDGED = ("change", "noise", "factor", "level", "level_points", "level_stream_id", "verdict_reason")
+_JUDGED = (
+    "verdict", "change", "noise", "factor", "level", "level_points", "level_stream_id", "verdict_reason",
+)  # fmt: skip
 _PIECE = 5000  # pairs of run and series that are made together
 _RUNS_AT_ONCE = 20
 
 # Measurements m of the wanted runs and series, but for processes whose choices were forced. The only process
-# of a point is the point, as `point_of` has it; those of several are returned. OFFSET 0: one look-up by the
-# key for each, in this order, also where the planner knows nothing yet of tables that were just filled.
+# of a point is the point, as `point_of` has it, and folded into it if it has at most one sample; those of
+# several are returned. OFFSET 0: one look-up by the key for each, in this order, also where the planner knows
+# nothing yet of tables that were just filled.
 _PROCESSES = f"""
     WITH process AS (
         SELECT m.series_id, m.order_time, m.run_id, m.environment_id, point.side, point.is_ab, r.branch,
             r.rerun, m.repeat, m.compilation, m.value, m.spread, m.n, m.status, m.code, m.note, m.target,
-            m.target_arch,
+            m.target_arch, m.upload_id, m.samples IS NULL AND m.side = 0 AND NOT point.is_ab AS is_plain,
             CASE WHEN cardinality(c.kernels) <= {_FEW_KERNELS} THEN nullif(c.variant, '') END AS variant,
             count(*) OVER (
                 PARTITION BY m.series_id, m.order_time, m.run_id, m.environment_id, point.side) AS processes
@@ -63,7 +76,8 @@ _PROCESSES = f"""
         INSERT INTO new_point ({", ".join(f'"{name}"' for name in _COLUMNS)})
         SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, value, NULL,
             CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, NULL, 1, 1, n, spread, status, code, note,
-            target, target_arch
+            target, target_arch, CASE WHEN is_plain THEN upload_id END, CASE WHEN is_plain THEN repeat END,
+            CASE WHEN is_plain THEN compilation END
         FROM process WHERE processes = 1
     )
     SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, repeat, compilation,
@@ -80,6 +94,33 @@ class Difference:
     points: int = 0
     differing: int = 0
     without_raw: int = 0
+
+
+# Points p of the wanted runs and series that hold their measurement: one look-up for each.
+_UNFOLD = """
+    WITH folded AS (
+        SELECT p.* FROM unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id) CROSS JOIN LATERAL (
+            SELECT * FROM hud_measurement
+            WHERE run_id = wanted.run_id AND series_id = wanted.series_id AND in_point OFFSET 0) p
+    ), moved AS (
+        INSERT INTO hud_detailedmeasurement (run_id, series_id, environment_id, order_time, value, target, n,
+            status, repeat, side, compilation, target_arch, code, note, upload_id)
+        SELECT run_id, series_id, environment_id, order_time, value, target, n, status, repeat, side,
+            compilation, target_arch, code, note, upload_id
+        FROM folded
+    )
+    UPDATE hud_point p SET repeat = NULL, compilation = NULL, upload_id = NULL FROM folded
+    WHERE p.series_id = folded.series_id AND p.order_time = folded.order_time AND p.run_id = folded.run_id
+        AND p.environment_id = folded.environment_id
+"""
+
+
+def unfold(places: Iterable[tuple[int, int]]) -> None:
+    """Give the measurements of these pairs of run and series rows of their own, which may then be changed
+    until `make` is called for the same pairs."""
+    if ordered := sorted(set(places)):
+        with connection.cursor() as cursor:
+            cursor.execute(_UNFOLD, list(map(int_array, zip(*ordered, strict=True))))
 
 
 def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[int, int]] = ()) -> int:
@@ -117,12 +158,7 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
             empty_temporary_table(cursor, "new_point", _DEFINITIONS)
             cursor.execute(_PROCESSES, [runs, series])
             if points := list(_points(cursor.fetchall())):
-                # Django turns the errors of execute() into its own, not those of a COPY
-                statement = "COPY new_point FROM STDIN (FORMAT BINARY)"
-                with connection.wrap_database_errors, cursor.copy(statement) as copy:
-                    copy.set_types(list(_COLUMNS.values()))
-                    for point in points:
-                        copy.write_row(point)
+                copy_rows(cursor, "new_point", _COLUMNS, points)
             changed += _merge(cursor, runs, series)
         if changed:
             count_points(run for run, _series in ordered)
@@ -168,18 +204,18 @@ def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
             [Process._make((*row[8:13], STATUS_NAMES.get(row[13], "failed"), *row[14:])) for row in processes]
         )
         values = {**point._asdict(), "status": STATUS_CODES[point.status]}
-        yield (*key, *(values[name] for name in _NUMBERS))
+        yield (*key, *(values[name] for name in _NUMBERS), *(None for _ in _FOLDED))
 
 
 def _merge(cursor: Any, runs: str, series: str) -> int:
     """Bring the stored points of these runs and series to the new ones; return how many changed."""
     changed = 0
-    for table, key, more, is_ab in (
-        ("hud_point", _KEY, ("branch", "rerun"), False),
-        ("hud_sidepoint", _SIDE_KEY, ("order_time",), True),
+    for table, key, more, held, is_ab in (
+        ("hud_point", _KEY, ("branch", "rerun"), _FOLDED, False),
+        ("hud_sidepoint", _SIDE_KEY, ("order_time",), (), True),
     ):
-        columns = [*key, *more, *_NUMBERS]
-        names = ", ".join(f'"{name}"' for name in columns)
+        written = [*more, *_NUMBERS]
+        names = ", ".join(f'"{name}"' for name in (*key, *written, *held))
         selected = names.replace('"spread"', real("spread"))
         same = " AND ".join(f'new."{name}" = old."{name}"' for name in key)
         # OFFSET 0: one look-up by run and series for each, also where the planner knows little of the table
@@ -195,22 +231,36 @@ def _merge(cursor: Any, runs: str, series: str) -> int:
             [runs, series],
         )
         changed += cursor.rowcount
-        written = [*more, *_NUMBERS]
-        updates = [f'"{name}" = excluded."{name}"' for name in written]
+        differs, refolds = _differs(written), _differs([*written, *held])
+        updates = [f'"{name}" = excluded."{name}"' for name in (*written, *held)]
         if not is_ab:
-            updates += [f'"{name}" = NULL' for name in _JUDGED]
-            updates += ["superseded = coalesce(old.verdict, old.superseded)", "verdict = NULL"]
-        before, after = (", ".join(f'{side}."{name}"' for name in written) for side in ("old", "excluded"))
+            updates += [f'"{name}" = CASE WHEN NOT ({differs}) THEN old."{name}" END' for name in _JUDGED]
+            updates.append(f"superseded = coalesce(CASE WHEN {differs} THEN old.verdict END, old.superseded)")
         cursor.execute(
             f"""
             INSERT INTO {table} AS old ({names})
             SELECT {selected} FROM new_point WHERE is_ab = {is_ab} ORDER BY {", ".join(key)}
-            ON CONFLICT ({", ".join(key)}) DO UPDATE SET {", ".join(updates)}
-            WHERE ({before}) IS DISTINCT FROM ({after})
+            ON CONFLICT ({", ".join(key)}) DO UPDATE SET {", ".join(updates)} WHERE {refolds}
             """,  # noqa: S608  # nosec B608
         )
         changed += cursor.rowcount
+    # rows of their own that points now hold
+    cursor.execute(
+        """
+        DELETE FROM hud_detailedmeasurement WHERE ctid = ANY(ARRAY(
+            SELECT m.place FROM new_point new CROSS JOIN LATERAL (
+                SELECT ctid AS place FROM hud_detailedmeasurement
+                WHERE run_id = new.run_id AND series_id = new.series_id
+                    AND environment_id = new.environment_id AND repeat = new.repeat AND side = 0 OFFSET 0) m))
+        """
+    )
     return changed
+
+
+def _differs(names: Iterable[str]) -> str:
+    """Return SQL for: one of these columns of a stored point is to be another."""
+    before, after = (", ".join(f'{side}."{name}"' for name in names) for side in ("old", "excluded"))
+    return f"({before}) IS DISTINCT FROM ({after})"
 
 
 def rebuild(*, dry_run: bool = False) -> Difference:
@@ -243,4 +293,4 @@ def rebuild(*, dry_run: bool = False) -> Difference:
 def are_missing() -> bool:
     """Return whether there are measurements and no points: as after a move from before there were any."""
     made = Point.objects.exists() or SidePoint.objects.exists()
-    return Measurement.objects.exists() and not made
+    return DetailedMeasurement.objects.exists() and not made

@@ -15,6 +15,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -65,7 +66,11 @@ def values(
 
 
 def first_value(body: bytes) -> Any:
-    """Return the first value of the body that is neither null nor wrong, None where there is none."""
+    """Return the first value of the body that is neither null nor wrong, None where there is none. Of a list
+    no more is read, if that is enough."""
+    with suppress(StopIteration, ValueError, *ERRORS):
+        if _LIST_START.match(body) and (value := _ANY.decode(next(_elements(body)))) is not None:
+            return value
     try:
         found = read(body, lambda text, _pointer, _line: _ANY.decode(text))
         return next((value for value in found if value is not None and not isinstance(value, Fault)), None)
@@ -124,8 +129,11 @@ def _pieces(body: bytes) -> Iterator[tuple[bytes, str]]:
     _SKIP.decode(body)
     if not is_list:
         return iter([(body, "")])
-    texts = elements(io.TextIOWrapper(io.BytesIO(body), "utf-8"))
-    return ((text, f"/{index}") for index, text in enumerate(texts))
+    return ((text, f"/{index}") for index, text in enumerate(_elements(body)))
+
+
+def _elements(body: bytes) -> Iterator[bytes]:
+    return elements(io.TextIOWrapper(io.BytesIO(body), "utf-8"))
 
 
 def _lines(body: bytes) -> Iterator[tuple[int, bytes]]:

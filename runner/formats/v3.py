@@ -47,7 +47,8 @@ _MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
 _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
 _PEEK_BYTES = 4096
-_MAX_SHARED_BYTES = 2**14  # of a benchmark that is kept for the next records
+_HOST = ("runners", "dependencies")  # of a record: where it was made
+_NEEDLE_BYTES = 64  # bytes.find is slow to look for more
 _MOST_SHAPES = 1000  # of one record
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
 
@@ -69,32 +70,41 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 def record_reader() -> Callable[[bytes, str, int | None], Item]:
     """Return a function that makes a record of one JSON text and its place, or says what is wrong with it.
 
-    Most of the text is the benchmark, which many records of a file share: it is read once, and they share the
-    object.
+    Most of the text is the benchmark and where it ran. Neighbours with the same text there share what it
+    means, so that it is read once.
     """
     import msgspec
 
     from runner.formats import json_text
 
-    with_raw = make_dataclass("WithRawBenchmark", [("benchmark", msgspec.Raw)], bases=(Record,))
+    raw_parts: list[Any] = [("benchmark", msgspec.Raw), *((name, msgspec.Raw, None) for name in _HOST)]
+    with_raw = make_dataclass("WithRawParts", raw_parts, bases=(Record,))
     bare: Any = msgspec.defstruct("Bare", [("metric", Any, None)])
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw).decode
     decode_metric = msgspec.json.Decoder(bare).decode
     decode_whole = msgspec.json.Decoder(Record).decode
     decode_benchmark = msgspec.json.Decoder(Benchmark).decode
 
-    @lru_cache(maxsize=256)
-    def benchmark_of(raw: bytes) -> tuple[Benchmark, str]:
-        return decode_benchmark(raw), json_text.problem(b"[%s]" % raw)
+    latest: dict[str, tuple[Any, Any]] = {}  # of each part: its raw text, and what that means
+
+    def read_benchmark(said: Any) -> tuple[bytes, Benchmark, str]:
+        raw = bytes(said)
+        return raw, decode_benchmark(raw), json_text.problem(b"[%s]" % raw)
 
     def record_of(text: bytes) -> tuple[Record, str]:
         """Return the record, and what is refused in its text."""
         record = decode(text)
-        raw = bytes(record.benchmark)
-        is_short = len(raw) <= _MAX_SHARED_BYTES
-        record.benchmark, problem = (benchmark_of if is_short else benchmark_of.__wrapped__)(raw)
-        before, _raw, behind = text.partition(raw)
-        return record, problem or json_text.problem(b"%s0%s" % (before, behind))
+        for name in _HOST:
+            if (said := getattr(record, name)) is not None:
+                setattr(record, name, _shared(latest, name, said, msgspec.json.decode))
+        raw, record.benchmark, problem = _shared(latest, "benchmark", record.benchmark, read_benchmark)
+        return record, problem or json_text.problem(_without(raw, text))
+
+    def has_metric(text: bytes) -> bool:
+        try:
+            return decode_metric(text).metric is not None
+        except msgspec.ValidationError:  # a number in it is too large
+            return True
 
     def read(text: bytes, pointer: str, line: int | None) -> Item:
         if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
@@ -103,14 +113,30 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
             record, problem = record_of(text)
         except msgspec.ValidationError:
             try:
-                if decode_metric(text).metric is not None:
-                    decode_whole(text)
+                decode_whole(text)
             except msgspec.ValidationError as error:
-                return _fault(str(error), pointer, line)
+                if has_metric(text):
+                    return _fault(str(error), pointer, line)
             return Skipped(pointer, reasons.NO_METRIC, line)
         return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
 
     return read
+
+
+def _shared(latest: dict[str, tuple[Any, Any]], name: str, said: Any, read: Callable[[Any], Any]) -> Any:
+    """Return what a part of a record means, which the record before may have had too."""
+    known = latest.get(name)
+    if known is None or known[0] != said:
+        known = latest[name] = said, read(said)
+    return known[1]
+
+
+def _without(part: bytes, text: bytes) -> bytes:
+    """Return the text with 0 in place of the part that it contains."""
+    start = text.find(part[:_NEEDLE_BYTES])
+    while not text.startswith(part, start):
+        start = text.find(part[:_NEEDLE_BYTES], start + 1)
+    return b"%s0%s" % (text[:start], text[start + len(part) :])
 
 
 def _located(record: Record, pointer: str, line: int | None) -> Item:

@@ -88,7 +88,7 @@ def generate(*, nights: int = 60, arch: str = "b200", end: datetime | None = Non
     with (
         connection.cursor() as cursor,
         cursor.copy(
-            "COPY hud_measurement"
+            "COPY hud_detailedmeasurement"
             " (run_id, series_id, environment_id, order_time, value, n, status, repeat, side) FROM STDIN"
         ) as copy,
     ):

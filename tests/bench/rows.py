@@ -46,7 +46,7 @@ def nightly(at: datetime) -> Run:
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            INSERT INTO hud_measurement
+            INSERT INTO hud_detailedmeasurement
                 (run_id, series_id, environment_id, order_time, value, samples, spread, n, status, repeat,
                 side)
             SELECT %(run)s, id, %(environment)s, %(at)s, value, ARRAY[value - 0.01, value, value + 0.01],

@@ -17,17 +17,17 @@ class Yardstick:
             dbname=database["NAME"],
             autocommit=True,
         )
-        self._connection.execute("CREATE TABLE yardstick (LIKE hud_measurement INCLUDING ALL)")
+        self._connection.execute("CREATE TABLE yardstick (LIKE hud_point INCLUDING ALL)")
         found = self._connection.execute("SELECT * FROM yardstick")
         self._types = [column.type_code for column in found.description or []]
 
     def catch_up(self) -> None:
         """Brings the table to the size of the real one."""
-        self._connection.execute("INSERT INTO yardstick SELECT * FROM hud_measurement ON CONFLICT DO NOTHING")
+        self._connection.execute("INSERT INTO yardstick SELECT * FROM hud_point ON CONFLICT DO NOTHING")
         self._connection.execute("VACUUM ANALYZE yardstick")
 
     def rows_of(self, run: int) -> list[tuple[object, ...]]:
-        return self._connection.execute("SELECT * FROM hud_measurement WHERE run_id = %s", [run]).fetchall()
+        return self._connection.execute("SELECT * FROM hud_point WHERE run_id = %s", [run]).fetchall()
 
     def copy(self, rows: list[tuple[object, ...]]) -> int:
         """Stores them in a transaction of their own; returns how many are new."""

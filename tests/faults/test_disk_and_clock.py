@@ -60,7 +60,8 @@ def no_room_for_measurements() -> Iterator[None]:
             """
             CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS
             $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
-            CREATE TRIGGER no_room BEFORE INSERT ON hud_measurement EXECUTE FUNCTION no_room()
+            CREATE TRIGGER no_room BEFORE INSERT ON hud_point EXECUTE FUNCTION no_room();
+            CREATE TRIGGER no_room BEFORE INSERT ON hud_detailedmeasurement EXECUTE FUNCTION no_room()
             """
         )
         try:

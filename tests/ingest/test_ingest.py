@@ -275,10 +275,15 @@ def test_gzip_is_inflated_within_bounds(settings: Any) -> None:
 
 
 def test_the_database_itself_refuses_nan_and_a_value_missing_without_status() -> None:
-    ingest(as_list(v3_record()), Parameters())
-    for wrong in ("value = 'NaN'", "samples = '{1,Infinity}'", "target = '-Infinity'", "value = NULL"):
-        with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(f"UPDATE hud_measurement SET {wrong}")
+    ingest(as_list(v3_record(), v3_record(case="two", values=[1, 2])), Parameters())
+    everywhere = ("value = 'NaN'", "target = '-Infinity'", "value = NULL")
+    for table, wrongs in (
+        ("hud_point", everywhere),
+        ("hud_detailedmeasurement", (*everywhere, "samples = '{1,Infinity}'")),
+    ):
+        for wrong in wrongs:
+            with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(f"UPDATE {table} SET {wrong}")
 
 
 def test_shipped_samples_go_in_whole_and_once(capsys: pytest.CaptureFixture[str]) -> None:

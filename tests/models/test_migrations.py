@@ -16,6 +16,7 @@ from hud.accounts.roles import Role
 from hud.ingest import ingest
 from hud.models import (
     Compilation,
+    DetailedMeasurement,
     Measurement,
     Run,
     RunRequest,
@@ -23,6 +24,7 @@ from hud.models import (
     UnjudgedRun,
     kernels_of,
 )
+from hud.points import write as points
 from hud.runs import schedules
 from runner.formats.parameters import Parameters
 from tests.ingest.records.test_xla_values import METRICS, line, lines
@@ -69,7 +71,8 @@ def test_rows_go_back_to_every_earlier_schema_and_come_back_equal() -> None:
     asked = _asked_run()
     xla = ingest(lines(line(METRICS)), Parameters()).run_ids[0]
     values = _values_of(xla)
-    Measurement.objects.filter(run_id=xla, value__isnull=False).update(value=7.0, spread=7.0)
+    points.unfold(Measurement.objects.filter(run_id=xla).values_list("run_id", "series_id"))
+    DetailedMeasurement.objects.filter(run_id=xla, value__isnull=False).update(value=7.0, spread=7.0)
     UnjudgedRun.objects.all().delete()
     measurements = list(measured.values_list(*fields))
     today = _rows()

@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import VERDICT_CODES, Experiment, Measurement, Point, Run, Stream
+from hud.models import VERDICT_CODES, DetailedMeasurement, Experiment, Point, Run, Stream
 from hud.pages.data import to_csv
 from hud.pages.suite.query import PAGE_ROWS, Filters, read
 from hud.points import write as points
@@ -86,7 +86,8 @@ def test_the_newest_point_may_be_of_an_older_run(client: Client) -> None:
     """A file of a history is one run with the time of its earliest point."""
     now = timezone.now()
     newest = create_measurement(value=2222.2, at=now - timedelta(days=2))
-    Measurement.objects.filter(run=newest.run_id).update(order_time=now)
+    points.unfold([(newest.run_id, newest.series_id)])
+    DetailedMeasurement.objects.filter(run=newest.run_id).update(order_time=now)
     points.make([(newest.run_id, newest.series_id)])
     Point.objects.filter(run=newest.run_id).update(verdict_code=VERDICT_CODES["unchanged"])
     create_measurement(newest.series.experiment, value=1111.1, at=now - timedelta(days=1))

@@ -6,12 +6,14 @@ import random
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from hud.ingest import BadUpload, deletion, ingest
 from hud.judging.judge import process_pending
-from hud.models import Measurement, Point, Run, SidePoint, Upload
+from hud.models import DetailedMeasurement, Measurement, Point, Run, SidePoint, Upload
 from hud.points import write
 from runner.formats.parameters import Parameters
+from tests.bench.records import body
 from tests.support.records import as_lines, v3_record
 
 pytestmark = pytest.mark.django_db
@@ -73,7 +75,7 @@ def test_random_deliveries_deletions_and_corrections_leave_no_other_point(seed: 
 
 def test_a_rebuild_makes_what_is_missing_and_says_what_differed() -> None:
     for night in range(3):
-        ingest(as_lines(v3_record(values=[1.0 + night])), Parameters(run_id=f"night {night}"))
+        ingest(as_lines(v3_record(values=[1.0 + night] * 2)), Parameters(run_id=f"night {night}"))
     while process_pending():
         pass
     Point.objects.filter(value=1.0).delete()
@@ -89,8 +91,8 @@ def test_a_rebuild_makes_what_is_missing_and_says_what_differed() -> None:
 
 
 def test_points_without_raw_values_stay_and_are_counted_apart() -> None:
-    ingest(as_lines(v3_record()), Parameters())
-    Measurement.objects.all().delete()
+    ingest(as_lines(v3_record(values=[1.0, 2.0])), Parameters())
+    DetailedMeasurement.objects.all().delete()
     assert write.rebuild() == write.Difference(points=1, without_raw=1)
 
 
@@ -116,3 +118,51 @@ def test_a_number_of_any_size_is_stored_and_judged() -> None:
     while process_pending():
         pass
     assert Point.objects.exclude(verdict_code=None).count() == 4
+
+
+def _places() -> set[tuple[int, bool]]:
+    return set(Measurement.objects.values_list("repeat", "in_point"))
+
+
+def test_a_single_measurement_is_held_by_its_point_until_another_process_comes() -> None:
+    def deliver(repeat: int, value: float, **given: str) -> None:
+        made = v3_record(values=[value])
+        made["runners"] = [{"name": "h1", "type": "NVIDIA H200", "extra_info": {"process": repeat}}]
+        ingest(as_lines(made), Parameters(run_id="night", filename=f"{value}.json", **given))
+
+    deliver(3, 5.0)
+    assert _places() == {(3, True)}
+    while process_pending():
+        pass
+    verdict = Point.objects.get().verdict
+    deliver(3, 5.0, stream="", source="", repo="")
+    assert Point.objects.get().verdict == verdict != ""
+    deliver(4, 7.0)
+    assert _places() == {(3, False), (4, False)}
+    point = Point.objects.get()
+    assert (point.value, point.processes, point.repeat, point.verdict) == (6.0, 2, None, "")
+    second = Upload.objects.latest("pk")
+    deletion.delete(second, who="test")
+    assert _places() == {(3, True)}
+    assert Measurement.objects.get().value == Point.objects.get().value == 5.0
+    deletion.delete(Upload.objects.get(), who="test")
+    assert not Point.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_result_with_one_sample_takes_at_most_300_bytes() -> None:
+    nights, results = 10, 500
+    with connection.cursor() as cursor:
+        for night in range(nights):
+            content = body(night, records=results, shape="harness")
+            ingest(content, Parameters(commit=f"{night:x}", commit_date=f"2026-01-{night + 1:02}"))
+            while process_pending():
+                pass
+            cursor.execute("VACUUM ANALYZE")
+        cursor.execute(
+            "SELECT sum(pg_total_relation_size(name)) FROM unnest(%s::regclass[]) AS name",
+            [["hud_point", "hud_detailedmeasurement"]],
+        )
+        size_bytes = cursor.fetchone()[0]
+    assert Point.objects.exclude(verdict_code=None).count() == nights * results
+    assert size_bytes / nights / results <= 300

@@ -122,7 +122,7 @@ def test_a_backup_under_uploads_is_restored_elsewhere(
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     tables = {name: table["rows"] for name, table in manifest["tables"].items()}
     assert 3 <= tables["public.hud_upload"] <= after + 1
-    assert tables["public.hud_measurement"] == RECORDS * tables["public.hud_upload"]
+    assert tables["public.hud_point"] == RECORDS * tables["public.hud_upload"]
     assert tables["public.hud_apikey"] == 1
     names = {artifact.path, f"imports/{job.uid}", *SECRETS}
     assert names < {name.removeprefix("files/") for name in manifest["files"]}

@@ -23,6 +23,7 @@ from hud.models import (
     VERDICT_CODES,
     Accelerator,
     Artifact,
+    DetailedMeasurement,
     Environment,
     Experiment,
     Host,
@@ -182,7 +183,8 @@ def create_measurement(
     )
     if not judged:
         Series.objects.filter(pk=series.pk).update(touched_at=owner.order_time)
-    measurement = Measurement.objects.create(
+    points.unfold([(owner.pk, series.pk)])
+    stored = DetailedMeasurement.objects.create(
         run=owner,
         series=series,
         environment=environment or create_environment(),
@@ -195,6 +197,7 @@ def create_measurement(
         **{"upload": owner.upload, **fields},
     )
     points.make([(owner.pk, series.pk)])
+    measurement = Measurement.objects.get(pk=stored.pk)
     if judged and measurement.value is not None:
         create_verdict(measurement, "new" if is_new else "unchanged")
     return measurement

@@ -68,7 +68,7 @@ def _counts() -> dict[str, int | None]:
     """Return the rows of each table; None for one that is not there."""
     counts: dict[str, int | None] = {}
     with connection.cursor() as cursor:
-        there = set(connection.introspection.table_names(cursor))
+        there = set(connection.introspection.table_names(cursor, include_views=True))
         for name, table in _COUNTED.items():
             counts[name] = None
             if table in there:
