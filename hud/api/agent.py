@@ -155,6 +155,7 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
         "process": task.repeat,
         "caches": task.caches,
         "pinned": task.run.request.pinned.get("choices", {}) if task.caches == "pinned" else {},
+        "rounds": task.run.request.selection.get("repeats", 1) if task.caches == "pinned" else 1,
         "new_options": task.run.request.candidate_options,
         "lease_s": settings.HUD_LEASE_S,
         "beat_s": settings.HUD_BEAT_S,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from django.conf import settings
 from django.http import FileResponse, HttpRequest, HttpResponse
@@ -23,6 +23,8 @@ from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
+from runner.schema.draws import LEAST_DRAWS
+from runner.schema.pairs import MAX_DRAWS
 from runner.schema.plan import Caches, Selection
 from runner.schema.suite import MAX_COMPILATIONS
 
@@ -46,7 +48,9 @@ class RunIn(StrictBody):
     knobs: dict[str, bool | int | str | list[int] | None] | None = Field(None, max_length=64)
     compilations: int | None = Field(None, ge=1, le=MAX_COMPILATIONS)
     repeats: int | None = Field(None, ge=1, le=20)
-    caches: Caches = "fresh"
+    draws: int | None = Field(None, ge=LEAST_DRAWS, le=MAX_DRAWS)
+    pairs: Annotated[int, Field(ge=1, le=MAX_DRAWS)] | Literal["auto"] = "auto"
+    caches: Caches | None = None
     pinned: str = Field("", max_length=60)
     branch: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
     stream: StreamName = ""
@@ -74,8 +78,10 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
 
     Each task is measured in `compilations` (fresh processes with empty caches), then in `repeats` - 1
     processes over the caches of the first. `pinned` names a compilation (`run:12/experiment:5/compilation:2`)
-    whose choices of the autotuner are forced. `base_environment` makes it an A/B comparison, in which
-    `repeats` counts process pairs; with kept `caches` each side compiles once. `new_options` are inductor
+    whose choices of the autotuner are forced. `base_environment` makes it an A/B comparison at equal choices:
+    `draws` are compiled on each side, and both sides are pinned to each of them, in `repeats` processes. With
+    fresh `caches` it is `repeats` process pairs instead, which each compile both sides; with kept ones each
+    side compiles once. `pairs` is the most draws or pairs; `auto` is the default. `new_options` are inductor
     options of the candidate, by default compared with the same environment without them. `knobs` replace an
     experiment's parameters (null: the suite's default); if they describe another experiment, the run belongs
     to that one.
@@ -91,6 +97,8 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
         who=who(request),
         repeats=given.repeats,
         compilations=given.compilations,
+        draws=given.draws,
+        pairs=None if given.pairs == "auto" else given.pairs,
         caches=given.caches,
         pinned=given.pinned,
         candidate_options=given.new_options,

@@ -46,6 +46,8 @@ def read_compiled(value: Any) -> Compiled:
     keys = "".join(f"{kernel.slot} {kernel.choice} {kernel.binary} " for kernel in found.kernels)
     if not _KEYS.fullmatch(keys):
         raise BadCompilation("a key of a kernel is not 16 hex digits")
+    if not all(map(KEY.fullmatch, found.unpinned)) or len(found.unpinned) > MAX_KERNELS:
+        raise BadCompilation("a slot that was left to the autotuner is none")
     if not all(map(_fits, found.kernels)):
         raise BadCompilation("a number of a kernel is below 0 or too large")
     counts = [note.count for note in (*found.graph_breaks, *found.recompiles, *found.cudagraph_skips)]
@@ -67,10 +69,11 @@ def _fits(kernel: Kernel) -> bool:
 
 @dataclass(frozen=True)
 class NewCompilation:
-    """A compilation for the row of its measurement, with its number and the time of its run."""
+    """A compilation for the row of its measurement, with its number, its draw and the time of its run."""
 
     compiled: Compiled
     number: int | None
+    draw: int | None
     order_time: datetime
 
 
@@ -101,11 +104,12 @@ def store_compilations(
         cursor.executemany(
             f"""
             INSERT INTO hud_compilation (experiment_id, uncounted, {", ".join(_COLUMNS)})
-            SELECT experiment_id, true, {", ".join(f"%s::{kind}" for kind in _COLUMNS.values())}
+            SELECT experiment_id, %s, {", ".join(f"%s::{kind}" for kind in _COLUMNS.values())}
             FROM hud_series WHERE id = %s ON CONFLICT {conflict}
             """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
             [
                 (
+                    new.draw is None,  # what is counted draws its own choices
                     *_row(key, new, [ids[digest] for digest in digests[key]], binaries[key], upload_id),
                     key[1],
                 )
@@ -115,16 +119,17 @@ def store_compilations(
 
 
 _COLUMNS = {
-    "run_id": "int4", "environment_id": "int4", "repeat": "int2", "side": "int2", "number": "int2",
+    "run_id": "int4", "environment_id": "int4", "repeat": "int2", "side": "int2", "draw": "int2",
+    "number": "int2",
     "order_time": "timestamptz", "variant": "text", "busy_us": "float8", "gaps_us": "float8",
     "overlap_us": "float8", "kernels": "int4[]", "times_us": "real[]", "binary_list_id": "int4",
     "binary_places": "int2[]", "graph_breaks": "jsonb", "recompiles": "jsonb", "cudagraph_skips": "jsonb",
-    "phases_s": "jsonb", "caches": "jsonb", "upload_id": "int4",
+    "phases_s": "jsonb", "caches": "jsonb", "unpinned": "text[]", "upload_id": "int4",
 }  # fmt: skip
 _KERNEL = {
     "digest": "uuid", "slot": "text", "choice": "text", "name": "text", "kind": "text", "config": "text",
     "origins": "jsonb", "calls": "real", "bytes": "int8", "flops": "int8", "candidates": "int4",
-    "default_config": "text", "ranked": "jsonb",
+    "default_config": "text", "ranked": "jsonb", "offered": "text[]",
 }  # fmt: skip
 _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMNS, "uncounted"))
 _REPLACE = f"(run_id, experiment_id, environment_id, repeat, side) DO UPDATE SET {_REPLACED}"  # nosec B608: constants
@@ -228,6 +233,7 @@ def _row(
         environment_id,
         repeat,
         side,
+        new.draw,
         new.number,
         new.order_time,
         compiled.variant(),
@@ -243,6 +249,7 @@ def _row(
         _notes(compiled.cudagraph_skips),
         _named(compiled.phases_s),
         _named(compiled.caches),
+        list(compiled.unpinned) or None,
         upload_id,
     )
 
@@ -258,7 +265,8 @@ def _digest(kernel: Kernel) -> str:
         kernel.default,
     )
     numbers = f"{kernel.calls} {kernel.bytes} {kernel.flops} {kernel.candidates}"
-    said = "\0".join((*texts, numbers, *kernel.origins))
+    offered = ("offered", *kernel.offered) if kernel.offered else ()
+    said = "\0".join((*texts, numbers, *kernel.origins, *offered))
     return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
 
@@ -277,6 +285,7 @@ def _kernel_row(digest: str, kernel: Kernel) -> tuple[Any, ...]:
         kernel.candidates,
         _short(kernel.default),
         [(_short(config), time_us) for config, time_us in kernel.ranked[:_MAX_ENTRIES]],
+        [_short(config) for config in kernel.offered[:_MAX_ENTRIES]],
     )
 
 

@@ -82,6 +82,7 @@ class Binding:
     fingerprints: Mapping[int, Fingerprint]  # with which the run began, by side
     earliest: datetime
     latest: datetime
+    pair: int  # the number of its process; of the pair
 
     @classmethod
     def of(cls, task: Task) -> Binding:
@@ -108,11 +109,14 @@ class Binding:
             _fingerprints(task),
             earliest=since + min(skew, timedelta()) - CLOCK_TOLERANCE,
             latest=until + max(skew, timedelta()) + CLOCK_TOLERANCE,
+            pair=task.repeat,
         )
 
     def problem_of(self, item: ParsedMeasurement) -> str:
         """Return why a result is none of the task, or ''."""
         found = {name: getattr(item, name) for name in IDENTITY}
+        if item.draw is not None and item.draw // 2 != self.pair:
+            return f"its choices are those of draw {item.draw}"
         if problem := self.suite.problem_of(found, self.task, self.experiments):
             return problem
         now, begun = item.environment, self.fingerprints.get(item.side)
@@ -176,12 +180,14 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
                 continue
             # another device, such as the CPU of a GPU's host, has no arch
             item.arch = binding.accelerator.arch if item.device == binding.accelerator.device else ""
-            item.run, item.repeat = own, task.repeat
+            item.run = own
             if other_card and item.samples:
                 item.message = "; ".join(filter(None, (item.message, other_card)))[:_MAX_NOTE]
             rename_by(aliases, item)
+            item.side, item.draw = (item.side, item.draw) if run.is_ab else (0, None)
+            item.repeat = task.repeat if item.draw is None else item.repeat
             if item.compilation is not None:  # each pair compiles both sides anew
-                item.compilation = task.repeat if run.is_ab else task.spec.get("compilation", 0)
+                item.compilation = item.repeat if run.is_ab else task.spec.get("compilation", 0)
             kept.append(item)
         store(kept, receipt, runs=runs, replace=True, grown=[run.pk])
     marked = [item for item in receipt.skipped if item["reason"] == reasons.UNEXPECTED]

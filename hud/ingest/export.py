@@ -49,6 +49,7 @@ _COLUMNS = {
     "words": "m.note",
     "quality": "m.quality",
     "process": "CASE WHEN r.base_interpreter <> '' THEN 2 * m.repeat + m.side ELSE m.repeat END",
+    "draw": "m.draw",
     "compilation": "m.compilation",
     "stream": "t.name",
     "run": "r.id",
@@ -200,6 +201,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
         "direction": row["direction"],
         "compilation": row["compilation"],
     }
+    place = {name: row[name] for name in ("process", "draw") if row[name] is not None}
     alone = [] if row["value"] is None else [row["value"]]
     return Record(
         benchmark=Benchmark(
@@ -211,7 +213,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
                 "arch": row["arch"],
                 "dynamic": row["dynamic"],
                 "knobs": row["knobs"],
-                "hud": {**{name: row[name] for name in _IDENTITY}, "process": row["process"], "run": run},
+                "hud": {**{name: row[name] for name in _IDENTITY}, **place, "run": run},
             },
         ),
         model=Model(name=row["case"], backend=row["backend"], origins=[row["suite"]]),

@@ -14,6 +14,7 @@ from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement, RunKey, info_of
 from runner.formats.parameters import PLAUSIBLE, parse_time
 from runner.formats.scalars import branch_name
+from runner.schema.pairs import MAX_DRAWS
 from runner.schema.records import Record
 
 _PLACE = "/benchmark/extra_info/hud"
@@ -68,6 +69,7 @@ class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     arch: str
     dynamic: bool
     process: Annotated[int, msgspec.Meta(ge=0, lt=2**15)] = 0  # of an A/B run: 2 * repeat + side
+    draw: Annotated[int, msgspec.Meta(ge=0, lt=2 * MAX_DRAWS)] | None = None
     run: ExportedRun | None = None
 
     def fill(self, measurement: ParsedMeasurement, time: datetime | None) -> None:

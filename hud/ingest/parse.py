@@ -189,15 +189,16 @@ class RecordParser:
             return
         given = self._with_hints(item)
         facts = self._facts_of(record)
-        run, repeat, side = self._run_keys.of(record, facts, given)
+        run, place = self._run_keys.of(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
         unit, direction = meaning_of(metric)
         measurement = ParsedMeasurement(
             case=record.model.name,
             metric=metric.name,
             run=run,
-            repeat=repeat,
-            side=side,
+            repeat=place.repeat,
+            side=place.side,
+            draw=place.draw,
             environment=environment,
             mode=record.benchmark.mode or given.mode,
             dtype=record.benchmark.dtype or given.dtype,

@@ -28,38 +28,44 @@ from runner.formats.v3 import OURS
 from runner.schema.devices import DEVICE_KINDS
 from runner.schema.metrics import metric_info
 from runner.schema.outcome_records import CANCELLED
+from runner.schema.pairs import PairPlace, pair_place
 from runner.schema.records import CLASS_PACKAGES, Environment, Record
 
-_MAX_NUMBER = 10_000  # of a pair or a process
+_MAX_NUMBER = 10_000  # of a process
+_FIRST = PairPlace(0, 0)
 _SUCCEEDED = (State.SUCCEEDED, "")
 _FAILED = {"wrong", "oom", "crashed", "failed"}
 _ENDS = (State.CANCELLED, State.TIMED_OUT, State.FAILED, State.SUCCEEDED)  # as `hud/runs/states.py` has them
 
 
 class _Origin(NamedTuple):
-    """A record's host, both interpreters of an A/B run, its repeat and side, as `runners` says them.
+    """A record's host, both interpreters of an A/B run, its repeat, side and draw, as `runners` says them.
     `numbered`: it is one process of several, which share the time of their run."""
 
     host: str
     base: str = ""
     head: str = ""
-    repeat: int = 0
-    side: int = 0
+    place: PairPlace = _FIRST
     numbered: bool = False
 
     @classmethod
     def of(cls, record: Record) -> _Origin:
+        """Read a record. Raise WrongRecord for a place that no A/B comparison has."""
         runner = first_runner(record)
         facts = runner.get("extra_info")
         facts = facts if isinstance(facts, dict) else {}
         name = text(runner.get("name"))
         host = "" if name in DEVICE_KINDS else name  # some scripts write the kind of device there
-        pair, process = facts.get("pair"), facts.get("process")
-        if isinstance(pair, dict) and pair.get("side") in ("base", "new") and _is_number(pair.get("number")):
-            base, head = text(pair.get("base")), text(pair.get("new"))
+        try:
+            place = pair_place(facts.get("pair"))
+        except ValueError as error:
+            raise WrongRecord("/runners/0/extra_info/pair", str(error)) from error
+        if place:
+            base, head = text(facts["pair"].get("base")), text(facts["pair"].get("new"))
             if base and head:
-                return cls(host, base[:60], head[:60], pair["number"], int(pair["side"] == "new"), True)
-        return cls(host, repeat=process, numbered=True) if _is_number(process) else cls(host)
+                return cls(host, base[:60], head[:60], place, True)
+        process = facts.get("process")
+        return cls(host, place=PairPlace(process, 0), numbered=True) if _is_number(process) else cls(host)
 
 
 _OF_RUN = attrgetter(
@@ -75,9 +81,9 @@ class RunKeys:
         self._origins: dict[bytes, _Origin] = {}
         self._keys: dict[tuple[Any, ...], RunKey] = {}
 
-    def of(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, int, int]:
-        """Return a record's run, its repeat and its side; `facts` is what it says of runners, as JSON. Raise
-        WrongRecord for a time that an upload cannot have, unless `any_time`."""
+    def of(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, PairPlace]:
+        """Return a record's run and its place there; `facts` is what it says of runners, as JSON. Raise
+        WrongRecord for a place that no run has, or a time that an upload cannot have, unless `any_time`."""
         origin = self._origins.get(facts)
         if origin is None:
             origin = self._origins[facts] = _Origin.of(record)
@@ -88,7 +94,7 @@ class RunKeys:
             if time and not (self._any_time or is_plausible(time)):
                 raise WrongRecord("/timestamp", f"{time.isoformat()} is not {PLAUSIBLE}")
             found = self._keys[said] = _run_key(record, origin, given, time)
-        return found, origin.repeat, origin.side
+        return found, origin.place
 
 
 def _run_key(record: Record, origin: _Origin, given: Parameters, time: datetime | None) -> RunKey:

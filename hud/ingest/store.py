@@ -90,7 +90,7 @@ def store(
     refined, clashing = (0, []) if stored == len(others) else _compare_with_stored(closed)
     conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
     compilations = {
-        key: NewCompilation(item.compiled, item.compilation, runs[item.run].order_time)
+        key: NewCompilation(item.compiled, item.compilation, item.draw, runs[item.run].order_time)
         for key, item in places.items()
         if item.compiled and key in rows and key[0] not in closed and key not in clashing
     }
@@ -244,6 +244,7 @@ def _row(item: ParsedMeasurement, order_time: datetime) -> tuple[Any, ...]:
         item.message,
         item.quality,
         item.compilation,
+        item.draw,
     )
 
 
@@ -252,14 +253,14 @@ _TYPES = {
     **dict(zip(_KEY, ("int4", "int4", "int4", "int2", "int2"), strict=True)),
     "order_time": "timestamptz", "value": "float8", "samples": "float8[]", "target": "float8",
     "spread": "float8", "n": "int4", "status": "int2", "target_arch": "varchar", "code": "varchar",
-    "note": "varchar", "quality": "varchar", "compilation": "int2", "upload_id": "int4",
+    "note": "varchar", "quality": "varchar", "compilation": "int2", "draw": "int2", "upload_id": "int4",
 }  # fmt: skip
 _COLUMNS = ", ".join(_TYPES)
 _SAMPLES = list(_TYPES).index("samples")
-_held = itemgetter(*(place for place, name in enumerate(_TYPES) if name not in ("side", "samples", "spread")))
+_NOT_HELD = ("side", "draw", "samples", "spread")
+_held = itemgetter(*(place for place, name in enumerate(_TYPES) if name not in _NOT_HELD))
 _OF_POINT = {
-    **{"samples" if name == "n" else name: kind for name, kind in _TYPES.items()
-       if name not in ("side", "samples", "spread")},
+    **{"samples" if name == "n" else name: kind for name, kind in _TYPES.items() if name not in _NOT_HELD},
     "compilations": "int2", "processes": "int2", "branch": "varchar", "rerun": "bool",
 }  # fmt: skip
 _SAME_KEY = " AND ".join(f"old.{name} = new.{name}" for name in _KEY)

@@ -33,7 +33,7 @@ def process_pending(limit: int = 50) -> int:
     pending = list(new.order_by(*places).values_list(*places).distinct()[:limit])
     for _time, run_id, experiment_id, environment_id in pending:
         rows = Compilation.objects.filter(
-            run_id=run_id, experiment_id=experiment_id, environment_id=environment_id
+            run_id=run_id, experiment_id=experiment_id, environment_id=environment_id, draw=None
         )
         try:
             with transaction.atomic():

@@ -46,6 +46,8 @@ class Kernel(NamedRow):
     # of max-autotune: configurations with µs, as the compilation timed them that brought the kernel first
     ranked = models.JSONField(default=list)
     default_config = models.CharField(max_length=500)  # the one taken without max-autotune
+    # the configurations that the autotuner chose from; empty if unknown
+    offered = ArrayField(models.CharField(max_length=500), default=list, db_default=[])
 
     def compiled(self, binary: int, time_us: float | None) -> schema.Kernel:
         """Return the kernel as a compilation has it."""
@@ -56,7 +58,8 @@ class Kernel(NamedRow):
         """Return what is the same in every compilation, of which each repeats most kernels."""
         same = {name: getattr(self, name) for name in _SAME}
         ranked = tuple((config, time_us) for config, time_us in self.ranked)
-        return {**same, "origins": tuple(self.origins), "ranked": ranked, "default": self.default_config}
+        lists = {"origins": tuple(self.origins), "offered": tuple(self.offered), "ranked": ranked}
+        return {**same, **lists, "default": self.default_config}
 
 
 class BinaryList(NamedRow):
@@ -80,10 +83,10 @@ class Compilation(NamedRow):
     run = models.ForeignKey(Run, models.CASCADE, db_index=False, related_name="compilations")
     experiment = models.ForeignKey(Experiment, models.CASCADE, db_index=False, related_name="compilations")
     environment = models.ForeignKey(Environment, models.PROTECT, db_index=False)
-    repeat = models.SmallIntegerField(
-        default=0
-    )  # like `side`, `number` and `upload` as its measurements have
+    # like `side`, `draw`, `number` and `upload` as its measurements have
+    repeat = models.SmallIntegerField(default=0)
     side = models.SmallIntegerField(default=0)
+    draw = models.SmallIntegerField(null=True)
     number = models.SmallIntegerField(null=True)
     order_time = models.DateTimeField()  # of its run, kept here for the order of an experiment's compilations
     variant = models.CharField(max_length=16)  # fingerprint of the choices; '' without kernels
@@ -101,6 +104,8 @@ class Compilation(NamedRow):
     cudagraph_skips = models.JSONField(default=list)
     phases_s = models.JSONField(default=dict)  # dynamo's own phases
     caches = models.JSONField(default=dict)  # hits and misses by cache
+    # slots that were left to the autotuner although choices were forced; NULL where none were
+    unpinned = ArrayField(models.CharField(max_length=16), null=True)
     upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)
     uncounted = models.BooleanField(default=True)  # waits for `hud.judging.compilations`
 
@@ -126,6 +131,7 @@ class Compilation(NamedRow):
             overlap_us=self.overlap_us,
             phases_s=self.phases_s,
             caches={name: (hits, misses) for name, (hits, misses) in self.caches.items()},
+            unpinned=tuple(self.unpinned or ()),
             **notes,
         )
 

@@ -50,8 +50,11 @@ class MeasurementFields(NamedRow):
     spread = models.FloatField(null=True)  # runner.schema.statistics.spread of the samples
     n = models.IntegerField(default=1)
     status = models.SmallIntegerField(default=0)  # index into runner.schema.records.STATUSES
-    repeat = models.SmallIntegerField(default=0)  # number of the fresh process; in an A/B run, of the pair
+    # number of the fresh process; in an A/B run of the pair; of pinned ones see `runner.schema.pairs`
+    repeat = models.SmallIntegerField(default=0)
     side = models.SmallIntegerField(default=0)  # in an A/B run: 0 base, 1 head
+    # of a process in an A/B run that was pinned to the choices of a draw: 2 · pair, + 1 where head drew them
+    draw = models.SmallIntegerField(null=True)
     # number of the compilation in its run, where it is known to have started from a fresh cache
     compilation = models.SmallIntegerField(null=True)
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's

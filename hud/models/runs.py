@@ -100,7 +100,7 @@ class RunRequest(NamedRow):
     """The request of a person, program or schedule that started a run. An uploaded run has none."""
 
     run = models.OneToOneField(Run, models.CASCADE, primary_key=True, related_name="request")
-    selection = models.JSONField(default=dict)  # suite, cases, compilations and repeats
+    selection = models.JSONField(default=dict)  # suite, cases, compilations, repeats, and draws of an A/B run
     host = models.ForeignKey(Host, models.PROTECT, null=True, related_name="requests")  # the only one allowed
     arch = models.CharField(max_length=100, blank=True)  # that an accelerator must have; '' any
     device = models.CharField(max_length=40, blank=True)

@@ -11,8 +11,10 @@ from django import forms
 from hud.pages.hosts.query import Place
 from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
 from runner.schema import inductor_options
+from runner.schema.draws import LEAST_DRAWS
 from runner.schema.inductor_options import InductorOptions
 from runner.schema.options import Option, OptionValue
+from runner.schema.pairs import MAX_DRAWS
 from runner.schema.plan import COMPILATIONS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest
@@ -109,12 +111,19 @@ class RerunForm(forms.Form):
         min_value=1,
         max_value=MAX_REPEATS,
         initial=1,
-        help_text=f"processes over the caches of the first; at least {LEAST_PAIRS} pairs for A/B",
+        help_text="processes over the caches of the first; in A/B of both sides at each draw, or pairs",
+    )
+    draws = forms.IntegerField(
+        required=False,
+        min_value=LEAST_DRAWS,
+        max_value=MAX_DRAWS,
+        help_text=f"A/B at equal choices: compilations drawn on each side; default: {LEAST_DRAWS}",
     )
     caches = forms.ChoiceField(
         required=False,
-        choices=[("fresh", "fresh"), ("kept", "kept")],
-        help_text="kept: compile once for all repeats, also in A/B",
+        choices=[("", "default"), ("fresh", "fresh"), ("kept", "kept")],
+        help_text=f"kept: compile once for all repeats; A/B: at least {LEAST_PAIRS} fresh or kept pairs"
+        " in place of equal choices",
     )
     pinned = forms.CharField(
         label="Pin choices of",
@@ -175,7 +184,8 @@ class RerunForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or self.cleaned_data
         is_ab = values.get("base_environment") or values.get("new_options")
-        if is_ab and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
+        in_free_pairs = is_ab and values.get("caches")
+        if in_free_pairs and values.get("repeats", LEAST_PAIRS) < LEAST_PAIRS:
             self.add_error("repeats", f"An A/B comparison needs at least {LEAST_PAIRS} pairs.")
         return values
 

@@ -46,10 +46,10 @@ _JUDGED = (
 _PIECE = 5000  # pairs of run and series that are made together
 _RUNS_AT_ONCE = 20
 
-# Measurements m of the wanted runs and series, of which the only process of a point is the point, as
-# `point_of` has it, and folded into it if it has at most one sample; those of several are returned. OFFSET 0:
-# one look-up by the key for each, in this order, also where the planner knows nothing yet of tables that were
-# just filled.
+# Measurements m of the wanted runs and series, but for processes whose choices were forced. The only process
+# of a point is the point, as `point_of` has it, and folded into it if it has at most one sample; those of
+# several are returned. OFFSET 0: one look-up by the key for each, in this order, also where the planner knows
+# nothing yet of tables that were just filled.
 _PROCESSES = f"""
     WITH process AS (
         SELECT m.series_id, m.order_time, m.run_id, m.environment_id, point.side, point.is_ab, r.branch,
@@ -62,7 +62,7 @@ _PROCESSES = f"""
         FROM unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id)
         CROSS JOIN LATERAL (
             SELECT * FROM hud_measurement
-            WHERE run_id = wanted.run_id AND series_id = wanted.series_id OFFSET 0
+            WHERE run_id = wanted.run_id AND series_id = wanted.series_id AND draw IS NULL OFFSET 0
         ) m
         CROSS JOIN LATERAL (
             SELECT base_interpreter <> '' AS is_ab, branch, rerun FROM hud_run WHERE id = m.run_id OFFSET 0

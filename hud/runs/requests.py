@@ -36,7 +36,6 @@ from runner.schema import compilations, inductor_options
 from runner.schema.inductor_options import InductorValue
 from runner.schema.options import OptionValue
 from runner.schema.plan import Caches, Process, Replication, Selection, plan
-from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
 
@@ -72,7 +71,9 @@ class RunOptions:
     who: str
     repeats: int | None = None
     compilations: int | None = None
-    caches: Caches = "fresh"
+    draws: int | None = None
+    pairs: int | None = None
+    caches: Caches | None = None
     pinned: str = ""  # the compilation whose choices are forced, as `_choices_of` reads it
     candidate_options: Mapping[str, InductorValue] = field(default_factory=dict)
     branch: str = ""
@@ -84,8 +85,8 @@ class RunOptions:
     @property
     def replication(self) -> Replication:
         is_ab = bool(self.resources.base_interpreter or self.candidate_options)
-        caches: Caches = "pinned" if self.pinned else self.caches
-        return Replication(self.compilations, self.repeats, caches, is_ab=is_ab)
+        caches: Caches | None = "pinned" if self.pinned else self.caches
+        return Replication(self.compilations, self.repeats, caches, is_ab, self.draws, self.pairs)
 
 
 def request_rerun(
@@ -166,7 +167,9 @@ def request_run(
 ) -> Run:
     """Store a run with its tasks and wake idle hosts after the commit. A run that `repeats` experiments is a
     rerun, like a retry and one with pinned choices. Raise InvalidRunRequest."""
-    processes = processes_of(specs, options.replication)
+    replication = options.replication
+    is_free_ab = replication.is_ab and not replication.at_equal_choices
+    processes = processes_of(specs, replication)
     pinned = _pinned(specs, options)
     candidate_options = dict(options.candidate_options)
     resources = replace(options.resources, device=options.resources.device or specs[0].device)
@@ -202,7 +205,7 @@ def request_run(
         run = Run.objects.create(
             title=title[:300],
             stream=stream,
-            rerun=bool(repeats or retry_of) or options.replication.caches == "pinned",
+            rerun=bool(repeats or retry_of or pinned),
             interpreter=resources.interpreter,
             base_interpreter=resources.base_interpreter,
             source="runner",
@@ -214,7 +217,8 @@ def request_run(
             "suite": specs[0].suite,
             "cases": sorted({spec.case for spec in specs}),
             "compilations": 1 + max(process.task.compilation for process in processes),
-            "repeats": options.repeats or (LEAST_PAIRS if options.replication.is_ab else 1),
+            "repeats": replication.pairs_planned if is_free_ab else replication.rounds,
+            **({"draws": replication.pairs_planned} if replication.at_equal_choices else {}),
         }
         RunRequest.objects.create(
             run=run,
@@ -222,7 +226,7 @@ def request_run(
             host=resources.host,
             arch=resources.arch,
             device=resources.device,
-            caches=options.replication.caches,
+            caches=replication.used_caches,
             pinned=pinned,
             labels=dict(resources.labels),
             candidate_options=candidate_options,
@@ -265,10 +269,15 @@ def _stream_of(options: RunOptions, repeats: Sequence[Experiment]) -> Stream:
 
 def _pinned(specs: Sequence[TaskSpec], options: RunOptions) -> dict[str, Any]:
     """Return the choices to force and where they come from; {} where none are. Raise InvalidRunRequest."""
+    is_ab = options.replication.is_ab
     if not options.pinned:
-        if options.caches == "pinned":
+        if options.caches == "pinned" and not is_ab:
             raise InvalidRunRequest("say whose choices are pinned: run:ID/experiment:ID/compilation:NUMBER")
         return {}
+    if is_ab:
+        raise InvalidRunRequest(
+            "an A/B comparison pins the choices that its own sides draw, not those of a run"
+        )
     if options.caches == "kept" or len(specs) != 1:
         raise InvalidRunRequest("the choices of a compilation are pinned in one task, compiled afresh")
     return {"source": options.pinned, "choices": _choices_of(options.pinned)}

@@ -28,9 +28,10 @@ _OTHER = "another interpreter, variable or file"
 Versions = Callable[[str], Mapping[str, str]]  # of an interpreter, by its name
 
 
-def measured_with(task: TaskSpec, sides: Mapping[str, Interpreter], *, caches: str = "fresh") -> str:
+def measured_with(task: TaskSpec, sides: Mapping[str, Interpreter], *, caches: str = "") -> str:
     """Return a digest of what affects a result and is not in the task: named interpreters, environment
-    variables, the file behind `inputs=own`, `caches` that are not fresh. Return '' if there is none."""
+    variables, the file behind `inputs=own`, `caches` in words where they are not fresh. Return '' if there is
+    none."""
     plain = (DEFAULT, Interpreter(sys.executable))
     pythons = {
         # the program itself is not resolved: those of all virtual environments lead to one Python
@@ -45,7 +46,7 @@ def measured_with(task: TaskSpec, sides: Mapping[str, Interpreter], *, caches: s
         name: suite.files_digest(task, {**os.environ, **one.environment}) for name, one in sides.items()
     }
     inputs = {name: digest for name, digest in digests.items() if digest}
-    others = [] if caches == "fresh" else [caches]
+    others = [caches] if caches else []
     if not (pythons or variables or inputs or others):
         return ""
     text = json.dumps([pythons, variables, inputs, *others], sort_keys=True)

@@ -16,11 +16,12 @@ from runner.cli import request, resume, tables, terminal
 from runner.cli.output import FORMATS, Output, read_records
 from runner.cli.terminal import RunContext
 from runner.launch.launch import Event
-from runner.launch.pairs import BASE, NEW, Job
+from runner.launch.pairs import Job
 from runner.launch.results import identity
 from runner.schema import inductor_options
-from runner.schema.compilations import COMPILATION, COMPILED, digest, pinned
+from runner.schema.compilations import COMPILATION, COMPILED, choices_of, digest
 from runner.schema.outcome_records import TaskResult
+from runner.schema.pairs import BASE, NEW
 from runner.schema.plan import CACHES, Caches, Replication
 from runner.schema.records import SUCCESS, Json
 from runner.schema.suite import BadRequest, TaskSpec
@@ -59,8 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--timeout", dest="timeout_s", type=int, metavar="S", help="seconds that a task may take")
     add("--opt", **several, dest="options", metavar="NAME=VALUE", help="an option for every case")
     add("--compilations", type=int, metavar="N", help="processes that compile with empty caches")
-    add("--repeats", type=int, metavar="N", help="processes over the first one's caches, or A/B pairs")
-    add("--caches", choices=CACHES, default="fresh", help="kept: of earlier commands; of all A/B pairs")
+    add("--draws", type=int, metavar="K", help="A/B at equal choices: compilations drawn on each side")
+    add("--repeats", type=int, metavar="N", help="processes over the first one's caches, or at each A/B draw")
+    add("--caches", choices=CACHES, help="kept: of earlier commands; A/B: fresh or kept pairs, no draws")
     add(
         "--pinned", type=Path, metavar="FILE", help="force the kernels' configurations of an earlier --output"
     )
@@ -113,8 +115,9 @@ def main(options: argparse.Namespace) -> int:
             caches=process.caches,
             pinned=choices.get(process.task.fingerprint(), {}),
             measured_with=resume.measured_with(
-                process.task, sides, caches=_pinned_digest(choices, process.task) or options.caches
+                process.task, sides, caches=_pinned_digest(choices, process.task) or replication.words
             ),
+            rounds=replication.rounds,
         )
         for process in replication.processes(tasks)
     ]
@@ -128,7 +131,7 @@ def main(options: argparse.Namespace) -> int:
     for text in filter(None, (once, others, placeless)):
         print(text, file=sys.stderr)
     if options.dry_run:
-        print("".join(f"{line}\n" for line in _commands(options, waiting)), end="")
+        print("".join(f"{line}\n" for line in _commands(options, waiting, replication)), end="")
         return 0
     print(
         f"{len(waiting)} tasks on {chosen.device_name}; {len(jobs) - len(waiting)} done before",
@@ -151,11 +154,12 @@ def main(options: argparse.Namespace) -> int:
 def _replication(options: argparse.Namespace, *, is_ab: bool) -> Replication:
     if options.repeats is not None and not 1 <= options.repeats <= _MAX_REPEATS:
         raise BadRequest(f"--repeats is 1 to {_MAX_REPEATS}, not {options.repeats}")
-    caches: Caches = options.caches
-    if bool(options.pinned) != (caches == "pinned") and caches != "fresh":
+    if options.pinned and is_ab:
+        raise BadRequest("--pinned FILE is of one environment; an A/B comparison pins its own draws")
+    if bool(options.pinned) != (options.caches == "pinned") and options.caches not in {None, "fresh"}:
         raise BadRequest("--caches pinned takes --pinned FILE, and no other caches do")
-    caches = "pinned" if options.pinned else caches
-    return Replication(_compilations(options), options.repeats, caches, is_ab=is_ab)
+    caches: Caches | None = "pinned" if options.pinned else options.caches
+    return Replication(_compilations(options), options.repeats, caches, is_ab=is_ab, draws=options.draws)
 
 
 def _compilations(options: argparse.Namespace) -> int | None:
@@ -213,14 +217,19 @@ def _output(options: argparse.Namespace, base: str) -> Output | None:
     )
 
 
-def _commands(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
+def _commands(options: argparse.Namespace, jobs: Sequence[Job], replication: Replication) -> list[str]:
     """Return a command for each task of these jobs, below remarks in shell comments."""
     remarks = []
     processes = 1 + max((job.process for job in jobs), default=0)
     if jobs and jobs[0].base_python:
         job = jobs[0]
         sides = f"{BASE} ({job.label(BASE)}) and {NEW} ({job.label(NEW)})"
-        remarks.append(f"# each command measures in {processes} pairs of fresh processes, {sides} in turn")
+        text = f"{processes} pairs of fresh processes, {sides} in turn"
+        if replication.at_equal_choices:
+            text += f"; both are pinned to the choices of each, {4 * replication.rounds} processes a pair"
+        each = 2 + 4 * replication.rounds * replication.at_equal_choices
+        text += f": {2 + processes * each} processes with the two that warm up"
+        remarks.append(f"# each command measures in {text}")
     if processes > 1 and len(jobs) > processes:
         remarks.append("# the whole request takes turns: every task once, then every task again")
     ours = options.output is not None and options.format == "ours"
@@ -231,8 +240,9 @@ def _commands(options: argparse.Namespace, jobs: Sequence[Job]) -> list[str]:
         _option("--base-python", options.base_python),
         _option("--python", options.python),
         _option("--new-opt", *options.new_opt),
+        _option("--draws", options.draws),
         _option("--repeats", options.repeats),
-        _option("--caches", options.caches if options.caches != "fresh" else ""),
+        _option("--caches", options.caches),
         _option("--pinned", options.pinned),
         # the commands go on with one file, which only one of --format ours can be
         *([_option("--output", options.output), "--resume"] if ours else []),
@@ -263,11 +273,10 @@ def _pinned(path: Path, tasks: Sequence[TaskSpec]) -> dict[str, dict[str, str]]:
         suite = suite_of(task.suite)
         expected = suite.expected_in_full(task, os.environ)
         own = [record for record in compiled if not suite.problem_of(identity(record), task, expected)]
-        kernels = [kernel for record in own for kernel in _info(record)[COMPILED].get("kernels", [])]
-        choices = pinned((str(kernel.get("slot", "")), str(kernel.get("config", ""))) for kernel in kernels)
-        found[task.fingerprint()] = choices
+        choices = choices_of(own)
         if not choices:
             raise BadRequest(f"--pinned {path} has no choices of {task.suite}/{task.case} ({task.backend})")
+        found[task.fingerprint()] = choices
     return found
 
 
@@ -292,11 +301,12 @@ def _print_event(task: TaskSpec, event: Event) -> None:
 
 def _print_tables(finished: Sequence[TaskResult], jobs: Sequence[Job], baseline: list[Json] | None) -> None:
     """Print the tables, and where to look for what went wrong."""
-    parts = [tables.results(finished)] if finished else []
+    free = tables.without_pinned(finished)
+    parts = [tables.results(free)] if finished else []
     if len(jobs) > 1:
-        parts.append(tables.overview(finished, [job.task for job in jobs]))
+        parts.append(tables.overview(free, [job.task for job in jobs]))
     if any(job.base_python for job in jobs):
-        parts.append(tables.pairs(finished))
+        parts += [tables.draws(finished), tables.pairs(finished)]
     if baseline is not None:
         parts.append(tables.against(baseline, finished))
     print("\n\n".join(filter(None, parts)))

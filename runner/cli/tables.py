@@ -7,10 +7,13 @@ import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from runner.schema.draws import Draw, code_change
 from runner.schema.metrics import metric_info
 from runner.schema.outcome_records import TaskResult
+from runner.schema.pairs import BASE, NEW, PairPlace, pair_place, round_of
 from runner.schema.records import SUCCESS, Json, runner_facts
 from runner.schema.statistics import (
     LEAST_PAIRS,
@@ -204,16 +207,31 @@ def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[TaskResult
     return "\n".join(lines)
 
 
+def without_pinned(finished: Sequence[TaskResult]) -> list[TaskResult]:
+    """Return the tasks without the records of pinned processes, which `draws` compares."""
+    return [
+        replace(one, records=[record for record in one.records if _place(record).draw is None])
+        for one in finished
+    ]
+
+
 def pairs(finished: Sequence[TaskResult]) -> str:
     """Return a table of baseline and candidate of process pairs: the change with its 95 % interval."""
-    sides: dict[_Key, dict[int, dict[str, float]]] = {}
+    sides: dict[_Key, dict[int, dict[int, float]]] = {}
+    at_draws = set()
     for record in (record for one in finished for record in one.records):
-        pair, value = runner_facts(record).get("pair"), _value(record)
-        if pair and value is not None and record["metric"]["name"] in MAIN:
-            sides.setdefault(_key(record), {}).setdefault(pair["number"], {})[pair["side"]] = value
-    if not sides:
+        place, value = _place(record), _value(record)
+        if place.draw is not None:
+            at_draws.add(_key(record))
+        elif "pair" in runner_facts(record) and value is not None and record["metric"]["name"] in MAIN:
+            sides.setdefault(_key(record), {}).setdefault(place.repeat, {})[place.side] = value
+    rows = [
+        [*key, *_compared(key.metric, [*numbers.values()])]
+        for key, numbers in sides.items()
+        if key not in at_draws
+    ]
+    if not rows:
         return ""
-    rows = [[*key, *_compared(key.metric, [*numbers.values()])] for key, numbers in sides.items()]
     heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "pairs", "so"]
     return (
         grid(heads, rows) + f"\nBase, new and change are geometric means over the pairs. A change counts from"
@@ -221,12 +239,64 @@ def pairs(finished: Sequence[TaskResult]) -> str:
     )
 
 
-def _compared(metric: str, numbers: Sequence[Mapping[str, float]]) -> list[str]:
-    complete = [(sides["base"], sides["new"]) for sides in numbers if len(sides) == 2]
+def draws(finished: Sequence[TaskResult]) -> str:
+    """Return a table of baseline and candidate at equal choices of the autotuner: the change of the code."""
+    values: dict[_Key, dict[int, dict[int, dict[int, float]]]] = {}  # by draw, side and round
+    again: set[tuple[int, PairPlace]] = set()
+    notes: dict[str, None] = {}
+    for number, one in enumerate(finished):
+        for record in sorted(one.records, key=lambda record: _place(record).repeat):
+            place, value = _place(record), _value(record)
+            if place.draw is None or value is None or record["metric"]["name"] not in MAIN:
+                continue
+            round_number, repeated = round_of(place.repeat)
+            at_draw = values.setdefault(_key(record), {}).setdefault(place.draw, {})
+            at_draw.setdefault(place.side, {})[round_number] = value  # of a repeated process the second
+            warning = str((record["metric"].get("extra_info") or {}).get("warning") or "")
+            notes |= dict.fromkeys(part for part in warning.split("; ") if part.startswith("not pinned"))
+            if repeated:
+                again.add((number, place))
+    rows = [[*key, *_code_change(of_draws)] for key, of_draws in values.items()]
+    if not rows:
+        return ""
+    heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "draws", "so"]
+    lines = [
+        grid(heads, rows),
+        "Both sides had the same choices of the autotuner, those that each side drew.",
+        *[f"{len(again)} processes were repeated: too far from others with their choices."] * bool(again),
+        *[*notes][:_MOST_WARNINGS],
+    ]
+    return "\n".join(lines)
+
+
+def _code_change(of_draws: Mapping[int, Mapping[int, Mapping[int, float]]]) -> list[str]:
+    complete = [
+        Draw.of(draw, NEW if draw % 2 else BASE, [*sides[0].values()], [*sides[1].values()])
+        for draw, sides in sorted(of_draws.items())
+        if len(sides) == 2 and all(value > 0 for side in sides.values() for value in side.values())
+    ]
+    found = code_change(complete)
+    middles = [geometric_mean(side) for side in zip(*((one.base, one.head) for one in complete), strict=True)]
+    texts = [f"{value:.4g}" for value in middles] or ["", ""]
+    change = "" if found.ratio is None else _percent(math.log(found.ratio))
+    interval = ""
+    if found.low is not None and found.high is not None:
+        interval = f"{_percent(math.log(found.low))} to {_percent(math.log(found.high))}"
+    p = "" if found.p is None else f"{found.p:.2g}"
+    return [*texts, change, interval, p, "{} + {}".format(*found.draws), found.word]
+
+
+def _place(record: Mapping[str, Json]) -> PairPlace:
+    """Return the place of a record in an A/B comparison; of any other the first one."""
+    return pair_place(runner_facts(record).get("pair")) or PairPlace(0, 0)
+
+
+def _compared(metric: str, numbers: Sequence[Mapping[int, float]]) -> list[str]:
+    complete = [(sides[0], sides[1]) for sides in numbers if len(sides) == 2]
     if complete:
         texts = [f"{value:.4g}" for value in pair_middles(complete)]
     else:
-        alone = ([sides[name] for sides in numbers if name in sides] for name in ("base", "new"))
+        alone = ([sides[name] for sides in numbers if name in sides] for name in (0, 1))
         texts = [f"{median(values):.4g}" if values else "" for values in alone]
     try:
         found = paired_change(complete, is_exact=metric_info(metric).kind == "deterministic")
@@ -267,7 +337,8 @@ def _value(record: Mapping[str, Json]) -> float | None:
 def _medians(records: Iterable[Mapping[str, Json]]) -> dict[_Key, float]:
     found: defaultdict[_Key, list[float]] = defaultdict(list)
     for record in records:
-        value = _value(record) if record.get("metric") else None
+        free = record.get("metric") and _place(record).draw is None
+        value = _value(record) if free else None
         if value is not None:
             found[_key(record)].append(value)
     return {key: median(values) for key, values in found.items()}

@@ -70,8 +70,9 @@ class ParsedMeasurement:
     target_arch: str | None = None
     message: str | None = None  # a warning, or the reason of the status
     quality: str | None = None  # why its value may not decide
-    repeat: int = 0  # like `side` and `compilation` as `Measurement` has them
+    repeat: int = 0  # like `side`, `draw` and `compilation` as `Measurement` has them
     side: int = 0
+    draw: int | None = None
     compilation: int | None = None
     compiled: Compiled | None = None  # of one measurement of the compilation
     pointer: str = ""

@@ -89,6 +89,7 @@ class Lease:
     process: int = 0  # the number of the process among those of its task; of the pair
     caches: Caches = "fresh"
     pinned: Mapping[str, Json] = field(default_factory=dict)  # configurations by slot
+    rounds: int = 1  # of pinned processes in a pair at equal choices
     new_options: Mapping[str, InductorValue] = field(default_factory=dict)  # of `python` in a pair
 
 
@@ -144,6 +145,7 @@ class Hud:
             base_python=str(answer.get("base_python") or ""),
             process=int(answer.get("process") or 0),
             pinned=dict(answer.get("pinned") or {}),
+            rounds=int(answer.get("rounds") or 1),
             caches=next((name for name in CACHES if name == answer.get("caches")), "fresh"),
             new_options=dict(answer.get("new_options") or {}),
         )

@@ -227,6 +227,7 @@ def _launch(
                         options,
                         caches=lease.caches,
                         pinned=pinned,
+                        rounds=lease.rounds,
                     ),
                     folder.path,
                     pythons=config.pythons,

@@ -1,9 +1,10 @@
 """Run a task once, or as a pair: a fresh process of each of two environments, base and new, in random order.
 
-Both sides of a pair belong to one task on one accelerator, whose lock is held from the first to the last.
-Every pair compiles both sides afresh (the project's measuring rule 18), after a process of each side that
-warms the toolchain and the driver and is thrown away. With kept caches the thrown away process compiles, and
-all pairs compare the same code.
+All processes of a pair belong to one task on one accelerator, whose lock is held from the first to the last.
+A process of each side that warms the toolchain and the driver comes first and is thrown away. Every pair then
+compiles both sides afresh. At equal choices (the project's measuring rule 18) both sides are then pinned to
+what the autotuner chose in each of these two free processes, in random order: what differs is the code.
+With kept caches the thrown away process compiles, and all pairs compare the same code.
 
 A task alone compiles afresh too, or uses the caches that the first process of its run left.
 """
@@ -13,23 +14,30 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
 from runner.schema import inductor_options
-from runner.schema.compilations import PINNED_VARIABLE
+from runner.schema.compilations import COMPILED, PINNED_VARIABLE, choices_of
+from runner.schema.draws import outliers
 from runner.schema.inductor_options import InductorValue
+from runner.schema.metrics import is_of_running
 from runner.schema.outcome_records import CANCELLED, TaskOutcome
+from runner.schema.pairs import BASE, NEW, Side
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES, Caches
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
+from runner.schema.statistics import geometric_mean, median
 from runner.schema.suite import COMPILATION_VARIABLE, TaskSpec, suite_of
 from runner.system.interpreters import DEFAULT, Interpreter
 from runner.system.log import CappedLog
 
-BASE, NEW = "base", "new"
+SIDES: tuple[Side, Side] = (BASE, NEW)
+_RUN_TIMES = ("device_latency_ms", "gpu_busy_ms", "compiled_latency_ms")  # the surest first
+_UNKNOWN = "not pinned: the process that drew these choices did not tell its kernels"
+_OF_KERNELS = ("kernels", "busy_us", "gaps_us", "overlap_us", "unpinned")  # of `Compiled`
 _WITH = "/@"  # in a key, before what a job is measured with
 _FILLED = "filled"  # in a folder of caches: a process has filled them; it holds the number of its compilation
 
@@ -46,6 +54,7 @@ class Job:
     measured_with: str = ""  # a digest: `runner.cli.resume.measured_with`
     caches: Caches = "fresh"
     pinned: Mapping[str, str] = field(default_factory=dict)  # configurations by slot
+    rounds: int = 1  # of pinned processes in a pair at equal choices
 
     @property
     def plain_key(self) -> str:
@@ -138,72 +147,210 @@ def _run_on_kept_caches(request: LaunchRequest) -> TaskOutcome:
 
 def _run_pair(request: LaunchRequest) -> TaskOutcome:
     """Run one pair. The folder then holds the same files as after a single launch, and each record names its
-    side. The outcome is that of the first side that failed; its reason names the side."""
-    job, task, folder = request.job, request.job.task, request.folder
-    folder.mkdir(parents=True, exist_ok=True)
+    side. The outcome is that of the first process that failed; its reason names the side."""
+    request.folder.mkdir(parents=True, exist_ok=True)
     for name in (FILE, "outcome.json"):
-        (folder / name).unlink(missing_ok=True)
-    sides = random.sample([BASE, NEW], 2)  # so that neither always runs on the warmer machine
-    kept = job.caches == "kept"
-    folders = {side: request.run_folder / task.fingerprint() / side for side in sides}
-    first = [side for side in sides if not (folders[side] / _FILLED).exists()]
-    # the first process of a side warms the machine, or fills the caches: its results are thrown away
-    compiles = suite_of(task.suite).has_compilations(task) and not kept
-    warming = replace(task, compilation=1) if compiles else task
-    steps = [*((side, True) for side in first), *((side, False) for side in sides)]
-    failed: dict[str, TaskOutcome] = {}
-    records: list[dict[str, Json]] = []
-    unexpected: list[dict[str, Json]] = []
-    seconds = 0.0
-    with CappedLog(folder / "log") as log:
-        for place, (side, prepares) in enumerate(steps):
-            if side in failed:
-                continue
-            step = f"{side}, first process" if prepares else side
-            log.note(f"pair {job.process}: {step}, environment {job.label(side)}")
-            interpreter = request.pythons[job.interpreter(side)]
-            outcome = launch(
-                warming if prepares else task,
-                folder / side,
-                python=interpreter.path,
-                environment={
-                    **request.environment,
-                    **interpreter.environment,
-                    **(_caches(folders[side], KEPT_CACHES) if kept else {}),
-                    COMPILATION_VARIABLE: "0" if kept else str(job.process),
-                    **(inductor_options.variable(job.new_options) if side == NEW else {}),
-                },
-                lock_fd=request.lock_fd,
-                on_event=_counting_steps(request.on_event, step, place, len(steps)),
-                should_stop=request.should_stop,
-                log=log,
-            )
-            seconds += outcome.seconds
-            if outcome.status not in SUCCESS:
-                failed[side] = outcome
-            keep = not prepares or side in failed
-            if keep and outcome.status in {*STATUSES, CANCELLED}:
-                own = [_sided(record, job, side) for record in outcome.records]
-                others = [_sided(record, job, side) for record in outcome.unexpected]
-                with (folder / FILE).open("a") as results:
-                    results.writelines(json.dumps(record) + "\n" for record in (*own, *others))
-                records += own
-                unexpected += others
-                for path in (folder / side).glob("artifacts/*/*"):
-                    kind = folder / "artifacts" / path.parent.name
-                    kind.mkdir(parents=True, exist_ok=True)
-                    path.replace(kind / f"{side}-{path.name}")
-            shutil.rmtree(folder / side, ignore_errors=True)
-            if outcome.status not in STATUSES or outcome.leftover:
-                break  # stopped, or the accelerator is not free
-            if prepares and side not in failed:
-                folders[side].mkdir(parents=True, exist_ok=True)
-                (folders[side] / _FILLED).write_text("0")
-    side, outcome = next(iter(failed.items()), ("", TaskOutcome("ok")))
-    reason = outcome.reason
-    if failed and outcome.status in STATUSES:
-        reason = f"{side} ({job.label(side)}): {outcome.reason or outcome.status}"[:1000]
-    return replace(outcome, reason=reason, seconds=seconds, records=records, unexpected=unexpected)
+        (request.folder / name).unlink(missing_ok=True)
+    with CappedLog(request.folder / "log") as log:
+        pair = _Pair(request, log)
+        pair.run()
+    return pair.outcome()
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A process of a pair; with an `owner`, pinned to the choices of that side's free process."""
+
+    side: Side
+    warms: bool = False  # its results are thrown away
+    owner: Side | None = None
+    round: int = 0
+    repeated: bool = False
+
+    @property
+    def words(self) -> str:
+        """Return which process it is, for people."""
+        parts = [self.side, "first process" if self.warms else ""]
+        parts += [f"choices of {self.owner}" if self.owner else "", "again" if self.repeated else ""]
+        return ", ".join(filter(None, parts))
+
+
+class _Pair:
+    """The processes of one pair, one after the other, and what they left."""
+
+    def __init__(self, request: LaunchRequest, log: CappedLog) -> None:
+        self._request = request
+        self._log = log
+        self._job = job = request.job
+        self._kept = job.caches == "kept"
+        self._compiles = suite_of(job.task.suite).has_compilations(job.task)
+        self._folders = {side: request.run_folder / job.task.fingerprint() / side for side in SIDES}
+        self._measured: set[Side] = set()  # whose free process timed compiled code
+        self._choices: dict[Side, dict[str, str] | None] = {}  # by slot; None where unknown
+        self._times_ms: dict[_Process, float] = {}
+        self._failed: dict[_Process, TaskOutcome] = {}
+        self._records: list[dict[str, Json]] = []
+        self._unexpected: list[dict[str, Json]] = []
+        self._seconds = 0.0
+        self._done = self._total = 0
+        self._stopped = False
+
+    def run(self) -> None:
+        """Run the free processes, then at equal choices the pinned ones."""
+        sides = random.sample(SIDES, 2)  # so that neither always runs on the warmer machine
+        # the first process of a side warms the machine, or fills the caches
+        first = [side for side in sides if not (self._folders[side] / _FILLED).exists()]
+        pinned: list[_Process] = []
+        if self._job.caches == "pinned":
+            pinned = [
+                _Process(side, owner=owner, round=number)
+                for number in range(self._job.rounds)
+                for owner in SIDES
+                for side in SIDES
+            ]
+            random.shuffle(pinned)
+        free = [*(_Process(side, warms=True) for side in first), *map(_Process, sides)]
+        self._total = len(free) + len(pinned)
+        self._run_each(free)
+        if self._measured == set(SIDES):  # a wrong result, or a shape that fails, leaves times all the same
+            self._run_each(pinned)
+            strays = self._strays()
+            self._total += len(strays)
+            self._run_each(strays)
+
+    def outcome(self) -> TaskOutcome:
+        process, outcome = next(iter(self._failed.items()), (None, TaskOutcome("ok")))
+        reason = outcome.reason
+        if process and outcome.status in STATUSES:
+            where = f"{process.side} ({self._job.label(process.side)})"
+            where += f" with the choices of {process.owner}" if process.owner else ""
+            reason = f"{where}: {outcome.reason or outcome.status}"[:1000]
+        outcome = replace(outcome, records=self._records, unexpected=self._unexpected)
+        return replace(outcome, reason=reason, seconds=self._seconds)
+
+    def _run_each(self, processes: Iterable[_Process]) -> None:
+        for process in processes:
+            failed_so_far = {(failed.side, failed.owner) for failed in self._failed}
+            if not self._stopped and (process.side, process.owner) not in failed_so_far:
+                self._launch(process)
+            self._done += 1
+
+    def _launch(self, process: _Process) -> None:
+        """Run one process and take over what it leaves."""
+        request, job, side = self._request, self._job, process.side
+        self._log.note(f"pair {job.process}: {process.words}, environment {job.label(side)}")
+        interpreter = request.pythons[job.interpreter(side)]
+        partly = self._compiles and (process.owner or (process.warms and not self._kept))
+        outcome = launch(
+            replace(job.task, compilation=1) if partly else job.task,
+            request.folder / side,
+            python=interpreter.path,
+            environment={
+                **request.environment,
+                **interpreter.environment,
+                **(_caches(self._folders[side], KEPT_CACHES) if self._kept else {}),
+                COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
+                **(inductor_options.variable(job.new_options) if side == NEW else {}),
+                **self._pinning(process.owner),
+            },
+            lock_fd=request.lock_fd,
+            on_event=_counting_steps(request.on_event, process.words, self._done, self._total),
+            should_stop=request.should_stop,
+            log=self._log,
+        )
+        self._seconds += outcome.seconds
+        if outcome.status not in SUCCESS:
+            self._failed[process] = outcome
+        if (not process.warms or process in self._failed) and outcome.status in {*STATUSES, CANCELLED}:
+            self._take(process, outcome)
+        shutil.rmtree(request.folder / side, ignore_errors=True)
+        self._stopped = outcome.status not in STATUSES or bool(outcome.leftover)  # or the GPU is not free
+        if process.warms and process not in self._failed and not self._stopped:
+            self._folders[side].mkdir(parents=True, exist_ok=True)
+            (self._folders[side] / _FILLED).write_text("0")
+
+    def _take(self, process: _Process, outcome: TaskOutcome) -> None:
+        """Keep a process's records and artifacts; of a pinned one only what tells how its code runs."""
+        folder, side = self._request.folder, process.side
+        found: Sequence[dict[str, Json]] = outcome.records
+        if process.owner:
+            unknown = self._has_unknown_choices(process.owner)
+            found = [_of_pinned(record, unknown=unknown) for record in found if _is_of_running(record)]
+        elif not process.warms:
+            self._choices[side] = choices_of(found)
+            if any(_is_of_running(one) and one["metric"].get("benchmark_values") for one in found):
+                self._measured.add(side)
+        if time_ms := _run_time_ms(found):
+            self._times_ms[process] = time_ms
+        own, others = (
+            [self._placed(record, process) for record in records] for records in (found, outcome.unexpected)
+        )
+        with (folder / FILE).open("a") as results:
+            results.writelines(json.dumps(record) + "\n" for record in (*own, *others))
+        self._records += own
+        self._unexpected += others
+        for path in () if process.owner else (folder / side).glob("artifacts/*/*"):
+            kind = folder / "artifacts" / path.parent.name
+            kind.mkdir(parents=True, exist_ok=True)
+            path.replace(kind / f"{side}-{path.name}")
+
+    def _placed(self, record: dict[str, Json], process: _Process) -> dict[str, Json]:
+        """Return the record with its place in the comparison (`runner.schema.pairs`)."""
+        job = self._job
+        pair = {"number": job.process, "side": process.side, "base": job.label(BASE), "new": job.label(NEW)}
+        if process.owner:
+            pair |= {"draw": process.owner, "round": process.round}
+            pair |= {"repeated": True} if process.repeated else {}
+            pair |= {"choices": "unknown"} if self._has_unknown_choices(process.owner) else {}
+        return with_runner_fact(record, "pair", pair)
+
+    def _has_unknown_choices(self, owner: Side) -> bool:
+        """Return whether the free process of a side compiled kernels and did not tell them."""
+        return self._compiles and self._choices.get(owner) is None
+
+    def _pinning(self, owner: Side | None) -> dict[str, str]:
+        """Return the variables that force the choices of a side; {} where there is nothing to force."""
+        choices = self._choices.get(owner) if owner else None
+        if not choices:
+            return {}
+        path = self._request.folder.resolve() / f"pinned-{owner}.json"
+        path.write_text(json.dumps(choices))
+        return {PINNED_VARIABLE: str(path)}
+
+    def _strays(self) -> list[_Process]:
+        """Return the pinned processes to measure once more: those too far from the others of their side with
+        the same choices, of which the free process that drew them is one."""
+        timed = list(self._times_ms.items())
+        places = outliers([((one.side, one.owner or one.side), time_ms) for one, time_ms in timed])
+        return [replace(timed[place][0], repeated=True) for place in places if timed[place][0].owner]
+
+
+def _is_of_running(record: Mapping[str, Json]) -> bool:
+    return is_of_running(record["metric"]["name"])
+
+
+def _of_pinned(record: dict[str, Json], *, unknown: bool) -> dict[str, Json]:
+    """Return the record of a pinned process without what it says of graphs, phases and caches. Where the
+    choices to force are `unknown`, its warning says so."""
+    metric = record["metric"]
+    info = dict(metric.get("extra_info") or {})
+    if COMPILED in info:
+        info[COMPILED] = {name: value for name, value in info[COMPILED].items() if name in _OF_KERNELS}
+    if unknown:
+        info["warning"] = "; ".join(filter(None, (_UNKNOWN, info.get("warning"))))
+    return {**record, "metric": {**metric, "extra_info": info}}
+
+
+def _run_time_ms(records: Iterable[Mapping[str, Json]]) -> float | None:
+    """Return the geometric mean over the shapes of how long the compiled code takes, by the first clock of
+    `_RUN_TIMES` that measured; None where none did."""
+    values: dict[str, list[float]] = {}
+    for record in records:
+        metric = record["metric"]
+        samples = [float(value) for value in metric.get("benchmark_values") or []]
+        if metric["name"] in _RUN_TIMES and samples and median(samples) > 0:
+            values.setdefault(metric["name"], []).append(median(samples))
+    return next((geometric_mean(values[name]) for name in _RUN_TIMES if name in values), None)
 
 
 def _caches(folder: Path, variable: str) -> dict[str, str]:
@@ -227,9 +374,3 @@ def _counting_steps(
         on_event({**event, "done": place, "total": steps, "label": label})
 
     return tell
-
-
-def _sided(record: dict[str, Json], job: Job, side: str) -> dict[str, Json]:
-    """Return the record with its side of the pair (`runner.schema.records`)."""
-    of_pair = {"number": job.process, "side": side, "base": job.label(BASE), "new": job.label(NEW)}
-    return with_runner_fact(record, "pair", of_pair)

@@ -56,6 +56,9 @@ class Kernel:
     candidates: int = 0  # configurations that the autotuner timed; 0 if unknown
     ranked: tuple[tuple[str, float], ...] = ()  # of max-autotune: configuration and µs, fastest first
     default: str = ""  # the one among `ranked` that is taken without max-autotune
+    offered: tuple[
+        str, ...
+    ] = ()  # the configurations that the autotuner had to choose from; empty if unknown
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Compiled:
     cudagraph_skips: tuple[Note, ...] = ()
     phases_s: Mapping[str, float] = field(default_factory=dict)  # dynamo's own phases
     caches: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # hits and misses by cache
+    unpinned: tuple[str, ...] = ()  # of a process with forced choices: slots left to the autotuner
 
     def to_json(self) -> dict[str, Json]:
         """Return the JSON object without empty fields; `msgspec.convert` reads it back."""
@@ -143,6 +147,16 @@ def pinned(kernels: Iterable[tuple[str, str]]) -> dict[str, str]:
         if _SLOT.fullmatch(slot) and _CHOICE.fullmatch(config) and len(found) < MOST_PINNED:
             found.setdefault(slot, config)
     return found
+
+
+def choices_of(records: Iterable[Mapping[str, Json]]) -> dict[str, str] | None:
+    """Return the configurations that can be forced, by slot, of the kernels that these v3 records name; None
+    if they name no kernel."""
+    said = ((record.get("metric") or {}).get("extra_info") or {} for record in records)
+    kernels = [kernel for info in said for kernel in (info.get(COMPILED) or {}).get("kernels", [])]
+    if not kernels:
+        return None
+    return pinned((str(kernel.get("slot", "")), str(kernel.get("config", ""))) for kernel in kernels)
 
 
 def pinned_from_json(value: Json) -> dict[str, str]:

@@ -359,6 +359,21 @@ _FAMILIES = (
     (re.compile(r"(xla_|dynamo_)?std_\w*time(_s)?"), _timing("", "", "s", "none", 4, 0.15)),
 )
 
+# Of compiling, or of results: no process with forced choices measures them.
+_NOT_OF_RUNNING = {
+    "cold_compile_s", "warm_compile_s", "compilation_time(s)", "compilation_latency",
+    "accuracy_compilation_latency", "warm_to_cold_ratio", "compile_time_reduction", "Cold compile time (s)",
+    "Warm compile time (s)", "Speedup (%)", "compression_ratio", "accuracy_rmse_ratio", "accuracy_cosine",
+}  # fmt: skip
+
+
+def is_of_running(metric: str) -> bool:
+    """Return whether the metric tells how fast compiled code runs, or which kernels it has: not compile time,
+    caches, memory, accuracy or counts of graphs."""
+    info = metric_info(metric)
+    timed = info.kind == "timing" and info.unit != "B" and metric not in _NOT_OF_RUNNING
+    return timed or metric == "kernel_count"
+
 
 def is_number(metric: str) -> bool:
     """Return whether the registry knows the metric as a number; an unknown metric may have text values."""

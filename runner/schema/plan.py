@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from runner.schema.draws import LEAST_DRAWS
 from runner.schema.options import OptionValue
+from runner.schema.pairs import MAX_DRAWS, MAX_ROUNDS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest, TaskSpec, suite_of
 
@@ -39,7 +41,8 @@ class Selection:
 @dataclass(frozen=True)
 class Process:
     """One fresh process of a task, or one pair of them in an A/B comparison. `number` tells those of a task
-    apart. `caches`: fresh ones, or those that the first kept one filled, or fresh with pinned choices."""
+    apart. `caches`: fresh ones, or those that the first kept one filled, or fresh with pinned choices, which
+    in a pair are those that both sides draw."""
 
     task: TaskSpec
     number: int
@@ -51,31 +54,71 @@ class Replication:
     """How often each task of a run is measured; None means the default.
 
     Each compilation is a process with empty caches. Further repeats are processes over the caches that the
-    first compilation left. In an A/B comparison (`is_ab`) each repeat is a pair, which compiles both sides
-    unless caches are kept.
+    first compilation left.
+
+    An A/B comparison (`is_ab`) is at equal choices unless it has caches: each of its `draws` is a pair of
+    processes, to whose choices both sides are then pinned, `repeats` times. With fresh or kept caches it is
+    `repeats` pairs. `pairs` is the most of either.
     """
 
     compilations: int | None = None
     repeats: int | None = None
-    caches: Caches = "fresh"
+    caches: Caches | None = None
     is_ab: bool = False
+    draws: int | None = None
+    pairs: int | None = None
+
+    @property
+    def used_caches(self) -> Caches:
+        """Return the caches of every process but the first; `pinned` in a comparison at equal choices."""
+        return self.caches or ("pinned" if self.is_ab else "fresh")
+
+    @property
+    def at_equal_choices(self) -> bool:
+        return self.is_ab and self.used_caches == "pinned"
+
+    @property
+    def words(self) -> str:
+        """Return what is measured over which caches, where that is not fresh ones."""
+        if self.at_equal_choices:
+            return f"equal choices, {self.rounds} rounds"
+        return "" if self.used_caches == "fresh" else self.used_caches
+
+    @property
+    def rounds(self) -> int:
+        """Return how often both sides are pinned to each draw."""
+        return self.repeats or 1
+
+    @property
+    def pairs_planned(self) -> int:
+        """Return the number of pairs of free processes in an A/B comparison."""
+        if self.at_equal_choices:
+            return self.draws or self.pairs or LEAST_DRAWS
+        compilations = self.compilations if self._has_several else None
+        return self.repeats or compilations or self.pairs or LEAST_PAIRS
+
+    @property
+    def _has_several(self) -> bool:
+        return (self.compilations or 1) > 1
 
     def processes(self, tasks: Sequence[TaskSpec]) -> list[Process]:
         """Return every process: all tasks once, then all of them again, since what drifts in hours hits every
         task alike. Raise BadRequest for a number that cannot be."""
         self._check(tasks)
-        repeats = self.repeats or (LEAST_PAIRS if self.is_ab else 1)
+        caches = self.used_caches
+        if self.is_ab:
+            return [Process(task, number, caches) for number in range(self.pairs_planned) for task in tasks]
+        repeats = self.repeats or 1
         counts = [self._compilations_of(task) for task in tasks]
-        first: Caches = "kept" if repeats > 1 and self.caches == "fresh" and not self.is_ab else self.caches
-        further: Caches = self.caches if self.is_ab else "kept"
+        first: Caches = "kept" if repeats > 1 and caches == "fresh" else caches
         compiled = [
-            Process(replace(task, compilation=number), number, self.caches if number else first)
+            Process(replace(task, compilation=number), number, caches if number else first)
             for number in range(max(counts, default=0))
             for task, count in zip(tasks, counts, strict=True)
             if number < count
         ]
         repeated = [
-            Process(task, count + number, further)
+            Process(task, count + number, "kept")
             for number in range(repeats - 1)
             for task, count in zip(tasks, counts, strict=True)
         ]
@@ -83,31 +126,57 @@ class Replication:
 
     def compiled_once(self, tasks: Sequence[TaskSpec]) -> list[str]:
         """Return the suites and backends that were asked for several compilations and have one only."""
-        if (self.compilations or 1) == 1:
+        if not self._has_several or self.is_ab:
             return []
         lacking = [task for task in tasks if not suite_of(task.suite).has_compilations(task)]
         return sorted({f"{task.suite} ({task.backend})" for task in lacking})
 
     def _compilations_of(self, task: TaskSpec) -> int:
-        if self.is_ab or not suite_of(task.suite).has_compilations(task):
+        if not suite_of(task.suite).has_compilations(task):
             return 1
-        return self.compilations or (COMPILATIONS.get(task.device, 1) if self.caches == "fresh" else 1)
+        default = COMPILATIONS.get(task.device, 1) if self.used_caches == "fresh" else 1
+        return self.compilations or default
 
     def _check(self, tasks: Sequence[TaskSpec]) -> None:
-        if self.caches == "pinned" and (self.is_ab or (self.repeats or 1) > 1):
-            raise BadRequest("pinned choices are compiled anew in each process: say compilations, and no A/B")
+        if self.is_ab:
+            self._check_pairs()
+            return
+        if self.draws is not None or self.pairs is not None:
+            raise BadRequest("draws and pairs belong to an A/B comparison: name a baseline or options")
+        if self.caches == "pinned" and (self.repeats or 1) > 1:
+            raise BadRequest("pinned choices are compiled anew in each process: say compilations")
         number = self.compilations
         if number is None:
             return
-        if not 1 <= number <= MAX_COMPILATIONS:
-            raise BadRequest(f"compilations are 1 to {MAX_COMPILATIONS}, not {number}")
-        if number > 1 and self.is_ab:
-            raise BadRequest("the pairs of an A/B comparison are its compilations: say repeats")
+        _check_number("compilations", number, 1, MAX_COMPILATIONS)
         if number > 1 and self.caches == "kept":
             raise BadRequest("kept caches are compiled into once: say repeats")
         once = self.compiled_once(tasks)
         if once and not any(suite_of(task.suite).has_compilations(task) for task in tasks):
             raise BadRequest(f"{', '.join(once)}: measured in one compilation, not in {number}")
+
+    def _check_pairs(self) -> None:
+        least = LEAST_DRAWS if self.at_equal_choices else 1
+        _check_number("draws", self.draws, LEAST_DRAWS, MAX_DRAWS)
+        _check_number("compilations", self.compilations, 1, MAX_COMPILATIONS)
+        _check_number("pairs", self.pairs, least, MAX_DRAWS)
+        if self.at_equal_choices:
+            _check_number("repeats", self.repeats, 1, MAX_ROUNDS)
+            if self._has_several:
+                raise BadRequest("compilations of an A/B comparison need fresh caches: say draws")
+        elif self.draws is not None:
+            raise BadRequest("draws are of a comparison at equal choices: leave out caches, or say repeats")
+        elif self._has_several and self.used_caches == "kept":
+            raise BadRequest("kept caches are compiled into once: say repeats")
+        elif self._has_several and self.repeats is not None:
+            raise BadRequest("the pairs of an A/B comparison are its compilations: say one of both")
+        if self.pairs is not None and self.pairs_planned > self.pairs:
+            raise BadRequest(f"{self.pairs_planned} are more than the {self.pairs} pairs that are allowed")
+
+
+def _check_number(name: str, number: int | None, least: int, most: int) -> None:
+    if number is not None and not least <= number <= most:
+        raise BadRequest(f"{name} are {least} to {most}, not {number}")
 
 
 def plan(asked: Selection) -> list[TaskSpec]:

@@ -13,8 +13,11 @@ Where our runner says more than the v3 shape has fields for, it says it here:
 * ``dependencies``: ``{"torch": {"version", "sha"}, "triton": {"version"}, ...}``;
 * ``runners[0]``: the host; its ``extra_info`` holds the other facts of `Environment`, and ``pair`` where
   two environments were measured in turn: ``{"number", "side", "base", "new"}``, which pair of its run from
-  0, ``base`` or ``new``, and the names of both environments. ``process`` is there in its place where the same
-  was repeated in fresh processes: which of them, from 1 for the second.
+  0, ``base`` or ``new``, and the names of both environments. A process with forced choices of the autotuner
+  also has ``draw``, the side whose free process of this pair drew them, ``round``, which of several such
+  processes from 0, ``repeated`` (true) where the first try was too far from the others, and ``choices``
+  (unknown) where that free process did not tell them. ``process`` is there in the place of ``pair`` where
+  the same was repeated in fresh processes: which of them, from 1 for the second.
 """
 
 from __future__ import annotations

@@ -155,6 +155,16 @@ def test_a_task_from_claim_to_finish(agent: Agent) -> None:
     assert (log.content, log["X-Next-Offset"], log["X-More"]) == (b"llo", "5", "0")
 
 
+def test_a_lease_says_how_often_each_draw_is_repeated(agent: Agent) -> None:
+    device = {"name": "cpu", "device": "cpu", "arch": "cpu-x86_64", "suites": ["micro"]}
+    answer = agent.beat(devices=[{**device, "pythons": ["default"]}])
+    accelerator = answer.json()["accelerators"]["cpu"]
+    request(candidate_options={"epilogue_fusion": False}, draws=3, repeats=2)
+    task = agent.post("tasks/claim", {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": "n"}).json()
+    assert (task["caches"], task["rounds"], task["pinned"]) == ("pinned", 2, {})
+    assert (task["python"], task["base_python"], task["process"]) == ("default", "default", 0)
+
+
 def test_an_unknown_status_is_refused(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     request()

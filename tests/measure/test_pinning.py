@@ -77,6 +77,7 @@ def test_each_kernel_takes_its_stored_configuration(monkeypatch: pytest.MonkeyPa
     facts = pinning.facts()["pinned"]
     assert (facts["forced"], facts["without_choice"]) == (2, ["triton_3"])
     assert facts["failed"][0].startswith("triton_2: ValueError")
+    assert facts["slots"] == [C, "3" * 16] == list(pinning.unpinned())
     assert "1 kernels have no stored choice (triton_3)" in pinning.warning()
     late = Autotuner(A, candidates)
     late.precompile()  # as by inductor's compile workers

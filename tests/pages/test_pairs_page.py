@@ -21,7 +21,7 @@ from hud.pages.run import pairs
 from hud.points import read as points
 from hud.runs import tasks
 from runner.formats.parameters import Parameters
-from runner.schema.statistics import LEAST_PAIRS
+from runner.schema.draws import LEAST_DRAWS
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES, suite_of
 from tests.support.compilations import compiled, kernel, store
@@ -65,7 +65,7 @@ def test_a_run_names_two_environments(client: Client, key: str, accelerator: Acc
     assert answer.status_code == 201, answer.content
     run = Run.objects.get(pk=answer.json()["id"])
     assert (run.interpreter, run.base_interpreter) == ("tuned", "default")
-    assert run.tasks.count() == 2 * LEAST_PAIRS  # gemv has two dtypes
+    assert run.tasks.count() == 2 * LEAST_DRAWS  # gemv has two dtypes
     refused = ask(client, key, environment="tuned", base_environment="nightly")
     assert refused.status_code == 422
     assert "an interpreter called nightly; there are: default, tuned" in refused.json()["detail"]
@@ -79,7 +79,7 @@ def test_an_environment_is_tried_against_itself(client: Client, key: str, accele
     run = Run.objects.get(pk=answer.json()["id"])
     assert (run.interpreter, run.base_interpreter) == ("default", "default")
     assert run.request.candidate_options == options
-    assert run.tasks.count() == LEAST_PAIRS
+    assert run.tasks.count() == LEAST_DRAWS
     claimed = tasks.claim(accelerator=accelerator, nonce="n")
     assert claimed
     assert claimed.run.request.candidate_options == options
@@ -89,6 +89,60 @@ def test_an_environment_is_tried_against_itself(client: Client, key: str, accele
     assert refused.status_code == 422
     pointers = [fault["pointer"] for fault in refused.json()["errors"]]
     assert pointers == ["/new_options/epilogue_fusion", "/new_options/threads"]
+
+
+@pytest.mark.usefixtures("accelerator")
+@pytest.mark.parametrize(
+    ("asked", "tasks_of_each", "caches"),
+    [
+        ({"draws": 4, "repeats": 2}, 4, "pinned"),
+        ({"pairs": "auto"}, 3, "pinned"),
+        ({"pairs": 5}, 5, "pinned"),
+        ({"draws": 3, "pairs": 8}, 3, "pinned"),
+        ({"caches": "fresh"}, 5, "fresh"),
+        ({"caches": "fresh", "repeats": 7}, 7, "fresh"),
+        ({"caches": "fresh", "compilations": 6}, 6, "fresh"),
+        ({"caches": "kept"}, 5, "kept"),
+    ],
+)
+@pytest.mark.django_db
+def test_draws_pairs_and_caches_of_a_comparison(
+    client: Client,
+    key: str,
+    asked: dict[str, Any],
+    tasks_of_each: int,
+    caches: str,
+) -> None:
+    answer = ask(client, key, cases=["layer_norm"], base_environment="tuned", **asked)
+    assert answer.status_code == 201, answer.content
+    run = Run.objects.get(pk=answer.json()["id"])
+    assert [(task.repeat, task.caches) for task in run.tasks.order_by("position")] == [
+        (number, caches) for number in range(tasks_of_each)
+    ]
+    assert run.request.caches == caches
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"draws": 2},
+        {"draws": 21},
+        {"pairs": 2},
+        {"pairs": "many"},
+        {"draws": 5, "pairs": 4},
+        {"draws": 3, "caches": "fresh"},
+        {"compilations": 2},
+        {"pinned": "run:1/experiment:1"},
+        {"draws": 3, "base_environment": ""},
+    ],
+)
+@pytest.mark.django_db
+def test_a_comparison_that_cannot_be_is_refused(
+    client: Client, key: str, accelerator: Accelerator, wrong: dict[str, Any]
+) -> None:
+    answer = ask(client, key, **{"cases": ["layer_norm"], "base_environment": "tuned", **wrong})
+    assert (answer.status_code, Run.objects.exists()) == (422, False)
+    assert answer.json()["errors"]
 
 
 REPORTED = {
@@ -190,7 +244,7 @@ def test_both_sides_land_in_one_run_and_its_page_compares_them(
     client: Client, key: str, accelerator: Accelerator
 ) -> None:
     answer = ask(
-        client, key, cases=["layer_norm"], environment="tuned", base_environment="default", repeats=5
+        client, key, cases=["layer_norm"], environment="tuned", base_environment="default", caches="fresh"
     )
     run = Run.objects.get(pk=answer.json()["id"])
     for number in range(5):
@@ -327,9 +381,12 @@ def test_what_cannot_be_is_said_beside_its_field(field: str, text: str, said: st
 
 
 def test_too_few_pairs_are_refused() -> None:
-    assert list(form(repeats="4", base_environment="tuned").errors) == ["repeats"]
-    assert list(form(repeats="4", new_options="max_fusion_size=8").errors) == ["repeats"]
-    assert form(repeats="4").is_valid()
+    pairs = {"repeats": "4", "caches": "fresh"}
+    assert list(form(**pairs, base_environment="tuned").errors) == ["repeats"]
+    assert list(form(**pairs, new_options="max_fusion_size=8").errors) == ["repeats"]
+    assert form(**pairs).is_valid()
+    assert form(repeats="1", draws="3", base_environment="tuned").is_valid()
+    assert list(form(draws="2", base_environment="tuned").errors) == ["draws"]
 
 
 @pytest.mark.django_db
@@ -341,7 +398,8 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
     assert 'name="knob_repeat"' in page
     assert 'name="knob_D" value="256"' in page
     place = f"{accelerator.host.pk}:cpu:cpu-x86_64"
-    asked = {"place": place, "repeats": "5", "environment": "tuned", "base_environment": "default"}
+    asked = {"place": place, "repeats": "2", "environment": "tuned", "base_environment": "default"}
+    asked["draws"] = "4"
     wrong = client.post(f"{address}rerun", {**asked, "knob_D": "1"})
     assert wrong.status_code == 422
     assert "1 is not within 64 to 16384" in wrong.content.decode()
@@ -349,7 +407,8 @@ def test_the_experiments_page_asks_for_pairs(client: Client, accelerator: Accele
     answer = client.post(f"{address}rerun", {**asked, "knob_D": "512", "knob_repeat": "50"})
     assert answer.status_code == 302
     run = Run.objects.get()
-    assert (run.interpreter, run.base_interpreter, run.tasks.count()) == ("tuned", "default", 5)
+    assert (run.interpreter, run.base_interpreter, run.tasks.count()) == ("tuned", "default", 4)
+    assert (run.request.selection["repeats"], run.request.selection["draws"]) == (2, 4)
     task = run.tasks.first()
     assert task
     assert task.spec["knobs"] == {"D": [512], "repeat": 50}

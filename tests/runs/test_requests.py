@@ -103,8 +103,17 @@ def test_a_gpu_compiles_three_times_and_each_process_says_its_caches(accelerator
     assert processes(compilations=1, repeats=2) == [(0, 0, "kept"), (1, 0, "kept")]
     assert processes(caches="kept") == [(0, 0, "kept")]
     assert processes(device="cpu", host=accelerator.host) == [(0, 0, "fresh")]
-    assert processes(candidate_options={"epilogue_fusion": False}) == [(n, 0, "fresh") for n in range(5)]
-    for wrong in ({"compilations": 21}, {"compilations": 2, "caches": "kept"}, {"caches": "pinned"}):
+    ab = {"candidate_options": {"epilogue_fusion": False}}
+    assert processes(**ab) == [(n, 0, "pinned") for n in range(3)]
+    assert processes(**ab, caches="fresh") == [(n, 0, "fresh") for n in range(5)]
+    for wrong in (
+        {"compilations": 21},
+        {"compilations": 2, "caches": "kept"},
+        {"caches": "pinned"},
+        {"draws": 3},
+        {**ab, "compilations": 2},
+        {**ab, "pinned": "run:1/experiment:1"},
+    ):
         with pytest.raises(requests.InvalidRunRequest):
             processes(**wrong)
 

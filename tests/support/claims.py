@@ -47,7 +47,8 @@ def request(cases: tuple[str, ...] = ("layer_norm",), **over: Any) -> Run:
 
 def options(**given: Any) -> RunOptions:
     """Options of a run: those of `RunOptions`, everything else is asked of the accelerator."""
-    own = ("repeats", "compilations", "caches", "pinned", "candidate_options", "interactive")
+    numbers = ("repeats", "compilations", "draws", "pairs")
+    own = (*numbers, "caches", "pinned", "candidate_options", "interactive")
     names = {name: given.pop(name) for name in own if name in given}
     return RunOptions(ResourceRequest(**{"device": "", **given}), who="me", **names)
 

@@ -141,7 +141,9 @@ def rerun_on(accelerator: Accelerator, series: Series, *, who: str, interpreter:
         base_interpreter=base,
     )
     repeats = LEAST_PAIRS if base else 1
-    options = RunOptions(resources, who, repeats=repeats, interactive=False, stream=series.stream)
+    options = RunOptions(
+        resources, who, repeats=repeats, caches="fresh", interactive=False, stream=series.stream
+    )
     return request_rerun(series.experiment, options)
 
 
@@ -244,11 +246,11 @@ def _apply_pairs(one: Regression, run_id: int) -> None:
 def read_pairs(
     rows: QuerySet[Measurement],
 ) -> tuple[list[list[float | None]], list[set[tuple[str, str]]]]:
-    """Return the values of a comparison's pairs, each of base and head, and the torch of each side. A value
+    """Return the values of a comparison's free pairs, each of base and head, and the torch of each side. A value
     that may not decide is none."""
     sides: tuple[dict[int, float | None], dict[int, float | None]] = ({}, {})
     torches: list[set[tuple[str, str]]] = [set(), set()]
-    for row in rows.select_related("environment"):
+    for row in rows.filter(draw=None).select_related("environment"):
         sides[row.side][row.repeat] = None if row.quality else row.value
         torches[row.side].add((row.environment.torch, row.environment.torch_git))
     return [[sides[0][pair], sides[1][pair]] for pair in sorted(sides[0].keys() & sides[1].keys())], torches

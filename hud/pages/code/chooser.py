@@ -62,6 +62,7 @@ def read(stream: Stream, text: str = "", limit: int = 100) -> list[Comparable]:
             FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
             JOIN hud_experiment e ON e.id = c.experiment_id
             WHERE position(lower(%(text)s) in lower(concat_ws(' ', e.suite, e."case", e.backend, e.arch))) > 0
+                AND c.draw IS NULL
             GROUP BY c.experiment_id, c.run_id, c.order_time, ab
         ) point
         GROUP BY experiment_id HAVING count(*) > 1 OR bool_or(ab) OR max(cardinality(numbers)) > 1
@@ -112,7 +113,7 @@ def offered(experiments: set[int], stream: Stream) -> list[OfferedPoint]:
             SELECT other.id FROM hud_experiment own JOIN hud_experiment other USING
                 (suite, "case", knobs, mode, dtype, device, arch, dynamic)
             WHERE own.id = ANY(%(experiments)s)
-        ) AND c.side = 0
+        ) AND c.side = 0 AND c.draw IS NULL
         GROUP BY c.run_id, c.experiment_id, e.backend, c.order_time, r.commit, is_ab
         ORDER BY c.order_time DESC, c.run_id DESC, e.backend LIMIT %(limit)s
         """,

@@ -26,7 +26,7 @@ def compilations_of(
         runs = Run.objects.filter(pk__in=[run for night in of_day for run in night.runs])
     else:
         runs = runs_of(side, stream).order_by()
-    compilations = Compilation.objects.filter(run__in=runs)
+    compilations = Compilation.objects.filter(run__in=runs, draw=None)
     if side.experiment is not None:
         compilations = compilations.filter(experiment=side.experiment)
     newest: int | None = int(side.name) if side.kind == "run" else None
@@ -69,7 +69,8 @@ def _why_none(side: Side, runs: QuerySet[Run]) -> str:
 def _of_run(run: int | None, experiment: int | None) -> list[Compilation]:
     condition = """JOIN hud_run run ON run.id = one.run_id
         JOIN hud_environment environment ON environment.id = one.environment_id
-        WHERE one.run_id = %(run)s AND one.experiment_id = coalesce(%(experiment)s, one.experiment_id)
+        WHERE one.run_id = %(run)s AND one.draw IS NULL
+            AND one.experiment_id = coalesce(%(experiment)s, one.experiment_id)
         ORDER BY one.repeat, one.side"""
     params = {"run": run, "experiment": experiment}
     return fetch_models(Compilation, condition, params, run=Run, environment=Environment)

@@ -185,7 +185,8 @@ def _rerun_options(form: RerunForm, asked: Experiment, who: str, stream: Stream)
         stream=stream,
         repeats=said["repeats"],
         compilations=said.get("compilations"),
-        caches=said["caches"] or "fresh",
+        draws=said["draws"],
+        caches=said["caches"] or None,
         pinned=said.get("pinned", ""),
         candidate_options=said.get("new_options", {}),
     )

@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 
 from hud.models import Accelerator, Environment, Experiment, Regression
 from hud.pages.hosts.query import visible_accelerators
-from runner.schema.statistics import LEAST_PAIRS
 
 Torch = tuple[str, str]  # version and commit
 
@@ -55,7 +54,6 @@ class Builds:
                     "place": f"{one.host_id}:{one.device}:{one.arch}",
                     "environment": names[head],
                     "base_environment": names[base],
-                    "repeats": str(LEAST_PAIRS),
                 }
                 return Rerun(urlencode(wanted), in_pairs=True)
         return replace(once, hindrance="no host has both versions of torch")

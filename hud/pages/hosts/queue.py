@@ -27,7 +27,11 @@ SHOWN_RUNS = 50
 SHOWN_PLACES = 8
 
 # Processes per task; format with an alias that has a run_id.
-_PROCESSES = "(SELECT CASE WHEN base_interpreter = '' THEN 1 ELSE 2 END FROM hud_run WHERE id = {}.run_id)"
+_PROCESSES = """(
+    SELECT CASE WHEN base_interpreter = '' THEN 1 WHEN caches <> 'pinned' THEN 2
+        ELSE 2 + 4 * (selection->>'repeats')::int END
+    FROM hud_run LEFT JOIN hud_runrequest ON run_id = id WHERE id = {}.run_id
+)"""
 # An earlier task `p` of the same kind as the task `t`, and its seconds per process.
 _ALIKE = """p.state = 'done' AND p.status = 'ok'
     AND p.spec->>'suite' = t.spec->>'suite' AND p.spec->>'case' = t.spec->>'case'

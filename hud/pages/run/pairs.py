@@ -62,7 +62,8 @@ def read(run: Run) -> list[PairLine]:
     """Lines by experiment, and inside one as its suite is read: 2 statements."""
     rows = fetch_tuples(
         """
-        SELECT series_id, repeat, side, value, status, quality FROM hud_measurement WHERE run_id = %(run)s
+        SELECT series_id, repeat, side, value, status, quality FROM hud_measurement
+        WHERE run_id = %(run)s AND draw IS NULL  -- of free processes
         ORDER BY series_id, repeat, side
         """,
         {"run": run.pk},
@@ -137,7 +138,7 @@ class KernelLine:
 
 def read_kernels(run: Run) -> list[KernelLine]:
     """Return a line for each experiment with timed kernels on both sides, in 3 statements."""
-    rows = Compilation.objects.filter(run=run).exclude(kernels=[]).order_by("experiment", "repeat")
+    rows = Compilation.objects.filter(run=run, draw=None).exclude(kernels=[]).order_by("experiment", "repeat")
     kernels = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
     drawn: dict[int, tuple[list[Kernels], list[Kernels]]] = {}
     for row in rows:

@@ -30,6 +30,7 @@ class _State:
     forced: int = 0
     unknown: list[str] = field(default_factory=list)  # kernels whose slot has no stored choice
     failed: list[str] = field(default_factory=list)  # kernels whose choice does not compile here
+    slots: list[str] = field(default_factory=list)  # of both
 
 
 _state = _State()
@@ -40,6 +41,7 @@ def forget() -> None:
     _state.forced = 0
     _state.unknown.clear()
     _state.failed.clear()
+    _state.slots.clear()
 
 
 def install_if_asked() -> None:
@@ -58,14 +60,22 @@ def install(autotuner_class: Any, choices: Mapping[str, str], slot: Callable[[An
     @wraps(run)
     def pinned_run(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.run = MethodType(run, self)  # later calls have no detour
-        _force(self, choices.get(slot(self), ""))
+        own = slot(self)
+        if not _force(self, choices.get(own, "")):
+            _state.slots.append(own)
         return run(self, *args, **kwargs)
 
     autotuner_class.run = pinned_run
 
 
+def unpinned() -> tuple[str, ...]:
+    """Return the slots of the kernels that were left to the autotuner."""
+    return tuple(filter(None, dict.fromkeys(_state.slots)))
+
+
 def facts() -> dict[str, Json]:
-    """Return how many kernels of this process were forced and which were not; {} in a run without."""
+    """Return how many kernels of this process were forced and which were not, by name and by slot; {} in a
+    run without."""
     state = _state
     if not (state.forced or state.unknown or state.failed):
         return {}
@@ -74,6 +84,7 @@ def facts() -> dict[str, Json]:
             "forced": state.forced,
             "without_choice": state.unknown[:_MOST_NAMED],
             "failed": state.failed[:_MOST_NAMED],
+            "slots": list(unpinned()),
         }
     }
 
@@ -88,12 +99,13 @@ def warning() -> str:
     )
 
 
-def _force(autotuner: Any, text: str) -> None:
-    """Leave the autotuner the one launcher of this configuration, compiled here if it is none of its own."""
+def _force(autotuner: Any, text: str) -> bool:
+    """Leave the autotuner the one launcher of this configuration, compiled here if it is none of its own.
+    Return False where it chooses itself."""
     name = str(autotuner.fn.__name__)
     if not text:
         _state.unknown.append(name)
-        return
+        return False
     try:
         if not autotuner.launchers:
             autotuner.precompile()
@@ -106,11 +118,12 @@ def _force(autotuner: Any, text: str) -> None:
                 launcher = autotuner._precompile_config(config).make_launcher()
     except Exception as error:  # noqa: BLE001 - the autotuner's own choice is a measurement too
         _state.failed.append(f"{name}: {type(error).__name__}: {error}"[:200])
-        return
+        return False
     # neither coordinate descent nor the tuning of combined kernels goes on from here
     launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
     autotuner.launchers = [launcher]
     _state.forced += 1
+    return True
 
 
 def _settings(config: Any, text: str) -> str:

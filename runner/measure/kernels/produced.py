@@ -18,7 +18,7 @@ from runner.launch.report import Report
 from runner.measure.compiler.counters import graph_facts
 from runner.measure.compiler.kernels import kernels as generated_kernels
 from runner.measure.compiler.kernels import kernels_hash
-from runner.measure.kernels import tuning
+from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.profile import Owner, owners
 from runner.measure.kernels.slots import Call, Generated, Graph, Operand, graphs
 from runner.measure.kernels.tuning import Ranking
@@ -121,7 +121,7 @@ def produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]] = ()) -> Pr
     except Exception as error:  # noqa: BLE001 - torch changes its wrappers; the numbers stand all the same
         traceback.print_exc()
         found = Produced(_totals(steps), {}, printable(f"{type(error).__name__}: {error}"))
-    return replace(found, compiled=graph_facts(found.compiled))
+    return replace(found, compiled=replace(graph_facts(found.compiled), unpinned=pinning.unpinned()))
 
 
 def _produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]]) -> Produced:
@@ -273,6 +273,7 @@ def _generated(graph: Graph, call: Call) -> Kernel:
         candidates=len(ranking.ranked) if ranking else chosen.candidates,
         ranked=ranking.ranked if ranking else (),
         default=ranking.default if ranking else "",
+        offered=chosen.offered,
     )
 
 

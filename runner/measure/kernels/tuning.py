@@ -17,22 +17,25 @@ from typing import Any
 from runner.measure.kernels.slots import Call, Operand
 
 _TIMED = "_timed_us"  # of a CachingAutotuner: microseconds by configuration
+_OFFERED = "_offered_configs"  # of a CachingAutotuner: texts
 _DEFAULTS = {"num_ctas": 1, "maxnreg": None}  # which say nothing
 _CONSTANT = re.compile(r"^ *(?P<name>[A-Z]\w*) ?: tl\.constexpr = (?P<value>[^\n]+)$", re.MULTILINE)
 _LAUNCH = re.compile(r"^ *(?P<name>num_\w+)=(?P<value>\d+),", re.MULTILINE)
 _PAIR = re.compile(r"(?P<name>\w+)=(?P<value>'[^']*'|[^,]*)")
 _CUBIN = re.compile(r"[^\"/]+\.(?:cubin|hsaco)")
 _MOST_RANKED = 40
+_MOST_OFFERED = 64
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The configuration of a generated kernel, the hash that Triton gave its binary, and the number of
-    configurations that were timed; empty where unknown."""
+    """The configuration of a generated kernel, the hash that Triton gave its binary, the number of
+    configurations that were timed, and those that could be chosen; empty where unknown."""
 
     config: str = ""
     binary: str = ""
     candidates: int = 0
+    offered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ def watch() -> None:
         from torch._inductor.select_algorithm import add_feedback_saver  # noqa: PLC0415
 
         CachingAutotuner.bench = _noting_times(CachingAutotuner.bench)
+        CachingAutotuner.precompile = _noting_offers(CachingAutotuner.precompile)
         if hasattr(CachingAutotuner, "save_gpu_kernel"):
             CachingAutotuner.save_gpu_kernel = _noting_files(CachingAutotuner.save_gpu_kernel)
         add_feedback_saver(_note_ranking)
@@ -100,8 +104,8 @@ def _text(values: Mapping[str, Any]) -> str:
 
 def _of_launcher(autotuner: Any, launcher: Any, source: str) -> Chosen:
     config = template_config(source) or config_text(getattr(launcher, "config", None))
-    timed = getattr(autotuner, _TIMED, {})
-    return Chosen(config, str(getattr(launcher, "cache_hash", "") or ""), len(timed))
+    timed, offered = getattr(autotuner, _TIMED, {}), getattr(autotuner, _OFFERED, ())
+    return Chosen(config, str(getattr(launcher, "cache_hash", "") or ""), len(timed), offered)
 
 
 def _noting_times(bench: Any) -> Any:
@@ -113,6 +117,28 @@ def _noting_times(bench: Any) -> Any:
         return time_ms
 
     return noting
+
+
+def _noting_offers(precompile: Any) -> Any:
+    """Note the configurations before they are compiled, since those that fail go, and those that inductor
+    adds then."""
+
+    @wraps(precompile)
+    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        offered = _configs(self)
+        result = precompile(self, *args, **kwargs)
+        with contextlib.suppress(Exception):  # as above
+            texts = {*vars(self).get(_OFFERED, ()), *map(config_text, (*offered, *_configs(self)))}
+            vars(self)[_OFFERED] = tuple(sorted(texts))[:_MOST_OFFERED]
+        return result
+
+    return noting
+
+
+def _configs(autotuner: Any) -> list[Any]:
+    """Return the configurations that an autotuner holds: those to compile, else those that are."""
+    compiled = getattr(autotuner, "compile_results", None) or getattr(autotuner, "launchers", None) or []
+    return list(getattr(autotuner, "configs", None) or [one.config for one in compiled])
 
 
 def _noting_files(save: Any) -> Any:

@@ -5,7 +5,8 @@ interpreters is the host owner's business anyway, so the product needs no hook f
 
 The control folder tells it what to do: ``plan.json`` maps the number of the start ("1", "2", … or "*") to
 {"results": n, "spin": true, "deaf": true, "stray": true, "status": …, "wait_for": file, "print": text,
-"kernel_s": seconds, "orphan_s": seconds, "allocate_gib": n}.
+"kernel_s": seconds, "orphan_s": seconds, "allocate_gib": n, "factor": of its times, "compiled": true: with
+compile time and a kernel, whose configuration is XBLOCK=8 where TORCH_SIDE is tuned, else 4, unless forced}.
 It writes ``pid-<n>`` at each start, and ``shared`` where an earlier start was still alive; for a GPU in a
 folder of the GPU's own below it. On a GPU it uses the card for what a plan asks of it, and needs torch then.
 """
@@ -42,7 +43,8 @@ def run(spec: Any, report: Any) -> Any:
     sizes = list(spec.knobs.get("D", SIZES[spec.device][:2]))[: plan.get("results", 16)]
     for number, size in enumerate(sizes):
         report.event("measure", number, len(sizes), f"D={size}")
-        report.result(_record(spec, size))
+        for record in _records(spec, size, plan):
+            report.result(record)
     _work(control, plan, spec.device)
     Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], f"kernel-{len(earlier) + 1}").touch()
     report.artifact("notes", "notes.txt", "made by the stand-in\n")
@@ -148,7 +150,29 @@ def _torch() -> str:
     return path.read_text() if path.exists() else "0.0+standin"
 
 
-def _record(spec: Any, size: int) -> Any:
+def _records(spec: Any, size: int, plan: dict[str, Any]) -> list[Any]:
+    """The call time of a size, and of a compilation its time and its kernel."""
+    factor = plan.get("factor", 1.0)
+    values = [factor * (size / 1000 + sample / 1e6) for sample in range(SAMPLES)]
+    found = [_record(spec, size, "compiled_latency_ms", values, "ms")]
+    if plan.get("compiled"):
+        found.append(_record(spec, size, "cold_compile_s", [2.0], "s"))
+        found.append(_record(spec, size, "kernel_count", [1.0], "count", compiled=_compiled(size)))
+    return found
+
+
+def _compiled(size: int) -> dict[str, Any]:
+    slot = hashlib.sha256(f"{size}".encode()).hexdigest()[:16]
+    own = f"XBLOCK={8 if os.environ.get('TORCH_SIDE') == 'tuned' else 4} num_warps=4"
+    path = os.environ.get("STANDIN_PINNED")
+    forced = json.loads(Path(path).read_text()) if path else {}
+    config = forced.get(slot, own)
+    choice = hashlib.sha256(config.encode()).hexdigest()[:16]
+    kernel = {"slot": slot, "choice": choice, "binary": choice, "name": "triton_poi", "kind": "pointwise"}
+    return {"kernels": [{**kernel, "config": config, "time_us": 10.0}], "phases_s": {"inductor": 1.0}}
+
+
+def _record(spec: Any, size: int, metric: str, values: Any, unit: str, **facts: Any) -> Any:
     from runner.schema.records import Benchmark, Environment, Metric, Model, Record
 
     tried = {name: text for name, text in os.environ.items() if name == "RUNNER_INDUCTOR_OPTIONS"}
@@ -169,13 +193,14 @@ def _record(spec: Any, size: int) -> Any:
         ),
         model=Model(name=spec.case, type="benchmark", backend=spec.backend, origins=[spec.suite]),
         metric=Metric(
-            name="compiled_latency_ms",
-            benchmark_values=[size / 1000 + sample / 1e6 for sample in range(SAMPLES)],
+            name=metric,
+            benchmark_values=values,
             extra_info={
-                "unit": "ms",
+                "unit": unit,
                 "direction": "down",
                 "status": "ok",
-                "n": SAMPLES,
+                "n": len(values),
+                **facts,
                 **spec.compilation_facts(os.environ),
                 "caches": next((name for name in _CACHES if os.environ.get(name)), ""),
                 "is_empty": not any(os.scandir(os.environ["TORCHINDUCTOR_CACHE_DIR"])),
@@ -198,6 +223,8 @@ def main() -> int:
         return 0
     assert sys.argv[1:] == ["-m", "runner.launch.child"], sys.argv
     sys.modules["runner.suites.micro.run"] = sys.modules["__main__"]
+    if path := os.environ.pop("RUNNER_PINNED", ""):  # the child would import torch for it
+        os.environ["STANDIN_PINNED"] = path
     from runner.launch import child
 
     return child.main()

@@ -13,7 +13,7 @@ from django.db import migrations, models
 import hud.models.measurements
 
 _MEASUREMENT = """run_id, series_id, environment_id, order_time, value, samples, target, spread, n, status, repeat,
-    side, compilation, target_arch, code, note, quality, upload_id"""
+    side, compilation, target_arch, code, note, quality, draw, upload_id"""
 
 # A new table takes half as long as an update of all rows, and leaves no dead ones.
 _FOLD = f"""
@@ -23,7 +23,7 @@ _FOLD = f"""
     INSERT INTO hud_point SELECT p.*, m.upload_id, m.repeat, m.compilation
     FROM old_point p LEFT JOIN hud_detailedmeasurement m ON m.run_id = p.run_id AND m.series_id = p.series_id
         AND m.environment_id = p.environment_id AND m.order_time = p.order_time AND m.side = 0
-        AND p.processes = 1 AND m.samples IS NULL AND m.spread IS NULL AND m.n = p.samples
+        AND p.processes = 1 AND m.samples IS NULL AND m.spread IS NULL AND m.draw IS NULL AND m.n = p.samples
         AND (m.value, m.status, m.code, m.note, m.target, m.target_arch, m.quality)
             IS NOT DISTINCT FROM (p.value, p.status, p.code, p.note, p.target, p.target_arch, p.quality);
     DROP TABLE old_point;
@@ -36,7 +36,8 @@ _FOLD = f"""
     CREATE VIEW hud_measurement AS SELECT {_MEASUREMENT}, false AS in_point FROM hud_detailedmeasurement
     UNION ALL
     SELECT run_id, series_id, environment_id, order_time, value, NULL::float8[], target, NULL::float8, samples,
-        status, repeat, 0::int2, compilation, target_arch, code, note::varchar(300), quality, upload_id, true
+        status, repeat, 0::int2, compilation, target_arch, code, note::varchar(300), quality::varchar(20), NULL::int2, upload_id,
+        true
     FROM hud_point WHERE repeat IS NOT NULL;
 """
 _UNFOLD = f"""
@@ -48,7 +49,7 @@ _UNFOLD = f"""
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("hud", "0026_cards")]
+    dependencies: ClassVar = [("hud", "0027_draws_of_comparisons")]
     operations: ClassVar = [
         migrations.RenameModel("Measurement", "DetailedMeasurement"),
         migrations.RunSQL(
@@ -106,6 +107,7 @@ class Migration(migrations.Migration):
                 ("code", models.CharField(max_length=200, null=True)),
                 ("note", models.CharField(max_length=300, null=True)),
                 ("quality", models.CharField(max_length=20, null=True)),
+                ("draw", models.SmallIntegerField(null=True)),
                 ("in_point", models.BooleanField()),
             ],
             options={"db_table": "hud_measurement", "managed": False},

@@ -1,0 +1,157 @@
+"""An A/B comparison at equal choices, on a host: both sides are pinned to what each of them drew."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.launch.pairs import Job, LaunchRequest, run_task
+from runner.schema.outcome_records import TaskOutcome
+from runner.schema.suite import TaskSpec
+from runner.system.interpreters import Interpreter
+from tests.support.hosts import Control
+
+SPEC = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
+DRAWN = {"base": "XBLOCK=4 num_warps=4", "new": "XBLOCK=8 num_warps=4"}
+WARM_AND_FREE = 4
+
+
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Control:
+    """A stand-in whose pinned processes come in the order base, new with base's choices, then with new's."""
+    monkeypatch.setattr("runner.launch.pairs.random.shuffle", lambda _processes: None)
+    return Control(tmp_path / "control")
+
+
+def launched(control: Control, tmp_path: Path, plan: dict[str, Any], rounds: int = 1) -> TaskOutcome:
+    control.plan(plan)
+    pythons = {
+        name: Interpreter(str(control.python), {"STANDIN": str(control.folder), "TORCH_SIDE": name})
+        for name in ("plain", "tuned")
+    }
+    return run_task(
+        LaunchRequest(
+            Job(SPEC, 2, "tuned", "plain", caches="pinned", rounds=rounds),
+            tmp_path / "task",
+            pythons=pythons,
+            environment={"CUDA_VISIBLE_DEVICES": ""},
+            lock_fd=None,
+            on_event=lambda _event: None,
+            should_stop=lambda: "",
+            run_folder=tmp_path / "caches",
+        )
+    )
+
+
+def pair_of(record: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = record["runners"][0]["extra_info"]["pair"]
+    return found
+
+
+def pinned(outcome: TaskOutcome) -> list[dict[str, Any]]:
+    return [record for record in outcome.records if "draw" in pair_of(record)]
+
+
+def test_both_sides_are_pinned_to_the_choices_of_each(control: Control, tmp_path: Path) -> None:
+    outcome = launched(control, tmp_path, {"*": {"compiled": True}})
+    assert (outcome.status, control.starts) == ("ok", WARM_AND_FREE + 4)
+    assert control.shared is False
+    written = (tmp_path / "task" / "results.jsonl").read_text().splitlines()
+    assert list(outcome.records) == [json.loads(line) for line in written]
+    forced = {}
+    for record in pinned(outcome):
+        pair, info = pair_of(record), record["metric"]["extra_info"]
+        assert (pair["number"], pair["round"], info["compilation"]) == (2, 0, 2)
+        assert (pair["base"], pair["new"]) == ("plain", "tuned")
+        if compiled := info.get("compiled"):
+            assert set(compiled) == {"kernels"}, "nothing of compiling"
+            forced[pair["draw"], pair["side"]] = {kernel["config"] for kernel in compiled["kernels"]}
+    assert forced == {(owner, side): {DRAWN[owner]} for owner in DRAWN for side in DRAWN}
+    metrics = Counter((record["metric"]["name"], "draw" in pair_of(record)) for record in outcome.records)
+    assert metrics == {
+        ("compiled_latency_ms", False): 4,  # two sizes on two sides
+        ("cold_compile_s", False): 4,
+        ("kernel_count", False): 4,
+        ("compiled_latency_ms", True): 8,
+        ("kernel_count", True): 8,
+    }
+    notes = sorted(path.name for path in (tmp_path / "task" / "artifacts" / "notes").iterdir())
+    assert notes == ["base-notes.txt", "new-notes.txt"], "of the free processes"
+
+
+def test_each_round_repeats_every_draw_on_both_sides(control: Control, tmp_path: Path) -> None:
+    outcome = launched(control, tmp_path, {"*": {"compiled": True}}, rounds=2)
+    assert control.starts == WARM_AND_FREE + 8
+    places = {
+        (pair["draw"], pair["side"], pair["round"])
+        for pair in (pair_of(record) for record in pinned(outcome))
+    }
+    assert len(places) == 8
+    assert not any("repeated" in pair_of(record) for record in outcome.records)
+
+
+def test_where_the_kernels_are_not_told_the_processes_run_and_say_so(
+    control: Control, tmp_path: Path
+) -> None:
+    outcome = launched(control, tmp_path, {})
+    assert (outcome.status, control.starts) == ("ok", WARM_AND_FREE + 4)
+    assert len(pinned(outcome)) == 8
+    for record in outcome.records:
+        is_pinned = "draw" in pair_of(record)
+        assert (pair_of(record).get("choices") == "unknown") == is_pinned
+        assert record["metric"]["extra_info"].get("warning", "").startswith("not pinned") == is_pinned
+
+
+@pytest.mark.parametrize(
+    ("number", "repeated"),
+    [
+        (5, [("base", "base")]),  # another process of base has these choices, the free one
+        (6, []),  # the only one of new with base's choices
+        (8, [("new", "new")]),
+    ],
+)
+def test_a_process_far_from_the_others_of_its_choices_is_measured_again(
+    control: Control, tmp_path: Path, number: int, repeated: list[tuple[str, str]]
+) -> None:
+    plan = {"*": {"compiled": True}, str(number): {"compiled": True, "factor": 1.1}}
+    outcome = launched(control, tmp_path, plan)
+    assert control.starts == WARM_AND_FREE + 4 + len(repeated)
+    again = {
+        (pair["side"], pair["draw"])
+        for pair in (pair_of(record) for record in outcome.records)
+        if pair.get("repeated")
+    }
+    assert again == set(repeated)
+
+
+def test_a_side_that_cannot_take_a_choice_leaves_the_others_measured(
+    control: Control, tmp_path: Path
+) -> None:
+    failed = {"status": "oom", "code": "out_of_memory", "reason": "too large", "results": 0}
+    outcome = launched(control, tmp_path, {"*": {"compiled": True}, "6": failed})
+    assert (outcome.status, control.starts) == ("oom", WARM_AND_FREE + 4)
+    assert outcome.reason == "new (tuned) with the choices of base: too large"
+    statuses = {
+        (pair_of(record)["draw"], pair_of(record)["side"]): record["metric"]["extra_info"]["status"]
+        for record in pinned(outcome)
+        if record["metric"]["name"] == "compiled_latency_ms"
+    }
+    assert statuses.pop(("base", "new")) == "oom"
+    assert set(statuses.values()) == {"ok"}
+    assert "cold_compile_s" not in {record["metric"]["name"] for record in pinned(outcome)}
+
+
+def test_without_the_times_of_both_sides_nothing_is_pinned(control: Control, tmp_path: Path) -> None:
+    outcome = launched(control, tmp_path, {"3": {"status": "oom", "reason": "too large", "results": 0}})
+    assert (outcome.status, control.starts) == ("oom", WARM_AND_FREE)
+    assert pinned(outcome) == []
+
+
+def test_a_wrong_result_leaves_times_to_compare(control: Control, tmp_path: Path) -> None:
+    outcome = launched(control, tmp_path, {"3": {"status": "wrong", "reason": "of another size"}})
+    assert (outcome.status, control.starts) == ("wrong", WARM_AND_FREE + 4)
+    assert len(pinned(outcome)) == 8

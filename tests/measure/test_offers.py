@@ -1,0 +1,84 @@
+"""The configurations that an autotuner could choose from are known, whoever compiled them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runner.measure.kernels import tuning
+from runner.measure.kernels.tuning import chosen
+
+
+@dataclass
+class Config:
+    """Like Triton's."""
+
+    kwargs: dict[str, int]
+    num_warps: int = 4
+    num_stages: int = 1
+    num_ctas: int = 1
+
+
+def compiled(*configs: Config) -> list[Any]:
+    return [SimpleNamespace(config=config) for config in configs]
+
+
+@dataclass
+class Autotuner:
+    """What `tuning` uses of inductor's CachingAutotuner: the last candidate does not compile, and a further
+    one is made of the first."""
+
+    configs: list[Config] | None
+    compile_results: list[Any] = field(default_factory=list)
+    launchers: list[Any] = field(default_factory=list)
+
+    def precompile(self) -> None:
+        if self.configs:
+            self.compile_results = compiled(*self.configs[:-1])
+        self.compile_results.append(SimpleNamespace(config=Config({"XBLOCK": 1}, 16)))
+        self.configs = None
+        self.launchers = list(self.compile_results)
+
+
+@pytest.fixture
+def noting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Autotuner, "precompile", tuning._noting_offers(Autotuner.precompile))
+
+
+def offered(autotuner: Autotuner) -> tuple[str, ...]:
+    autotuner.launchers = autotuner.launchers[:1]  # as after tuning
+    return chosen(autotuner, "").offered
+
+
+ALL = (
+    "XBLOCK=1 num_warps=16 num_stages=1",
+    "XBLOCK=4 num_warps=4 num_stages=1",
+    "XBLOCK=8 num_warps=2 num_stages=3",
+)
+
+
+def test_candidates_that_do_not_compile_and_those_that_are_added_are_offered(noting: None) -> None:
+    autotuner = Autotuner([Config({"XBLOCK": 4}), Config({"XBLOCK": 8}, 2, 3)])
+    autotuner.precompile()
+    assert offered(autotuner) == ALL
+
+
+def test_candidates_that_a_worker_compiled_are_offered(noting: None) -> None:
+    autotuner = Autotuner(None, compiled(Config({"XBLOCK": 4}), Config({"XBLOCK": 8}, 2, 3)))
+    autotuner.precompile()
+    assert offered(autotuner) == ALL
+
+
+def test_nothing_is_offered_where_nothing_was_watched() -> None:
+    autotuner = Autotuner([Config({"XBLOCK": 4}), Config({"XBLOCK": 8})])
+    autotuner.precompile()
+    assert offered(autotuner) == ()
+
+
+def test_many_candidates_are_bounded(noting: None) -> None:
+    autotuner = Autotuner([Config({"XBLOCK": size}) for size in range(500)])
+    autotuner.precompile()
+    assert len(offered(autotuner)) == tuning._MOST_OFFERED

@@ -1,0 +1,62 @@
+"""The places of processes in an A/B comparison, and which metrics a pinned process measures."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from runner.schema.metrics import is_of_running
+from runner.schema.pairs import MAX_DRAWS, MAX_ROUNDS, PairPlace, pair_place, pinned_repeat, round_of
+
+FREE = {"number": 3, "side": "new", "base": "a", "new": "b"}
+
+
+def test_a_free_process_has_the_number_of_its_pair() -> None:
+    assert pair_place(FREE) == PairPlace(3, 1, None)
+    assert pair_place({**FREE, "side": "base"}) == PairPlace(3, 0, None)
+
+
+def test_a_pinned_process_has_its_draw_and_a_number_of_its_own() -> None:
+    pinned = {**FREE, "draw": "base", "round": 2}
+    assert pair_place(pinned) == PairPlace(1000 + 2 * (20 * 6 + 2), 1, 6)
+    assert pair_place({**pinned, "draw": "new", "repeated": True}) == PairPlace(1000 + 2 * 142 + 1, 1, 7)
+
+
+def test_the_numbers_of_pinned_processes_are_distinct_and_fit_the_store() -> None:
+    every = list(product(range(2 * MAX_DRAWS), range(MAX_ROUNDS), (False, True)))
+    numbers = [pinned_repeat(draw, number, repeated=repeated) for draw, number, repeated in every]
+    assert len(set(numbers)) == len(numbers)
+    assert min(numbers) >= 1000
+    assert 2 * max(numbers) + 1 < 2**15, "as an export writes it"
+    assert [round_of(one) for one in numbers] == [(number, repeated) for _draw, number, repeated in every]
+
+
+@pytest.mark.parametrize(
+    "text", [None, 5, {}, {"number": 1}, {**FREE, "side": "left"}, {**FREE, "number": -1}]
+)
+def test_what_is_no_place_is_none(text: Any) -> None:
+    assert pair_place(text) is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"draw": "left"}, {"draw": "new", "round": 20}, {"draw": "new", "number": 20}]
+)
+def test_a_draw_that_no_comparison_has_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="no comparison"):
+        pair_place({**FREE, **wrong})
+
+
+def test_a_pinned_process_measures_how_its_code_runs() -> None:
+    running = ("device_latency_ms", "speedup", "token_per_sec", "gpu_busy_ms", "kernel_count", "device_20th")
+    compiling = ("cold_compile_s", "compilation_time(s)", "graph_breaks", "recompiles", "cache_hits")
+    others = (
+        "compiled_peak_memory_bytes",
+        "peak_rss_bytes",
+        "compression_ratio",
+        "accuracy",
+        "accuracy_cosine",
+    )
+    assert all(map(is_of_running, running))
+    assert not any(map(is_of_running, (*compiling, *others)))
