@@ -30,7 +30,9 @@ _SIGNS = {"x": "×", "ratio": "%", "B": "", **dict.fromkeys(_NO_UNIT, "")}  # of
 _ICONS = {
     "better": {"improved": "▲", "met": "✓", "ok": "✓", "succeeded": "✓", "done": "✓", "online": "●"},
     "worse": {"regressed": "▼", "missed": "✗", "timed_out": "⏱", "dirty": "!"},
-    "doubt": {"inconclusive": "?", "cannot_tell": "?", "late": "◔", "paused": "‖", "drained": "⏏"},
+    "doubt": {
+        "inconclusive": "?", "moved": "⇄", "cannot_tell": "?", "late": "◔", "paused": "‖", "drained": "⏏",
+    },
     "active": {"confirmed": "●", "busy": "▶", "running": "▶"},
     "quiet": {
         "unchanged": "=", "dismissed": "=", "new": "+", "": "…", "none": "◎", "idle": "○", "queued": "…",
@@ -46,6 +48,7 @@ _WORDS = {
     "timed_out": "timed out",
     "not_run": "not run",
     "dirty": "unavailable",
+    "moved": "the best choice moved",
 }
 _FOREIGN = "set for another device; not judged here"
 REASONS = {  # of verdicts, as the judge has them
