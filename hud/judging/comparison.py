@@ -101,24 +101,30 @@ class MetricComparison:
 
     @property
     def change(self) -> float | None:
-        """Return the relative change, like `low` and `high` of its 95 % interval."""
+        """Return the relative change."""
         if self.code:
             return None if self.code.ratio is None else self.code.ratio - 1
         return self.pairs.change.change if self.pairs.change else None
 
     @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """Return the ends of the 95 % interval; None also where a few wild pairs leave it without one."""
+        if self.code:
+            ratios = self.code.low, self.code.high
+        elif self.pairs.change:
+            ratios = _ratio(self.pairs.change.low), _ratio(self.pairs.change.high)
+        else:
+            ratios = None, None
+        low, high = (None if ratio is None else ratio - 1 for ratio in ratios)
+        return low, high
+
+    @property
     def low(self) -> float | None:
-        return self._end(self.code.low if self.code else None, self.pairs.change and self.pairs.change.low)
+        return self.interval[0]
 
     @property
     def high(self) -> float | None:
-        return self._end(self.code.high if self.code else None, self.pairs.change and self.pairs.change.high)
-
-    def _end(self, ratio: float | None, log_ratio: float | None) -> float | None:
-        """Return an end of the interval; None also where a few wild pairs leave it without one."""
-        if self.code:
-            return None if ratio is None else ratio - 1
-        return math.expm1(log_ratio) if log_ratio is not None and log_ratio < 700 else None
+        return self.interval[1]
 
     @property
     def p(self) -> float | None:
@@ -166,6 +172,10 @@ class MetricComparison:
         middle = math.fsum(logs) / len(logs)
         variance = math.fsum((value - middle) ** 2 for value in logs) / (len(logs) - 1)
         return detects_percent(math.sqrt(variance / 2), len(logs))
+
+
+def _ratio(log_ratio: float | None) -> float | None:
+    return math.exp(log_ratio) if log_ratio is not None and log_ratio < 700 else None
 
 
 @dataclass(frozen=True)
@@ -348,7 +358,7 @@ def noise_of(series: Series) -> ChoiceNoise:
     for environment, variants, measured, value in newest.values_list(
         "environment", "variants", "values", "value"
     )[:_NOISE_POINTS]:
-        for variant, number in zip(variants, measured or [value], strict=True):
+        for variant, number in zip(variants or [], measured or [value], strict=True):
             if variant and number is not None and number > 0:
                 values[environment, variant].append(number)
     return choice_noise(values.values())
