@@ -28,6 +28,7 @@ from runner.schema.draws import (
     draws_to_decide,
     enough,
 )
+from runner.schema.metrics import role_of
 from runner.schema.pairs import BASE, MAX_DRAWS, NEW, round_of
 from runner.schema.statistics import geometric_mean
 
@@ -377,9 +378,17 @@ def _most_draws(run: Run) -> int | None:
 
 
 def may_stop(run: Run) -> bool:
-    """Return whether an A/B run at equal choices has a clear answer before all of its draws."""
+    """Return whether an A/B run at equal choices has a clear answer in its headline metrics before all draws."""
     most = _most_draws(run)
     if most is None or most <= 2 * LEAST_DRAWS:
         return False
-    metrics = [one for one in compare([run]).metrics if one.draws]
-    return bool(metrics) and all(enough(one.draws, most) for one in metrics)
+    metrics = compare([run]).metrics
+    names: defaultdict[int, set[str]] = defaultdict(set)
+    for one in metrics:
+        names[one.experiment.pk].add(one.metric.name)
+    headline = [
+        one
+        for one in metrics
+        if role_of(one.metric.name, names[one.experiment.pk]) == "headline" and one.draws
+    ]
+    return bool(headline) and all(enough(one.draws, most) for one in headline)
