@@ -378,7 +378,7 @@ def _most_draws(run: Run) -> int | None:
 
 
 def may_stop(run: Run) -> bool:
-    """Return whether an A/B run at equal choices has a clear answer in its headline metrics before all draws."""
+    """Return whether the headline metrics of a run at equal choices have a clear answer before all draws."""
     most = _most_draws(run)
     if most is None or most <= 2 * LEAST_DRAWS:
         return False
