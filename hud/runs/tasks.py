@@ -259,6 +259,17 @@ def cancel(*, run: Run, who: str) -> None:
         update_run_state(run.pk)
 
 
+def end_early(*, run: Run, reason: str) -> None:
+    """Take back the tasks that no host has begun, since the run does not need them any more."""
+    with transaction.atomic():
+        waiting = Task.objects.filter(run=run, state=TaskState.QUEUED, attempt=0)
+        rows = list(waiting.select_for_update(skip_locked=True).values_list("pk", flat=True))
+        if rows:
+            Task.objects.filter(pk__in=rows).delete()
+            Run.objects.filter(pk=run.pk).update(reason=f"{reason}; {len(rows)} tasks were not needed")
+            update_run_state(run.pk)
+
+
 def detach_host(*, host: Host, who: str) -> None:
     """Detach a host and cancel the runs requested for it, which no other host may take.
 

@@ -13,8 +13,8 @@ from django.template.defaulttags import querystring
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from hud.judging.comparison import MetricComparison
 from hud.models import Experiment, Point, PointFields, SidePoint
-from hud.pages.run.pairs import PairLine
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import Results
 from hud.pages.streams import link
@@ -26,6 +26,7 @@ from hud.templatetags.hud_tags import (
     better,
     long_name,
     number,
+    p_value,
     signed_percent,
     targets_html,
     value_html,
@@ -99,8 +100,8 @@ def run_sentence(page: RunPage) -> SafeString | str:
 def _sentence_of_pairs(page: RunPage) -> str:
     if not page.pairs:
         return "No pair has ended yet." if page.active else "No pair has values on both sides."
-    worse = [line for line in page.pairs if line.verdict.better is False]
-    gains = [line for line in page.pairs if line.verdict.better]
+    worse = [line for line in page.pairs if line.better is False]
+    gains = [line for line in page.pairs if line.better]
     text = f"{page.run.candidate} against {page.run.base_interpreter}: "
     text += f"{len(worse)} metric{pluralize(len(worse))} confirmed worse, {len(gains)} confirmed better, of "
     text += f"{len(page.pairs)}."
@@ -213,7 +214,20 @@ def times(factor: float) -> str:
 
 
 @register.simple_tag
-def pair_bars(line: PairLine) -> SafeString:
+def change_cell(ratio: float | None, low: float | None, high: float | None, p: float | None) -> SafeString:
+    """Return a ratio as a change, with its interval and p below it."""
+    if ratio is None:
+        return SafeString()
+    below = (
+        [] if low is None or high is None else [f"{signed_percent(low - 1)} to {signed_percent(high - 1)}"]
+    )
+    below += [] if p is None else [f"p {p_value(p)}"]
+    lines = format_html_join("", '<span class="under faint">{}</span>', ((line,) for line in below))
+    return format_html("{}{}", signed_percent(ratio - 1), lines)
+
+
+@register.simple_tag
+def pair_bars(line: MetricComparison) -> SafeString:
     """Draw a bar for the change of each pair, up for more, over the zone of no change."""
     reach = min(max((abs(change) for change in line.changes if change is not None), default=0.0), 2.0)
     scale, middle = (_BARS / 2 - 1) / max(reach, 0.04), _BARS / 2
@@ -231,19 +245,20 @@ def pair_bars(line: PairLine) -> SafeString:
     said = ", ".join(signed_percent(change) or "no value" for change in line.changes)
     return mark_safe(  # noqa: S308 — numbers, as below  # nosec B308, B703
         f'<svg class="pair-bars" viewBox="0 0 {width} {_BARS}" width="{width}" height="{_BARS}" role="img"'
-        f' aria-label="Each pair: {said}">'
+        f' aria-label="Each {"draw" if line.draws else "pair"}: {said}">'
         f'<rect class="zone" x="0" y="{middle - zone:.1f}" width="{width}" height="{2 * zone:.1f}"/>'
         f'<line class="tick" x1="0" x2="{width}" y1="{middle:.0f}" y2="{middle:.0f}"/>'
-        f'<g class="{_TONES[line.verdict.better]}">{bars}</g></svg>'
+        f'<g class="{_TONES[line.better]}">{bars}</g></svg>'
     )
 
 
 @register.simple_tag
-def pairs_picture(line: PairLine) -> SafeString:
+def pairs_picture(line: MetricComparison) -> SafeString:
     """Draw the change of each pair, their mean and its interval, with the zone of no change."""
     ends = [value for value in (*line.changes, line.low, line.high, -0.04, 0.04) if value is not None]
     reach = min(max(map(abs, ends)) * 1.1, 2.0)
     bottom = _ROW * (len(line.changes) + 1)
+    name = "Draw" if line.draws else "Pair"
 
     def x(change: float) -> float:
         share = (max(-reach, min(change, reach)) + reach) / (2 * reach)
@@ -258,7 +273,7 @@ def pairs_picture(line: PairLine) -> SafeString:
         )
     for place, change in enumerate(line.changes):
         y = _ROW * place + _ROW / 2
-        parts.append(f'<text x="0" y="{y + 4}">Pair {place}</text>')
+        parts.append(f'<text x="0" y="{y + 4}">{name} {place}</text>')
         if change is None:
             parts.append(f'<text class="none" x="{x(0) + 6}" y="{y + 4}">no value</text>')
         else:
@@ -275,6 +290,6 @@ def pairs_picture(line: PairLine) -> SafeString:
     mean = signed_percent(line.change) or "unknown"
     return mark_safe(  # noqa: S308  # nosec B308, B703
         f'<svg class="pairs-picture" viewBox="0 0 {_WIDTH} {bottom + 20}" role="img"'
-        f' aria-label="Change of each pair in {escape(line.metric.title)}: {said}; mean {mean}">'
+        f' aria-label="Change of each {name.lower()} in {escape(line.metric.title)}: {said}; mean {mean}">'
         f"{''.join(parts)}</svg>"
     )

@@ -24,6 +24,7 @@ from hud.judging.bisect.search import (
     next_step,
 )
 from hud.judging.bisect.work import Build, in_order
+from hud.judging.comparison import MOST_PLANNED
 from hud.models import Accelerator, Bisect, Experiment, Point, Regression, Run, Series, State
 from tests.support.factories import (
     create_accelerator,
@@ -197,7 +198,7 @@ def test_a_bisect_goes_on_step_by_step_until_it_names_a_version(
     assert (found["state"], found["good"], found["bad"]) == ("found", 4, 5)
     assert (found["steps"][0]["base"], found["steps"][0]["head"]) == (0, 7)
     assert len(found["steps"]) <= found["usual_steps"] == 5
-    assert {len(step["pairs"]) for step in found["steps"]} == {5}
+    assert {len(step["pairs"]) for step in found["steps"]} == {MOST_PLANNED}
     assert list(regression.events.values_list("event", flat=True)) == ["bisect", "bisected"]
     assert client.get("/regressions/", {"id": regression.pk}).status_code == 200
 

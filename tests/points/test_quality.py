@@ -9,8 +9,8 @@ from django.test import Client
 
 from hud.ingest import ingest
 from hud.ingest.export import export
+from hud.judging.comparison import compare
 from hud.judging.judge import process_pending
-from hud.judging.regressions.confirm import judge_metric, read_pairs
 from hud.models import DetailedMeasurement, Experiment, Measurement, Point, Regression, Run, SeriesState
 from hud.points.write import rebuild, unfold
 from runner.formats.parameters import Parameters
@@ -200,9 +200,8 @@ def test_pairs_of_it_confirm_nothing(client: Client) -> None:
                 experiment, metric="device_latency_ms", value=value, run=run, judged=False,
                 repeat=pair, side=side, quality=quality,
             )  # fmt: skip
-    pairs, _torches = read_pairs(Measurement.objects.filter(run=run))
-    verdict = judge_metric(Measurement.objects.all()[0].series.metric, pairs)
-    assert (verdict.pairs, verdict.word) == (4, "inconclusive")
+    (answer,) = compare([Run.objects.get(pk=run.pk)]).metrics
+    assert (answer.count, answer.word) == (4, "inconclusive")
     (line,) = client.get(f"/runs/{run.pk}.json").json()["pairs"]
     assert (line["pairs"], line["verdict"]) == (4, "inconclusive")
     assert len([value for value in line["base_values"] if value]) == 8, "the values stay"

@@ -20,17 +20,17 @@ from packaging.version import InvalidVersion, Version
 
 from hud.accounts import audit
 from hud.judging.bisect.search import Answer, BisectState, Compare, Word, next_step
-from hud.judging.pairs import PairVerdict
+from hud.judging.comparison import Comparison, MetricComparison, compare
 from hud.judging.regressions.confirm import (
     accelerator_of,
     interpreter_of,
-    judge_metric,
-    read_pairs,
+    obstacle,
     rerun_on,
     torch_of,
+    torches_of,
 )
 from hud.judging.regressions.events import record
-from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Measurement, Regression, Run, State
+from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Regression, Run, State
 from hud.runs.requests import InvalidRunRequest
 from hud.runs.tasks import cancel as cancel_run
 from runner.schema.statistics import LEAST_PAIRS
@@ -151,7 +151,7 @@ def _go_on(bisect: Bisect) -> None:
         if bisect.accelerator is None:
             raise InvalidRunRequest("the accelerator is no longer there")
         series = bisect.regression.series
-        run = rerun_on(bisect.accelerator, series, who=bisect.requested_by, interpreter=head, base=base)
+        run = rerun_on(bisect.accelerator, [series], who=bisect.requested_by, interpreter=head, base=base)
         BisectStep.objects.create(bisect=bisect, base=found.base, head=found.head, run=run)
     elif known[0].word in {"unclear", "none"}:  # the ends: nothing is known of those between
         good, bad = (bisect.builds[place]["torch"] for place in (found.base, found.head))
@@ -175,29 +175,34 @@ def answers(bisect: Bisect) -> list[Answer]:
 
 
 def _take(bisect: Bisect, step: BisectStep) -> None:
-    """Store the pairs of a step that has ended, and the answer over all pairs of its two versions."""
-    step.pairs = _pairs(bisect, step)
+    """Store the answer over all comparisons of a step's two versions, now that this one has ended."""
     same = bisect.steps.filter(base=step.base, head=step.head, pairs__isnull=False).exclude(pk=step.pk)
-    pairs = [pair for other in same.order_by("pk") for pair in other.pairs or []] + step.pairs
-    verdict = judge_metric(bisect.regression.series.metric, pairs)
-    if verdict.change:
-        step.change, step.low, step.high = verdict.change.change, verdict.change.low, verdict.change.high
-    step.word, step.finished = _word(bisect, step, verdict), timezone.now()
+    runs = [one.run_id for one in [*same.order_by("pk"), step] if one.run_id and _has_its_builds(bisect, one)]
+    found = list(Run.objects.select_related("request").filter(pk__in=runs).order_by("pk"))
+    comparison = compare(found, series=[bisect.regression.series_id])
+    answer = comparison.metrics[0] if comparison.metrics else None
+    step.pairs, step.word, step.finished = [], "none", timezone.now()
+    if answer:
+        step.pairs = [list(pair) for pair in zip(answer.base, answer.head, strict=True)]
+        step.change = answer.change
+        step.low, step.high = (None if end is None else math.log1p(end) for end in (answer.low, answer.high))
+        step.word = _word(bisect, step, answer, comparison)
     step.save()
 
 
-def _word(bisect: Bisect, step: BisectStep, verdict: PairVerdict) -> Word:
-    """Return the answer of a step. What the pairs leave open is still "same" if the interval has no room for
-    half of the change that is searched for: that of the ends today, or at first that of the regression."""
-    if verdict.word == "confirmed" and verdict.better is False:
+def _word(bisect: Bisect, step: BisectStep, answer: MetricComparison, comparison: Comparison) -> Word:
+    """Return the answer of a step. What it leaves open is still "same" if the interval has no room for half
+    of the change that is searched for: that of the ends today, or at first that of the regression."""
+    if answer.word == "confirmed" and answer.better is False:
         return "worse"
-    if verdict.word == "dismissed" or verdict.better:
+    if answer.better or (answer.word == "dismissed" and not obstacle(bisect.regression, answer, comparison)):
         return "same"
-    if not verdict.pairs:
+    if not answer.count:
         return "none"
     ends = bisect.steps.filter(word="worse").order_by("pk").first()
     size = _size(ends.change if ends else bisect.regression.change)
-    if step.low is None or step.high is None or verdict.pairs < LEAST_PAIRS or not size:
+    is_unclear = answer.word != "inconclusive" or answer.count < LEAST_PAIRS or not size
+    if is_unclear or step.low is None or step.high is None:
         return "unclear"
     most = -step.low if bisect.regression.series.metric.direction == "up" else step.high
     return "same" if most < size / 2 else "unclear"
@@ -208,16 +213,16 @@ def _size(change: float | None) -> float:
     return abs(math.log1p(change)) if change is not None and change > -1 else 0.0
 
 
-def _pairs(bisect: Bisect, step: BisectStep) -> list[list[float | None]]:
-    """Return the values of a step's pairs; none if its interpreters have another torch by now."""
-    measured = Measurement.objects.filter(series=bisect.regression.series_id, run=step.run_id)
-    pairs, torches = read_pairs(measured.filter(value__isnull=False))
-    for place, found in zip((step.base, step.head), torches, strict=True):
+def _has_its_builds(bisect: Bisect, step: BisectStep) -> bool:
+    """Return whether the interpreters of a step still had the torch that it compares."""
+    for place, torches in zip(
+        (step.base, step.head), torches_of(bisect.regression, [step.run_id]), strict=True
+    ):
         build = bisect.builds[place]
-        if found - {(build["torch"], build["torch_git"])}:
+        if torches - {(build["torch"], build["torch_git"])}:
             logger.warning("%s: interpreter %s has another torch", bisect, build["interpreter"])
-            return []
-    return pairs
+            return False
+    return True
 
 
 def _end(bisect: Bisect, state: BisectState, reason: str = "") -> None:

@@ -2,23 +2,32 @@
 
 A repeat is one more run of the same experiment on the host and card that measured it: it agrees with the
 suspect or ends it, and is no part of the level. Pairs need two interpreters on that host, with both versions
-of torch or the environment variables that differ; they compile both sides afresh in turn. All of it stays
-within `HUD_CONFIRM_MINUTES` a day, behind what people wait for. Where no host can do it, the next night
-decides.
+of torch or the environment variables that differ. They are at equal choices of the autotuner; compile time,
+caches and memory are compared in free pairs. All of it stays within `HUD_CONFIRM_MINUTES` a day, behind what
+people wait for. Where no host can do it, the next night decides.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q
 from django.utils import timezone
 
-from hud.judging.pairs import PairVerdict, judge_pairs
+from hud.judging.comparison import (
+    SAME_CHOICE,
+    Comparison,
+    MetricComparison,
+    compare,
+    kernels_of_runs,
+    may_stop,
+    planned_draws,
+)
+from hud.judging.pairs import dismissal_obstacle
 from hud.judging.regressions.decide import decide_by_pairs
 from hud.judging.regressions.events import record
 from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
@@ -27,7 +36,6 @@ from hud.models import (
     Environment,
     Host,
     Measurement,
-    Metric,
     Regression,
     Run,
     Series,
@@ -37,7 +45,9 @@ from hud.models import (
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, InvalidRunRequest, RunOptions, request_rerun
-from hud.runs.tasks import cancel
+from hud.runs.tasks import cancel, end_early
+from runner.schema.metrics import is_of_running
+from runner.schema.plan import Caches
 from runner.schema.statistics import LEAST_PAIRS
 
 logger = logging.getLogger(__name__)
@@ -50,6 +60,7 @@ _ESTIMATE_MINUTES = 5.0  # of a run that has not ended
 
 def confirm() -> int:
     """Take the results of comparisons, then request what the budget permits; return how many runs."""
+    _stop_decided()
     _conclude()
     _expire()
     if settings.HUD_CONFIRM_MINUTES <= 0:
@@ -123,16 +134,19 @@ def _request(regressions: Sequence[Regression]) -> Run | None:
         base, interpreter = (interpreter_of(one, run, accelerator.host) or "" for run in runs)
         if not base or not interpreter or base == interpreter:
             return None
+    series = [each.series for each in regressions]
     try:
-        return rerun_on(accelerator, one.series, who=WHO, interpreter=interpreter, base=base)
+        return rerun_on(accelerator, series, who=WHO, interpreter=interpreter, base=base)
     except InvalidRunRequest as error:
         logger.info("%s is not repeated: %s", one, error)
         return None
 
 
-def rerun_on(accelerator: Accelerator, series: Series, *, who: str, interpreter: str, base: str) -> Run:
-    """Request a run of a series' experiment on one accelerator, behind what people wait for: one repeat, or
-    with a base interpreter as many pairs as a verdict needs. Raise InvalidRunRequest."""
+def rerun_on(
+    accelerator: Accelerator, series: Sequence[Series], *, who: str, interpreter: str, base: str
+) -> Run:
+    """Request a run of the experiment of these series on one accelerator, behind what people wait for: one
+    repeat, or with a base interpreter as many draws or pairs as an answer needs. Raise InvalidRunRequest."""
     resources = ResourceRequest(
         accelerator.device,
         accelerator.host,
@@ -140,11 +154,29 @@ def rerun_on(accelerator: Accelerator, series: Series, *, who: str, interpreter:
         interpreter=interpreter,
         base_interpreter=base,
     )
-    repeats = LEAST_PAIRS if base else 1
+    repeats: int | None = None if base else 1
+    draws: int | None = None
+    caches: Caches | None = None
+    if base:
+        running = [one for one in series if _is_at_equal_choices(one.metric.name)]
+        if not running:
+            repeats, caches = LEAST_PAIRS, "fresh"
+        else:  # a draw has a free pair, too
+            draws = max(planned_draws(running), LEAST_PAIRS if len(running) < len(series) else 0)
     options = RunOptions(
-        resources, who, repeats=repeats, caches="fresh", interactive=False, stream=series.stream
+        resources,
+        who,
+        repeats=repeats,
+        draws=draws,
+        caches=caches,
+        interactive=False,
+        stream=series[0].stream,
     )
-    return request_rerun(series.experiment, options)
+    return request_rerun(series[0].experiment, options)
+
+
+def _is_at_equal_choices(metric: str) -> bool:
+    return is_of_running(metric) or metric == SAME_CHOICE
 
 
 def accelerator_of(one: Regression, attached: Sequence[Accelerator] | None = None) -> Accelerator | None:
@@ -227,40 +259,55 @@ def _end(run: Run) -> tuple[datetime, int]:
 
 
 def _apply_pairs(one: Regression, run_id: int) -> None:
-    """Judge the regression's own metric by the pairs of a run."""
-    rows = Measurement.objects.filter(series=one.series_id, run=run_id)
-    pairs, torches = read_pairs(rows.filter(environment__class_key=one.class_key))
+    """Judge the regression's own metric by the comparison of a run."""
+    torches = torches_of(one, [run_id])
     wanted = [one.last_good_run, one.first_run]
     if torches != [{torch_of(one, run)} for run in wanted]:
         return  # it compares something else
-    run = Run.objects.get(pk=run_id)
+    run = Run.objects.select_related("request").get(pk=run_id)
     if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != list(map(_name, wanted)):
         return  # one torch in two interpreters: only these two differ as the regression does
-    verdict = judge_metric(one.series.metric, pairs)
-    if verdict.word == "confirmed" and verdict.better is False:
-        decide_by_pairs(regression=one, confirmed=True, run_id=run_id)
-    elif verdict.word == "dismissed" or verdict.better:
-        decide_by_pairs(regression=one, confirmed=False, run_id=run_id)
+    comparison = compare([run], series=[one.series_id], class_key=one.class_key)
+    for answer in comparison.metrics:
+        if answer.word == "confirmed" and answer.better is False:
+            decide_by_pairs(regression=one, confirmed=True, run_id=run_id, cause=answer.cause)
+        elif answer.better or (answer.word == "dismissed" and not obstacle(one, answer, comparison)):
+            decide_by_pairs(regression=one, confirmed=False, run_id=run_id)
+        elif answer.word == "dismissed":
+            note = f"code: no change; cannot tell of the choices: {obstacle(one, answer, comparison)}"
+            record(one, one.state, one.state, event="cannot tell", note=note, run_id=run_id)
 
 
-def read_pairs(
-    rows: QuerySet[Measurement],
-) -> tuple[list[list[float | None]], list[set[tuple[str, str]]]]:
-    """Return the values of a comparison's free pairs, each of base and head, and the torch of each side. A value
-    that may not decide is none."""
-    sides: tuple[dict[int, float | None], dict[int, float | None]] = ({}, {})
+def obstacle(one: Regression, answer: MetricComparison, comparison: Comparison) -> str:
+    """Return why a comparison whose code did not change does not dismiss the regression, or ''. A CPU's
+    kernels are not tuned, so nothing but code can differ."""
+    experiment = one.series.experiment
+    if answer.code is None or experiment.device == "cpu":
+        return ""
+    sides = comparison.kernels.get(experiment.pk)
+    if sides is None:
+        return "candidates"
+    runs = [one.first_run_id, one.latest_run_id]
+    suspects = kernels_of_runs(experiment.pk, runs)
+    drawn = [*sides.base, *kernels_of_runs(experiment.pk, [one.last_good_run_id])]
+    found = (dismissal_obstacle(sides.found, suspect, drawn) for suspect in suspects or [{}])
+    return next(filter(None, found), "")
+
+
+def torches_of(one: Regression, runs: Iterable[int | None]) -> list[set[tuple[str, str]]]:
+    """Return the torch of each side of A/B runs that measured the regression's series."""
+    rows = Measurement.objects.filter(
+        series=one.series_id, run__in=runs, environment__class_key=one.class_key
+    ).values_list("side", "environment__torch", "environment__torch_git")
     torches: list[set[tuple[str, str]]] = [set(), set()]
-    for row in rows.filter(draw=None).select_related("environment"):
-        sides[row.side][row.repeat] = None if row.quality else row.value
-        torches[row.side].add((row.environment.torch, row.environment.torch_git))
-    return [[sides[0][pair], sides[1][pair]] for pair in sorted(sides[0].keys() & sides[1].keys())], torches
+    for side, torch, git in rows.distinct():
+        torches[side].add((torch, git))
+    return torches
 
 
-def judge_metric(metric: Metric, pairs: Sequence[Sequence[float | None]]) -> PairVerdict:
-    """Judge the pairs of a metric's values, each (base, head)."""
-    return judge_pairs(
-        [base for base, _head in pairs],
-        [head for _base, head in pairs],
-        direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
-        kind=metric.kind,  # type: ignore[arg-type]
-    )
+def _stop_decided() -> None:
+    """End A/B runs at equal choices that have a clear answer before all of their draws."""
+    running = Run.objects.filter(state=State.RUNNING, request__caches="pinned").exclude(base_interpreter="")
+    for run in running.select_related("request"):
+        if may_stop(run):
+            end_early(run=run, reason="the answer is clear")

@@ -11,7 +11,15 @@ from django.utils import timezone
 
 from hud.accounts import audit
 from hud.judging.regressions.events import apply, record
-from hud.judging.regressions.states import ACTIVE, BY_PEOPLE, SETTLED, Event, next_state, possible
+from hud.judging.regressions.states import (
+    ACTIVE,
+    BY_PEOPLE,
+    SETTLED,
+    Event,
+    RegressionKind,
+    next_state,
+    possible,
+)
 from hud.models import Regression, Series
 
 State = Regression.State
@@ -88,13 +96,17 @@ def assign(*, regression: Regression, owner: User | None, who: str) -> Regressio
     return regression
 
 
-def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int) -> None:
-    """Apply the result of a comparison in pairs."""
+def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int, cause: str = "") -> None:
+    """Apply the result of a comparison in pairs. A change of the autotuner's choices gives the regression
+    that kind."""
     event = Event.CONFIRMED_BY_PAIRS if confirmed else Event.NOT_REPRODUCED
     with transaction.atomic():
         regression = _locked(regression)
         if next_state(State(regression.state), event):
-            apply(regression, event, run_id=run_id)
+            if confirmed and cause == "choice":
+                regression.kind = RegressionKind.CHOICE
+                regression.save(update_fields=["kind"])
+            apply(regression, event, note=cause, run_id=run_id)
             if regression.state in SETTLED:
                 judge_again([regression])
 

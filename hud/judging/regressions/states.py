@@ -22,6 +22,7 @@ class RegressionKind(StrEnum):
     FAILURE = "failure"  # no value any more, or no right one
     SMALL_STEP = "small step"  # within the noise of one point
     DRIFT = "drift"  # no single step
+    CHOICE = "choice"  # the code is as fast as it was; the autotuner chooses worse. Pairs find it
 
 
 class Canaries(StrEnum):

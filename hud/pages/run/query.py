@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from hud.columns import Columns
 from hud.ingest.deletion import uploads_of
+from hud.judging.comparison import KernelsOfSides, MetricComparison
 from hud.models import (
     ACTIVE,
     Accelerator,
@@ -29,7 +30,6 @@ from hud.models import (
 )
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
-from hud.pages.run.pairs import KernelLine, PairLine
 from hud.pages.run.results import ResultFilters, Results
 from hud.pages.runs.query import OfRun, RunLine
 from hud.pages.suite.query import identity
@@ -107,8 +107,8 @@ class RunPage(OfRun):
     retries: list[Run] = field(default_factory=list)
     waiting: Waiting | None = None  # while it is queued
     previous: int | None = None  # the same before it: id of the run to compare with
-    pairs: list[PairLine] = field(default_factory=list)  # of an A/B run
-    kernels: list[KernelLine] = field(default_factory=list)  # likewise, where they are known
+    pairs: list[MetricComparison] = field(default_factory=list)  # of an A/B run
+    kernels: list[KernelsOfSides] = field(default_factory=list)  # likewise, where they are known
     uploads: list[Upload] = field(default_factory=list)  # it came in these
     artifacts: list[ArtifactLine] = field(default_factory=list)
     explanations: dict[int, tuple[str, int]] = field(default_factory=dict)  # series → what, in which run
@@ -172,9 +172,9 @@ class RunPage(OfRun):
         )
 
     @property
-    def headline_pairs(self) -> list[PairLine]:
+    def headline_pairs(self) -> list[MetricComparison]:
         """Return the main metric of an A/B run's first experiments."""
-        first: dict[int, PairLine] = {}
+        first: dict[int, MetricComparison] = {}
         for line in self.pairs:
             first.setdefault(line.experiment.pk, line)
         return list(first.values())[:SHOWN_PICTURES]
@@ -217,8 +217,8 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
         page.uploads = uploads_of(run)
     _fill_explanations(page)
     if run.is_ab:
-        page.pairs = pairs.read(run)
-        page.kernels = pairs.read_kernels(run)
+        comparison = pairs.read(run)
+        page.pairs, page.kernels = comparison.metrics, list(comparison.kernels.values())
     return page
 
 

@@ -15,7 +15,7 @@ from hud.models import Artifact, Point, Run, Series, State, Task, Upload
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID, number, one_of
 from hud.pages.run import log as log_part
-from hud.pages.run import query
+from hud.pages.run import pairs, query
 from hud.pages.run.log import LogView
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
@@ -23,6 +23,7 @@ from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, tasks
 from hud.runs.requests import InvalidRunRequest, request_explanation
+from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.suites import SUITES
 
@@ -87,7 +88,7 @@ def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
 
 def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse:
     name = f"run-{page.run.pk}"
-    compared = [one.to_row() for one in page.pairs]
+    compared = [pairs.metric_row(line) for line in page.pairs]
     if data_format == "csv":
         if request.GET.get("table") == "pairs":
             return data.answer(data_format, f"{name}-pairs", compared)
@@ -97,7 +98,7 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
     about |= {"total": results.total, "next": results.next_page}
     about["counts"] = {kind: count.points for kind, count in results.counts.items()}
     about["waiting"] = page.waiting.to_row() if page.waiting else None
-    about["kernels"] = [one.to_row() for one in page.kernels]
+    about["kernels"] = [pairs.kernels_row(line) for line in page.kernels]
     about["artifacts"] = [one.to_row() for one in page.artifacts]
     return data.answer(data_format, name, page.to_rows(), **about)
 
@@ -126,6 +127,7 @@ def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
     return {
         "page": page,
         "least_pairs": LEAST_PAIRS,
+        "least_draws": 2 * LEAST_DRAWS,
         "error": log_part.first_error(page.failed.task) if page.failed else None,
         "deletable": not page.active and may(page.uploads),
         "deletable_uploads": {upload.pk for upload in page.uploads if may([upload])},

@@ -1,0 +1,413 @@
+"""What A/B runs measured, and the answers: of each metric, at equal choices of the autotuner where both sides
+were pinned to draws, else by free pairs; and of the kernels of both sides."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from django.db.models import QuerySet
+
+from hud.judging.choices import Kernels, TimedChoice
+from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
+from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Metric, Point, Run, Series
+from hud.sql import fetch_tuples, int_array
+from runner.schema.draws import (
+    LEAST_DRAWS,
+    ChoiceNoise,
+    CodeChange,
+    CodeWord,
+    Draw,
+    choice_noise,
+    code_change,
+    detects_percent,
+    draws_to_decide,
+    enough,
+)
+from runner.schema.metrics import role_of
+from runner.schema.pairs import BASE, MAX_DRAWS, NEW, round_of
+from runner.schema.statistics import geometric_mean
+
+SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
+_UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
+_NOISE_POINTS = 30  # newest points that say something of the noise of a choice
+MOST_PLANNED = 6  # draws of a side in a comparison that nobody planned
+
+Cause = Literal["", "code", "choice"]
+
+
+@dataclass(frozen=True)
+class MetricComparison:
+    """One metric of an experiment on both sides. `base` and `head` are of free processes, by pair.
+
+    `code` is None for what was not measured at equal choices, such as compile time: free pairs judge that.
+    `kernels` are those of its experiment, None where they are not known.
+    """
+
+    series: Series
+    base: list[float | None]
+    head: list[float | None]
+    base_status: str  # the first that is not ok, else ok
+    head_status: str
+    pairs: PairVerdict
+    draws: tuple[Draw, ...] = ()
+    code: CodeChange | None = None
+    kernels: KernelComparison | None = None
+    repeated: int = 0  # processes that were measured again, too far from others with their choices
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.series.experiment
+
+    @property
+    def metric(self) -> Metric:
+        return self.series.metric
+
+    @property
+    def cause(self) -> Cause:
+        """Return the cause of a confirmed change. Of code and choices, what is worse counts."""
+        if self.code is None:
+            return ""
+        choice = self.kernels.choice if self.kernels else None
+        by_code = self.code.word == "confirmed"
+        by_choice = choice is not None and choice.word == "confirmed"
+        if by_code and by_choice:
+            return "choice" if choice and choice.worse and self._code_better() else "code"
+        return "code" if by_code else "choice" if by_choice else ""
+
+    @property
+    def word(self) -> CodeWord:
+        """Return confirmed, dismissed, inconclusive, or moved: the best choice moved."""
+        if self.code is None:
+            return self.pairs.word
+        return "confirmed" if self.cause else self.code.word
+
+    @property
+    def better(self) -> bool | None:
+        """Return whether a confirmed change is one for the better; None without one or without direction."""
+        if self.code is None:
+            return self.pairs.better
+        if self.cause == "choice" and self.kernels:
+            return None if self.metric.direction == "none" else not self.kernels.choice.worse
+        return self._code_better() if self.cause else None
+
+    def _code_better(self) -> bool | None:
+        if self.code is None or self.code.ratio is None or self.metric.direction == "none":
+            return None
+        return (self.code.ratio > 1) == (self.metric.direction == "up")
+
+    @property
+    def change(self) -> float | None:
+        """Return the relative change."""
+        if self.code:
+            return None if self.code.ratio is None else self.code.ratio - 1
+        return self.pairs.change.change if self.pairs.change else None
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """Return the ends of the 95 % interval; None also where a few wild pairs leave it without one."""
+        if self.code:
+            ratios = self.code.low, self.code.high
+        elif self.pairs.change:
+            ratios = _ratio(self.pairs.change.low), _ratio(self.pairs.change.high)
+        else:
+            ratios = None, None
+        low, high = (None if ratio is None else ratio - 1 for ratio in ratios)
+        return low, high
+
+    @property
+    def low(self) -> float | None:
+        return self.interval[0]
+
+    @property
+    def high(self) -> float | None:
+        return self.interval[1]
+
+    @property
+    def p(self) -> float | None:
+        return self.code.p if self.code else self.pairs.change.p if self.pairs.change else None
+
+    @property
+    def values(self) -> tuple[float | None, float | None]:
+        """Return the geometric means of baseline and candidate whose ratio is the change."""
+        if not self.draws:
+            return self.pairs.base, self.pairs.head
+        base, head = zip(*((draw.base, draw.head) for draw in self.draws), strict=True)
+        return geometric_mean(base), geometric_mean(head)
+
+    @property
+    def at_base(self) -> float | None:
+        """Return the change at the baseline's draws; `at_head` is that at the candidate's."""
+        return self.code.at_base - 1 if self.code and self.code.at_base is not None else None
+
+    @property
+    def at_head(self) -> float | None:
+        return self.code.at_head - 1 if self.code and self.code.at_head is not None else None
+
+    @property
+    def ratios(self) -> list[float | None]:
+        """Return candidate ÷ baseline of each draw, else of each pair."""
+        if self.draws:
+            return [math.exp(draw.log_ratio) for draw in self.draws]
+        return [b / a if a and b is not None else None for a, b in zip(self.base, self.head, strict=True)]
+
+    @property
+    def changes(self) -> list[float | None]:
+        return [None if ratio is None else ratio - 1 for ratio in self.ratios]
+
+    @property
+    def count(self) -> int:
+        """Return the number of draws that the answer is from, else of pairs."""
+        return len(self.draws) if self.code else self.pairs.pairs
+
+    @property
+    def detects_percent(self) -> float | None:
+        """Return the change that as many draws with this scatter confirm in 95 % of comparisons."""
+        if len(self.draws) < 3:
+            return None
+        logs = [draw.log_ratio for draw in self.draws]
+        middle = math.fsum(logs) / len(logs)
+        variance = math.fsum((value - middle) ** 2 for value in logs) / (len(logs) - 1)
+        return detects_percent(math.sqrt(variance / 2), len(logs))
+
+
+def _ratio(log_ratio: float | None) -> float | None:
+    return math.exp(log_ratio) if log_ratio is not None and log_ratio < 700 else None
+
+
+@dataclass(frozen=True)
+class KernelsOfSides:
+    """The timed kernels of an experiment on both sides, by slot, and what follows from them."""
+
+    experiment: Experiment
+    base: list[Kernels]  # of free processes
+    head: list[Kernels]
+    found: KernelComparison
+    titles: Mapping[str, str]  # by slot
+
+    @property
+    def only_base(self) -> list[str]:
+        """Return the names of the kernels that the baseline alone has."""
+        return [self.titles[slot] for slot in self.found.one_sided.base]
+
+    @property
+    def only_head(self) -> list[str]:
+        return [self.titles[slot] for slot in self.found.one_sided.head]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The answers of A/B runs that compare the same two sides."""
+
+    metrics: list[MetricComparison]
+    kernels: dict[int, KernelsOfSides]  # by experiment
+
+
+def compare(runs: Sequence[Run], *, series: Collection[int] | None = None, class_key: str = "") -> Comparison:
+    """Judge what the runs measured, by default of every series, in 4 statements."""
+    most = _most_draws(runs[0]) if len(runs) == 1 else None
+    by_series = _measured(runs, series, class_key)
+    found = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
+    compiled = Compilation.objects.all()
+    if series is not None:
+        compiled = compiled.filter(experiment__in={one.experiment_id for one in found.values()})
+    kernels = _kernels(runs, compiled, most)
+    return Comparison([_metric(found[pk], rows, kernels, most) for pk, rows in by_series.items()], kernels)
+
+
+class _Process(NamedTuple):
+    repeat: int
+    side: int
+    draw: int | None
+    value: float | None
+    status: int
+    may_decide: bool
+
+    @property
+    def deciding(self) -> float | None:
+        return self.value if self.may_decide else None
+
+
+def _measured(
+    runs: Sequence[Run], series: Collection[int] | None, class_key: str
+) -> dict[int, list[_Process]]:
+    """Return the rows of each series in the order of their processes; numbers of later runs go on."""
+    places = {run.pk: place for place, run in enumerate(runs)}
+    rows = fetch_tuples(
+        """
+        SELECT series_id, run_id, repeat, side, draw, value, status, quality IS NULL FROM hud_measurement
+        WHERE run_id = ANY(%(runs)s::int[])
+            AND (%(series)s::int[] IS NULL OR series_id = ANY(%(series)s::int[]))
+            AND (%(class)s = '' OR environment_id IN
+                (SELECT id FROM hud_environment WHERE class_key = %(class)s))
+        ORDER BY series_id, run_id, repeat, side
+        """,
+        {
+            "runs": int_array(places),
+            "series": None if series is None else int_array(series),
+            "class": class_key,
+        },
+    )
+    by_series: dict[int, list[_Process]] = {}
+    pairs = 1 + max((row[2] for row in rows if row[4] is None), default=0)
+    for pk, run, repeat, side, draw, *measured in rows:
+        place = places[run]
+        number = None if draw is None else draw + 2 * MAX_DRAWS * place
+        own = repeat + pairs * place if draw is None else repeat
+        by_series.setdefault(pk, []).append(_Process(own, side, number, *measured))
+    return by_series
+
+
+def _metric(
+    series: Series, processes: Sequence[_Process], kernels: Mapping[int, KernelsOfSides], most: int | None
+) -> MetricComparison:
+    free = {(one.repeat, one.side): one for one in processes if one.draw is None}
+    numbers = range(max((repeat for repeat, _side in free), default=-1) + 1)
+    sides_of_pairs = [[free.get((number, side)) for number in numbers] for side in (0, 1)]
+    base, head = ([one and one.value for one in side] for side in sides_of_pairs)
+    metric = series.metric
+    pairs = judge_pairs(
+        *([one and one.deciding for one in side] for side in sides_of_pairs),
+        direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
+        kind=metric.kind,  # type: ignore[arg-type]
+    )
+    statuses = []
+    for side in (0, 1):
+        codes = [one.status for one in processes if one.side == side]
+        word = STATUS_NAMES.get(next(filter(None, codes), 0), "failed")
+        statuses.append(word if codes else "not_run")
+    plain = MetricComparison(series, base, head, statuses[0], statuses[1], pairs)
+    of_kernels = kernels.get(series.experiment_id)
+    if metric.name == SAME_CHOICE and of_kernels and of_kernels.found.code.ratio is not None:
+        return replace(plain, code=of_kernels.found.code, kernels=of_kernels.found)
+    pinned = [one for one in processes if one.draw is not None]
+    draws = draws_of((one.draw or 0, one.side, one.repeat, one.deciding) for one in pinned)
+    if not draws:
+        return plain
+    return replace(
+        plain,
+        draws=draws,
+        code=code_change(draws, most),
+        kernels=of_kernels.found if of_kernels else None,
+        repeated=sum(round_of(one.repeat)[1] for one in pinned),
+    )
+
+
+def draws_of(processes: Iterable[tuple[int, int, int, float | None]]) -> tuple[Draw, ...]:
+    """Return the draws at which both sides have a positive value, from draw, side, number and value of each
+    pinned process. A process that was repeated counts with its second value."""
+    values: defaultdict[int, tuple[dict[int, float], dict[int, float]]] = defaultdict(lambda: ({}, {}))
+    for draw, side, repeat, value in sorted(processes, key=lambda process: process[:3]):
+        if value is not None and value > 0:
+            values[draw][side][round_of(repeat)[0]] = value
+    return tuple(
+        Draw.of(draw, NEW if draw % 2 else BASE, [*base.values()], [*head.values()])
+        for draw, (base, head) in sorted(values.items())
+        if base and head
+    )
+
+
+def _kernels(
+    runs: Sequence[Run], compiled: QuerySet[Compilation], most: int | None
+) -> dict[int, KernelsOfSides]:
+    """Return the kernels of the experiments that have timed ones on both sides, in 2 statements."""
+    places = {run.pk: place for place, run in enumerate(runs)}
+    in_order = compiled.filter(run__in=places).order_by("experiment", "run", "repeat")
+    rows = list(in_order.exclude(kernels=[]).select_related("experiment"))
+    by_id = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
+    titles = {kernel.slot: kernel.name for kernel in by_id.values()}
+    of_experiments: dict[int, KernelsOfSides] = {}
+    for pk, group in itertools.groupby(rows, key=lambda row: row.experiment_id):
+        own = list(group)
+        free = [(row.side, timed_choices(row, by_id)) for row in own if row.draw is None]
+        base, head = ([kernels for at, kernels in free if at == side and kernels] for side in (0, 1))
+        if not base or not head:  # on a CPU nothing times them
+            continue
+        timed = (
+            (row.draw + 2 * MAX_DRAWS * places[row.run_id], row.side, row.repeat, row.busy_us)
+            for row in own
+            if row.draw is not None
+        )
+        pinned = _pinned(own, by_id, places)
+        answer = compare_kernels(base, head, draws=draws_of(timed), most=most, pinned=pinned)
+        of_experiments[pk] = KernelsOfSides(own[0].experiment, base, head, answer, titles)
+    return of_experiments
+
+
+def _pinned(
+    rows: Iterable[Compilation], kernels: Mapping[int, Kernel], places: Mapping[int, int]
+) -> list[tuple[Kernels, Kernels]]:
+    """Return the kernels of both sides of each pair of pinned processes."""
+    pairs: defaultdict[tuple[int, int, int], dict[int, Kernels]] = defaultdict(dict)
+    for row in rows:
+        if row.draw is not None:
+            key = places[row.run_id], row.draw, round_of(row.repeat)[0]
+            pairs[key][row.side] = timed_choices(row, kernels)
+    return [(sides[0], sides[1]) for _key, sides in sorted(pairs.items()) if len(sides) == 2]
+
+
+def timed_choices(compilation: Compilation, kernels: Mapping[int, Kernel]) -> Kernels:
+    """Return the timed kernels of a compilation by slot; `kernels` are all of its rows by id."""
+    timed = {}
+    for pk, time_us in zip(compilation.kernels, compilation.times_us, strict=True):
+        if time_us is not None:
+            kernel = kernels[pk]
+            offered = frozenset(kernel.offered) if kernel.offered or kernel.kind in _UNTUNED else None
+            timed[kernel.slot] = TimedChoice(kernel.config or kernel.choice, time_us, offered)
+    return timed
+
+
+def kernels_of_runs(experiment: int, runs: Collection[int | None]) -> list[Kernels]:
+    """Return the kernels of the free compilations of an experiment in these runs."""
+    rows = list(
+        Compilation.objects.filter(experiment=experiment, run__in=runs, draw=None).exclude(kernels=[])
+    )
+    by_id = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
+    return [timed_choices(row, by_id) for row in rows]
+
+
+def noise_of(series: Series) -> ChoiceNoise:
+    """Return the noise of a process at known choices: of the newest compilations that repeat a variant in one
+    environment; assumed where too few do."""
+    values: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+    newest = Point.objects.filter(series=series, variants__isnull=False).order_by("-order_time")
+    for environment, variants, measured, value in newest.values_list(
+        "environment", "variants", "values", "value"
+    )[:_NOISE_POINTS]:
+        for variant, number in zip(variants or [], measured or [value], strict=True):
+            if variant and number is not None and number > 0:
+                values[environment, variant].append(number)
+    return choice_noise(values.values())
+
+
+def planned_draws(series: Iterable[Series]) -> int:
+    """Return the draws of each side after which a comparison of these series ends at the latest."""
+    noise = max((noise_of(one).noise for one in series), default=0.0)
+    return min(MOST_PLANNED, math.ceil(draws_to_decide(noise) / 2)) if noise else MOST_PLANNED
+
+
+def _most_draws(run: Run) -> int | None:
+    """Return the draws of both sides after which a run ends at the latest, None without a plan."""
+    planned: int | None = run.request_or_empty.selection.get("draws")
+    return 2 * planned if planned else None
+
+
+def may_stop(run: Run) -> bool:
+    """Return whether the headline metrics of a run at equal choices have a clear answer before all draws."""
+    most = _most_draws(run)
+    if most is None or most <= 2 * LEAST_DRAWS:
+        return False
+    metrics = compare([run]).metrics
+    names: defaultdict[int, set[str]] = defaultdict(set)
+    for one in metrics:
+        names[one.experiment.pk].add(one.metric.name)
+    headline = [
+        one
+        for one in metrics
+        if role_of(one.metric.name, names[one.experiment.pk]) == "headline" and one.draws
+    ]
+    return bool(headline) and all(enough(one.draws, most) for one in headline)

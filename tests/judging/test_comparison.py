@@ -1,0 +1,249 @@
+"""A/B runs at equal choices: their answers on the page, for regressions, and when they may stop."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from hud.judging.comparison import compare, noise_of, planned_draws
+from hud.judging.regressions.confirm import confirm
+from hud.models import (
+    Environment,
+    Experiment,
+    Kernel,
+    Measurement,
+    Point,
+    Regression,
+    Run,
+    RunRequest,
+    Series,
+    State,
+    Task,
+)
+from runner.schema.pairs import pinned_repeat
+from tests.support.compilations import compiled, kernel, store
+from tests.support.factories import (
+    create_environment,
+    create_experiment,
+    create_measurement,
+    create_metric,
+    create_run,
+)
+
+pytestmark = pytest.mark.django_db
+OLD, NEW = ("2.10.0", "aaa"), ("2.11.0", "bbb")
+CHOICES = ("XBLOCK=512", "XBLOCK=1024", "XBLOCK=256")
+TIMES_US = dict(zip(CHOICES, (150.0, 100.0, 130.0), strict=True))
+OFFERED = (CHOICES, CHOICES)
+
+
+@pytest.fixture
+def experiment() -> Experiment:
+    return create_experiment(suite="micro", case="gather_gemv", knobs={"D": 4096}, backend="inductor")
+
+
+@pytest.fixture
+def sides() -> list[Environment]:
+    return [create_environment(torch=torch, torch_git=git) for torch, git in (OLD, NEW)]
+
+
+def ab_run(experiment: Experiment, draws: int = 4, **more: Any) -> Run:
+    run = create_run(base_interpreter="stable", interpreter="default", **more)
+    Run.objects.filter(pk=run.pk).update(state=State.SUCCEEDED, finished=timezone.now())
+    selection = {"suite": "micro", "draws": draws, "repeats": 1}
+    RunRequest.objects.update_or_create(
+        run=run, defaults={"experiment": experiment, "caches": "pinned", "selection": selection}
+    )
+    return Run.objects.get(pk=run.pk)
+
+
+def measure(
+    run: Run,
+    experiment: Experiment,
+    sides: list[Environment],
+    *,
+    code: float = 1.0,
+    scatter: float = 0.001,
+    drawn: tuple[tuple[str, ...], tuple[str, ...]] = (CHOICES, CHOICES),
+    offered: tuple[tuple[str, ...], tuple[str, ...]] = OFFERED,
+    rounds: int = 4,
+    with_kernels: bool = True,
+) -> None:
+    """Measure rounds of draws: a slot with three choices 50 % apart; the candidate's code takes `code` times
+    as long at each."""
+
+    def process(pair: int, side: int, choice: str, draw: int | None) -> None:
+        time_us = TIMES_US[choice] * (code if side else 1.0) * (1 + scatter * ((pair + side) % 3))
+        repeat = pair if draw is None else pinned_repeat(draw, 0, repeated=False)
+        where: dict[str, Any] = {"run": run, "environment": sides[side], "repeat": repeat, "side": side}
+        create_measurement(experiment, metric="device_latency_ms", value=time_us / 1000, draw=draw, **where)
+        if with_kernels:
+            timed = kernel("mul", time_us, config=choice, candidates=len(offered[side]))
+            row = store(compiled(timed), experiment=experiment, **where)
+            row.draw = draw
+            row.save()
+            Kernel.objects.filter(pk__in=row.kernels).update(offered=list(offered[side]))
+
+    for pair in range(rounds):
+        choices = [own[pair % len(own)] for own in drawn]
+        for side in (0, 1):
+            process(pair, side, choices[side], None)
+            process(pair, side, choices[0], 2 * pair)
+            process(pair, side, choices[1], 2 * pair + 1)
+
+
+def regression(experiment: Experiment, sides: list[Environment]) -> Regression:
+    metric = create_metric("device_latency_ms")
+    good, bad = (create_run(host_name="h200-a") for _ in range(2))
+    for run, environment, value in zip((good, bad), sides, (0.1, 0.15), strict=True):
+        create_measurement(experiment, metric=metric.name, value=value, run=run, environment=environment)
+        store(
+            compiled(kernel("mul", 1000 * value, config=CHOICES[value < 0.12])),
+            experiment=experiment,
+            run=run,
+            environment=environment,
+        )
+    return Regression.objects.create(
+        series=Series.objects.get(experiment=experiment, metric=metric, stream=bad.stream),
+        class_key=sides[0].class_key,
+        state="open",
+        first_run=bad,
+        last_good_run=good,
+        since=bad.order_time,
+        opened=timezone.now() - timedelta(hours=1),
+        change=0.5,
+    )
+
+
+def test_the_code_is_judged_at_equal_choices_where_draws_differ_by_half(
+    experiment: Experiment, sides: list[Environment], client: Client
+) -> None:
+    run = ab_run(experiment)
+    measure(run, experiment, sides, code=1.05, drawn=(CHOICES, CHOICES[1:] + CHOICES[:1]))
+    (metric,) = compare([run]).metrics
+    assert metric.pairs.word == "inconclusive"  # four fresh pairs
+    assert (metric.word, metric.better, metric.cause, metric.count) == ("confirmed", False, "code", 8)
+    assert metric.change == pytest.approx(0.05, abs=0.002)
+    answer = client.get(f"/runs/{run.pk}.json").json()
+    (row,) = answer["pairs"]
+    assert (row["verdict"], row["cause"], row["draws"], row["pairs"]) == ("confirmed", "code", 8, 4)
+    (kernels,) = answer["kernels"]
+    assert kernels["equal_choices"] == "confirmed"
+    assert kernels["equal_choice_percent"] == 100
+    assert kernels["same_candidates"] is True
+    page = client.get(f"/runs/{run.pk}/").content.decode()
+    assert page.count("Draw ") >= 8
+    assert client.get(f"/runs/{run.pk}.csv?table=pairs").status_code == 200
+
+
+def test_code_decides_on_a_regression(experiment: Experiment, sides: list[Environment]) -> None:
+    one = regression(experiment, sides)
+    measure(ab_run(experiment), experiment, sides, code=1.05)
+    confirm()
+    one.refresh_from_db()
+    assert (one.state, one.kind) == ("confirmed", "step")
+
+
+def test_a_worse_draw_is_a_regression_of_that_kind(experiment: Experiment, sides: list[Environment]) -> None:
+    """The candidate's heuristics no longer offer the best configuration."""
+    one = regression(experiment, sides)
+    worse = CHOICES[0], CHOICES[2]
+    drawn = (CHOICES[1],), worse
+    measure(ab_run(experiment, 6), experiment, sides, drawn=drawn, offered=(CHOICES, worse), rounds=6)
+    confirm()
+    one.refresh_from_db()
+    assert (one.state, one.kind) == ("confirmed", "choice")
+
+
+@pytest.mark.parametrize(
+    ("offered", "drawn", "state"),
+    [
+        (OFFERED, (CHOICES, CHOICES), "dismissed"),
+        ((CHOICES, (*CHOICES, "XBLOCK=64")), (CHOICES, CHOICES), "open"),  # other candidates
+        (((), ()), (CHOICES, CHOICES), "open"),  # unknown ones
+        (OFFERED, ((CHOICES[1],), (CHOICES[1],)), "open"),  # the suspect's choice is not among the baseline's
+    ],
+)
+def test_pairs_dismiss_only_what_the_draw_cannot_hide(
+    experiment: Experiment, sides: list[Environment], offered: Any, drawn: Any, state: str
+) -> None:
+    one = regression(experiment, sides)
+    measure(ab_run(experiment), experiment, sides, offered=offered, drawn=drawn)
+    confirm()
+    one.refresh_from_db()
+    assert one.state == state
+    assert one.events.filter(event="cannot tell").exists() == (state == "open")
+
+
+def test_a_gpu_whose_kernels_are_unknown_dismisses_nothing(
+    experiment: Experiment, sides: list[Environment]
+) -> None:
+    one = regression(experiment, sides)
+    measure(ab_run(experiment), experiment, sides, with_kernels=False)
+    confirm()
+    one.refresh_from_db()
+    assert one.state == "open"
+
+
+def test_a_clear_answer_ends_the_run(experiment: Experiment, sides: list[Environment]) -> None:
+    for scatter, ended in ((0.001, True), (0.1, False)):
+        run = ab_run(experiment, 8)
+        Run.objects.filter(pk=run.pk).update(state=State.RUNNING, finished=None)
+        for place in range(8):
+            done = {"state": Task.State.DONE, "status": "ok", "finished": timezone.now()}
+            Task.objects.create(run=run, position=place, spec={}, **(done if place < 4 else {}))
+        measure(run, experiment, sides, code=1.05, scatter=scatter)
+        confirm()
+        run.refresh_from_db()
+        assert (run.state == State.SUCCEEDED) == ended
+        assert run.tasks.count() == (4 if ended else 8)
+        assert bool(run.reason) == ended
+
+
+def test_draws_of_several_runs_count_together(experiment: Experiment, sides: list[Environment]) -> None:
+    runs = [ab_run(experiment) for _ in range(2)]
+    for run in runs:
+        measure(run, experiment, sides, code=1.05)
+    (metric,) = compare(runs).metrics
+    assert (len(metric.draws), len({draw.number for draw in metric.draws}), metric.pairs.pairs) == (16, 16, 8)
+
+
+def test_what_is_measured_once_more_counts_in_place_of_the_first(
+    experiment: Experiment, sides: list[Environment]
+) -> None:
+    run = ab_run(experiment)
+    measure(run, experiment, sides)
+    slow = Measurement.objects.get(run=run, draw=3, side=1)
+    Measurement.objects.filter(pk=slow.pk).update(value=9.0)
+    create_measurement(
+        experiment,
+        metric="device_latency_ms",
+        value=slow.value,
+        run=run,
+        environment=sides[1],
+        repeat=pinned_repeat(3, 0, repeated=True),
+        side=1,
+        draw=3,
+    )
+    (metric,) = compare([run]).metrics
+    assert (metric.word, metric.repeated) == ("dismissed", 1)
+
+
+def test_noise_is_that_of_compilations_with_one_variant_on_one_card(experiment: Experiment) -> None:
+    environment = create_environment(gpu_uuid="GPU-1")
+    runs = [create_run() for _ in range(3)]
+    for run, value in zip(runs, (100.0, 100.4, 100.2), strict=True):
+        create_measurement(
+            experiment, metric="device_latency_ms", value=value, run=run, environment=environment
+        )
+    series = Series.objects.get(experiment=experiment)
+    assert noise_of(series).assumed
+    Point.objects.filter(series=series).update(variants=["a"])
+    noise = noise_of(series)
+    assert (noise.assumed, noise.processes) == (False, 3)
+    assert noise.noise == pytest.approx(0.002, rel=0.01)
+    assert planned_draws([series]) == 3
