@@ -12,6 +12,7 @@ from django.utils import timezone
 from hud.judging.comparison import compare, noise_of, planned_draws
 from hud.judging.regressions.confirm import confirm
 from hud.models import (
+    DetailedMeasurement,
     Environment,
     Experiment,
     Kernel,
@@ -218,7 +219,7 @@ def test_what_is_measured_once_more_counts_in_place_of_the_first(
     run = ab_run(experiment)
     measure(run, experiment, sides)
     slow = Measurement.objects.get(run=run, draw=3, side=1)
-    Measurement.objects.filter(pk=slow.pk).update(value=9.0)
+    DetailedMeasurement.objects.filter(run=run, draw=3, side=1).update(value=9.0)
     create_measurement(
         experiment,
         metric="device_latency_ms",

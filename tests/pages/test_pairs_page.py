@@ -299,14 +299,14 @@ def test_what_a_person_measured_in_pairs_can_be_uploaded() -> None:
     assert (receipt.stored, len(receipt.run_ids)) == (10, 1)
     run = Run.objects.get(pk=receipt.run_ids[0])
     assert run.is_ab
-    (line,) = pairs.read(run)
-    assert (line.verdict.word, line.verdict.pairs) == ("dismissed", 5)
+    (line,) = pairs.read(run).metrics
+    assert (line.word, line.count) == ("dismissed", 5)
     exported = b"".join(export("v3", {}))
     Run.objects.all().delete()
     again = ingest(exported, Parameters())
     run = Run.objects.get(pk=again.run_ids[0])
     assert (run.interpreter, run.base_interpreter) == ("tuned", "default")
-    assert [one.to_row() for one in pairs.read(run)] == [line.to_row()]
+    assert [*map(pairs.metric_row, pairs.read(run).metrics)] == [pairs.metric_row(line)]
 
 
 @pytest.mark.django_db
