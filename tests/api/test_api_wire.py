@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hud.accounts.keys import create_key
-from hud.server.incoming import MAX_HEAD_BYTES, Incoming
+from hud.server.channels import MAX_HEAD_BYTES
 from tests.support.records import as_list, v3_record
 from tests.support.servers import Hud
 
@@ -115,28 +115,3 @@ def one_connection_many_requests(hud: Hud, head: bytes) -> None:
         status, _, body = answer_of(client)
         assert (status, json.loads(body)["stored"]) == (201, 2000)
         assert answer_of(client)[0] == 200
-
-
-def test_a_request_in_any_pieces_is_the_same() -> None:
-    request = HEAD + b"Content-Length: 5\r\nExpect: 100-Continue\r\n\r\nabcde"
-    for size in (1, 2, 3, 7, 1000):
-        incoming = Incoming(most_bytes=100)
-        for start in range(0, len(request), size):
-            assert not incoming.complete
-            incoming.feed(request[start : start + size] + (b"next" if start + size >= len(request) else b""))
-        assert incoming.complete
-        assert incoming.expects_continue
-        assert not incoming.cut
-        assert incoming.rest == b"next"
-        assert incoming.recv(1000) == HEAD + b"Content-Length: 5\r\n\r\nabcde"
-        incoming.close()
-
-
-@pytest.mark.parametrize("length", [b"0" * 18 + b"5", b"99999999999999999999", b"+5", b"5, 5", b"x", b""])
-def test_an_unclear_content_length_ends_the_connection(length: bytes) -> None:
-    """Else the application could take a body for what is read here as the next request."""
-    incoming = Incoming(most_bytes=100)
-    incoming.feed(HEAD + b"Content-Length: " + length + b"\r\n\r\nGET / HTTP/1.1\r\n\r\n")
-    assert incoming.complete
-    assert incoming.cut
-    incoming.close()
