@@ -210,7 +210,6 @@ async def serve(options: Options) -> int:
             [_django(options, name, _CHECKED) for name in ("tick", "imports", "judge")],
             [_agent(options)],
         ],
-        run=embedded.run_folder(options.data),
         logs=options.logs,
     )
     started = asyncio.create_task(_start(options, supervisor, servers))
