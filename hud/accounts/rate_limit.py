@@ -106,7 +106,7 @@ class LoginRateLimitMiddleware(MiddlewareMixin):
     def process_view(self, request: HttpRequest, *_view: Any) -> HttpResponse | None:
         if request.method != "POST" or request.path not in {reverse("login"), reverse("admin:login")}:
             return None
-        address, name = address_of(request), UsernameField().to_python(request.POST.get("username", ""))
+        address, name = address_of(request), UsernameField().to_python(request.POST.get("username", "")) or ""
         account = hashlib.sha256(name.casefold().encode("utf-8", "surrogatepass")).hexdigest()[:32]
         limits = ((PASSWORDS, f"{address}:{account}"), (ADDRESS_PASSWORDS, address), (ALL_PASSWORDS, ""))
         wait_s = next((wait_s for limit, caller in limits if (wait_s := limit.take(caller))), 0)

@@ -42,6 +42,7 @@ class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annot
     by its head alone, and the connection closes afterwards (`cut`).
     """
 
+    error: Any
     cut = False
     key = ""  # of a large body, before it is received
 
@@ -104,6 +105,8 @@ class Channel(HTTPChannel):  # type: ignore[misc]
 
     parser_class = Request
     error_task_class = Refusal
+    request: Any  # Request, or None between two
+    close_when_flushed: bool
     _unchecked = False  # a thread looks up the key of the request that is being received
     _leaving = False  # all is sent; what the client still sends is thrown away
     _direction = ""
@@ -274,10 +277,11 @@ def end_overdue(channels: list[Channel], keepalive_s: float) -> None:
 
 
 def _by_address(channels: Iterable[Any]) -> Mapping[str, list[Channel]]:
-    """Return the connections of each address, oldest first. Behind a proxy all visitors share one."""
+    """Return the connections of each address, oldest first; not those of a proxy, which are all visitors'. A
+    Unix socket, which has no port, leads to one."""
     addresses = defaultdict(list)
     for channel in channels:
-        if isinstance(channel, Channel) and channel.addr[0] not in settings.HUD_PROXIES:
+        if isinstance(channel, Channel) and channel.addr[1] and channel.addr[0] not in settings.HUD_PROXIES:
             addresses[channel.addr[0]].append(channel)
     return addresses
 

@@ -44,6 +44,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no annotations
             max_request_header_size=MAX_HEAD_BYTES,
             max_request_body_size=_UNLIMITED_BYTES,
             clear_untrusted_proxy_headers=False,  # the application knows which proxies to trust
+            trusted_proxy="127.0.0.1",  # as gunicorn does: whether its visitors use HTTPS
+            trusted_proxy_headers="x-forwarded-proto",
             log_socket_errors=False,
             asyncore_use_poll=True,
         )

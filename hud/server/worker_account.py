@@ -31,9 +31,9 @@ def uid_of(data: Path) -> int:
 def prefix(data: Path, checkout: Path) -> tuple[str, ...]:
     """Return a command prefix that changes to the account and ends with its parent."""
     groups = {path.stat().st_gid for pattern in _GPU_DEVICES for path in Path("/").glob(pattern)} - {0}
-    change = ("setpriv", f"--reuid={uid_of(data)}", f"--regid={GROUP}", "--no-new-privs")
-    change = (*change, f"--groups={','.join(map(str, sorted({GROUP, *groups})))}", "--pdeathsig=TERM")
-    return (*_way_through_closed_folders(data, checkout), *change)
+    account = (f"--reuid={uid_of(data)}", f"--regid={GROUP}", "--no-new-privs", "--pdeathsig=TERM")
+    all_groups = f"--groups={','.join(map(str, sorted({GROUP, *groups})))}"
+    return (*_way_through_closed_folders(data, checkout), "setpriv", *account, all_groups)
 
 
 def _way_through_closed_folders(data: Path, checkout: Path) -> tuple[str, ...]:

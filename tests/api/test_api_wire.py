@@ -96,6 +96,11 @@ def what_the_server_itself_refuses_is_a_problem_too(hud: Hud) -> None:
 
 def bodies_nobody_waits_for(hud: Hud, head: bytes) -> None:
     assert said(hud, head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n")[0] == 411
+    for version in (b"HTTP/1.0", b"HTTP/1.1"):  # `said` sees that nothing but the first request is answered
+        both = head.replace(b"HTTP/1.1", version) + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n"
+        assert said(hud, both + b"Connection: keep-alive\r\n\r\n0\r\n\r\n" + GET)[0] in {400, 411}
+    for length in (b"+5", b"5, 5", b"x", b"", b"0x5", b"5 5", b"-1"):
+        assert said(hud, head + b"Content-Length: " + length + b"\r\n\r\nabcde" + GET)[0] == 400
     assert said(hud, head + b"Content-Length: 999999999\r\n\r\n[")[0] == 413
     assert said(hud, head + b"Expect: 100-continue\r\nContent-Length: 999999999\r\n\r\n")[0] == 413
 

@@ -43,7 +43,7 @@ def test_a_program_that_cannot_start_waits_longer_each_time(tmp_path: Path) -> N
                 [[Program("missing", ["/no/such/program"])], [Program("dies", ["false"])]], logs=tmp_path
             )
             kept._tidying.cancel()
-            patch.setattr(supervisor.asyncio, "sleep", sleep)
+            patch.setattr(asyncio, "sleep", sleep)
             for stage in (0, 1):
                 waits.clear()
                 await kept.start(stage)
