@@ -61,8 +61,8 @@ def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int
                 digest = redis_users.key_digest_of(host) or ""
                 Queue(queue, connection=redis, serializer=JSONSerializer).enqueue(
                     FUNCTION,
-                    sign(run_uid, key_digest=digest, queue=queue, job_id=job_id),
-                    job_id=job_id,
+                    run_uid,
+                    job_id=sign(job_id, run_uid, key_digest=digest, queue=queue),
                     job_timeout=-1,
                     result_ttl=0,
                     failure_ttl=3600,

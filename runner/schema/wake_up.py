@@ -1,4 +1,4 @@
-"""The message in Redis that wakes an accelerator: an RQ job with one signed argument.
+"""The message in Redis that wakes an accelerator: an RQ job with one argument, signed in its id.
 
 It says only that there is work: what to do is claimed over HTTP. The signature is made with the digest of the
 host's key, so that nobody who can write to Redis can wake a host.
@@ -43,15 +43,14 @@ class WakeUp(Job):  # type: ignore[misc]  # rq has no annotations that mypy acce
         self.restore(harmless_fields({b"data": self.connection.hget(self.key, "data") or b""}))
 
     def is_signed(self, key_digest: str, queue: str) -> bool:
-        """Return whether the message asks for `FUNCTION` with one argument, signed for this job and queue."""
+        """Return whether the message asks for `FUNCTION` with one argument, and its id signs that."""
         try:
             function, instance, arguments, named = json.loads(self.data)
             (argument,) = arguments
-            subject, _, _signature = argument.rpartition(":")
-            signed = sign(subject, key_digest=key_digest, queue=queue, job_id=self.id)
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError):
             return False
-        same = hmac.compare_digest(argument.encode(), signed.encode())
+        signed = sign(self.id.rpartition("-")[0], str(argument), key_digest=key_digest, queue=queue)
+        same = hmac.compare_digest(self.id.encode(), signed.encode())
         return same and function == FUNCTION and instance is None and not named
 
     def perform(self) -> None:
@@ -59,13 +58,14 @@ class WakeUp(Job):  # type: ignore[misc]  # rq has no annotations that mypy acce
         raise PermissionError("a wake-up carries no code; runner.host.worker answers it")
 
 
-def sign(subject: str, *, key_digest: str, queue: str, job_id: str) -> str:
-    """Return the argument of a wake-up: its subject, such as a run, and a signature.
+def sign(job_id: str, argument: str, *, key_digest: str, queue: str) -> str:
+    """Return the id of a wake-up: an id of its own, and a signature of that, its queue and its argument, such
+    as a run. In the id, hosts of an earlier release leave it alone.
 
     `key_digest` is the SHA-256 of the host's key, which the HUD stores and the host knows.
     """
-    text = f"wake-up\0{queue}\0{job_id}\0{subject}"
-    return f"{subject}:{hmac.new(key_digest.encode(), text.encode(), 'sha256').hexdigest()}"
+    text = f"wake-up\0{queue}\0{job_id}\0{argument}"
+    return f"{job_id}-{hmac.new(key_digest.encode(), text.encode(), 'sha256').hexdigest()}"
 
 
 def digest_of(key: str) -> str:

@@ -384,13 +384,15 @@ def test_unsigned_foreign_and_replayed_wake_ups_run_nothing(worker: HostProcess,
     task = fake.add()
     ring(fake.redis_url, QUEUE, RUN, job_id="first")
     wait_for(lambda: fake.calls.count("POST tasks/claim") == 2, "a claim after the task")
-    first = sign(RUN, key_digest=digest_of(KEY), queue=QUEUE, job_id="first")
-    elsewhere = sign(RUN, key_digest=digest_of(KEY), queue="host-8-accelerator-1", job_id="foreign")
+    known = {"key_digest": digest_of(KEY), "queue": QUEUE}
+    first = sign("first", RUN, **known)
+    foreign = sign("x", RUN, **{**known, "queue": "host-8-accelerator-1"})
     with Redis.from_url(fake.redis_url) as connection:
         queue = Queue(QUEUE, connection=connection, serializer=JSONSerializer)
         for job_id, argument in (
-            ("first", first), ("second", first), ("foreign", elsewhere), ("bare", RUN), ("empty", ""),
-            ("colon", f"{RUN}:"), ("long", f"{RUN}:{'0' * 64}"), ("text", f"{RUN}:\u00e9"),
+            (first, RUN), (f"second-{first.rpartition('-')[2]}", RUN), (foreign, RUN), ("bare", RUN),
+            (sign("x", "another run", **known), RUN), (f"x-{'0' * 64}", RUN), ("-", ""),
+            (sign("y", RUN, **known), [RUN]),
         ):  # fmt: skip
             queue.enqueue(FUNCTION, argument, job_id=job_id, job_timeout=-1)
         for forged in (None, 7, ["x"], {"a": 1}):
@@ -405,16 +407,17 @@ def test_unsigned_foreign_and_replayed_wake_ups_run_nothing(worker: HostProcess,
 
 
 def test_a_wake_up_performs_nothing(redis_url: str) -> None:
+    true, other = (sign(name, RUN, key_digest=digest_of(KEY), queue="q") for name in ("true", "other"))
     with Redis.from_url(redis_url) as connection:
         ring(redis_url, "q", RUN, job_id="true")
-        wake_up = WakeUp.fetch("true", connection, JSONSerializer)
+        wake_up = WakeUp.fetch(true, connection, JSONSerializer)
         assert wake_up.is_signed(digest_of(KEY), "q")
         assert not wake_up.is_signed(digest_of(KEY), "p")
         ring(redis_url, "q", RUN, job_id="other", function="os.system")
-        assert not WakeUp.fetch("other", connection, JSONSerializer).is_signed(digest_of(KEY), "q")
-        connection.hset("rq:job:true", "data", b"x" * 5000)
+        assert not WakeUp.fetch(other, connection, JSONSerializer).is_signed(digest_of(KEY), "q")
+        connection.hset(f"rq:job:{true}", "data", b"x" * 5000)
         connection.set("rq:job:text", "no hash")
-        for name in ("true", "text", "no/such job"):
+        for name in (true, "text", "no/such job"):
             with pytest.raises(NoSuchJobError):
                 WakeUp.fetch(name, connection, JSONSerializer)
         with pytest.raises(PermissionError):

@@ -142,14 +142,15 @@ class HostProcess:
 def ring(
     redis_url: str, queue: str, *arguments: Any, function: str = FUNCTION, key: str = KEY, **options: Any
 ) -> None:
-    """A message in an accelerator's queue, as the hud (or somebody else) puts it there: the last argument is
-    signed with `key`."""
-    options = {"job_timeout": -1, "job_id": str(uuid.uuid4()), **options}
-    signed = [
-        sign(argument, key_digest=digest_of(key), queue=queue, job_id=options["job_id"])
-        for argument in arguments[-1:]
-    ]
+    """A message in an accelerator's queue, as the hud (or somebody else) puts it there, signed with `key`."""
+    job_id = sign(
+        options.pop("job_id", str(uuid.uuid4())),
+        str(arguments[-1]) if arguments else "",
+        key_digest=digest_of(key),
+        queue=queue,
+    )
+    options.setdefault("job_timeout", -1)
     with Redis.from_url(redis_url) as connection:
         Queue(queue, connection=connection, serializer=JSONSerializer).enqueue(
-            function, *arguments[:-1], *signed, **options
+            function, *arguments, job_id=job_id, **options
         )
