@@ -36,10 +36,11 @@ from runner.host.agent import WorkerConfig
 from runner.host.client import Hud, HudError, with_retries
 from runner.host.jobs import work
 from runner.host.spool import Folder, left_over
+from runner.host.wake_up import WakeUp
 from runner.launch import results
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec
-from runner.schema.wake_up import WakeUp, digest_of
+from runner.schema.wake_up import digest_of
 from runner.system.processes import Tree, die_with
 
 _CONNECT_S = 5

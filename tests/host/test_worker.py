@@ -23,7 +23,8 @@ from rq.serializers import JSONSerializer
 from hud.hosts import redis_users
 from hud.models import Host
 from runner.host.agent import WorkerConfig
-from runner.schema.wake_up import FUNCTION, WakeUp, digest_of, sign
+from runner.host.wake_up import WakeUp
+from runner.schema.wake_up import FUNCTION, digest_of, sign
 from runner.system.interpreters import Interpreter
 from tests.host.fake_hud import KEY, FakeHud
 from tests.support.hosts import Control, HostProcess, alive, parent_of, ring
