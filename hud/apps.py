@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core import checks
 from django.db import connection, connections
 from django.db.backends.signals import connection_created
+from django.db.migrations.loader import MigrationLoader
 from django.db.models.signals import post_migrate
 
 from hud.hosts import queues
@@ -31,6 +32,7 @@ class HudConfig(AppConfig):
         checks.register(check_data_folder)
         checks.register(check_private_files)
         checks.register(check_database_version, checks.Tags.database)
+        checks.register(check_newer_schema, checks.Tags.database)
         checks.register(check_deployment, deploy=True)
         connection_created.connect(read_faster)
         post_migrate.connect(make_streams, sender=self)
@@ -77,6 +79,22 @@ def check_database_version(
         for alias, version in found.items()
         if version < MINIMUM_POSTGRES
     ]
+
+
+def check_newer_schema(
+    *, databases: Sequence[str] | None = None, **_options: Any
+) -> list[checks.CheckMessage]:
+    """Return an error for a database that a newer release has migrated; only with `--database`."""
+    messages: list[checks.CheckMessage] = []
+    for alias in databases or ():
+        loader = MigrationLoader(connections[alias])
+        applied, known = set(loader.applied_migrations), set(loader.disk_migrations or ())
+        unknown = sorted(name for app, name in applied - known if app == "hud")
+        if unknown:
+            text = f"The database {alias!r} was migrated by a newer release, up to {unknown[-1]}."
+            hint = "Install that release, or restore a backup of before with manage.py restore."
+            messages.append(checks.Error(text, hint=hint, id="hud.E006"))
+    return messages
 
 
 def check_deployment(**_options: Any) -> list[checks.CheckMessage]:

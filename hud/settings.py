@@ -255,5 +255,10 @@ LOGGING = {
         "refusals": {"()": "django.utils.log.CallbackFilter", "callback": without_traceback_of_refusal}
     },
     "root": {"handlers": ["stderr"], "level": "INFO"},
-    "loggers": {"rq": {"level": "WARNING"}, "django.request": {"filters": ["refusals"]}},
+    "loggers": {
+        "rq": {"level": "WARNING"},
+        "waitress": {"level": "WARNING"},
+        "waitress.queue": {"level": "ERROR"},
+        "django.request": {"filters": ["refusals"]},
+    },
 }

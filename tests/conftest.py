@@ -61,6 +61,7 @@ LONGEST = (
     "test_gpu.py",
     "test_repeats.py",
     "test_web_killed.py",
+    "test_slow_clients.py",
     "test_micro.py",
     "test_graph_facts.py",
     "test_import_processes.py",

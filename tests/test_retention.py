@@ -191,6 +191,6 @@ def test_a_link_that_benchmark_code_put_among_the_deliveries_is_not_followed(own
     os.utime(kept.parent, (0, 0))
     (own_data / "agent").mkdir()
     (own_data / "agent" / "refused").symlink_to(own_data / "other")
-    os.chown(own_data / "agent", worker_account.UID, worker_account.UID)
+    os.chown(own_data / "agent", worker_account.uid_of(own_data), worker_account.GROUP)
     call_command("prune", stdout=StringIO())
     assert kept.exists()

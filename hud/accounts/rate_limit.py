@@ -1,4 +1,4 @@
-"""Rate limits: on wrong passwords by account and address, on wrong keys by address.
+"""Rate limits: on wrong passwords by account and address, by address and over all, on wrong keys by address.
 
 Attempts are counted in Redis for all processes; while Redis is down, each process counts alone.
 """
@@ -14,7 +14,8 @@ from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.signals import user_login_failed
+from django.contrib.auth.forms import UsernameField
+from django.contrib.auth.signals import user_logged_in
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -25,6 +26,7 @@ from redis.exceptions import RedisError
 from hud.hosts import queues
 
 _MOST_CALLERS = 10_000  # remembered by one process
+_HASHING = threading.BoundedSemaphore(2)  # passwords that one process checks at once
 
 
 class RateLimit:
@@ -40,10 +42,9 @@ class RateLimit:
         count, left_s = self._count(caller, 1)
         return 0 if count <= self._most() else max(1, left_s)
 
-    def wait_s(self, caller: str) -> int:
-        """Return 0 if another attempt is permitted, else the seconds to wait."""
-        count, left_s = self._count(caller, 0)
-        return 0 if count < self._most() else max(1, left_s)
+    def give_back(self, caller: str) -> None:
+        """Take an attempt out of the count."""
+        self._count(caller, -1)
 
     def _count(self, caller: str, change: int) -> tuple[int, int]:
         """Return the attempts within the window, and the seconds left of it."""
@@ -74,6 +75,8 @@ class RateLimit:
 
 
 PASSWORDS = RateLimit("password", lambda: settings.HUD_WRONG_PASSWORDS, 300)
+ADDRESS_PASSWORDS = RateLimit("address", lambda: 10 * settings.HUD_WRONG_PASSWORDS, 300)
+ALL_PASSWORDS = RateLimit("all", lambda: 100 * settings.HUD_WRONG_PASSWORDS, 300)
 KEYS = RateLimit("key", lambda: settings.HUD_WRONG_KEYS, 60)
 
 
@@ -92,32 +95,38 @@ def address_of(request: HttpRequest) -> str:
     return str(network)
 
 
-def _account_at(request: HttpRequest, username: str) -> str:
-    """Return the caller whose wrong passwords count: one account from one address."""
-    name = hashlib.sha256(username.casefold().encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return f"{address_of(request)}:{name}"
-
-
-@receiver(user_login_failed)
-def _count_wrong_password(
-    credentials: dict[str, Any], request: HttpRequest | None = None, **_more: Any
-) -> None:
-    if request is not None:
-        PASSWORDS.take(_account_at(request, str(credentials.get("username", ""))))
-
-
 class LoginRateLimitMiddleware(MiddlewareMixin):
-    """Limit wrong passwords in the login forms of the site and of its admin pages.
+    """Limit wrong passwords in the login forms of the site and of its admin pages, and how many passwords
+    are hashed at once.
 
-    It acts after the CSRF check, so that what other sites send counts for nobody.
+    It acts after the CSRF check, so that what other sites send counts for nobody. An attempt counts before
+    its password is checked, and no longer once that was right.
     """
 
     def process_view(self, request: HttpRequest, *_view: Any) -> HttpResponse | None:
         if request.method != "POST" or request.path not in {reverse("login"), reverse("admin:login")}:
             return None
-        wait_s = PASSWORDS.wait_s(_account_at(request, request.POST.get("username", "")))
+        address, name = address_of(request), UsernameField().to_python(request.POST.get("username", "")) or ""
+        account = hashlib.sha256(name.casefold().encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        limits = ((PASSWORDS, f"{address}:{account}"), (ADDRESS_PASSWORDS, address), (ALL_PASSWORDS, ""))
+        wait_s = next((wait_s for limit, caller in limits if (wait_s := limit.take(caller))), 0)
         if not wait_s:
-            return None
+            request.counted_in = limits  # type: ignore[attr-defined]
+            request.hashes = _HASHING.acquire(blocking=False)  # type: ignore[attr-defined]
+            if request.hashes:  # type: ignore[attr-defined]
+                return None
+            wait_s = 1
         answer = render(request, "429.html", {"wait_s": wait_s}, status=HTTPStatus.TOO_MANY_REQUESTS)
         answer["Retry-After"] = str(wait_s)
         return answer
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        if getattr(request, "hashes", False):
+            _HASHING.release()
+        return response
+
+
+@receiver(user_logged_in)
+def _forget_right_password(request: HttpRequest | None = None, **_more: Any) -> None:
+    for limit, caller in getattr(request, "counted_in", ()):
+        limit.give_back(caller)

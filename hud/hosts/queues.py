@@ -44,17 +44,27 @@ class Queues(dict[str, dict[str, Any]]):
 
 
 def make_jobs_inert() -> None:
-    """Keep this process from running what a job in Redis names, whoever put it there.
+    """Keep this process from inflating, loading or running what a job in Redis holds, whoever put it there.
 
-    django-rq's pages read jobs by RQ's own defaults: they load pickles, and call the failure callback of an
-    abandoned job. No setting changes that.
+    django-rq's pages read jobs by RQ's own class and defaults, which no setting changes: they would inflate
+    any size, load pickles, and call the failure callback of an abandoned job.
     """
     from rq.job import Job  # noqa: PLC0415 — settings need this module, but no RQ
     from rq.serializers import DefaultSerializer, JSONSerializer  # noqa: PLC0415
 
+    from runner.schema.wake_up import harmless_fields  # noqa: PLC0415
+
+    restore = Job.restore
+
+    def restore_harmless(job: Job, message: dict[bytes, bytes]) -> None:
+        fields = harmless_fields(message)
+        try:
+            restore(job, fields)
+        except ValueError:  # a time that is none
+            restore(job, {b"data": fields[b"data"]})
+
+    Job.restore = restore_harmless
     DefaultSerializer.loads = JSONSerializer.loads
-    for name in ("success_callback", "failure_callback", "stopped_callback", "func"):
-        setattr(Job, name, property(lambda _job: None))
 
 
 def connect() -> Redis:

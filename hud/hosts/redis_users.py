@@ -21,14 +21,18 @@ from hud.hosts import queues
 from hud.models import ApiKey, Host
 
 logger = logging.getLogger(__name__)
-_COMMANDS = ["+@read", "+@write", "+@connection", "+@transaction", "-@admin", "-@dangerous", "+info"]
+_COMMANDS = (  # what RQ's worker needs; others, such as PFCOUNT, have had holes
+    *("+auth", "+hello", "+select", "+ping", "+multi", "+exec", "+discard", "+info", "+exists", "+del"),
+    *("+expire", "+hget", "+hstrlen", "+hexists", "+hset", "+sadd", "+srem", "+llen", "+lrem"),
+    *("+lmove", "+blmove", "+rpoplpush", "+brpoplpush"),
+)
 
 
 def url_of(host: Host) -> str:
     """Return the Redis URL of a host, with its own user unless the server permits none (`Host.redis_user`).
     A missing user is created by the next tick."""
     parts = urlsplit(settings.REDIS_URL)
-    digest = _key_of(host) if host.redis_user is not False else None
+    digest = key_digest_of(host.pk) if host.redis_user is not False else None
     if digest is None:
         return str(settings.REDIS_URL)
     server = parts.netloc.rpartition("@")[2]
@@ -57,7 +61,7 @@ def _create_missing(redis: Redis, hosts: Iterable[Host]) -> None:
     lines = [line.decode() if isinstance(line, bytes) else line for line in answer]
     rules = {line.split(" ")[1]: line for line in lines}
     for host in hosts:
-        digest = _key_of(host)
+        digest = key_digest_of(host.pk)
         if digest is None:
             continue
         password = _password(digest)
@@ -76,9 +80,9 @@ def _name(host: Host) -> str:
     return f"host-{host.pk}"
 
 
-def _key_of(host: Host) -> str | None:
+def key_digest_of(host: int) -> str | None:
     """Return the digest of the host's newest valid key."""
-    alive = ApiKey.objects.filter(host=host, scopes=["host"], revoked__isnull=True)
+    alive = ApiKey.objects.filter(host_id=host, scopes=["host"], revoked__isnull=True)
     return alive.order_by("-pk").values_list("digest", flat=True).first()
 
 

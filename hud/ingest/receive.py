@@ -287,7 +287,7 @@ def _store(
     superseded: list[dict[str, Any]] = []
     parser = RecordParser(content.parameters, Aliases.read(), receipt=receipt)
     assert content.stream
-    runs = Runs(content.parameters, upload_id, content.stream.pk)
+    runs = Runs(content.parameters, upload_id, content.stream.pk, key)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)
         superseded += store(

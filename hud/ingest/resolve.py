@@ -19,7 +19,8 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone as clock
 
-from hud.models import Run, State
+from hud.accounts.keys import effective_scopes
+from hud.models import ApiKey, Run, State, Upload
 from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement, RunKey, first_runner
 from runner.formats.parameters import PLAUSIBLE, Parameters, is_plausible, parse_time
@@ -167,12 +168,14 @@ class RunPlace(NamedTuple):
 
 @dataclass
 class Runs:
-    """The runs of one upload. `own` are runs of this hud's runner and of other streams, which an upload (of
-    an export, say) may repeat but not add to; `grown` are those that may have measurements already."""
+    """The runs of one upload. `own` are runs of this hud's runner, of other streams, and those of other
+    people that it names by their uid, which an upload (of an export, say) may repeat but not add to; `grown`
+    are those that may have measurements already."""
 
     parameters: Parameters
     upload_id: int
     stream_id: int
+    key: ApiKey | None = None  # None: the command line
     places: dict[RunKey, RunPlace] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)
     grown: set[int] = field(default_factory=set)
@@ -229,17 +232,27 @@ class Runs:
             host_name=key.host,
             commit=key.commit,
         ) & Q(external_id__isnull=False)
-        found = min(Run.objects.filter(Q(uid=uid) | natural), key=lambda run: run.uid != uid)
+        known = Run.objects.select_related("upload__key").filter(Q(uid=uid) | natural)
+        found = min(known, key=lambda run: run.uid != uid)
         if key.uid or found.uid != uid:
             self.grown.add(found.pk)
         place = RunPlace.of(found)
-        if found.upload_id is None or found.stream_id != self.stream_id:
+        is_foreign = found.upload is None or found.stream_id != self.stream_id
+        if is_foreign or (key.uid and not self._may_add_to(found.upload)):
             self.own.add(found.pk)
             return place
         new = [suite for suite in suites if suite not in found.title]
         if new:
             Run.objects.filter(pk=found.pk).update(title=", ".join([found.title, *new])[:300])
         return place
+
+    def _may_add_to(self, upload: Upload | None) -> bool:
+        """Return whether to add to the run of an upload that its uid names; uids are public."""
+        if self.key is None or upload is None or upload.pk == self.upload_id:
+            return True
+        if upload.key_id == self.key.pk or "run" in effective_scopes(self.key):
+            return True
+        return upload.key is not None and upload.key.owner_id in {self.key.owner_id} - {None}
 
 
 # ---- series and environments

@@ -13,6 +13,7 @@ from hud.notifications.sending import sign
 
 TEST = "test"
 _LINES = 10  # of a text; the data names more
+_SIMILAR = str.maketrans({"*": "\u2217", "`": "\u02cb", "~": "\u223c"})
 _COMMIT = 10  # digits that are shown
 
 
@@ -101,14 +102,21 @@ def _change(row: dict[str, Any]) -> str:
 
 
 def _slack(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Return text that Slack takes as it stands. It has no escapes: marks become similar characters, and an
+    address gets a space of no width, so that it is no link."""
+    text = _one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.translate(_SIMILAR).replace("://", ":\u200b//")
 
 
 def _plain(text: str) -> str:
     """Return text that Markdown takes as it stands: no markup, no mention of people."""
     for char in "\\`*_[]<>#|~":
         text = text.replace(char, f"\\{char}")
-    return text.replace("@", "@\u200b").replace("\n", " ")
+    return _one_line(text).replace("@", "@\u200b").replace("://", ":\u200b//")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _json(value: Any) -> bytes:

@@ -21,6 +21,9 @@ from django.conf import settings
 
 LIMIT_S = 10.0  # for all of a request
 _MOST_ANSWER_BYTES = 4096
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_RESERVED = [ipaddress.ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")]
 _PORTS = {"http": 80, "https": 443}
 SECRET_PREFIX = "whsec_"  # noqa: S105 - of Standard Webhooks, no secret
 
@@ -139,15 +142,17 @@ def _resolve(host: str, port: int) -> list[str]:
 
 
 def _is_public(address: str) -> bool:
+    """Return whether an address is one of the public internet, also where IPv6 wraps one of IPv4."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
-        if inner is not None:
-            found = inner
-        elif found in ipaddress.ip_network("64:ff9b::/96"):  # NAT64
-            found = ipaddress.ip_address(int(found) & 0xFFFFFFFF)
-    is_local = isinstance(found, ipaddress.IPv6Address) and found.is_site_local
-    return found.is_global and not found.is_multicast and not is_local
+        wrapped = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
+        if wrapped is None and found in _NAT64:
+            wrapped = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+        if wrapped is None and found not in _GLOBAL_UNICAST:
+            return False
+        found = wrapped or found
+    # Python 3.11 takes some of those that are reserved for global
+    return found.is_global and not found.is_multicast and not any(found in other for other in _RESERVED)
 
 
 def _left_s(deadline: float) -> float:

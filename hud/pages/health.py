@@ -12,7 +12,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import Min, QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from hud.hosts import queues
 from hud.models import ACTIVE, Heartbeat, Import, Run
@@ -82,7 +82,9 @@ def _disk_problem() -> str:
 def _redis_problem() -> str:
     try:
         with queues.connect() as redis:
-            redis.ping()
+            redis.set("hud:probe", 1, ex=60)  # a full one still answers a ping
+    except ResponseError as error:
+        return f"Redis takes no writes: {error}"
     except (RedisError, OSError):
         return "Redis does not answer"
     return ""

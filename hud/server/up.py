@@ -163,6 +163,8 @@ def prepare(options: Options) -> None:
     """Update the database, first account, static files and samples, with the servers running meanwhile."""
     if os.environ.get("HUD_ENV") == "production" and "*" in os.environ.get("ALLOWED_HOSTS", ""):
         say("ALLOWED_HOSTS has *: any host name is accepted. Name the hosts of this site instead.")
+    if not os.environ.get("REDIS_URL"):
+        say(embedded.redis_binary()[1])
     embedded.make_folder(options.logs)
     log = options.logs / "setup.log"
     log.write_bytes(b"")
@@ -208,7 +210,6 @@ async def serve(options: Options) -> int:
             [_django(options, name, _CHECKED) for name in ("tick", "imports", "judge")],
             [_agent(options)],
         ],
-        run=embedded.run_folder(options.data),
         logs=options.logs,
     )
     started = asyncio.create_task(_start(options, supervisor, servers))

@@ -11,22 +11,29 @@ import os
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from shlex import quote
 
 from runner.schema.secrets import without_secrets
 
-UID = 61_000  # in the range that systemd leaves unused; it needs no entry in /etc/passwd
+GROUP = 61_000  # of all installations, since they share device locks
 _GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all
-_SETPRIV = ("setpriv", f"--reuid={UID}", f"--regid={UID}", "--no-new-privs")
+
+
+def uid_of(data: Path) -> int:
+    """Return the user id of an installation, in the range that systemd leaves unused. It needs no entry in
+    /etc/passwd. Installations that shared one could read each other's keys."""
+    return GROUP + 1 + zlib.crc32(bytes(data.resolve())) % 180
 
 
 @functools.cache
 def prefix(data: Path, checkout: Path) -> tuple[str, ...]:
     """Return a command prefix that changes to the account and ends with its parent."""
     groups = {path.stat().st_gid for pattern in _GPU_DEVICES for path in Path("/").glob(pattern)} - {0}
-    change = (*_SETPRIV, f"--groups={','.join(map(str, sorted({UID, *groups})))}", "--pdeathsig=TERM")
-    return (*_way_through_closed_folders(data, checkout), *change)
+    account = (f"--reuid={uid_of(data)}", f"--regid={GROUP}", "--no-new-privs", "--pdeathsig=TERM")
+    all_groups = f"--groups={','.join(map(str, sorted({GROUP, *groups})))}"
+    return (*_way_through_closed_folders(data, checkout), "setpriv", *account, all_groups)
 
 
 def _way_through_closed_folders(data: Path, checkout: Path) -> tuple[str, ...]:
@@ -66,13 +73,13 @@ def prepare(data: Path, run: Path, checkout: Path) -> str:
     locks = _locks()
     for path, mode in ((data, 0o710), (run, 0o2710), (locks, 0o2770)):
         path.mkdir(mode=mode, parents=True, exist_ok=True)
-        os.chown(path, -1, UID)
+        os.chown(path, -1, GROUP)
         path.chmod(path.stat().st_mode & 0o7001 | mode)  # sockets and locks get the group of their folder
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "home").mkdir(exist_ok=True)
-    if folder.stat().st_uid != UID:
+    if folder.stat().st_uid != uid_of(data):
         for path in (*folder.rglob("*"), folder):
-            os.chown(path, UID, UID, follow_symlinks=False)
+            os.chown(path, uid_of(data), GROUP, follow_symlinks=False)
     code = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch(); import runner.host.attach"
     tried = subprocess.run(
         [*prefix(data, checkout), sys.executable, "-c", code, str(folder / "tried")],

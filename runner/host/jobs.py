@@ -1,28 +1,19 @@
-"""The wake-up, an RQ job, and the work that a host does when one comes.
+"""The work that a host does when a wake-up comes (`runner/schema/wake_up.py`).
 
-A wake-up says only that there is work. The task itself is claimed over HTTP and names what the suites
-declare; nothing in Redis becomes code here.
+The task is claimed over HTTP and names what the suites declare; nothing in Redis becomes code here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import shutil
 import threading
 import uuid
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-from redis import Redis
-from redis.exceptions import ResponseError
-from rq.exceptions import NoSuchJobError
-from rq.job import Job as RqJob
 
 from runner.host.agent import WorkerConfig, fingerprints_of
 from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, with_retries
@@ -40,52 +31,8 @@ _REPORTS_A_BEAT = 4  # a cancelled task learns it with its next report
 _LONGEST_REPORT_S = 2.5
 _PATIENCE_S = 10.0  # the agent delivers what is not delivered by then
 _HURRY_S = 3.0  # for a call while this host stops
-_MESSAGE_BYTES = 4096
-_FUNCTION = "runner.host.jobs.work"  # as `hud/runs/wakeup.py` names it
 
 logger = logging.getLogger(__name__)
-
-
-class WakeUp(RqJob):
-    """An RQ job that reads of its message only the name of its function, which must be ours, and its only
-    argument, a UUID.
-
-    RQ's own class imports and calls the function, callbacks and webhooks that a message names: whoever can
-    write to Redis would control every host.
-    """
-
-    _message = b""
-
-    @classmethod
-    def fetch(cls, id: str, connection: Redis, serializer: Any = None) -> WakeUp:  # noqa: A002 - RQ's name
-        """Return the job with that id. Raise NoSuchJobError for anything else, which RQ skips."""
-        try:
-            job: WakeUp = super().fetch(id, connection=connection, serializer=serializer)
-        except (ValueError, TypeError, AttributeError, ResponseError) as error:
-            raise NoSuchJobError(f"job {id!r} is no wake-up: {error}") from error
-        return job
-
-    def refresh(self) -> None:
-        """Read the message's bytes; RQ would read and unpack twenty more fields. Raise NoSuchJobError for
-        none, or for more than a wake-up has."""
-        if not 0 < self.connection.hstrlen(self.key, "data") <= _MESSAGE_BYTES:
-            raise NoSuchJobError(f"job {self.id!r} is no wake-up")
-        self._message = self.connection.hget(self.key, "data") or b""
-
-    def is_valid(self) -> bool:
-        """Return whether the message asks for `work` with one argument, a UUID."""
-        try:
-            text = zlib.decompressobj().decompress(self._message, _MESSAGE_BYTES)
-            function, instance, arguments, named = json.loads(text)
-            (argument,) = arguments
-            uuid.UUID(argument)
-        except (ValueError, TypeError, AttributeError, RecursionError, zlib.error):
-            return False
-        return function == _FUNCTION and instance is None and not named
-
-    def perform(self) -> None:
-        """Raise PermissionError: only RQ's own workers call this, for which the job is not meant."""
-        raise PermissionError("a wake-up carries no code; runner.host.worker answers it")
 
 
 def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -33,11 +34,13 @@ from rq.worker import WorkerStatus
 
 from runner.host.agent import WorkerConfig
 from runner.host.client import Hud, HudError, with_retries
-from runner.host.jobs import WakeUp, work
+from runner.host.jobs import work
 from runner.host.spool import Folder, left_over
+from runner.host.wake_up import WakeUp
 from runner.launch import results
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.wake_up import digest_of
 from runner.system.processes import Tree, die_with
 
 _CONNECT_S = 5
@@ -48,6 +51,7 @@ _BEAT_S = 10  # heartbeats of a busy worker, for RQ's own pages
 _GRACE_S = 2.0  # for processes that a killed horse left behind
 _PATIENCE_S = 5.0
 _POLL_S = 0.2
+_REMEMBERED = 1000  # wake-ups that were answered, which are not answered again
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 logger = logging.getLogger(__name__)
@@ -83,6 +87,8 @@ class AcceleratorWorker(Worker):
         )
         self._config = config
         self._tree = Tree()
+        self._key_digest = digest_of(config.key)
+        self._answered: deque[str] = deque(maxlen=_REMEMBERED)
         self.stop_asked = False
 
     def execute_job(self, job: Job, queue: Queue) -> None:
@@ -90,9 +96,10 @@ class AcceleratorWorker(Worker):
         with contextlib.suppress(RedisError):
             self.connection.lrem(queue.intermediate_queue_key, 1, job.id)
             self.connection.delete(job.key)
-        if not job.is_valid():
-            logger.warning("a message in %s is no wake-up and was thrown away", queue.name)
+        if job.id in self._answered or not job.is_signed(self._key_digest, self._config.queue):
+            logger.warning("a message in %s is no wake-up of the hud and was thrown away", queue.name)
             return
+        self._answered.append(job.id)
         self.set_state(WorkerStatus.BUSY)
         self._fork()
         status = self._wait_for_end()

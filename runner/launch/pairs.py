@@ -318,10 +318,10 @@ class _Pair:
         return {PINNED_VARIABLE: str(path)}
 
     def _strays(self) -> list[_Process]:
-        """Return the pinned processes to measure once more: those too far from the others of their side with
-        the same choices, of which the free process that drew them is one."""
+        """Return the pinned processes to measure once more: those too far from the others with the same
+        choices, of either side; the free process that drew them is one of these."""
         timed = list(self._times_ms.items())
-        places = outliers([((one.side, one.owner or one.side), time_ms) for one, time_ms in timed])
+        places = outliers([(one.owner or one.side, time_ms) for one, time_ms in timed])
         return [replace(timed[place][0], repeated=True) for place in places if timed[place][0].owner]
 
 

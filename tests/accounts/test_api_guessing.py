@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.http import HttpRequest
 from django.test import Client
 
@@ -78,6 +80,69 @@ def test_only_wrong_passwords_of_the_account_count(stranger: Client, redis: None
     assert [log_in(stranger, "guess").status_code for _ in range(6)] == [200] * 4 + [429] * 2
     other = stranger.post("/login/", {"username": "paul", "password": "open sesame"})
     assert other.status_code == 302
+
+
+@pytest.mark.parametrize("written", ["olga ", "\u3000olga", "Olga", "\uff4f\uff4c\uff47\uff41"])
+def test_an_account_is_one_however_its_name_is_written(stranger: Client, redis: None, written: str) -> None:
+    create_user()
+    guesses = [
+        stranger.post("/login/", {"username": name, "password": "guess"}).status_code
+        for name in ("olga", written) * 3
+    ]
+    assert guesses == [200] * 4 + [429] * 2
+
+
+def test_an_address_and_all_of_them_have_a_limit(
+    stranger: Client, settings: Any, monkeypatch: pytest.MonkeyPatch, redis: None
+) -> None:
+    settings.HUD_WRONG_PASSWORDS = 1
+    mine = rate_limit.RateLimit(f"all-{next(_hosts)}", lambda: 100, 300)
+    monkeypatch.setattr(rate_limit, "ALL_PASSWORDS", mine)
+
+    def guess(number: int, client: Client) -> int:
+        return int(client.post("/login/", {"username": f"n{number}", "password": "x"}).status_code)
+
+    assert [guess(number, stranger) for number in range(12)] == [200] * 10 + [429] * 2
+    others = [Client(REMOTE_ADDR=f"198.51.100.{number}") for number in range(92)]
+    assert [guess(number, client) for number, client in enumerate(others)] == [200] * 90 + [429] * 2
+
+
+def test_parallel_guesses_are_counted_before_they_are_checked(
+    stranger: Client, monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer
+) -> None:
+    """And no more than two passwords are hashed at once."""
+    inside, most, lock, both = 0, 0, threading.Lock(), threading.Event()
+
+    def slow(*_arguments: Any, **_named: Any) -> None:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+            if inside == 2:
+                both.set()
+        both.wait(30)
+        refused.wait(30)
+        with lock:
+            inside -= 1
+
+    refused = threading.Event()
+    monkeypatch.setattr("django.contrib.auth.forms.authenticate", slow)
+    answers: list[int] = []
+
+    def guess() -> None:
+        client = Client(REMOTE_ADDR=stranger.defaults["REMOTE_ADDR"])
+        answers.append(log_in(client, "guess").status_code)
+        connection.close()
+        if len(answers) >= 18:
+            refused.set()
+
+    threads = [threading.Thread(target=guess) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most == 2
+    assert sorted(answers) == [200] * 2 + [429] * 18
 
 
 def test_addresses(settings: Any) -> None:

@@ -23,7 +23,8 @@ from rq.serializers import JSONSerializer
 from hud.hosts import redis_users
 from hud.models import Host
 from runner.host.agent import WorkerConfig
-from runner.host.jobs import WakeUp
+from runner.host.wake_up import WakeUp
+from runner.schema.wake_up import FUNCTION, digest_of, sign
 from runner.system.interpreters import Interpreter
 from tests.host.fake_hud import KEY, FakeHud
 from tests.support.hosts import Control, HostProcess, alive, parent_of, ring
@@ -379,20 +380,46 @@ class TestItsOwnRedisUser:
         assert worker.stop(timeout_s=5) == 0
 
 
+def test_unsigned_foreign_and_replayed_wake_ups_run_nothing(worker: HostProcess, fake: FakeHud) -> None:
+    """The job ids that Redis may see again are those of true wake-ups, whose arguments are public there."""
+    task = fake.add()
+    ring(fake.redis_url, QUEUE, RUN, job_id="first")
+    wait_for(lambda: fake.calls.count("POST tasks/claim") == 2, "a claim after the task")
+    known = {"key_digest": digest_of(KEY), "queue": QUEUE}
+    first = sign("first", RUN, **known)
+    foreign = sign("x", RUN, **{**known, "queue": "host-8-accelerator-1"})
+    with Redis.from_url(fake.redis_url) as connection:
+        queue = Queue(QUEUE, connection=connection, serializer=JSONSerializer)
+        for job_id, argument in (
+            (first, RUN), (f"second-{first.rpartition('-')[2]}", RUN), (foreign, RUN), ("bare", RUN),
+            (sign("x", "another run", **known), RUN), (f"x-{'0' * 64}", RUN), ("-", ""),
+            (sign("y", RUN, **known), [RUN]),
+        ):  # fmt: skip
+            queue.enqueue(FUNCTION, argument, job_id=job_id, job_timeout=-1)
+        for forged in (None, 7, ["x"], {"a": 1}):
+            queue.enqueue(FUNCTION, forged, job_timeout=-1)
+        ring(fake.redis_url, QUEUE, RUN, key="another host's")
+        wait_for(lambda: not connection.llen(queue.key), "the end of the queue")
+        wait_for(lambda: not connection.keys("rq:job:*"), "the end of all messages")
+    assert fake.calls.count("POST tasks/claim") == 2
+    ring(fake.redis_url, QUEUE, RUN)
+    wait_for(lambda: fake.calls.count("POST tasks/claim") == 3, "a true wake-up")
+    assert task.state == "done"
+
+
 def test_a_wake_up_performs_nothing(redis_url: str) -> None:
+    true, other = (sign(name, RUN, key_digest=digest_of(KEY), queue="q") for name in ("true", "other"))
     with Redis.from_url(redis_url) as connection:
-        queue = Queue("q", connection=connection, serializer=JSONSerializer)
-        job = queue.enqueue("runner.host.jobs.work", RUN)
-        wake_up = WakeUp.fetch(job.id, connection, JSONSerializer)
-        assert wake_up.is_valid()
-        other = queue.enqueue("os.system", RUN)
-        assert not WakeUp.fetch(other.id, connection, JSONSerializer).is_valid()
-        connection.hset(job.key, "data", b"x" * 5000)
+        ring(redis_url, "q", RUN, job_id="true")
+        wake_up = WakeUp.fetch(true, connection, JSONSerializer)
+        assert wake_up.is_signed(digest_of(KEY), "q")
+        assert not wake_up.is_signed(digest_of(KEY), "p")
+        ring(redis_url, "q", RUN, job_id="other", function="os.system")
+        assert not WakeUp.fetch(other, connection, JSONSerializer).is_signed(digest_of(KEY), "q")
+        connection.hset(f"rq:job:{true}", "data", b"x" * 5000)
         connection.set("rq:job:text", "no hash")
-        for name in (job.id, "text"):
+        for name in (true, "text", "no/such job"):
             with pytest.raises(NoSuchJobError):
                 WakeUp.fetch(name, connection, JSONSerializer)
         with pytest.raises(PermissionError):
             wake_up.perform()
-        with pytest.raises(NoSuchJobError):
-            WakeUp.fetch("no/such job", connection, JSONSerializer)

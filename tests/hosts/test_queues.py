@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import tracemalloc
+import zlib
+from pathlib import Path
+
 import pytest
 from django.test import Client
 from django.utils import timezone
@@ -66,3 +71,29 @@ def test_only_an_admin_sees_the_queues(client: Client, address: str) -> None:
     client.force_login(create_user())
     assert client.get(address).status_code == 403
     assert client.get("/django-rq/stats.json").status_code == 403
+
+
+def test_what_a_host_writes_is_neither_inflated_nor_loaded(staff: Client, tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+    queue = Queue(create_accelerator().queue, connection=queues.connect(), serializer=JSONSerializer)
+    shell = pickle.dumps(("os.system", None, (f"touch {proof}",), {}))
+    messages = {
+        "bomb": zlib.compress(b"[" + b" " * 100 * 2**20),
+        "pickle": zlib.compress(shell),
+        "raw": shell,
+    }
+    for name, data in messages.items():
+        queue.connection.hset(f"rq:job:{name}", mapping={"data": data, "created_at": "x", "timeout": "x"})
+        queue.connection.hset(f"rq:job:{name}", "failure_callback_name", "os.system")
+        queue.connection.rpush(queue.key, name)
+        queue.connection.zadd(f"rq:wip:{queue.name}", {f"{name}:1": 1})
+    stats = {found["name"]: found for found in staff.get("/django-rq/stats.json").json()["queues"]}
+    index = stats[queue.name]["index"]
+    tracemalloc.start()
+    try:
+        for page in ("", "started/", "failed/", *(f"{name}/" for name in messages)):
+            assert staff.get(f"/django-rq/queues/{index}/{page}").status_code in {200, 404}
+        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert not proof.exists()

@@ -112,9 +112,9 @@ def test_a_host_s_user_is_enough_for_its_worker(open_redis: OpenRedis, tmp_path:
         worker.register_birth()
         worker.heartbeat()
         job, queue = worker.dequeue_job_and_maintain_ttl(5)
-        assert job.is_valid()
+        assert job.is_signed(redis_users.key_digest_of(host.pk) or "", accelerator.queue)
         assert job.id.startswith(f"host-{host.pk}-")
-        worker._forget(job, queue)
+        worker.execute_job(job, queue)  # with the wrong key: it is thrown away
         worker.set_state("busy")
         worker.register_death()
     with Redis.from_url(open_redis.url) as redis:
@@ -143,6 +143,16 @@ def test_a_host_s_user_reaches_nothing_else(open_redis: OpenRedis) -> None:
             ("EVAL", "return 1", 0),
             ("PUBLISH", "rq:pubsub:x", "stop"),
             ("SHUTDOWN",),
+            ("SCAN", 0),
+            ("SSCAN", "rq:workers", 0),
+            ("HSCAN", f"rq:worker:host-{one.pk}-x", 0),
+            ("SMEMBERS", "rq:workers"),
+            ("SET", f"rq:job:host-{one.pk}-x", "x"),
+            ("SETRANGE", f"rq:job:host-{one.pk}-x", 2**28, "x"),
+            ("PFADD", f"rq:job:host-{one.pk}-x", "x"),
+            ("PFCOUNT", f"rq:job:host-{one.pk}-x"),
+            ("RPUSH", f"rq:queue:host-{one.pk}-accelerator-1", "x"),
+            ("SUBSCRIBE", "rq:pubsub:x"),
         ):
             with pytest.raises(NoPermissionError):
                 redis.execute_command(*command)

@@ -17,9 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
+from hud.accounts.keys import create_key, find_key
 from hud.ingest import BadUpload, ingest
 from hud.ingest.export import export
-from hud.models import Environment, Experiment, Measurement, Run, Stream, Upload
+from hud.models import ApiKey, Environment, Experiment, Measurement, Run, Stream, Upload
+from hud.runs.streams import adhoc
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import invisible_in
 from runner.schema.metrics import metric_info
@@ -207,6 +209,31 @@ def test_an_upload_repeats_a_runner_s_own_run_but_adds_nothing_to_it() -> None:
     assert (receipt.stored, receipt.duplicates) == (0, 0)
     assert "adds nothing" in receipt.skipped[0]["reason"]
     assert Measurement.objects.count() == 1
+
+
+def test_a_run_that_its_uid_names_takes_only_what_its_own_key_or_an_operator_s_adds() -> None:
+    keys = {name: made_key(name, ["upload"]) for name in ("owner", "other")} | {
+        "run": made_key("run", ["run"])
+    }
+    ingest(as_list(v3_record()), Parameters(), key=keys["owner"])
+    record = json.loads(exported())
+    assert ingest(as_list(record), Parameters(), key=keys["other"]).duplicates == 1
+
+    def add(metric: str, name: str) -> int:
+        record["benchmark"]["extra_info"]["hud"]["metric"] = record["metric"]["name"] = metric
+        return ingest(as_list(record), Parameters(partial="1"), key=keys[name]).stored
+
+    assert add("forged", "other") == 0
+    assert add("mine", "owner") == 1
+    assert add("an operator's", "run") == 1
+    assert Run.objects.count() == 1
+
+
+def made_key(name: str, scopes: list[str]) -> ApiKey:
+    secret = create_key(name=name, scopes=scopes, who="t", stream=adhoc())[1]
+    key = find_key(secret)
+    assert key
+    return key
 
 
 @pytest.mark.parametrize("wrong", [{"uid": "x"}, {"at": "never"}, {"at_source": "guess"}])

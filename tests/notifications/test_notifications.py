@@ -157,6 +157,22 @@ def test_one_message_for_a_cause_and_each_change_of_state(receiver: Receiver) ->
     assert "@all" not in markdown
 
 
+@pytest.mark.parametrize("kind", ["slack", "github"])
+def test_a_name_makes_no_line_mark_or_link_of_its_own(receiver: Receiver, kind: str) -> None:
+    webhook(receiver, kind, secret="a token")
+    for number in range(2):
+        regress(f"x{number}\n*Regression resolved:\u2028 all fine*\r`code` https://evil.example/")
+    deliver()
+    for text in receiver.texts("text" if kind == "slack" else "body"):
+        lines = text.splitlines()
+        assert not any(
+            line.lstrip("- ").startswith(("*Regression resolved", "\\*Regression")) for line in lines
+        )
+        assert "://evil.example" not in text
+        assert text.count("*") - text.count("\\*") == (2 if kind == "slack" else 4)
+        assert text.count("`") == text.count("\\`")
+
+
 def test_what_a_host_moved_is_one_message_that_names_it(receiver: Receiver) -> None:
     webhook(receiver, "slack")
     cause = "Host h200-a: copy −4.0% without a compiler"
@@ -233,6 +249,13 @@ def test_a_webhook_hears_what_it_asked_for_and_nothing_while_it_is_paused(receiv
         "http://169.254.169.254/latest/meta-data/",
         "http://[::ffff:192.168.1.1]/",
         "http://[64:ff9b::7f00:1]/",
+        "http://[64:ff9b:1::1]/",
+        "http://[::127.0.0.1]/",
+        "http://[3fff::1]/",
+        "http://[5f00::1]/",
+        "http://[2002:7f00:1::]/",
+        "http://192.88.99.1/",
+        "http://192.0.0.8/",
         "http://[fe80::1]/",
         "http://[fec0::1]/",
         "http://0.0.0.0/",

@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
 
-from hud.hosts import heartbeats
+from hud.hosts import heartbeats, queues
 from hud.judging import judge
 from hud.models import Heartbeat, Run, Series, State, UnjudgedRun
 from tests.support.factories import create_measurement, create_run
@@ -42,6 +42,17 @@ def test_each_component_that_stands_still_is_named(client: Client, redis_server:
     redis_server.kill()
     assert wrong(client) == {"redis"}
     redis_server.start()
+    assert wrong(client) == set()
+
+
+def test_a_full_redis_is_named(client: Client, redis_server: RedisServer) -> None:
+    with queues.connect() as redis:
+        most = redis.config_get("maxmemory")["maxmemory"]
+        redis.config_set("maxmemory", 1)
+        try:
+            assert wrong(client) == {"redis"}
+        finally:
+            redis.config_set("maxmemory", most)
     assert wrong(client) == set()
 
 

@@ -186,3 +186,12 @@ def test_a_changed_point_is_seen_at_once() -> None:
     again = Run.objects.get(pk=run)
     create_measurement(experiment, metric="device_speedup", value=3.0, run=again, repeat=1)
     assert shown(stream) == 2.0
+
+
+@pytest.mark.django_db
+def test_a_night_of_a_wrong_clock_is_none() -> None:
+    """Uploads of a jump of the clock stay dated as they were, and the page goes on without them."""
+    now = datetime.now(timezone.utc)
+    runs = [create_run(order_time=now + timedelta(days=days)) for days in (-1, 0, 400)]
+    found = nights.read(runs[0].stream)
+    assert [night.runs for night in found] == [(runs[0].pk,), (runs[1].pk,)]

@@ -9,6 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 from pytest_django import Settings
 
 from hud import apps
@@ -80,3 +84,15 @@ def test_public_reading_in_production_is_mentioned(settings: Settings) -> None:
     settings.PRODUCTION = True
     settings.HUD_PUBLIC_READ = True
     assert "hud.I005" in ids(apps.check_deployment())
+
+
+@pytest.mark.django_db
+def test_a_database_of_a_newer_release_is_refused_and_stays() -> None:
+    MigrationRecorder(connection).record_applied("hud", "9999_from_the_future")
+    assert ids(apps.check_newer_schema(databases=["default"])) == ["hud.E006"]
+    for command, options in (("upgrade", {}), ("migrate", {"skip_checks": False})):
+        with pytest.raises(SystemCheckError, match="9999_from_the_future"):
+            call_command(command, **options)
+    MigrationRecorder(connection).record_unapplied("hud", "9999_from_the_future")
+    assert apps.check_newer_schema(databases=["default"]) == []
+    call_command("upgrade", verbosity=0)

@@ -222,3 +222,30 @@ def test_the_secret_key_is_made_once_and_kept_private(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["secret_key"]
     with pytest.raises(ValueError, match="SECRET_KEY"):
         embedded.secret_key(folder, required=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "chosen"),
+    [("Redis server v=7.0.15 sha=0", True), ("Valkey server v=8.1.4 sha=0", True),
+     ("Redis server v=6.0.16 sha=0", False), ("something else", False)],
+)  # fmt: skip
+def test_a_newer_redis_of_the_path_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, chosen: bool
+) -> None:
+    binary = tmp_path / "redis-server"
+    binary.write_text(f"#!/bin/sh\necho '{version}'\n")
+    binary.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found, warning = embedded.redis_binary()
+    assert (found == str(binary)) is chosen
+    assert bool(warning) is not chosen
+
+
+def test_redis_takes_no_long_texts(folder: Path) -> None:
+    server = embedded.redis(folder)
+    process = embedded.start(server, folder / "redis.log")
+    try:
+        assert talk_to_redis(folder, b"SETRANGE x 1048576 y").startswith(b"-ERR")
+        assert talk_to_redis(folder, b"SETRANGE x 10 y") == b":11\r\n"
+    finally:
+        embedded.stop(server, process)

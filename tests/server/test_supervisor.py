@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -29,16 +30,47 @@ def test_a_log_keeps_its_size_and_one_predecessor(tmp_path: Path, monkeypatch: p
     assert {path.name for path in tmp_path.iterdir()} == {"web.log", "web.log.1"}
 
 
+def test_a_program_that_cannot_start_waits_longer_each_time(tmp_path: Path) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await asyncio.to_thread(time.sleep, 0)
+
+    async def play() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            kept = supervisor.Supervisor(
+                [[Program("missing", ["/no/such/program"])], [Program("dies", ["false"])]], logs=tmp_path
+            )
+            kept._tidying.cancel()
+            patch.setattr(asyncio, "sleep", sleep)
+            for stage in (0, 1):
+                waits.clear()
+                await kept.start(stage)
+                await asyncio.to_thread(wait_for, lambda: len(waits) > 6, "restarts")
+                for task in kept._tasks[stage]:
+                    task.cancel()
+                assert waits[0] == 0
+                assert waits[1:6] == [2, 4, 8, 8, 8]
+
+    player = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(play()))
+    player.start()
+    player.join()
+    assert player.exitcode == 0
+
+
 def test_a_program_that_dies_is_started_again_and_keeps_its_log(tmp_path: Path) -> None:
     code = "import os, signal; print('process', os.getpid(), flush=True); signal.pause()"
     sleeper = Program("sleeper", [sys.executable, "-c", code])
     log = tmp_path / "sleeper.log"
 
     async def play() -> None:
-        kept = supervisor.Supervisor([[sleeper]], run=tmp_path, logs=tmp_path)
+        kept = supervisor.Supervisor([[sleeper]], logs=tmp_path)
         await kept.start(0)
-        (pid,) = kept._stages[0][0].processes
-        await asyncio.to_thread(wait_for, lambda: log.read_text() == f"process {pid}\n", "its output")
+        await asyncio.to_thread(
+            wait_for, lambda: log.exists() and log.read_text().endswith("\n"), "its output"
+        )
+        pid = int(log.read_text().split()[-1])
         os.kill(pid, signal.SIGKILL)
         await asyncio.to_thread(wait_for, lambda: log.read_text().count("process") == 2, "its successor")
         await kept.stop()

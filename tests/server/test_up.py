@@ -127,7 +127,8 @@ def _a_task_reads_no_secret(up: Up) -> None:
     if os.geteuid() != 0:  # then benchmark code has the rights of whoever runs `make up`
         assert found["uid"] == os.geteuid()
         return
-    assert found["uid"] == worker_account.UID
+    assert found["uid"] == worker_account.uid_of(up.data)
+    assert worker_account.uid_of(up.data) != worker_account.uid_of(up.data / "other")
     assert {found[name] for name in ("secret_key", "operator.json", "host.json")} == {"no: PermissionError"}
     assert found["postgres"] == "no: OperationalError"
     assert SECRET not in str(found["environments"])

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 
+from runner.schema.wake_up import FUNCTION, digest_of, sign
 from runner.system.processes import read_process
+from tests.host.fake_hud import KEY
 from tests.support.servers import ROOT, end_process, start_process
 from tests.support.waiting import wait_for
 
@@ -146,11 +149,17 @@ class HostProcess:
 
 
 def ring(
-    redis_url: str, queue: str, *arguments: Any, function: str = "runner.host.jobs.work", **options: Any
+    redis_url: str, queue: str, *arguments: Any, function: str = FUNCTION, key: str = KEY, **options: Any
 ) -> None:
-    """A message in an accelerator's queue, as the hud (or somebody else) puts it there."""
+    """A message in an accelerator's queue, as the hud (or somebody else) puts it there, signed with `key`."""
+    job_id = sign(
+        options.pop("job_id", str(uuid.uuid4())),
+        str(arguments[-1]) if arguments else "",
+        key_digest=digest_of(key),
+        queue=queue,
+    )
+    options.setdefault("job_timeout", -1)
     with Redis.from_url(redis_url) as connection:
-        options.setdefault("job_timeout", -1)
         Queue(queue, connection=connection, serializer=JSONSerializer).enqueue(
-            function, *arguments, **options
+            function, *arguments, job_id=job_id, **options
         )

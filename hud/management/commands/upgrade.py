@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.apps import apps
+from django.core.checks import Tags
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection, transaction
@@ -39,6 +41,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="do it in a transaction that is undone")
 
     def handle(self, *args: Any, dry_run: bool, **options: Any) -> None:
+        self.check(app_configs=[apps.get_app_config("hud")], tags=[Tags.database], databases=["default"])
         before = _counts()
         if dry_run:
             with transaction.atomic():
