@@ -109,15 +109,15 @@ def test_where_the_kernels_are_not_told_the_processes_run_and_say_so(
 @pytest.mark.parametrize(
     ("number", "repeated"),
     [
-        (5, [("base", "base")]),  # another process of base has these choices, the free one
-        (6, []),  # the only one of new with base's choices
+        (5, [("base", "base")]),
+        (6, [("new", "base")]),  # compared with the other side
         (8, [("new", "new")]),
     ],
 )
 def test_a_process_far_from_the_others_of_its_choices_is_measured_again(
     control: Control, tmp_path: Path, number: int, repeated: list[tuple[str, str]]
 ) -> None:
-    plan = {"*": {"compiled": True}, str(number): {"compiled": True, "factor": 1.1}}
+    plan = {"*": {"compiled": True}, str(number): {"compiled": True, "factor": 1.08}}
     outcome = launched(control, tmp_path, plan)
     assert control.starts == WARM_AND_FREE + 4 + len(repeated)
     again = {
