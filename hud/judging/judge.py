@@ -255,12 +255,17 @@ def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:
     series and class; 1 statement."""
     rows = fetch_tuples(
         """
-        SELECT s.id, t.class_key, r.stream_id, t.level::text FROM hud_series s
-        JOIN hud_stream own ON own.id = s.stream_id
-        JOIN hud_series r ON r.experiment_id = s.experiment_id AND r.metric_id = s.metric_id
-            AND r.stream_id = own.reference_id
-        JOIN hud_seriesstate t ON t.series_id = r.id
-        WHERE s.id = ANY(%s)
+        SELECT one.id, t.class_key, s.reference, t.level::text FROM unnest(%s::int[]) AS one(id)
+        CROSS JOIN LATERAL (  -- OFFSET 0: one look-up each, whatever the planner knows
+            SELECT experiment_id, metric_id,
+                (SELECT reference_id FROM hud_stream WHERE id = hud_series.stream_id) AS reference
+            FROM hud_series WHERE id = one.id OFFSET 0
+        ) s CROSS JOIN LATERAL (
+            SELECT id FROM hud_series WHERE experiment_id = s.experiment_id AND metric_id = s.metric_id
+                AND stream_id = s.reference OFFSET 0
+        ) r CROSS JOIN LATERAL (
+            SELECT class_key, level FROM hud_seriesstate WHERE series_id = r.id OFFSET 0
+        ) t
         """,
         [[series.pk for series in taken]],
     )

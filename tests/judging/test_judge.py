@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from hud.ingest import ingest
 from hud.judging import judge, levels
 from hud.judging.judge import process_pending
-from hud.models import Environment, Measurement, Point, Run, Series, SeriesState, State
+from hud.models import Environment, Experiment, Measurement, Point, Run, Series, SeriesState, State, Stream
 from runner.formats.parameters import Parameters
-from tests.support.factories import create_measurement, create_run
+from tests.support.factories import create_environment, create_measurement, create_metric, create_run
 from tests.support.judgements import telling_points, verdicts
 from tests.support.records import as_list, v3_record
 
@@ -210,3 +212,47 @@ def test_a_series_that_cannot_be_judged_stops_no_other(monkeypatch: pytest.Monke
     while process_pending():
         pass
     assert verdicts() == ["regressed"]
+
+
+def test_levels_of_a_reference_are_one_look_up_for_each_series_of_which_the_planner_knows_nothing() -> None:
+    reference = Stream.objects.get_or_create(name="nightly")[0]
+    laptop = Stream.objects.create(name="laptop", reference=reference)
+    metric, environment, run = create_metric(), create_environment(), create_run()
+    experiments = Experiment.objects.bulk_create(
+        Experiment(suite="micro", case=f"case_{number}", mode="", dtype="", backend="", device="", arch="")
+        for number in range(1000)
+    )
+    own, others = (
+        Series.objects.bulk_create(
+            Series(experiment=one, metric=metric, stream=stream) for one in experiments
+        )
+        for stream in (laptop, reference)
+    )
+    SeriesState.objects.bulk_create(
+        SeriesState(
+            series=one,
+            class_key="gpu",
+            level={"points": one.pk},
+            run=run,
+            environment=environment,
+            order_time=run.order_time,
+            recent=[],
+        )
+        for one in others
+    )
+    with CaptureQueriesContext(connection) as queries:
+        levels_of_reference = judge._references(own[:400])
+    assert {pk: level.points for (pk, _class), (_stream, level) in levels_of_reference.items()} == {
+        one.pk: other.pk for one, other in zip(own[:400], others, strict=False)
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {queries[0]['sql']}")
+        ((((plan,),)),) = cursor.fetchall()
+    assert read_rows(plan["Plan"]) < 3 * 400 + 100
+
+
+def read_rows(plan: dict[str, Any]) -> float:
+    """Return how many rows of series and states the parts of a plan have read."""
+    rows = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+    own = rows * plan["Actual Loops"] if "hud_series" in plan.get("Relation Name", "") else 0
+    return float(own) + sum(map(read_rows, plan.get("Plans", [])))
