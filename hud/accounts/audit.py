@@ -14,24 +14,11 @@ from hud.models import Audit
 # Set by `hud.accounts.access` for the time of a request, so that writers need not pass it on.
 client_address: ContextVar[str] = ContextVar("client_address", default="")
 
+# `key` of `key.revoke`
 KINDS = (
-    "login",
-    "logout",
-    "user",
-    "key",
-    "upload",
-    "run",
-    "regression",
-    "annotation",
-    "known_failure",
-    "host",
-    "schedule",
-    "stream",
-    "task",
-    "rename",
-    "rule",
-    "webhook",
-)  # `key` of `key.revoke`
+    "login", "logout", "user", "key", "upload", "run", "regression", "annotation", "known_failure", "host",
+    "schedule", "stream", "task", "rename", "rule", "webhook",
+)  # fmt: skip
 
 
 def note(*, who: str, action: str, subject: str, detail: dict[str, Any] | None = None) -> None:

@@ -52,119 +52,54 @@ STAFF = "staff"  # Django's staff; its pages check Django's permissions themselv
 QUEUES = "django_rq.admin"  # Django's staff with this permission
 # and `read`, which everybody has if HUD_PUBLIC_READ is set.
 
-# URL name → method → need. HEAD is as GET; other methods are refused. `namespace:*` holds for the rest of it.
-# An API path with several methods has the name of its first operation.
-ROUTES: dict[str, dict[str, str]] = {
-    "overview": {"GET": "read"},
-    "overview_data": {"GET": "read"},  # `/.json`
-    "compilers": {"GET": "read"},
-    "suites": {"GET": "read"},
-    "suite": {"GET": "read"},
-    "suite_rerun": {"POST": "run"},
-    "experiment": {"GET": "read"},
-    "rerun": {"POST": "run"},
-    "note_add": {"POST": "run"},
-    "note_delete": {"POST": "run"},
-    "known_failure_mark": {"POST": "accept"},
-    "known_failure_forget": {"POST": "accept"},
-    "code": {"GET": "read"},
-    "limits": {"GET": "read"},
-    "compare": {"GET": "read"},
-    "search": {"GET": "read"},
-    "runs": {"GET": "read"},
-    "run": {"GET": "read"},
-    "run_live": {"GET": "read"},
-    "run_log": {"GET": "read"},
-    "run_artifact": {"GET": "read"},
-    "run_cancel": {"POST": "run"},
-    "run_explain": {"POST": "run"},
-    "run_delete": {"GET": "upload", "POST": "upload"},  # what one uploaded within a day; all with `run`
-    "upload_delete": {"GET": "upload", "POST": "upload"},  # likewise
-    "regressions": {"GET": "read"},
-    "regression_act": {"POST": "accept"},
-    "regressions_act": {"POST": "accept"},  # of several
-    "regression_bisect": {"POST": "run"},
-    "rules": {"GET": "read"},
-    "rule_save": {"POST": "rules"},
-    "rule_delete": {"POST": "rules"},
-    "funnel": {"GET": "read"},
-    "notifications": {"GET": "rules"},  # an address may be a secret
-    "webhook_create": {"POST": "rules"},
-    "webhook_act": {"POST": "rules"},
-    "rename": {"GET": "rules", "POST": "rules"},  # texts that name no device; all with `admin`
-    "alias_remove": {"POST": "rules"},
-    "hosts": {"GET": "read"},
-    "hosts_live": {"GET": "read"},
-    "host_token": {"POST": "hosts"},
-    "host_act": {"POST": "hosts"},
-    "schedule_act": {"POST": "hosts"},
-    "schedule_delete": {"POST": "hosts"},
-    "streams": {"GET": "read"},
-    "stream_act": {"POST": "rules"},
-    "keys": {"GET": LOGIN},
-    "key_create": {"POST": LOGIN},  # with scopes of the owner's role
-    "key_revoke": {"POST": LOGIN},  # one's own; all with the scope admin
-    "audit": {"GET": "admin"},
-    "login": {"GET": OPEN, "POST": OPEN},
-    "sign_on": {"GET": OPEN},
-    "sign_on_callback": {"GET": OPEN},
-    "logout": {"POST": LOGIN},
-    "healthz": {"GET": OPEN},
-    "readyz": {"GET": OPEN},
-    "metrics": {"GET": "read"},
-    "api:api-root": {"GET": OPEN},
-    "api:openapi-json": {"GET": OPEN},
-    "api:openapi-view": {"GET": OPEN},
-    "api:post_results": {"POST": "upload"},
-    "api:get_import": {"GET": "read"},
-    "api:post_run": {"POST": "run"},
-    "api:get_run": {"GET": "read", "DELETE": "upload"},  # as run_delete
-    "api:delete_upload": {"DELETE": "upload"},
-    "api:cancel_run": {"POST": "run"},
-    "api:get_log": {"GET": "read"},
-    "api:get_artifacts": {"GET": "read"},
-    "api:get_artifact": {"GET": "read"},
-    "api:get_experiments": {"GET": "read"},
-    "api:get_export": {"GET": "read"},
-    "api:get_series": {"GET": "read"},
-    "api:get_attribution": {"GET": "read"},
-    "api:get_compare": {"GET": "read"},
-    "api:get_variant": {"GET": "read"},
-    "api:get_annotations": {"GET": "read", "POST": "run"},
-    "api:delete_annotation": {"DELETE": "run"},
-    "api:get_known_failures": {"GET": "read", "POST": "accept"},
-    "api:delete_known_failure": {"DELETE": "accept"},
-    "api:get_regressions": {"GET": "read"},
-    "api:post_regression": {"POST": "accept", "GET": "read"},
-    "api:get_causes": {"GET": "read"},
-    "api:get_cause": {"GET": "read", "POST": "accept"},
-    "api:post_bisect": {"POST": "run"},
-    "api:get_bisect": {"GET": "read"},
-    "api:get_rules": {"GET": "read", "PUT": "rules"},
-    "api:get_hosts": {"GET": "read"},
-    "api:get_queue": {"GET": "read"},
-    "api:post_token": {"POST": "hosts"},
-    "api:drain": {"POST": "hosts"},
-    "api:pause": {"POST": "hosts"},
-    "api:resume": {"POST": "hosts"},
-    "api:detach": {"POST": "hosts"},
-    "api:get_schedules": {"GET": "read", "POST": "hosts"},
-    "api:put_schedule": {"PUT": "hosts", "DELETE": "hosts"},
-    "api:get_streams": {"GET": "read"},
-    "api:put_stream": {"PUT": "rules"},
-    "api:get_audit": {"GET": "admin"},
-    "api:register": {"POST": OPEN},  # by a registration token
-    "api:beat": {"POST": "host"},
-    "api:claim": {"POST": "host"},
-    "api:progress": {"POST": "host"},
-    "api:results": {"PUT": "host"},
-    "api:log": {"PUT": "host"},
-    "api:artifact": {"PUT": "host"},
-    "api:finish": {"POST": "host"},
-    "admin:login": {"GET": OPEN, "POST": OPEN},
-    "admin:*": {"GET": STAFF, "POST": STAFF},
-    "django_rq:*": {"GET": QUEUES, "POST": QUEUES},
-}
+# What each method needs, and the names of the URLs that need it. HEAD is as GET; other methods are refused.
+# `namespace:*` holds for the rest of it. An API path with several methods has the name of its first operation.
+_ROUTES: tuple[tuple[dict[str, str], str], ...] = (
+    (
+        {"GET": "read"},
+        """
+        overview overview_data compilers suites suite experiment code limits compare search funnel metrics
+        runs run run_live run_log run_artifact regressions rules hosts hosts_live streams
+        api:get_import api:get_log api:get_artifacts api:get_artifact api:get_experiments api:get_export
+        api:get_series api:get_attribution api:get_compare api:get_variant api:get_regressions
+        api:get_causes api:get_bisect api:get_hosts api:get_queue api:get_streams
+        """,
+    ),
+    ({"POST": "upload"}, "api:post_results"),
+    # what one uploaded within a day; all with `run`
+    ({"GET": "upload", "POST": "upload"}, "run_delete upload_delete"),
+    ({"GET": "read", "DELETE": "upload"}, "api:get_run"),
+    ({"DELETE": "upload"}, "api:delete_upload"),
+    ({"POST": "run"}, "suite_rerun rerun note_add note_delete run_cancel run_explain regression_bisect"),
+    ({"POST": "run"}, "api:post_run api:cancel_run api:post_bisect"),
+    ({"GET": "read", "POST": "run"}, "api:get_annotations"),
+    ({"DELETE": "run"}, "api:delete_annotation"),
+    ({"POST": "accept"}, "known_failure_mark known_failure_forget regression_act regressions_act"),
+    ({"GET": "read", "POST": "accept"}, "api:get_known_failures api:post_regression api:get_cause"),
+    ({"DELETE": "accept"}, "api:delete_known_failure"),
+    ({"GET": "rules"}, "notifications"),  # an address may be a secret
+    ({"POST": "rules"}, "rule_save rule_delete webhook_create webhook_act alias_remove stream_act"),
+    ({"GET": "rules", "POST": "rules"}, "rename"),  # texts that name no device; all with `admin`
+    ({"GET": "read", "PUT": "rules"}, "api:get_rules"),
+    ({"PUT": "rules"}, "api:put_stream"),
+    ({"POST": "hosts"}, "host_token host_act schedule_act schedule_delete"),
+    ({"POST": "hosts"}, "api:post_token api:drain api:pause api:resume api:detach"),
+    ({"GET": "read", "POST": "hosts"}, "api:get_schedules"),
+    ({"PUT": "hosts", "DELETE": "hosts"}, "api:put_schedule"),
+    ({"GET": "admin"}, "audit api:get_audit"),
+    ({"POST": "host"}, "api:beat api:claim api:progress api:finish"),
+    ({"PUT": "host"}, "api:results api:log api:artifact"),
+    ({"GET": LOGIN}, "keys"),
+    # a key has scopes of its owner's role; one revokes one's own, all with `admin`
+    ({"POST": LOGIN}, "key_create key_revoke logout"),
+    ({"GET": OPEN}, "sign_on sign_on_callback healthz readyz"),
+    ({"GET": OPEN}, "api:api-root api:openapi-json api:openapi-view"),
+    ({"GET": OPEN, "POST": OPEN}, "login admin:login"),
+    ({"POST": OPEN}, "api:register"),  # by a registration token
+    ({"GET": STAFF, "POST": STAFF}, "admin:*"),
+    ({"GET": QUEUES, "POST": QUEUES}, "django_rq:*"),
+)
+ROUTES = {name: needs for needs, names in _ROUTES for name in names.split()}
 
 
 def needs_of(url_name: str) -> dict[str, str] | None:
