@@ -53,7 +53,7 @@ QUEUES = "django_rq.admin"  # Django's staff with this permission
 # and `read`, which everybody has if HUD_PUBLIC_READ is set.
 
 # What each method needs, and the names of the URLs that need it. HEAD is as GET; other methods are refused.
-# `namespace:*` holds for the rest of it. An API path with several methods has the name of its first operation.
+# `namespace:*` holds for the rest of it. An API path of several methods has the name of its first operation.
 _ROUTES: tuple[tuple[dict[str, str], str], ...] = (
     (
         {"GET": "read"},

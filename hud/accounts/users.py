@@ -5,24 +5,21 @@ from __future__ import annotations
 import secrets
 
 from django.contrib.auth.models import Group, User
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from hud.accounts.audit import note
 from hud.accounts.roles import Role, role_of_user
 
 
-class NameTaken(ValueError):
-    """Another login has this name."""
-
-
 def create_user(*, name: str, role: Role, who: str, password: str = "") -> tuple[User, str]:
-    """Return a new login and its password. Raise NameTaken, or ValidationError for an impossible name."""
+    """Return a new login and its password. Raise ValidationError for a name that is impossible or taken."""
     password = password or secrets.token_urlsafe(12)
     user = User(username=name)
     user.set_password(password)
     user.clean_fields()
     if User.objects.filter(username=name).exists():
-        raise NameTaken(f"there is a login {name!r} already")
+        raise ValidationError(f"there is a login {name!r} already")
     with transaction.atomic():
         user.save()
         note(who=who, action="user.create", subject=name)

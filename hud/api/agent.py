@@ -26,7 +26,6 @@ from hud.models import Accelerator
 from hud.problems import Problem
 from hud.runs import logs, tasks
 from runner.schema.fingerprints import Fingerprint
-from runner.schema.plan import PROTOCOL
 
 router = Router(tags=["hosts"])
 MAX_FACTS_BYTES = 1024 * 1024  # about 15 kB for each interpreter of a host
@@ -135,8 +134,7 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
     """Get the next task for an accelerator, or 204. A task whose run began with another fingerprint of its
     interpreter ends as failed."""
     host = host_of(request)
-    if given.protocol != PROTOCOL:
-        raise Problem(409, f"this hud speaks protocol {PROTOCOL}", code="other_protocol")
+    registration.check_protocol(given.protocol)
     accelerator = Accelerator.objects.select_related("host").filter(pk=given.accelerator, host=host).first()
     if accelerator is None:
         raise Problem(404, "no such accelerator of this host")

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from hud.api.openapi import parameter
 from hud.api.schemas import ANSWER, Error, ExperimentsFilter, IdentityOut, Items
+from hud.columns import Columns
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment, Series, Stream
 from hud.pages import compilations
@@ -26,6 +27,7 @@ from runner.formats.scalars import branch_name
 from runner.schema.compilations import Kernel
 
 router = Router(tags=["reading"])
+_COLUMNS = Columns(f"id=pk {' '.join(Experiment.IDENTITY)}")
 _EXPORTS = threading.BoundedSemaphore(2)  # at once in a process, since a slow reader holds a thread
 
 
@@ -52,9 +54,7 @@ def get_experiments(request: HttpRequest, given: Query[_ExperimentsQuery]) -> di
     found = list(Experiment.objects.filter(pk__gt=given.cursor, **wanted).order_by("pk")[: given.limit + 1])
     page = found[: given.limit]
     return {
-        "items": [
-            {"id": item.pk, **{name: getattr(item, name) for name in Experiment.IDENTITY}} for item in page
-        ],
+        "items": [_COLUMNS.row(item) for item in page],
         "next": str(page[-1].pk) if len(found) > given.limit else None,
     }
 

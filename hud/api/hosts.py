@@ -13,6 +13,7 @@ from pydantic import Field
 
 from hud.api.auth import who
 from hud.api.schemas import Error, Items, StrictBody
+from hud.columns import Columns
 from hud.hosts import registration
 from hud.models import Host, Task
 from hud.pages.hosts import queue
@@ -20,7 +21,12 @@ from hud.problems import row_of
 from hud.runs.tasks import detach_host
 
 router = Router(tags=["hosts"])
-_ACCELERATOR_COLUMNS = ("name", "device", "device_name", "arch", "uuid", "present")
+_HOST = Columns("id=pk name last_beat clock_skew_s labels facts")
+_ACCELERATOR = Columns(
+    "id=pk name device device_name arch uuid present dirty=unavailable_reason suites environments",
+    suites=lambda one: one.catalog.get("suites", []),
+    environments=lambda one: one.catalog.get("pythons", []),
+)
 
 
 class AcceleratorOut(Schema):
@@ -151,24 +157,12 @@ def _running() -> dict[int | None, int]:
 def _host_out(host: Host, running: dict[int | None, int]) -> dict[str, Any]:
     state = registration.state_of(host, timezone.now())
     return {
-        "id": host.pk,
-        "name": host.name,
+        **_HOST.row(host),
         "state": state,
         "note": registration.note_of(host, state),
         "paused_until": host.paused_until if state == "paused" else None,
-        "last_beat": host.last_beat,
-        "clock_skew_s": host.clock_skew_s,
-        "labels": host.labels,
-        "facts": host.facts,
         "accelerators": [
-            {
-                "id": item.pk,
-                **{name: getattr(item, name) for name in _ACCELERATOR_COLUMNS},
-                "dirty": item.unavailable_reason,
-                "suites": item.catalog.get("suites", []),
-                "environments": item.catalog.get("pythons", []),
-                "run": running.get(item.pk),
-            }
+            {**_ACCELERATOR.row(item), "run": running.get(item.pk)}
             for item in sorted(host.accelerators.all(), key=lambda item: item.name)
         ],
     }

@@ -12,6 +12,7 @@ from pydantic import Field
 from hud.api.auth import who
 from hud.api.experiments import stream_of
 from hud.api.schemas import Error, Filter, IdentityOut, Items, StrictBody
+from hud.columns import EXPERIMENT, Columns
 from hud.judging.regressions.known_failures import MOST_REASON, BadReason, forget, mark
 from hud.models import Experiment, KnownFailure
 from hud.problems import Problem, row_of
@@ -19,6 +20,7 @@ from runner.formats.errors import Fault
 
 router = Router(tags=["known failures"])
 _MOST = 500
+_COLUMNS = Columns(f"id=pk stream=stream.name {EXPERIMENT} reason author created")
 
 
 class _KnownFailuresQuery(Filter):
@@ -52,7 +54,7 @@ def get_known_failures(request: HttpRequest, given: Query[_KnownFailuresQuery]) 
         failures = failures.filter(stream=stream_of(given.stream))
     if given.experiment:
         failures = failures.filter(experiment=given.experiment)
-    return {"items": [_out(failure) for failure in failures[:_MOST]]}
+    return {"items": [_COLUMNS.row(failure) for failure in failures[:_MOST]]}
 
 
 @router.post("/known_failures", response={201: KnownFailureOut, (401, 403, 404, 422): Error})
@@ -66,7 +68,7 @@ def post_known_failure(request: HttpRequest, given: KnownFailureIn) -> Any:
         )
     except BadReason as error:
         raise Problem(422, str(error), errors=[Fault("/reason", str(error))]) from error
-    return Status(201, _out(failure))
+    return Status(201, _COLUMNS.row(failure))
 
 
 @router.delete("/known_failures/{int:failure_id}", response={204: None, (401, 403, 404): Error})
@@ -74,14 +76,3 @@ def delete_known_failure(request: HttpRequest, failure_id: int) -> HttpResponse:
     """Forget a known failure: if it goes on, it is news again with the next night."""
     forget(row_of(KnownFailure, failure_id), who=who(request))
     return HttpResponse(status=204)
-
-
-def _out(failure: KnownFailure) -> dict[str, Any]:
-    experiment = failure.experiment
-    return {
-        **{name: getattr(experiment, name) for name in Experiment.IDENTITY},
-        **{name: getattr(failure, name) for name in ("reason", "author", "created")},
-        "id": failure.pk,
-        "stream": failure.stream.name,
-        "experiment": experiment.pk,
-    }

@@ -13,6 +13,7 @@ from ninja import Router, Schema, Status
 from hud.api.auth import spend_bytes, spend_call
 from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.schemas import Error
+from hud.columns import Columns
 from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
 from hud.models import ApiKey, Import
 from hud.models.streams import NAME_PATTERN
@@ -30,6 +31,11 @@ _CONTENT: dict[str, Any] = {  # for people: the format is detected from the cont
     "text/csv": {"type": "string"},
 }
 
+_IMPORT = Columns(
+    "id state done_records receipt problem links",
+    id=lambda job: str(job.uid),
+    links=lambda job: {"self": f"/api/v1/imports/{job.uid}"},
+)
 _SWITCH, _TIME = {"enum": ["0", "1"]}, {"format": "date-time"}
 _SCHEMAS: dict[str, Any] = {  # of the upload parameters that are not plain text
     "format": {"enum": list(FORMATS)},
@@ -83,9 +89,8 @@ def body_of(request: HttpRequest, most: int | None = None) -> bytes:
     if encoding in _ENCODINGS or (encoding in {"identity", ""} and is_compressed(body)):
         return inflate(body, most)
     if encoding not in {"identity", ""}:
-        raise Problem(
-            415, f"Content-Encoding {encoding[:40]!r} is not known here; {', '.join(_ENCODINGS)} are"
-        )
+        detail = f"Content-Encoding {encoding[:40]!r} is not known here; {', '.join(_ENCODINGS)} are"
+        raise Problem(415, detail)
     return body
 
 
@@ -161,7 +166,7 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
         job = import_jobs.submit(body, parameters, key=key, idempotency_key=idempotency_key)
         response["Location"] = f"/api/v1/imports/{job.uid}"
         response["Retry-After"] = "2"
-        return Status(202, _import_out(job))
+        return Status(202, _IMPORT.row(job))
     response["Idempotent-Replayed"] = "true" if receipt.replayed else "false"
     made = receipt.stored and not parameters.is_dry_run
     return Status(201 if made else 200, receipt.to_json())
@@ -173,15 +178,4 @@ def get_import(request: HttpRequest, uid: UUID) -> dict[str, Any]:
     job = Import.objects.filter(uid=uid).first()
     if job is None:
         raise Problem(404, "no import has this id")
-    return _import_out(job)
-
-
-def _import_out(job: Import) -> dict[str, Any]:
-    return {
-        "id": str(job.uid),
-        "state": job.state,
-        "done_records": job.done_records,
-        "receipt": job.receipt,
-        "problem": job.problem,
-        "links": {"self": f"/api/v1/imports/{job.uid}"},
-    }
+    return _IMPORT.row(job)

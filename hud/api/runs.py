@@ -12,9 +12,11 @@ from pydantic import Field, create_model
 
 from hud.api.auth import check_may_delete, spend_call, who
 from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody
+from hud.columns import Columns
 from hud.ingest import deletion
 from hud.ingest.deletion import Deletion, uploads_of
-from hud.models import ApiKey, Artifact, Experiment, Host, Run, Stream, Task, Upload
+from hud.models import Artifact, Experiment, Host, Run, Task, Upload
+from hud.pages.attributes import attributes
 from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run.query import artifacts_of
 from hud.problems import Problem, row_of
@@ -30,6 +32,9 @@ from runner.schema.suite import MAX_COMPILATIONS
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
+_COLUMNS = Columns(
+    "id=pk state stream=stream.name reason host=host_name retry_of=request_or_empty.retry_of_id"
+)
 
 
 class RunIn(StrictBody):
@@ -103,7 +108,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
         pinned=given.pinned,
         candidate_options=given.new_options,
         branch=branch_name(given.branch),
-        stream=_stream(request, given.stream),
+        stream=streams.for_upload(given.stream, request.auth) if given.stream else None,  # type: ignore[attr-defined]
     )
     try:
         if given.experiment is not None:
@@ -129,23 +134,12 @@ def _check_subject(given: RunIn) -> None:
             raise Problem(422, words, errors=[Fault(f"/{name}", "not beside an experiment")])
 
 
-def _stream(request: HttpRequest, name: str) -> Stream | None:
-    """Return the stream that the caller names. Raise BadStreamName, StreamRefused."""
-    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check of the scope
-    return streams.for_upload(name, key) if name else None
-
-
 def _host(name: str) -> Host | None:
-    if not name:
-        return None
-    host = Host.objects.filter(name=name).first()
-    if host is None:
+    host = Host.objects.filter(name=name).first() if name else None
+    if name and host is None:
         known = ", ".join(Host.objects.filter(detached_at__isnull=True).values_list("name", flat=True))
-        raise Problem(
-            422,
-            f"no host is called {name!r}; attached are: {known or 'none'}",
-            errors=[Fault("/host", "unknown host")],
-        )
+        detail = f"no host is called {name!r}; attached are: {known or 'none'}"
+        raise Problem(422, detail, errors=[Fault("/host", "unknown host")])
     return host
 
 
@@ -244,25 +238,18 @@ def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
 def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileResponse:
     """Download an artifact."""
     row_of(Run, run_id)
-    kept = row_of(Artifact, artifact_id)
-    response = logs.artifact_response(kept) if kept.task.run_id == run_id else None
+    artifact = row_of(Artifact, artifact_id)
+    response = logs.artifact_response(artifact) if artifact.task.run_id == run_id else None
     if response is None:
         raise Problem(404, f"run {run_id} has no artifact with the id {artifact_id}")
     return response
 
 
 def _run_out(run: Run) -> dict[str, Any]:
-    progress, waiting = progress_of(run), read_waiting(run)
+    waiting = read_waiting(run)
     return {
-        "id": run.pk,
-        "state": run.state,
-        "stream": run.stream.name,
-        "reason": run.reason,
-        "done": progress.done,
-        "total": progress.total,
-        "eta_s": progress.eta_s,
-        "host": run.host_name,
-        "retry_of": run.request_or_empty.retry_of_id,
+        **_COLUMNS.row(run),
+        **attributes(progress_of(run), "done total eta_s"),
         "queue_position": waiting.position if waiting else None,
         "starts_in_s": waiting.starts_in_s if waiting else None,
         "waiting": waiting,

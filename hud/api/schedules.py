@@ -61,22 +61,13 @@ def get_schedules(request: HttpRequest) -> dict[str, Any]:
 def post_schedule(request: HttpRequest, given: ScheduleIn) -> Status[dict[str, Any]]:
     """Create a schedule: a cron expression (minute, hour, day of month, month, day of week), a suite with
     filters, an environment, and the labels that an accelerator must have."""
-    try:
-        made = schedules.create(who=who(request), **_fields(given))
-    except ValidationError as error:
-        raise _refusal(error) from error
-    return Status(201, _out(made))
+    return Status(201, _store(request, Schedule(), given))
 
 
 @router.put("/schedules/{int:schedule_id}", response={200: ScheduleOut, **_ERRORS})
 def put_schedule(request: HttpRequest, schedule_id: int, given: ScheduleIn) -> dict[str, Any]:
     """Replace all settings of a schedule; `enabled` switches it on and off."""
-    found = row_of(Schedule, schedule_id)
-    try:
-        changed = schedules.update(schedule=found, who=who(request), **_fields(given))
-    except ValidationError as error:
-        raise _refusal(error) from error
-    return _out(changed)
+    return _store(request, row_of(Schedule, schedule_id), given)
 
 
 @router.delete("/schedules/{int:schedule_id}", response={204: None, **_ERRORS})
@@ -86,16 +77,14 @@ def delete_schedule(request: HttpRequest, schedule_id: int) -> Status[None]:
     return Status(204, None)
 
 
-def _fields(given: ScheduleIn) -> dict[str, Any]:
-    """Return the columns of a schedule. Raise BadStreamName, StreamRefused."""
-    stream = streams.find_or_make(given.stream, is_operator=True) if given.stream else None
-    return {**given.model_dump(), "stream": stream}
-
-
-def _out(schedule: Schedule) -> dict[str, Any]:
+def _store(request: HttpRequest, schedule: Schedule, given: ScheduleIn) -> dict[str, Any]:
+    """Store a schedule with these settings. Raise Problem, BadStreamName, StreamRefused."""
+    schedule.stream = streams.find_or_make(given.stream, is_operator=True) if given.stream else None
+    for name, value in given.model_dump(exclude={"stream"}).items():
+        setattr(schedule, name, value)
+    try:
+        schedules.save(schedule, who=who(request))
+    except ValidationError as error:
+        faults = [Fault(f"/{name}", text) for name, texts in error.message_dict.items() for text in texts]
+        raise Problem(422, "this schedule could never fire", errors=faults) from error
     return next(query.COLUMNS.row(line) for line in query.read() if line.schedule.pk == schedule.pk)
-
-
-def _refusal(error: ValidationError) -> Problem:
-    faults = [Fault(f"/{name}", text) for name, texts in error.message_dict.items() for text in texts]
-    return Problem(422, "this schedule could never fire", errors=faults)

@@ -17,15 +17,12 @@ from django.utils import timezone
 from hud.accounts import audit
 from hud.accounts.keys import create_key, digest
 from hud.models import Accelerator, Aliases, ApiKey, Host
+from hud.problems import Problem
 from runner.schema.plan import PROTOCOL
 
 HIDDEN_AFTER = timedelta(days=14)  # of silence; the host reappears with its next heartbeat
 TOKEN_LIFE = timedelta(hours=1)  # registration tokens
 _REGISTER = "register"  # the scope of a token; no key can be given it
-
-
-class OtherProtocol(ValueError):
-    """The host's runner speaks another version of the protocol between host and HUD."""
 
 
 class BadToken(ValueError):
@@ -132,6 +129,13 @@ def create_token(*, who: str, replaces: Host | None = None) -> str:
     return token
 
 
+def check_protocol(protocol: int) -> None:
+    """Raise Problem 409 for a host whose runner speaks another version of the protocol."""
+    if protocol != PROTOCOL:
+        detail = f"this hud speaks protocol {PROTOCOL}, the host {protocol}: update the older one"
+        raise Problem(409, detail, code="other_protocol")
+
+
 def beat(
     *,
     host: Host,
@@ -141,10 +145,8 @@ def beat(
     labels: dict[str, str],
     devices: Sequence[Accelerator],
 ) -> dict[str, Accelerator]:
-    """Store a heartbeat with the host's devices, whose labels it adds; return its accelerators by name. Raise
-    OtherProtocol."""
-    if protocol != PROTOCOL:
-        raise OtherProtocol(f"this hud speaks protocol {PROTOCOL}, the host {protocol}: update the older one")
+    """Store a heartbeat with the host's devices, whose labels it adds; return its accelerators by name."""
+    check_protocol(protocol)
     aliases = Aliases.read()
     with transaction.atomic():
         Host.objects.filter(pk=host.pk).update(

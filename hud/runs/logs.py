@@ -12,6 +12,7 @@ from django.db import transaction
 from django.http import FileResponse
 
 from hud.models import Artifact, Host, Task
+from hud.problems import Problem
 from hud.runs.tasks import leased_task
 from hud.server.embedded import make_folder
 
@@ -29,22 +30,6 @@ _SUFFIXES = {  # by kind, for the kinds that the runner writes
 }
 
 
-class WrongOffset(ValueError):
-    """The log has `size_bytes`, and this piece does not begin there."""
-
-    def __init__(self, size_bytes: int) -> None:
-        super().__init__(f"the log ends at {size_bytes}")
-        self.size_bytes = size_bytes
-
-
-class TooLarge(ValueError):
-    """A log or an artifact is over its limit."""
-
-
-class BadArtifact(ValueError):
-    """The kind is no plain word, or the content does not match its checksum."""
-
-
 def log_path(task: Task, attempt: int | None = None) -> Path:
     """Return the log of the latest attempt, unless an earlier one is given."""
     name = f"{task.uid}-{task.attempt if attempt is None else attempt}.log"
@@ -53,14 +38,14 @@ def log_path(task: Task, attempt: int | None = None) -> Path:
 
 def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: bytes) -> int:
     """Write a piece of a log at its offset; return the log's size in bytes. A repeated piece changes nothing.
-    Raise WrongOffset, TooLarge, LeaseBroken, UnknownTask."""
+    Raise Problem, LeaseBroken, UnknownTask."""
     with transaction.atomic():
         task = leased_task(uid=uid, token=token, host=host, lock=True)
         if offset > task.log_bytes:
-            raise WrongOffset(task.log_bytes)
+            raise Problem(409, f"the log ends at {task.log_bytes}", code="log_offset", size=task.log_bytes)
         new = data[task.log_bytes - offset :]
         if task.log_bytes + len(new) > settings.HUD_MAX_LOG_BYTES:
-            raise TooLarge(f"a log is at most {settings.HUD_MAX_LOG_BYTES} bytes")
+            raise Problem(413, f"a log is at most {settings.HUD_MAX_LOG_BYTES} bytes")
         if new:
             path = log_path(task)
             make_folder(path.parent)
@@ -86,24 +71,17 @@ def read(task: Task, start: int, limit: int, *, attempt: int | None = None) -> b
         return file.read(min(limit, end - start))
 
 
-def artifact_path(artifact: Artifact) -> Path | None:
-    """Return the path of an artifact's file; None if it is gone or not below the artifacts' folder."""
-    folder = (Path(settings.HUD_DATA) / "artifacts").resolve()
-    path = (Path(settings.HUD_DATA) / artifact.path).resolve()
-    return path if path.is_relative_to(folder) and path.is_file() else None
-
-
 def keep_artifact(
     *, uid: uuid.UUID, token: uuid.UUID, host: Host, kind: str, data: bytes, sha256: str
 ) -> Artifact:
-    """Store a file of the task, once. Raise BadArtifact, TooLarge, LeaseBroken, UnknownTask."""
+    """Store a file of the task, once. Raise Problem, LeaseBroken, UnknownTask."""
     if not _KIND.fullmatch(kind):
-        raise BadArtifact("an artifact's kind is a word of at most 40 small letters, digits and underscores")
+        raise Problem(422, "an artifact's kind is a word of at most 40 small letters, digits and underscores")
     if len(data) > settings.HUD_MAX_ARTIFACT_BYTES:
-        raise TooLarge(f"an artifact is at most {settings.HUD_MAX_ARTIFACT_BYTES} bytes")
+        raise Problem(413, f"an artifact is at most {settings.HUD_MAX_ARTIFACT_BYTES} bytes")
     digest = hashlib.sha256(data).hexdigest()
     if sha256 and sha256 != digest:
-        raise BadArtifact("the content does not match its checksum")
+        raise Problem(422, "the content does not match its checksum")
     with transaction.atomic():
         task = leased_task(uid=uid, token=token, host=host, lock=True)
         if known := Artifact.objects.filter(task=task, kind=kind, sha256=digest).first():
@@ -117,9 +95,11 @@ def keep_artifact(
 
 
 def artifact_response(kept: Artifact) -> FileResponse | None:
-    """Return the file as a download, or None if it is gone. It is never shown: a host may send anything."""
-    path = artifact_path(kept)
-    if path is None:
+    """Return the file as a download, or None if it is gone or not below the artifacts' folder. It is never
+    shown: a host may send anything."""
+    folder = (Path(settings.HUD_DATA) / "artifacts").resolve()
+    path = (Path(settings.HUD_DATA) / kept.path).resolve()
+    if not path.is_relative_to(folder) or not path.is_file():
         return None
     suffix = _SUFFIXES.get(kept.kind, "")
     response = FileResponse(

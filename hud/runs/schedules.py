@@ -88,18 +88,6 @@ def selection_of(schedule: Schedule, device: str) -> Selection:
 # Changes by people; each writes an audit row.
 
 
-def create(*, who: str, **fields: Any) -> Schedule:
-    """Create a schedule. Raise ValidationError."""
-    return save(Schedule(**fields), who=who)
-
-
-def update(*, schedule: Schedule, who: str, **fields: Any) -> Schedule:
-    """Change a schedule. Raise ValidationError."""
-    for name, value in fields.items():
-        setattr(schedule, name, value)
-    return save(schedule, who=who)
-
-
 def save(schedule: Schedule, *, who: str) -> Schedule:
     """Check and store a schedule; due times before now are not made up. Raise ValidationError."""
     schedule.active_from = Now()

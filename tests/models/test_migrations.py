@@ -20,6 +20,7 @@ from hud.models import (
     Measurement,
     Run,
     RunRequest,
+    Schedule,
     ScheduleTrigger,
     UnjudgedRun,
     kernels_of,
@@ -135,7 +136,7 @@ def test_binaries_of_compilations_move_into_lists_and_back() -> None:
 
 def _asked_run() -> Run:
     """A run with everything that a request has, beside one that an upload made."""
-    schedule = schedules.create(name="nightly", cron="0 3 * * *", suite="micro", who="me")
+    schedule = schedules.save(Schedule(name="nightly", cron="0 3 * * *", suite="micro"), who="me")
     asked: dict[str, Any] = {
         "selection": {"suite": "micro", "cases": ["gemv"], "repeats": 5},
         "host": create_host("gpu-1"),

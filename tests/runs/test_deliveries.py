@@ -9,6 +9,7 @@ import pytest
 
 from hud.ingest import deliveries
 from hud.models import Accelerator, Compilation, Measurement, Task
+from hud.problems import Problem
 from hud.runs import logs
 from runner.schema.suite import TaskSpec
 from tests.support.claims import claim, end, request
@@ -76,14 +77,14 @@ def test_a_repeated_log_piece_changes_nothing(accelerator: Accelerator) -> None:
     assert logs.append(**keys, offset=0, data=b"hello ") == 6
     assert logs.append(**keys, offset=0, data=b"hello world") == 11
     assert logs.append(**keys, offset=0, data=b"hello") == 11
-    with pytest.raises(logs.WrongOffset) as caught:
+    with pytest.raises(Problem) as caught:
         logs.append(**keys, offset=12, data=b"!")
-    assert caught.value.size_bytes == 11
+    assert (caught.value.status, caught.value.extra) == (409, {"code": "log_offset", "size": 11})
     task.refresh_from_db()
     assert logs.read(task, 6, 100) == b"world"
-    with pytest.raises(logs.BadArtifact):
-        logs.keep_artifact(**keys, kind="../etc", data=b"", sha256="")
-    with pytest.raises(logs.BadArtifact):
-        logs.keep_artifact(**keys, kind="trace", data=b"x", sha256="0")
+    for wrong in ({"kind": "../etc", "sha256": ""}, {"kind": "trace", "sha256": "0"}):
+        with pytest.raises(Problem) as caught:
+            logs.keep_artifact(**keys, **wrong, data=b"x")
+        assert caught.value.status == 422
     kept = logs.keep_artifact(**keys, kind="trace", data=b"x", sha256="")
     assert logs.keep_artifact(**keys, kind="trace", data=b"x", sha256="").pk == kept.pk

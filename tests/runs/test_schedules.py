@@ -39,7 +39,7 @@ def accelerator() -> Accelerator:
 
 def create_schedule(*, since: datetime = NIGHT - timedelta(hours=12), **over: Any) -> Schedule:
     fields = {"name": "nightly", "cron": "10 4 * * *", "suite": "micro", "device": "cpu", **over}
-    schedule = schedules.create(who="olga", **fields)
+    schedule = schedules.save(Schedule(**fields), who="olga")
     Schedule.objects.filter(pk=schedule.pk).update(active_from=since)
     schedule.refresh_from_db()
     return schedule

@@ -132,7 +132,7 @@ def test_an_archived_stream_takes_nothing_in_whatever_way() -> None:
             Selection("micro", "cuda", cases=["layer_norm"]),
             requests.RunOptions(ResourceRequest("cuda"), "t", stream=key.stream),
         )
-    schedule = schedules.create(who="t", name="s", cron="0 4 * * *", suite="micro", stream=key.stream)
+    schedule = schedules.save(Schedule(name="s", cron="0 4 * * *", suite="micro", stream=key.stream), who="t")
     trigger = schedules.fire(schedule, schedule.created)
     assert trigger
     assert "archived" in trigger.reason
@@ -143,7 +143,9 @@ def test_a_schedule_writes_to_nightly_unless_it_has_a_stream() -> None:
     create_accelerator()
     own = Stream.objects.create(name="own")
     for name, stream in (("a", None), ("b", own)):
-        schedule = schedules.create(who="t", name=name, cron="0 4 * * *", suite="micro", stream=stream)
+        schedule = schedules.save(
+            Schedule(name=name, cron="0 4 * * *", suite="micro", stream=stream), who="t"
+        )
         trigger = schedules.fire(schedule, schedule.created)
         assert trigger
         assert {one.run.stream.name for one in trigger.requests.all()} == {stream.name if stream else NIGHTLY}

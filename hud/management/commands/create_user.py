@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from hud.accounts.roles import Role
-from hud.accounts.users import NameTaken, create_user
+from hud.accounts.users import create_user
 
 
 class Command(BaseCommand):
@@ -23,6 +23,4 @@ class Command(BaseCommand):
             user, password = create_user(name=name, role=Role(role), who="create_user")
         except ValidationError as error:
             raise CommandError("; ".join(error.messages)) from error
-        except NameTaken as error:
-            raise CommandError(str(error)) from error
         self.stdout.write(f"login {user.get_username()} with the role {role}: {password}")
