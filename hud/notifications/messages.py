@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from hud.columns import Columns, under
 from hud.judging.overdue import overdue_suites
 from hud.judging.regressions.groups import Group, groups
 from hud.judging.regressions.states import AT_ONCE, RegressionState
@@ -25,6 +26,7 @@ EVENTS = (*(state.value for state in RegressionState if state != RegressionState
 _LONGEST_WAIT = timedelta(minutes=2)
 _MOST_NOTICES = 2000  # at once
 _LISTED = 20  # regressions or suites that a message names
+_OVERDUE = Columns("stream suite branch arch since")
 
 
 def queue_messages() -> int:
@@ -62,10 +64,7 @@ def queue_overdue(now: datetime) -> int:
     """Queue a message about suites that became overdue, each once in a period; return how many deliveries."""
     with transaction.atomic():
         OverdueSuite.objects.filter(since__lt=now - timedelta(days=30)).delete()
-        rows = [
-            {name: getattr(one, name) for name in ("stream", "suite", "branch", "arch", "since")}
-            for one in overdue_suites(now)
-        ]
+        rows = [_OVERDUE.row(one) for one in overdue_suites(now)]
         new = [row for row in rows if OverdueSuite.objects.get_or_create(**row)[1]]
         if not new:
             return 0
@@ -114,31 +113,23 @@ def _rows(regressions: Sequence[Regression]) -> list[dict[str, Any]]:
         (point.series_id, point.run_id, point.environment.class_key): point
         for point in moved.select_related("environment").order_by("order_time")
     }
-    return [
-        _row(one, points.get((one.series_id, one.latest_run_id or 0, one.class_key))) for one in regressions
-    ]
+    rows = [_COLUMNS.row(one) for one in regressions]
+    for one, row in zip(regressions, rows, strict=True):
+        point = points.get((one.series_id, one.latest_run_id or 0, one.class_key))
+        if point and one.kind in AT_ONCE:
+            row |= {"before": point.level, "after": point.value}
+            row |= {"change": point.change, "factor": point.factor}
+    return rows
 
 
 def _url(one: Regression) -> str:
     return f"{settings.HUD_PUBLIC_URL}/regressions/?id={one.pk}"
 
 
-def _row(one: Regression, moved: Point | None) -> dict[str, Any]:
-    experiment, metric = one.series.experiment, one.series.metric
-    numbers = [one.before, one.after, one.change, one.factor]
-    if moved and one.kind in AT_ONCE:
-        numbers = [moved.level, moved.value, moved.change, moved.factor]
-    names = ("suite", "mode", "dtype", "backend", "arch")
-    return {
-        "id": one.pk,
-        **{name: getattr(experiment, name) for name in names},
-        "case": experiment.title,
-        "metric": metric.name,
-        "unit": metric.unit,
-        "kind": one.kind,
-        **dict(zip(("before", "after", "change", "factor"), numbers, strict=True)),
-        "since": one.since.isoformat(),
-        "base_commit": one.last_good_run.commit if one.last_good_run else "",
-        "head_commit": one.first_run.commit if one.first_run else "",
-        "url": _url(one),
-    }
+_COLUMNS = Columns(
+    f"""id=pk {under("series.experiment", "suite mode dtype backend arch")} case=series.experiment.title
+    metric=series.metric.name unit=series.metric.unit kind before after change factor since
+    base_commit=last_good_run?.commit head_commit=first_run?.commit url""",
+    since=lambda one: one.since.isoformat(),
+    url=_url,
+)
