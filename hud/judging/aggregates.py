@@ -132,10 +132,7 @@ def moved_side(
 
 def discoveries(p_values: Sequence[float], share: float = 0.05) -> list[bool]:
     """Return which findings stand if at most `share` of them may be false on average (Benjamini-Hochberg)."""
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    last = 0
-    for rank, place in enumerate(order, start=1):
-        if p_values[place] <= share * rank / len(p_values):
-            last = rank
-    kept = set(order[:last])
-    return [place in kept for place in range(len(p_values))]
+    ordered = sorted(p_values)
+    ranks = enumerate(ordered, start=1)
+    most = max((p for rank, p in ranks if p <= share * rank / len(ordered)), default=-1.0)
+    return [p <= most for p in p_values]

@@ -23,16 +23,7 @@ from django.db.models import Exists, F, Model, OuterRef, Q, TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from hud.judging.levels import (
-    Level,
-    SeriesPoint,
-    advance,
-    assess,
-    begin_anew,
-    decides,
-    level_before,
-    mark,
-)
+from hud.judging.levels import Level, SeriesPoint, advance, assess, begin_anew, decides, level_before, mark
 from hud.judging.points import ClassKey, read_points
 from hud.judging.regressions import follow
 from hud.judging.regressions.canaries import IS_CANARY

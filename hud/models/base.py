@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from django.db import models
+
+
+def choices_of(states: type[StrEnum]) -> list[tuple[str, str]]:
+    """Return the values of an enumeration with their titles, as a field takes them."""
+    return [(state.value, state.value.replace("_", " ").title()) for state in states]
 
 
 class NamedRow(models.Model):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -95,9 +95,10 @@ class Compilation(NamedRow):
     overlap_us = models.FloatField(null=True)
     kernels = ArrayField(models.IntegerField(), default=list)  # ids of `Kernel`
     times_us = ArrayField(Real(null=True), default=list)  # of all calls in one step; NULL on a CPU
+    # NULL without kernels
     binary_list = models.ForeignKey(
         BinaryList, models.PROTECT, null=True, db_index=False, db_constraint=False
-    )  # NULL without kernels
+    )
     binary_places = ArrayField(models.SmallIntegerField(), default=list)  # in that list, from 0
     graph_breaks = models.JSONField(default=list)
     recompiles = models.JSONField(default=list)
@@ -110,7 +111,7 @@ class Compilation(NamedRow):
     uncounted = models.BooleanField(default=True)  # waits for `hud.judging.compilations`
 
     class Meta:
-        indexes: ClassVar = [
+        indexes = [
             models.Index("experiment", F("order_time").desc(), name="compilation_experiment"),
             models.Index("variant", name="compilation_variant"),
             models.Index("run", condition=Q(uncounted=True), name="compilation_uncounted"),

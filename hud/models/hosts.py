@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from django.db import models
 from django.db.models.functions import Now
 
@@ -48,9 +46,7 @@ class Accelerator(NamedRow):
     labels = models.JSONField(default=dict)  # its host's, and the built-in ones of `hud.hosts.registration`
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["host", "name"], name="accelerator_identity"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["host", "name"], name="accelerator_identity")]
 
     @property
     def queue(self) -> str:

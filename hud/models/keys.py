@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -46,7 +44,7 @@ class DailyUse(NamedRow):
     sent_bytes = models.BigIntegerField(default=0)
 
     class Meta:
-        constraints: ClassVar = [models.UniqueConstraint(fields=["key", "day"], name="daily_use_identity")]
+        constraints = [models.UniqueConstraint(fields=["key", "day"], name="daily_use_identity")]
 
 
 class SignOn(NamedRow):
@@ -58,9 +56,7 @@ class SignOn(NamedRow):
     subject = models.CharField(max_length=255)
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["issuer", "subject"], name="sign_on_subject")
-        ]
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="sign_on_subject")]
 
 
 class Audit(NamedRow):
@@ -74,4 +70,4 @@ class Audit(NamedRow):
     detail = models.JSONField(default=dict)
 
     class Meta:
-        indexes: ClassVar = [models.Index(F("at").desc(), name="audit_at")]
+        indexes = [models.Index(F("at").desc(), name="audit_at")]

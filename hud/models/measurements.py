@@ -6,8 +6,6 @@ more has a `DetailedMeasurement` for each process. `Measurement` reads both, fro
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
@@ -97,7 +95,7 @@ class DetailedMeasurement(MeasurementFields):
     upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)
 
     class Meta:
-        constraints: ClassVar = [
+        constraints = [
             models.CheckConstraint(condition=is_finite("value"), name="value_is_finite"),
             models.CheckConstraint(condition=is_finite("target"), name="target_is_finite"),
             models.CheckConstraint(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from enum import StrEnum
-from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -69,7 +68,7 @@ class Delivery(NamedRow):
     given_up = models.DateTimeField(null=True)
 
     class Meta:
-        indexes: ClassVar = [
+        indexes = [
             models.Index(fields=["due"], condition=Q(delivered=None, given_up=None), name="delivery_waiting"),
             models.Index(fields=["created"], name="delivery_created"),
         ]
@@ -85,8 +84,8 @@ class OverdueSuite(NamedRow):
     since = models.DateTimeField()  # of the latest result
 
     class Meta:
-        constraints: ClassVar = [
+        constraints = [
             models.UniqueConstraint(
                 fields=["stream", "suite", "branch", "arch", "since"], name="overdue_once"
-            ),
+            )
         ]

@@ -7,7 +7,7 @@ measurements, and the judge adds its part.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -145,10 +145,8 @@ class Point(PointFields):
     compilation = models.SmallIntegerField(null=True)
 
     class Meta:
-        indexes: ClassVar = [
-            models.Index(fields=["run", "series"], name="point_run"),
-        ]
-        constraints: ClassVar = [
+        indexes = [models.Index(fields=["run", "series"], name="point_run")]
+        constraints = [
             models.CheckConstraint(
                 condition=is_finite("value") & is_finite("target"), name="point_is_finite"
             ),
@@ -178,7 +176,7 @@ class SidePoint(PointFields):
     rerun = False
 
     class Meta:
-        indexes: ClassVar = [models.Index(F("series"), name="side_point_series")]
+        indexes = [models.Index(F("series"), name="side_point_series")]
 
     @property
     def verdict(self) -> str:
@@ -208,9 +206,7 @@ class Expectation(NamedRow):
     listed = models.DateTimeField()  # commit date of the list, else the time of its upload
 
     class Meta:
-        indexes: ClassVar = [
-            models.Index(fields=["suite", "case", "metric"], name="expectation_case"),
-        ]
+        indexes = [models.Index(fields=["suite", "case", "metric"], name="expectation_case")]
 
 
 class KnownFailure(NamedRow):
@@ -223,6 +219,6 @@ class KnownFailure(NamedRow):
     created = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["stream", "experiment"], name="known_failure_identity"),
+        constraints = [
+            models.UniqueConstraint(fields=["stream", "experiment"], name="known_failure_identity")
         ]

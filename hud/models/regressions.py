@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 from django.contrib.auth.models import User
 from django.contrib.postgres.fields import ArrayField
@@ -14,7 +13,7 @@ from django.db.models.functions import Now
 
 from hud.judging.bisect.search import BisectState
 from hud.judging.regressions.states import ACTIVE, RegressionKind, RegressionState
-from hud.models.base import NamedRow
+from hud.models.base import NamedRow, choices_of
 from hud.models.hosts import Accelerator
 from hud.models.runs import Run
 from hud.models.series import Environment, Series
@@ -38,10 +37,8 @@ class SeriesState(NamedRow):
     recent = ArrayField(models.FloatField(null=True))  # values of the newest points, oldest first
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["series", "class_key"], name="state_of_series"),
-        ]
-        indexes: ClassVar = [
+        constraints = [models.UniqueConstraint(fields=["series", "class_key"], name="state_of_series")]
+        indexes = [
             models.Index(fields=["run"], name="state_run"),
             models.Index(fields=["series"], condition=Q(headline=True), name="state_headline"),
         ]
@@ -58,7 +55,7 @@ class Cause(NamedRow):
     created = models.DateTimeField(db_default=Now())
 
     class Meta:
-        indexes: ClassVar = [models.Index(fields=["stream", "night"], name="cause_night")]
+        indexes = [models.Index(fields=["stream", "night"], name="cause_night")]
 
 
 class Regression(NamedRow):
@@ -70,9 +67,7 @@ class Regression(NamedRow):
     series = models.ForeignKey(Series, models.CASCADE, related_name="regressions")
     class_key = models.CharField(max_length=64)
     state = models.CharField(
-        max_length=12,
-        choices=[(state.value, state.value.title()) for state in RegressionState],
-        default=RegressionState.SUSPECT,
+        max_length=12, choices=choices_of(RegressionState), default=RegressionState.SUSPECT
     )
     kind = models.CharField(max_length=12, default=RegressionKind.STEP)
     first_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # that moved
@@ -80,9 +75,7 @@ class Regression(NamedRow):
     latest_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
     repeat_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # silent, of a suspect
     pairs_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # requested by the judge
-    concluded_run = models.ForeignKey(
-        Run, models.SET_NULL, null=True, related_name="+"
-    )  # pairs that are judged
+    concluded_run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")  # judged pairs
     since = models.DateTimeField()  # order time of the first run that moved
     points = models.IntegerField(default=1)  # that moved
     steps = models.SmallIntegerField(default=1, db_default=1)  # the first, and further ones for the worse
@@ -104,14 +97,14 @@ class Regression(NamedRow):
     recent: Sequence[float | None] = ()  # values of its series, oldest first, where a page adds them
 
     class Meta:
-        constraints: ClassVar = [
+        constraints = [
             models.UniqueConstraint(
                 fields=["series", "class_key"],
                 condition=Q(state__in=[state.value for state in ACTIVE]),
                 name="one_active_regression",
-            ),
+            )
         ]
-        indexes: ClassVar = [models.Index(fields=["state", "-since"], name="regression_state")]
+        indexes = [models.Index(fields=["state", "-since"], name="regression_state")]
 
 
 class RegressionEvent(NamedRow):
@@ -124,13 +117,11 @@ class RegressionEvent(NamedRow):
     before = models.CharField(max_length=12, blank=True)
     after = models.CharField(max_length=12)
     note = models.CharField(max_length=1000, blank=True)
-    level_since = models.DateTimeField(
-        null=True
-    )  # of a decision that makes what moved the level: its first point
+    level_since = models.DateTimeField(null=True)  # of a decision that makes what moved the level
     run = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="+")
 
     class Meta:
-        indexes: ClassVar = [models.Index(fields=["at"], name="regression_event_at")]
+        indexes = [models.Index(fields=["at"], name="regression_event_at")]
 
 
 class Bisect(NamedRow):
@@ -151,10 +142,10 @@ class Bisect(NamedRow):
     finished = models.DateTimeField(null=True)
 
     class Meta:
-        constraints: ClassVar = [
+        constraints = [
             models.UniqueConstraint(
                 fields=["regression"], condition=Q(state=BisectState.RUNNING), name="one_running_bisect"
-            ),
+            )
         ]
 
     @property

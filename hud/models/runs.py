@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from enum import StrEnum
-from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from hud.models.base import NamedRow
+from hud.models.base import NamedRow, choices_of
 from hud.models.hosts import Accelerator, Host
 from hud.models.schedules import ScheduleTrigger
 from hud.models.series import Experiment
@@ -24,15 +22,11 @@ TERMINAL = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.LOST, State.CA
 ACTIVE = (State.QUEUED, State.RUNNING)
 
 
-def _choices(states: type[StrEnum]) -> list[tuple[str, str]]:
-    return [(state.value, state.value.replace("_", " ").title()) for state in states]
-
-
 class Run(NamedRow):
     """One execution of (part of) a suite on one host, or one upload. What was asked for is its `request`."""
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True)
-    state = models.CharField(max_length=10, choices=_choices(State), default=State.QUEUED)
+    state = models.CharField(max_length=10, choices=choices_of(State), default=State.QUEUED)
     reason = models.CharField(max_length=500, blank=True)
     title = models.CharField(max_length=300, blank=True)
     host_name = models.CharField(max_length=200, blank=True)  # that executes it, or as its upload says
@@ -61,7 +55,7 @@ class Run(NamedRow):
     finished = models.DateTimeField(null=True)
 
     class Meta:
-        constraints: ClassVar = [
+        constraints = [
             models.UniqueConstraint(
                 fields=["stream", "source", "external_id", "host_name", "commit"],
                 condition=Q(external_id__isnull=False),
@@ -72,7 +66,7 @@ class Run(NamedRow):
                 name="run_end_has_time",
             ),
         ]
-        indexes: ClassVar = [
+        indexes = [
             models.Index(fields=["-created"], name="run_created"),
             models.Index(fields=["stream", "-order_time"], name="run_stream"),
             models.Index(fields=["created"], condition=Q(state__in=["queued", "running"]), name="run_active"),
@@ -128,7 +122,7 @@ class Task(NamedRow):
     repeat = models.SmallIntegerField(default=0)  # number of the fresh process; in an A/B run, of the pair
     caches = models.CharField(max_length=6, db_default="fresh", default="fresh")  # of this process
     spec = models.JSONField()  # runner.schema.plan.TaskSpec
-    state = models.CharField(max_length=10, choices=_choices(TaskState), default=TaskState.QUEUED)
+    state = models.CharField(max_length=10, choices=choices_of(TaskState), default=TaskState.QUEUED)
     status = models.CharField(max_length=12, blank=True)  # one of runner.schema.records.STATUSES, once done
     code = models.CharField(max_length=100, blank=True)
     reason = models.CharField(max_length=1000, blank=True)
@@ -146,7 +140,7 @@ class Task(NamedRow):
     finished = models.DateTimeField(null=True)
 
     class Meta:
-        constraints: ClassVar = [
+        constraints = [
             models.UniqueConstraint(fields=["run", "position"], name="task_position"),
             models.UniqueConstraint(
                 fields=["accelerator"], condition=Q(state="running"), name="one_running_task_per_accelerator"
@@ -161,9 +155,7 @@ class Task(NamedRow):
                 name="task_end_has_time",
             ),
         ]
-        indexes: ClassVar = [
-            models.Index(fields=["run", "position"], condition=Q(state="queued"), name="task_queued"),
-        ]
+        indexes = [models.Index(fields=["run", "position"], condition=Q(state="queued"), name="task_queued")]
 
 
 class Artifact(NamedRow):
@@ -176,6 +168,4 @@ class Artifact(NamedRow):
     sha256 = models.CharField(max_length=64)
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["task", "kind", "sha256"], name="artifact_identity"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["task", "kind", "sha256"], name="artifact_identity")]

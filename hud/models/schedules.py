@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
@@ -48,6 +46,4 @@ class ScheduleTrigger(NamedRow):
     reason = models.CharField(max_length=1000, blank=True)
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["schedule", "due"], name="schedule_trigger_identity"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["schedule", "due"], name="schedule_trigger_identity")]

@@ -44,9 +44,7 @@ class Experiment(NamedRow):
     IDENTITY: ClassVar = _IDENTITY
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=_IDENTITY, name="experiment_identity"),
-        ]
+        constraints = [models.UniqueConstraint(fields=_IDENTITY, name="experiment_identity")]
 
     def __str__(self) -> str:
         return f"{self.suite}/{self.title}"
@@ -71,6 +69,8 @@ class Metric(NamedRow):
     # an operator said the unit and direction of a name that the registry does not know
     told = models.BooleanField(default=False, db_default=False)
 
+    IDENTITY: ClassVar = ("name",)
+
     def __str__(self) -> str:
         return self.name
 
@@ -87,7 +87,7 @@ class Series(NamedRow):
     touched_until = models.DateTimeField(null=True, db_index=True)  # its newest point that waits
 
     class Meta:
-        constraints: ClassVar = [
+        constraints = [
             models.UniqueConstraint(fields=["experiment", "metric", "stream"], name="series_identity"),
             models.UniqueConstraint(fields=["digest"], name="series_digest"),
         ]
@@ -105,9 +105,7 @@ class Alias(NamedRow):
     at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["kind", "suite", "old"], name="alias_identity"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["kind", "suite", "old"], name="alias_identity")]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.old} to {self.new}" + (f" in {self.suite}" if self.suite else "")
@@ -148,7 +146,7 @@ class Target(NamedRow):
     IDENTITY: ClassVar = _TARGET
 
     class Meta:
-        constraints: ClassVar = [
+        constraints = [
             models.UniqueConstraint(fields=_TARGET, name="target_identity"),
             models.CheckConstraint(
                 condition=Q(value__isnull=False, fraction__isnull=True)
@@ -174,9 +172,7 @@ class Threshold(NamedRow):
     IDENTITY: ClassVar = _THRESHOLD
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=_THRESHOLD, name="threshold_identity"),
-        ]
+        constraints = [models.UniqueConstraint(fields=_THRESHOLD, name="threshold_identity")]
 
 
 class Annotation(NamedRow):
@@ -193,12 +189,10 @@ class Annotation(NamedRow):
     created = models.DateTimeField(db_default=Now())
 
     class Meta:
-        constraints: ClassVar = [
-            models.CheckConstraint(
-                condition=~Q(commit="") | Q(at__isnull=False), name="annotation_has_place"
-            ),
+        constraints = [
+            models.CheckConstraint(condition=~Q(commit="") | Q(at__isnull=False), name="annotation_has_place")
         ]
-        indexes: ClassVar = [models.Index(fields=["suite", "-created"], name="annotation_suite")]
+        indexes = [models.Index(fields=["suite", "-created"], name="annotation_suite")]
 
     @property
     def scope(self) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -21,9 +19,8 @@ class Stream(NamedRow):
     """A line of results, such as `nightly` or `laptop`. Every run has exactly one."""
 
     name = models.CharField(max_length=60, unique=True)
-    aliases = ArrayField(
-        models.CharField(max_length=60), default=list, blank=True
-    )  # earlier and merged names
+    # earlier names, and those of merged streams
+    aliases = ArrayField(models.CharField(max_length=60), default=list, blank=True)
     title = models.CharField(max_length=200, blank=True)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="streams"
@@ -39,7 +36,7 @@ class Stream(NamedRow):
     created = models.DateTimeField(db_default=Now())
 
     class Meta:
-        constraints: ClassVar = [
+        constraints = [
             models.UniqueConstraint(fields=["is_front"], condition=Q(is_front=True), name="one_front_stream"),
             models.CheckConstraint(condition=Q(name__regex=f"^{NAME_PATTERN}$"), name="stream_name"),
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -28,12 +27,10 @@ class Upload(NamedRow):
     created = models.DateTimeField(db_default=Now())
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["content_key", "stream"], name="upload_content_key"),
-        ]
-        indexes: ClassVar = [
+        constraints = [models.UniqueConstraint(fields=["content_key", "stream"], name="upload_content_key")]
+        indexes = [
             # which uploads brought results of a run
-            GinIndex(fields=["receipt"], opclasses=["jsonb_path_ops"], name="upload_receipt"),
+            GinIndex(fields=["receipt"], opclasses=["jsonb_path_ops"], name="upload_receipt")
         ]
 
 
@@ -63,10 +60,10 @@ class Import(NamedRow):
     finished = models.DateTimeField(null=True)
 
     class Meta:
-        constraints: ClassVar = [
+        constraints = [
             models.UniqueConstraint(
                 fields=["content_key", "stream"], condition=~Q(state="failed"), name="import_content_key"
-            ),
+            )
         ]
 
 
@@ -80,6 +77,4 @@ class IdempotencyKey(NamedRow):
     created = models.DateTimeField(db_default=Now())
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["key", "text"], name="idempotency_key_identity"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["key", "text"], name="idempotency_key_identity")]

@@ -186,11 +186,20 @@ def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, s
         run__in=_runs(speedups),
         value__gt=0,
     ).values_list("series__experiment", "series__metric__name", "run", "value")
-    values: dict[tuple[int, str, int | None], float | None] = {
-        (experiment, name, run): value for experiment, name, run, value in rows
-    }
+    values = {(experiment, name, run): value for experiment, name, run, value in rows}
     for one in speedups:
-        yield one, _WORDS.get(_side(one, values) or "", "")
+        ends = one.last_good_run_id, one.first_run_id
+        eager, compiled = (
+            tuple(values.get((one.series.experiment_id, name, run), 0.0) for run in ends)
+            for name in _TIMES[one.series.metric.name]
+        )
+        if not all((*eager, *compiled)):
+            yield one, ""
+            continue
+        step = abs(math.log1p(max(one.change or 0.0, -0.999)))
+        noise = step / one.factor / math.sqrt(2) if one.factor else 0.005  # that of one time
+        side = moved_side(eager, compiled, noise=max(noise, 0.005))
+        yield one, _WORDS.get(side, "")
 
 
 def _reasons(breaks: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
@@ -215,19 +224,3 @@ def _reasons(breaks: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
 def _runs(regressions: Sequence[Regression]) -> set[int]:
     ends = (run for one in regressions for run in (one.last_good_run_id, one.first_run_id))
     return {run for run in ends if run is not None}
-
-
-def _side(one: Regression, values: dict[tuple[int, str, int | None], float | None]) -> str | None:
-    """Return which of its times moved from the last good run to the first that moved; None if not known."""
-    times = []
-    for name in _TIMES[one.series.metric.name]:
-        sides = [
-            values.get((one.series.experiment_id, name, run))
-            for run in (one.last_good_run_id, one.first_run_id)
-        ]
-        if sides[0] is None or sides[1] is None:
-            return None
-        times.append((sides[0], sides[1]))
-    step = abs(math.log1p(max(one.change or 0.0, -0.999)))
-    noise = step / one.factor / math.sqrt(2) if one.factor else 0.005  # that of one time
-    return moved_side(*times, noise=max(noise, 0.005))

@@ -19,7 +19,7 @@ from hud.judging.change_points import change_points
 from hud.judging.change_points.drift import climbs, drift
 from hud.judging.levels import SeriesPoint
 from hud.judging.points import read_points
-from hud.judging.regressions.events import apply, record
+from hud.judging.regressions.events import apply, close, record
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
 from hud.judging.rules.thresholds import SMALL_STEP, Thresholds
 from hud.models import Regression, Series, SeriesState
@@ -102,8 +102,7 @@ def _look(
     found = find(values, direction, judging.small_step)
     if not found:
         if known and not (values and _lasts(known, values)):
-            is_suspect = known.state == Regression.State.SUSPECT
-            apply(known, Event.DISAGREED if is_suspect else Event.RECOVERED, run_id=state.run_id)
+            close(known, run_id=state.run_id)
         return
     regression = known or Regression(series=state.series, class_key=state.class_key, state="open")
     regression.kind = found.kind
@@ -135,11 +134,10 @@ def _lasts(known: Regression, values: Sequence[float]) -> bool:
 
 def _read(states: Sequence[SeriesState]) -> dict[int, list[SeriesPoint]]:
     """Return the newest points of each state since its level began, oldest first, by its id: 1 statement."""
-    starts = {one.pk: datetime.fromisoformat(one.level["start"]) for one in states if one.level.get("start")}
+    starts = {one: datetime.fromisoformat(one.level["start"]) for one in states if one.level.get("start")}
     begin: dict[int, datetime] = {}
-    for state in states:
-        if start := starts.get(state.pk):
-            begin[state.series_id] = min(start, begin.get(state.series_id, start))
+    for state, start in starts.items():
+        begin[state.series_id] = min(start, begin.get(state.series_id, start))
     points = dict(read_points(begin))
     return {
         state.pk: [
@@ -147,9 +145,8 @@ def _read(states: Sequence[SeriesState]) -> dict[int, list[SeriesPoint]]:
             for point in points.get((state.series_id, state.class_key), [])
             if point.is_baseline
             and point.values
-            and point.time >= starts[state.pk]
+            and point.time >= start
             and (not point.card or point.card in state.level.get("cards", ()))
         ][-MOST_POINTS:]
-        for state in states
-        if state.pk in starts
+        for state, start in starts.items()
     }

@@ -47,8 +47,7 @@ def save(rule: Rule, *, who: str) -> None:
     with transaction.atomic():
         _lock()
         check(rule)
-        names = {"name"} if isinstance(rule, Metric) else rule.IDENTITY
-        same = {name: getattr(rule, name) for name in names}
+        same = {name: getattr(rule, name) for name in rule.IDENTITY}
         if type(rule)._default_manager.filter(**same).exclude(pk=rule.pk).exists():
             raise InvalidRule("metric", "there is a rule for exactly this already; change that one")
         earlier = type(rule)._default_manager.filter(pk=rule.pk).first() if rule.pk else None
@@ -96,8 +95,6 @@ def rules_of(kind: type[_Rule]) -> list[_Rule]:
 
 def identity(rule: Rule) -> tuple[Any, ...]:
     """Return what a rule matches: no two of a kind match exactly the same."""
-    if isinstance(rule, Metric):
-        return (rule.name,)
     return tuple(rule.serializable_value(name) for name in rule.IDENTITY)
 
 
