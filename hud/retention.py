@@ -44,7 +44,13 @@ def kinds() -> list[Kind]:
     requests, artifacts = _before(settings.HUD_KEEP_REQUESTS_DAYS), _before(settings.HUD_KEEP_ARTIFACTS_DAYS)
     logs = Task.objects.filter(finished__lt=_before(settings.HUD_KEEP_LOGS_DAYS), log_bytes__gt=0)
     return [
-        _rows("task logs", logs, "log_bytes", _logs_of, log_bytes=0),
+        _rows(
+            "task logs",
+            logs,
+            "log_bytes",
+            lambda task: settings.HUD_DATA.glob(f"tasklogs/{task.run_id}/{task.uid}-*.log"),
+            log_bytes=0,
+        ),
         _rows(
             "artifacts",
             Artifact.objects.filter(task__finished__lt=artifacts),
@@ -102,10 +108,6 @@ def _rows(
     return Kind(name, measure, prune)
 
 
-def _logs_of(task: Task) -> Iterable[Path]:
-    return (_folder("tasklogs") / str(task.run_id)).glob(f"{task.uid}-*.log")
-
-
 # ---- files without rows
 
 
@@ -128,18 +130,18 @@ def _files(name: str, find: Callable[[], Iterable[Path]]) -> Kind:
 
 def orphans() -> Iterator[Path]:
     """Yield the files of tasks and imports that no row names, other than young ones."""
-    for folder in _subfolders(_folder("artifacts")):
+    for folder in sorted(settings.HUD_DATA.glob("artifacts/*/")):
         paths = {str(path.relative_to(settings.HUD_DATA)): path for path in _old_files(folder)}
         known = set(Artifact.objects.filter(path__in=paths).values_list("path", flat=True))
         yield from (path for name, path in paths.items() if name not in known)
     before = _before(settings.HUD_KEEP_LOGS_DAYS)
-    for folder in _subfolders(_folder("tasklogs")):
+    for folder in sorted(settings.HUD_DATA.glob("tasklogs/*/")):
         tasks = Task.objects.filter(run_id=folder.name) if folder.name.isdecimal() else Task.objects.none()
         kept = {str(uid) for uid in tasks.exclude(finished__lt=before).values_list("uid", flat=True)}
         kept |= {str(uid) for uid in tasks.filter(log_bytes__gt=0).values_list("uid", flat=True)}
         yield from (path for path in _old_files(folder) if path.name.rpartition("-")[0] not in kept)
     waiting = {str(uid) for uid in Import.objects.filter(finished=None).values_list("uid", flat=True)}
-    yield from (path for path in _old_files(_folder("imports")) if path.name not in waiting)
+    yield from (path for path in _old_files(settings.HUD_DATA / "imports") if path.name not in waiting)
 
 
 def _refused(before: datetime) -> Iterator[Path]:
@@ -147,31 +149,20 @@ def _refused(before: datetime) -> Iterator[Path]:
 
     Nothing if the agent has an account of its own: benchmark code could put a link to another folder there.
     """
-    agent = _folder("agent")
-    if agent.is_dir() and agent.stat().st_uid != os.getuid():
-        return
-    for path in _entries(agent / "refused"):
-        with suppress(OSError):
-            if path.stat().st_mtime < before.timestamp():
-                yield path
-
-
-def _folder(name: str) -> Path:
-    return Path(settings.HUD_DATA) / name
-
-
-def _entries(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def _subfolders(folder: Path) -> Iterator[Path]:
-    return (path for path in _entries(folder) if path.is_dir())
+    agent = settings.HUD_DATA / "agent"
+    if not agent.is_dir() or agent.stat().st_uid == os.getuid():
+        yield from _older(agent / "refused", before.timestamp())
 
 
 def _old_files(folder: Path) -> Iterator[Path]:
-    for path in _entries(folder):
+    return (path for path in _older(folder, time.time() - _ORPHAN_AGE_S) if path.is_file())
+
+
+def _older(folder: Path, before_s: float) -> Iterator[Path]:
+    """Yield what is in a folder, if it exists, and has not changed since a time."""
+    for path in sorted(folder.glob("*")):
         with suppress(OSError):
-            if path.is_file() and path.stat().st_mtime < time.time() - _ORPHAN_AGE_S:
+            if path.stat().st_mtime < before_s:
                 yield path
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.management import call_command
 from django.utils import timezone
@@ -69,7 +70,7 @@ def finished_task(position: int, age: timedelta) -> tuple[Task, list[Path]]:
     artifact = Artifact.objects.create(
         task=task, kind="trace", path=f"artifacts/{run.pk}/{uuid.uuid4()}", size_bytes=1000, sha256="0"
     )
-    files = [logs.log_path(task, 1), logs.log_path(task, 2), retention._folder(artifact.path)]
+    files = [logs.log_path(task, 1), logs.log_path(task, 2), settings.HUD_DATA / artifact.path]
     return task, [write(path, age=age) for path in files]
 
 

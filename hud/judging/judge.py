@@ -19,8 +19,7 @@ from typing import Any
 
 import msgspec
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import Exists, F, Model, OuterRef, Q, TextField
-from django.db.models.functions import Cast
+from django.db.models import Exists, F, Model, OuterRef, Q
 from django.utils import timezone
 
 from hud.judging.levels import Level, SeriesPoint, advance, assess, begin_anew, decides, level_before, mark
@@ -226,17 +225,18 @@ def _find_headlines(present: Mapping[ClassKey, Judged]) -> None:
 def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[ClassKey, Judged]:
     """Return the stored states of these series."""
     by_id = {series.pk: series for series in taken}
+    rows = fetch_tuples(
+        """
+        SELECT series_id, class_key, headline, recent, run_id, environment_id, order_time, level::text
+        FROM hud_seriesstate WHERE series_id = ANY(%s)
+        """,
+        [list(by_id)],
+    )
     found = {}
-    names = ("series_id", "class_key", "headline", "recent", "run_id", "environment_id", "order_time")
-    states = SeriesState.objects.filter(series__in=by_id).annotate(text=Cast("level", TextField()))
-    for pk, class_key, is_headline, recent, run_id, environment_id, time, text in states.values_list(
-        *names, "text"
-    ):
+    for pk, class_key, is_headline, recent, run_id, environment_id, time, text in rows:
         level = msgspec.json.decode(text, type=Level)
-        one = Judged(by_id[pk], class_key, judging[pk], is_headline, level, recent)
-        newest = () if recent[-1] is None else (recent[-1],)
-        one.newest = SeriesPoint(run_id, environment_id, time, newest)
-        one.until = time
+        newest = SeriesPoint(run_id, environment_id, time, () if recent[-1] is None else (recent[-1],))
+        one = Judged(by_id[pk], class_key, judging[pk], is_headline, level, recent, time, newest)
         found[pk, class_key] = one
     return found
 
@@ -320,20 +320,19 @@ def _write_judgements(rows: Sequence[dict[str, Any]]) -> None:
     regressed = VERDICT_CODES["regressed"]
     values = {name: f"given.{name}" for name in rows[0] if name not in _KEY}
     values |= {name: f"({real(values[name])})::real" for name in ("change", "noise", "factor")}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            UPDATE hud_point p SET {", ".join(f"{name} = {value}" for name, value in values.items())},
-                superseded = nullif(coalesce(p.verdict, p.superseded), given.verdict)
-            FROM {_given(Point, rows[0])}
-            WHERE {" AND ".join(f"p.{name} = given.{name}" for name in _KEY)}
-                AND ({", ".join(f"p.{name}" for name in values)})
-                IS DISTINCT FROM ({", ".join(values.values())})
-            RETURNING p.run_id, p.verdict, p.superseded
-            """,  # noqa: S608 — names of columns  # nosec B608
-            [msgspec.json.encode(rows).decode()],
-        )
-        count_points(run for run, *verdicts in cursor.fetchall() if regressed in verdicts)
+    judged = fetch_tuples(
+        f"""
+        UPDATE hud_point p SET {", ".join(f"{name} = {value}" for name, value in values.items())},
+            superseded = nullif(coalesce(p.verdict, p.superseded), given.verdict)
+        FROM {_given(Point, rows[0])}
+        WHERE {" AND ".join(f"p.{name} = given.{name}" for name in _KEY)}
+            AND ({", ".join(f"p.{name}" for name in values)})
+            IS DISTINCT FROM ({", ".join(values.values())})
+        RETURNING p.run_id, p.verdict, p.superseded
+        """,  # noqa: S608 — names of columns  # nosec B608
+        [msgspec.json.encode(rows).decode()],
+    )
+    count_points(run for run, *verdicts in judged if regressed in verdicts)
 
 
 def _write_states(judged: Sequence[Judged]) -> None:

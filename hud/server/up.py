@@ -33,6 +33,7 @@ from hud.server.supervisor import Supervisor
 
 BASE = Path(__file__).resolve().parent.parent.parent
 SAMPLES = BASE / "hud" / "samples"
+_MANAGE = str(BASE / "manage.py")
 READY_S = 60
 KILLED_WEB_S = 10  # for the web of a killed `make up` to end; it finishes its requests
 HOST_S = 20  # to wait for this machine to attach, so that a rerun clicked at once finds it
@@ -59,11 +60,8 @@ class Options:
 
     @property
     def url(self) -> str:
-        return (
-            f"http://[{self.address}]:{self.port}"
-            if ":" in self.address
-            else f"http://{self.address}:{self.port}"
-        )
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{host}:{self.port}"
 
     @property
     def logs(self) -> Path:
@@ -207,7 +205,7 @@ async def serve(options: Options) -> int:
         [
             servers,
             [_python(options, "web", "-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi")],
-            [_django(options, name, _CHECKED) for name in ("tick", "imports", "judge")],
+            [_python(options, name, _MANAGE, name, _CHECKED) for name in ("tick", "imports", "judge")],
             [_agent(options)],
         ],
         logs=options.logs,
@@ -282,10 +280,6 @@ def _python(options: Options, name: str, *arguments: str) -> Program:
     return Program(name, command, options.environment())
 
 
-def _django(options: Options, command: str, *arguments: str) -> Program:
-    return _python(options, command, str(BASE / "manage.py"), command, *arguments)
-
-
 def _agent(options: Options) -> Program:
     """Return the agent of this machine. Root's has an account of its own where that is possible."""
     problem = worker_account.prepare(options.data, embedded.run_folder(options.data), BASE)
@@ -308,7 +302,7 @@ def _manage(options: Options, *arguments: str) -> str:
     log = options.logs / "setup.log"
     with log.open("ab") as file:
         done = subprocess.run(
-            [sys.executable, str(BASE / "manage.py"), *arguments],
+            [sys.executable, _MANAGE, *arguments],
             env=options.environment(),
             stdout=subprocess.PIPE,
             stderr=file,

@@ -28,10 +28,8 @@ class Command(BaseCommand):
                 who="create_key",
                 stream=of_new_key(name, stream, scopes=wanted, owner=None, is_operator=True),
             )
-        except UnknownScope as error:
-            raise CommandError(str(error)) from error
         except BadStreamName as error:
             raise CommandError(f"{error.detail}; give one with --stream") from error
-        except StreamRefused as error:
+        except (UnknownScope, StreamRefused) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"key {key.name} with {', '.join(key.scopes)}: {secret}")

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection, transaction
 
 from hud.points import write as points
+from hud.sql import fetch_tuples
 
 _COUNTED = {  # what the move to streams and points must keep; tables that are not there yet count nothing
     "uploads": "hud_upload",
@@ -61,23 +62,15 @@ class Command(BaseCommand):
         self.stdout.write(f"{'':<38}{'before':>12}{'after':>12}")
         for name, count in after.items():
             self.stdout.write(f"{name:<38}{_number(before[name]):>12}{_number(count):>12}")
-        with connection.cursor() as cursor:
-            cursor.execute(_OF_STREAMS)
-            for stream, runs, measurements in cursor.fetchall():
-                self.stdout.write(f"stream {stream}: {runs:,} runs, {measurements:,} measurements")
+        for stream, runs, measurements in fetch_tuples(_OF_STREAMS, []):
+            self.stdout.write(f"stream {stream}: {runs:,} runs, {measurements:,} measurements")
 
 
 def _counts() -> dict[str, int | None]:
     """Return the rows of each table; None for one that is not there."""
-    counts: dict[str, int | None] = {}
-    with connection.cursor() as cursor:
-        there = set(connection.introspection.table_names(cursor, include_views=True))
-        for name, table in _COUNTED.items():
-            counts[name] = None
-            if table in there:
-                cursor.execute(f"SELECT count(*) FROM {table}")  # noqa: S608 — of this module  # nosec B608
-                counts[name] = cursor.fetchone()[0]
-    return counts
+    there = connection.introspection.table_names(include_views=True)
+    counted = {name: f"SELECT count(*) FROM {table}" for name, table in _COUNTED.items() if table in there}  # noqa: S608 — of this module  # nosec B608
+    return dict.fromkeys(_COUNTED) | {name: fetch_tuples(sql, [])[0][0] for name, sql in counted.items()}
 
 
 def _number(count: int | None) -> str:
