@@ -23,11 +23,7 @@ KINDS = (
 
 def note(*, who: str, action: str, subject: str, detail: dict[str, Any] | None = None) -> None:
     Audit.objects.create(
-        who=who[:150],
-        action=action,
-        subject=subject[:200],
-        address=client_address.get(),
-        detail=detail or {},
+        who=who[:150], action=action, subject=subject[:200], address=client_address.get(), detail=detail or {}
     )
 
 

@@ -219,12 +219,7 @@ def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str
     spend_bytes(request, len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
     if kind == deliveries.KERNEL_CODE:
         return Status(201, {"kernels": deliveries.take_kernel_code(**lease, data=data)})
-    kept = logs.keep_artifact(
-        **lease,
-        kind=kind,
-        data=data,
-        sha256=request.headers.get("X-Sha256", ""),
-    )
+    kept = logs.keep_artifact(**lease, kind=kind, data=data, sha256=request.headers.get("X-Sha256", ""))
     return Status(201, {"id": kept.pk, "sha256": kept.sha256})
 
 

@@ -130,7 +130,7 @@ def refusal(error: BadUpload) -> Problem:
             *(parameter("query", field.name, **_SCHEMAS.get(field.name, {})) for field in fields(Parameters)),
             parameter("header", "Idempotency-Key", "the same request gets the same answer", maxLength=200),
             parameter("header", "Content-Encoding", enum=["identity", *_ENCODINGS]),
-        ],
+        ]
     }
     | raw_body(
         "PyTorch v3 benchmark records (a JSON list, an object, JSON lines, lines of lists), or a file of"

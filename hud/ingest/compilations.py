@@ -256,14 +256,7 @@ def _row(
 
 def _digest(kernel: Kernel) -> str:
     """Return 32 hex digits over what makes a row of its own. NUL, which no text holds, keeps parts apart."""
-    texts = (
-        kernel.slot,
-        kernel.choice,
-        kernel.name,
-        kernel.kind,
-        kernel.config,
-        kernel.default,
-    )
+    texts = (kernel.slot, kernel.choice, kernel.name, kernel.kind, kernel.config, kernel.default)
     numbers = f"{kernel.calls} {kernel.bytes} {kernel.flops} {kernel.candidates}"
     offered = ("offered", *kernel.offered) if kernel.offered else ()
     said = "\0".join((*texts, numbers, *kernel.origins, *offered))

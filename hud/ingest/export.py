@@ -25,48 +25,21 @@ from runner.schema.records import Benchmark, Environment, Metric, Model, Record
 
 FORMATS = {"v3": "application/x-ndjson", "json": "application/json", "csv": "text/csv; charset=utf-8"}
 _PIECE = 2000  # rows read at a time
-_COLUMNS = {
-    "suite": "x.suite",
-    "case": 'x."case"',
-    "knobs": "x.knobs",
-    "mode": "x.mode",
-    "dtype": "x.dtype",
-    "backend": "x.backend",
-    "device": "x.device",
-    "arch": "x.arch",
-    "dynamic": "x.dynamic",
-    "metric": "k.name",
-    "unit": "k.unit",
-    "direction": "k.direction",
-    "value": "m.value",
-    "samples": "m.samples",
-    "spread": "m.spread",
-    "n": "m.n",
-    "status": "m.status",
-    "code": "m.code",
-    "target": "m.target",
-    "target_arch": "m.target_arch",
-    "words": "m.note",
-    "quality": "m.quality",
+_COMPUTED = {
     "process": "CASE WHEN r.base_interpreter <> '' THEN 2 * m.repeat + m.side ELSE m.repeat END",
-    "draw": "m.draw",
-    "compilation": "m.compilation",
-    "stream": "t.name",
-    "run": "r.id",
-    "uid": "r.uid",
-    "at": "m.order_time",
-    "run_at": "r.order_time",
-    "at_source": "r.order_time_source",
-    "source": "r.source",
-    "external_id": "r.external_id",
-    "host": "r.host_name",
-    "commit": 'r."commit"',
-    "branch": "r.branch",
-    "repo": "r.repo",
-    "environment": "r.interpreter",
-    "base_environment": "r.base_interpreter",
-    "facts": "e.facts",
     "place": "ARRAY[m.run_id, s.experiment_id, m.environment_id, m.repeat, m.side]",
+}
+# in their order: a column of a table in `_JOINS`, under its own name or `name=`; or one of `_COMPUTED`
+_DECLARED = """
+    x.suite x.case x.knobs x.mode x.dtype x.backend x.device x.arch x.dynamic metric=k.name k.unit k.direction
+    m.value m.samples m.spread m.n m.status m.code m.target m.target_arch words=m.note m.quality process
+    m.draw m.compilation stream=t.name run=r.id r.uid at=m.order_time run_at=r.order_time
+    at_source=r.order_time_source r.source r.external_id host=r.host_name r.commit r.branch r.repo
+    environment=r.interpreter base_environment=r.base_interpreter e.facts place
+"""
+_COLUMNS = {
+    name.rpartition(".")[2]: _COMPUTED.get(name) or column or name
+    for name, _sign, column in (part.partition("=") for part in _DECLARED.split())
 }
 FILTERS = _COLUMNS | {"experiment": "x.id"}  # what an export may be narrowed by, each with its column
 _IDENTITY = ("suite", "case", "knobs", "mode", "dtype", "backend", "device", "arch", "dynamic", "metric")

@@ -69,6 +69,8 @@ class _Origin(NamedTuple):
         return cls(host, place=PairPlace(process, 0), numbered=True) if _is_number(process) else cls(host)
 
 
+# columns of a run that its key has under the same name, beside the interpreters
+_OF_KEY = ("source", "external_id", "repo", "branch", "commit", "order_time_source")
 _OF_RUN = attrgetter(
     "benchmark.name", "timestamp", "repo", "head_branch", "head_sha", "workflow_id", "job_id", "run_attempt"
 )
@@ -210,18 +212,13 @@ class Runs:
             host_name=key.host,
             upload_id=self.upload_id,
             stream_id=self.stream_id,
-            source=key.source,
-            external_id=key.external_id,
-            repo=key.repo,
-            branch=key.branch,
-            commit=key.commit,
             provenance=self.parameters.provenance,
             order_time=key.order_time or now,
-            order_time_source=key.order_time_source,
-            interpreter=key.interpreter,
-            base_interpreter=key.base_interpreter,
             started=now,
             finished=now,
+            interpreter=key.interpreter,
+            base_interpreter=key.base_interpreter,
+            **{name: getattr(key, name) for name in _OF_KEY},
         )
         # two uploads may bring a new run at the same moment: the second waits here, then finds it
         Run.objects.bulk_create([wanted], ignore_conflicts=True)

@@ -170,9 +170,7 @@ class ChoiceChange:
 
 
 def choice_change(
-    base: Sequence[Kernels],
-    head: Sequence[Kernels],
-    pinned: Sequence[tuple[Kernels, Kernels]] = (),
+    base: Sequence[Kernels], head: Sequence[Kernels], pinned: Sequence[tuple[Kernels, Kernels]] = ()
 ) -> ChoiceChange:
     """Compare what the autotuner chose in the free processes of both sides, in the slots that both have.
 

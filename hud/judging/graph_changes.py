@@ -54,11 +54,7 @@ class PartChange:
         return None if self.base_s is None or self.head_s is None else self.head_s - self.base_s
 
 
-NOTES = {
-    "graph break": "graph_breaks",
-    "recompile": "recompiles",
-    "CUDA-graph skip": "cudagraph_skips",
-}
+NOTES = {"graph break": "graph_breaks", "recompile": "recompiles", "CUDA-graph skip": "cudagraph_skips"}
 
 
 def note_changes(base: Sequence[Compiled], head: Sequence[Compiled]) -> list[NoteChange]:

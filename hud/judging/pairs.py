@@ -21,7 +21,6 @@ from runner.schema.statistics import PairedChange, median, pair_middles, paired_
 Word = Literal["confirmed", "dismissed", "inconclusive"]
 Cause = Literal["code", "moved", "choice", "one_sided"]
 Obstacle = Literal["", "code", "candidates", "one_sided", "unseen_choice"]
-MOST_UNPINNED = 10.0  # per cent of the time not at equal choices, from which the answer says so
 
 
 @dataclass(frozen=True)
@@ -96,12 +95,6 @@ class KernelComparison:
     unequal_percent: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def says_its_share(self) -> bool:
-        """Return whether the answer on the code must name the share of the time that it is about."""
-        percent = self.equal_choice_percent
-        return percent is not None and percent < 100 - MOST_UNPINNED
-
-    @property
     def causes(self) -> list[Cause]:
         """Return which answers speak of a change."""
         answers: dict[Cause, bool] = {
@@ -159,11 +152,6 @@ def dismissal_obstacle(found: KernelComparison, suspect: Kernels, base: Sequence
     if any((slot, kernel.choice) not in drawn for slot, kernel in suspect.items()):
         return "unseen_choice"
     return ""
-
-
-def may_dismiss(found: KernelComparison, suspect: Kernels, base: Sequence[Kernels]) -> bool:
-    """Return whether the comparison dismisses the suspect."""
-    return not dismissal_obstacle(found, suspect, base)
 
 
 def _equal_choices(pinned: Sequence[tuple[Kernels, Kernels]]) -> tuple[float | None, dict[str, float]]:

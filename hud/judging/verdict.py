@@ -167,12 +167,7 @@ def _judge_level(history: Sequence[float], samples: Sequence[float], rule: Rule)
 
 
 def _compare(
-    earlier: Sequence[float],
-    samples: Sequence[float],
-    rule: Rule,
-    *,
-    noise: float,
-    degrees: float,
+    earlier: Sequence[float], samples: Sequence[float], rule: Rule, *, noise: float, degrees: float
 ) -> Verdict:
     """Compare the median of the samples with that of the earlier values, by the noise of one value."""
     value, baseline, noise = median(samples), median(earlier), max(noise, rule.least_noise)

@@ -235,11 +235,7 @@ def _newest(nights: Sequence[Night], subject: Subject, stream: Stream) -> Night 
 
 
 def measured(
-    nights: Sequence[Night],
-    subject: Subject,
-    stream: Stream,
-    *,
-    enough: Callable[[Sequence[Night]], bool],
+    nights: Sequence[Night], subject: Subject, stream: Stream, *, enough: Callable[[Sequence[Night]], bool]
 ) -> dict[Night, Results]:
     """Return the nights with results of the subject, oldest first, from the newest back until there are
     `enough`: 1 statement for each `_PIECE` of nights, among them some that this process has not read yet."""

@@ -105,10 +105,7 @@ def of_runs(series: Sequence[int], runs: Sequence[int], only: Collection[str] = 
 
 
 def shown(
-    series: Iterable[Series],
-    experiments: dict[int, Experiment],
-    points: dict[int, Point],
-    targets: Targets,
+    series: Iterable[Series], experiments: dict[int, Experiment], points: dict[int, Point], targets: Targets
 ) -> list[Point]:
     """Return the points of those series that have one. `series` come with their metric."""
     return [

@@ -13,15 +13,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from hud.models import (
-    STATUS_CODES,
-    STATUS_NAMES,
-    VERDICT_CODES,
-    DetailedMeasurement,
-    Point,
-    Run,
-    SidePoint,
-)
+from hud.models import STATUS_CODES, STATUS_NAMES, VERDICT_CODES, DetailedMeasurement, Point, Run, SidePoint
 from hud.sql import copy_rows, empty_temporary_table, int_array, real
 from runner.schema.points import Process, point_of
 
@@ -243,7 +235,7 @@ def _merge(cursor: Any, runs: str, series: str) -> int:
             INSERT INTO {table} AS old ({names})
             SELECT {selected} FROM new_point WHERE is_ab = {is_ab} ORDER BY {", ".join(key)}
             ON CONFLICT ({", ".join(key)}) DO UPDATE SET {", ".join(updates)} WHERE {refolds}
-            """,  # noqa: S608  # nosec B608
+            """  # noqa: S608  # nosec B608
         )
         changed += cursor.rowcount
     # rows of their own that points now hold

@@ -75,14 +75,8 @@ def _request_fault(schedule: Schedule) -> str:
 
 
 def selection_of(schedule: Schedule, device: str) -> Selection:
-    return Selection(
-        schedule.suite,
-        device,
-        cases=schedule.cases,
-        modes=schedule.modes,
-        dtypes=schedule.dtypes,
-        backends=schedule.backends,
-    )
+    filters = {name: getattr(schedule, name) for name in ("cases", "modes", "dtypes", "backends")}
+    return Selection(schedule.suite, device, **filters)
 
 
 # Changes by people; each writes an audit row.

@@ -21,10 +21,7 @@ _APART = 10  # nights: a change of the mixture this near to a step is the same c
 
 
 def change_points(
-    values: Sequence[float | None],
-    *,
-    groups: Sequence[str | None] | None = None,
-    min_relative: float = 0.01,
+    values: Sequence[float | None], *, groups: Sequence[str | None] | None = None, min_relative: float = 0.01
 ) -> list[int]:
     """Return the index of the first value of each new level, ascending.
 

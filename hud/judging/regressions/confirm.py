@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -31,23 +32,12 @@ from hud.judging.pairs import dismissal_obstacle
 from hud.judging.regressions.decide import decide_by_pairs
 from hud.judging.regressions.events import record
 from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
-from hud.models import (
-    Accelerator,
-    Environment,
-    Host,
-    Measurement,
-    Regression,
-    Run,
-    Series,
-    State,
-    Task,
-)
+from hud.models import Accelerator, Environment, Host, Measurement, Regression, Run, Series, State, Task
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, InvalidRunRequest, RunOptions, request_rerun
 from hud.runs.tasks import cancel, end_early
 from runner.schema.metrics import is_of_running
-from runner.schema.plan import Caches
 from runner.schema.statistics import LEAST_PAIRS
 
 logger = logging.getLogger(__name__)
@@ -154,29 +144,16 @@ def rerun_on(
         interpreter=interpreter,
         base_interpreter=base,
     )
-    repeats: int | None = None if base else 1
-    draws: int | None = None
-    caches: Caches | None = None
-    if base:
-        running = [one for one in series if _is_at_equal_choices(one.metric.name)]
-        if not running:
-            repeats, caches = LEAST_PAIRS, "fresh"
-        else:  # a draw has a free pair, too
-            draws = max(planned_draws(running), LEAST_PAIRS if len(running) < len(series) else 0)
-    options = RunOptions(
-        resources,
-        who,
-        repeats=repeats,
-        draws=draws,
-        caches=caches,
-        interactive=False,
-        stream=series[0].stream,
-    )
+    options = RunOptions(resources, who, interactive=False, stream=series[0].stream)
+    running = [one for one in series if is_of_running(one.metric.name) or one.metric.name == SAME_CHOICE]
+    if not base:
+        options = replace(options, repeats=1)
+    elif not running:
+        options = replace(options, repeats=LEAST_PAIRS, caches="fresh")
+    else:  # a draw has a free pair, too
+        draws = max(planned_draws(running), LEAST_PAIRS if len(running) < len(series) else 0)
+        options = replace(options, draws=draws)
     return request_rerun(series[0].experiment, options)
-
-
-def _is_at_equal_choices(metric: str) -> bool:
-    return is_of_running(metric) or metric == SAME_CHOICE
 
 
 def accelerator_of(one: Regression, attached: Sequence[Accelerator] | None = None) -> Accelerator | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 
@@ -72,9 +72,8 @@ def read(stream: Stream, now: datetime) -> list[Week]:
 
 
 def _weeks(monday: date, rows: Iterable[tuple[date, str, str, int]]) -> list[Week]:
-    found: Mapping[date, Week] = {
-        start: Week(start) for start in (monday - timedelta(weeks=back) for back in range(WEEKS))
-    }
+    starts = (monday - timedelta(weeks=back) for back in range(WEEKS))
+    found = {start: Week(start) for start in starts}
     for start, before, after, count in rows:
         week = found.get(start)
         if week is None:  # a clock that runs ahead
