@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
+_Params = Mapping[str, Any] | Sequence[Any] | None
 _ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8", 1184: ">i8"}  # OIDs
 
 
@@ -30,11 +31,18 @@ def real(column: str) -> str:
     )
 
 
-def fetch_tuples(statement: str, params: Mapping[str, Any] | Sequence[Any]) -> list[tuple[Any, ...]]:
+def fetch_tuples(statement: str, params: _Params = None) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+
+def execute(statement: str, params: _Params = None) -> int:
+    """Run a statement; return how many rows it touched."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        return int(cursor.rowcount)
 
 
 def empty_temporary_table(cursor: Any, name: str, columns: str) -> None:

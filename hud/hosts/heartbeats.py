@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
 from hud.models import Heartbeat
+from hud.sql import execute
 
 GAP_S = 15  # a longer gap between heartbeats counts as an outage of the HUD
 
@@ -21,22 +21,21 @@ GAP_S = 15  # a longer gap between heartbeats counts as an outage of the HUD
 def beat(name: str) -> None:
     """Store a heartbeat of process `name`. A start, a gap of over `GAP_S` or a clock that went back moves
     `trusted_from`."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO hud_heartbeat (name, started, last, trusted_from)
-            VALUES (%(name)s, clock_timestamp(), clock_timestamp(),
-                clock_timestamp() + %(grace)s * interval '1 s')
-            ON CONFLICT (name) DO UPDATE SET
-                last = clock_timestamp(),
-                trusted_from = CASE
-                    WHEN clock_timestamp() NOT BETWEEN hud_heartbeat.last
-                        AND hud_heartbeat.last + %(gap)s * interval '1 s'
-                    THEN clock_timestamp() + %(grace)s * interval '1 s'
-                    ELSE hud_heartbeat.trusted_from END
-            """,
-            {"name": name, "grace": settings.HUD_GRACE_S, "gap": min(GAP_S, settings.HUD_GRACE_S)},
-        )
+    execute(
+        """
+        INSERT INTO hud_heartbeat (name, started, last, trusted_from)
+        VALUES (%(name)s, clock_timestamp(), clock_timestamp(),
+            clock_timestamp() + %(grace)s * interval '1 s')
+        ON CONFLICT (name) DO UPDATE SET
+            last = clock_timestamp(),
+            trusted_from = CASE
+                WHEN clock_timestamp() NOT BETWEEN hud_heartbeat.last
+                    AND hud_heartbeat.last + %(gap)s * interval '1 s'
+                THEN clock_timestamp() + %(grace)s * interval '1 s'
+                ELSE hud_heartbeat.trusted_from END
+        """,
+        {"name": name, "grace": settings.HUD_GRACE_S, "gap": min(GAP_S, settings.HUD_GRACE_S)},
+    )
 
 
 def restart(name: str) -> None:

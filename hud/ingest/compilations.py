@@ -18,6 +18,7 @@ import orjson
 from django.db import connection
 
 from hud.ingest.resolve import RowKey, ids_of
+from hud.sql import fetch_tuples
 from runner.formats.scalars import INVISIBLE
 from runner.schema.compilations import Compiled, Kernel, Note
 
@@ -172,26 +173,24 @@ def _newest_lists(groups: Collection[tuple[int, int, int]]) -> dict[tuple[int, i
     compilations are looked at, so that the cost does not grow with the history."""
     if not groups:
         return {}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT given.series, given.environment, given.side, l.id, l.binaries
-            FROM unnest(%s::int[], %s::int[], %s::int[]) AS given(series, environment, side)
-            JOIN hud_series s ON s.id = given.series
-            JOIN LATERAL (
-                SELECT binary_list_id FROM (
-                    SELECT environment_id, side, binary_list_id, order_time FROM hud_compilation
-                    WHERE experiment_id = s.experiment_id ORDER BY order_time DESC LIMIT %s
-                ) newest
-                WHERE environment_id = given.environment AND side = given.side
-                    AND binary_list_id IS NOT NULL
-                ORDER BY order_time DESC LIMIT 1
-            ) one ON true
-            JOIN hud_binarylist l ON l.id = one.binary_list_id
-            """,
-            [*(_array(part) for part in zip(*groups, strict=True)), _LOOK_BACK],
-        )
-        rows = cursor.fetchall()
+    rows = fetch_tuples(
+        """
+        SELECT given.series, given.environment, given.side, l.id, l.binaries
+        FROM unnest(%s::int[], %s::int[], %s::int[]) AS given(series, environment, side)
+        JOIN hud_series s ON s.id = given.series
+        JOIN LATERAL (
+            SELECT binary_list_id FROM (
+                SELECT environment_id, side, binary_list_id, order_time FROM hud_compilation
+                WHERE experiment_id = s.experiment_id ORDER BY order_time DESC LIMIT %s
+            ) newest
+            WHERE environment_id = given.environment AND side = given.side
+                AND binary_list_id IS NOT NULL
+            ORDER BY order_time DESC LIMIT 1
+        ) one ON true
+        JOIN hud_binarylist l ON l.id = one.binary_list_id
+        """,
+        [*(_array(part) for part in zip(*groups, strict=True)), _LOOK_BACK],
+    )
     return {(series, environment, side): _listed(*row) for series, environment, side, *row in rows}
 
 

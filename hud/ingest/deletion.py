@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, models, transaction
+from django.db import models, transaction
 from django.db.models import Count, Q, Sum
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
@@ -38,6 +38,7 @@ from hud.models import (
 )
 from hud.points import write as points
 from hud.runs.references import changing_references
+from hud.sql import execute, fetch_tuples
 
 OWN_UPLOAD_AGE = timedelta(days=1)  # so long an uploader may delete an own upload
 
@@ -130,32 +131,29 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
     """Delete the measurements of these runs, or those of one upload in them, with what that leaves empty."""
     of_upload = "" if upload is None else "AND upload_id = %(upload)s"
     given: dict[str, Any] = {"runs": run_ids, "upload": upload and upload.pk}
-    with connection.cursor() as cursor:
-        # the judge locks them before it adds measurements of its own to their runs
-        cursor.execute(f"DELETE FROM hud_compilation WHERE run_id = ANY(%(runs)s) {of_upload}", given)  # noqa: S608  # nosec B608
-        done.compilations = cursor.rowcount
-        unjudged = "SELECT 1 FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE"
-        cursor.execute(unjudged, given)
-        touch(
-            f"""
-            SELECT series_id AS id, min(order_time) AS first, max(order_time) AS last FROM hud_measurement
-            WHERE run_id = ANY(%(runs)s) {of_upload} GROUP BY series_id
-            """,  # noqa: S608 — a constant of this function  # nosec B608
-            given,
-        )
-        for taken_from in ("DELETE FROM hud_detailedmeasurement", "UPDATE hud_point SET repeat = NULL"):
-            which = f"run_id = ANY(%(runs)s) AND repeat IS NOT NULL {of_upload}"
-            cursor.execute(f"{taken_from} WHERE {which}", given)  # nosec B608
-            done.measurements += cursor.rowcount
-        done.points = points.make_of_runs(run_ids)
-        cursor.execute(
-            """
-            SELECT s.id, s.experiment_id FROM hud_series s JOIN touched USING (id)
-            WHERE NOT EXISTS (SELECT FROM hud_point p WHERE p.series_id = s.id)
-                AND NOT EXISTS (SELECT FROM hud_sidepoint p WHERE p.series_id = s.id)
-            """
-        )
-        empty = dict(cursor.fetchall())
+    # the judge locks them before it adds measurements of its own to their runs
+    which = f"run_id = ANY(%(runs)s) {of_upload}"
+    done.compilations = execute(f"DELETE FROM hud_compilation WHERE {which}", given)  # noqa: S608  # nosec B608
+    unjudged = "SELECT 1 FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE"
+    execute(unjudged, given)
+    touch(
+        f"""
+        SELECT series_id AS id, min(order_time) AS first, max(order_time) AS last FROM hud_measurement
+        WHERE run_id = ANY(%(runs)s) {of_upload} GROUP BY series_id
+        """,  # noqa: S608 — a constant of this function  # nosec B608
+        given,
+    )
+    for taken_from in ("DELETE FROM hud_detailedmeasurement", "UPDATE hud_point SET repeat = NULL"):
+        done.measurements += execute(f"{taken_from} WHERE {which} AND repeat IS NOT NULL", given)  # nosec B608
+    done.points = points.make_of_runs(run_ids)
+    rows = fetch_tuples(
+        """
+        SELECT s.id, s.experiment_id FROM hud_series s JOIN touched USING (id)
+        WHERE NOT EXISTS (SELECT FROM hud_point p WHERE p.series_id = s.id)
+            AND NOT EXISTS (SELECT FROM hud_sidepoint p WHERE p.series_id = s.id)
+        """,
+    )
+    empty = dict(rows)
     done.series = delete_rows(Series, empty)
     done.series_judged_again = judge_again()
     left = Experiment.objects.filter(pk__in=set(empty.values()), series=None)
@@ -164,61 +162,53 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
 
 def touch(changed: str, given: dict[str, Any]) -> None:
     """Lock the series of a query for `id`, `first` and `last`, and keep its rows for `judge_again`."""
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS pg_temp.touched")
-        cursor.execute(f"CREATE TEMPORARY TABLE touched ON COMMIT DROP AS {changed}", given)
-        cursor.execute("ANALYZE touched")
-        locked = "SELECT 1 FROM hud_series WHERE id IN (SELECT id FROM touched) ORDER BY id FOR UPDATE"
-        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked")  # noqa: S608  # nosec B608
+    execute("DROP TABLE IF EXISTS pg_temp.touched")
+    execute(f"CREATE TEMPORARY TABLE touched ON COMMIT DROP AS {changed}", given)
+    execute("ANALYZE touched")
+    locked = "SELECT 1 FROM hud_series WHERE id IN (SELECT id FROM touched) ORDER BY id FOR UPDATE"
+    execute(f"SELECT count(*) FROM ({locked}) AS locked")  # noqa: S608  # nosec B608
 
 
 def judge_again() -> int:
     """Mark the series of `touch` for the judge, from the first changed point to the last; return how many."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_series s SET touched_at = least(s.touched_at, touched.first),
-                touched_until = greatest(s.touched_until, touched.last)
-            FROM touched WHERE s.id = touched.id
-            """
-        )
-        return int(cursor.rowcount)
+    return execute(
+        """
+        UPDATE hud_series s SET touched_at = least(s.touched_at, touched.first),
+            touched_until = greatest(s.touched_until, touched.last)
+        FROM touched WHERE s.id = touched.id
+        """
+    )
 
 
 def delete_rows(kind: type[Series] | type[Experiment], ids: Iterable[int]) -> int:
     """Delete rows and what refers to them by the models' rules, in sets: Django would list 100,000 ids in
     each statement. Return how many rows went. Series that are deleted have no measurements any more."""
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS pg_temp.gone")
-        cursor.execute(
-            "CREATE TEMPORARY TABLE gone ON COMMIT DROP AS SELECT unnest(%s::int[]) AS id", [list(ids)]
-        )
-        cursor.execute("ANALYZE gone")
-        gone = RawSQL("SELECT id FROM gone", [])
-        for relation in kind._meta.related_objects:
-            if relation.related_model in (DetailedMeasurement, Measurement):
-                continue  # it has no index by series, or is a view
-            rows = relation.related_model._default_manager.filter(**{f"{relation.field.attname}__in": gone})
-            if relation.on_delete is models.SET_NULL:
-                rows.update(**{relation.field.name: None})
-            else:
-                rows.delete()
-        cursor.execute(f"DELETE FROM {kind._meta.db_table} WHERE id IN (SELECT id FROM gone)")  # noqa: S608  # nosec B608
-        return int(cursor.rowcount)
+    execute("DROP TABLE IF EXISTS pg_temp.gone")
+    execute("CREATE TEMPORARY TABLE gone ON COMMIT DROP AS SELECT unnest(%s::int[]) AS id", [list(ids)])
+    execute("ANALYZE gone")
+    gone = RawSQL("SELECT id FROM gone", [])
+    for relation in kind._meta.related_objects:
+        if relation.related_model in (DetailedMeasurement, Measurement):
+            continue  # it has no index by series, or is a view
+        rows = relation.related_model._default_manager.filter(**{f"{relation.field.attname}__in": gone})
+        if relation.on_delete is models.SET_NULL:
+            rows.update(**{relation.field.name: None})
+        else:
+            rows.delete()
+    return execute(f"DELETE FROM {kind._meta.db_table} WHERE id IN (SELECT id FROM gone)")  # noqa: S608  # nosec B608
 
 
 def _give_runs_to_other_uploads(upload: Upload) -> list[int]:
     """Give the upload's runs to the first other one with measurements in them; return those without any."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_run r SET upload_id = others.first FROM (
-                SELECT run_id, min(upload_id) AS first FROM hud_measurement
-                WHERE run_id IN (SELECT id FROM hud_run WHERE upload_id = %(upload)s) GROUP BY run_id
-            ) AS others WHERE r.id = others.run_id
-            """,
-            {"upload": upload.pk},
-        )
+    execute(
+        """
+        UPDATE hud_run r SET upload_id = others.first FROM (
+            SELECT run_id, min(upload_id) AS first FROM hud_measurement
+            WHERE run_id IN (SELECT id FROM hud_run WHERE upload_id = %(upload)s) GROUP BY run_id
+        ) AS others WHERE r.id = others.run_id
+        """,
+        {"upload": upload.pk},
+    )
     return list(Run.objects.filter(upload=upload).values_list("pk", flat=True))
 
 
@@ -230,36 +220,34 @@ def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload 
     done.tasks, done.artifacts = tasks["count"], files["count"]
     done.file_bytes = (tasks["size"] or 0) + (files["size"] or 0)
     given: dict[str, Any] = {"upload": upload and upload.pk, "runs": run_ids}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT DISTINCT u.id, u.content_key FROM hud_upload u
-            LEFT JOIN jsonb_array_elements_text(coalesce(u.receipt->'run_ids', '[]')) AS named(run) ON true
-            WHERE u.id = %(upload)s OR named.run::int = ANY(%(runs)s)
-                OR u.id IN (SELECT upload_id FROM hud_run WHERE id = ANY(%(runs)s))
-            """,
-            given,
-        )
-        content_keys = dict(cursor.fetchall())
-        done.runs = _delete(Run, pk__in=run_ids)
-        cursor.execute(
-            """
-            SELECT u.id FROM hud_upload u WHERE u.id = ANY(%s)
-                AND NOT EXISTS (SELECT FROM hud_run WHERE upload_id = u.id)
-                AND NOT EXISTS (
-                    SELECT FROM hud_measurement m WHERE m.upload_id = u.id AND m.run_id IN (
-                        SELECT jsonb_array_elements_text(coalesce(u.receipt->'run_ids', '[]'))::int))
-            """,
-            [list(content_keys)],
-        )
-        emptied = [upload_id for (upload_id,) in cursor.fetchall()]
-        done.expectations = _delete(Expectation, upload__in=emptied)
-        keys = [key for upload_id in emptied for key in request_keys(content_keys[upload_id])]
-        IdempotencyKey.objects.filter(content_key__in=keys).delete()
-        Import.objects.filter(content_key__in=keys, state=Import.State.DONE).delete()
-        # not by the ORM, which would look for their measurements without an index
-        cursor.execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
-        done.uploads = len(emptied)
+    rows = fetch_tuples(
+        """
+        SELECT DISTINCT u.id, u.content_key FROM hud_upload u
+        LEFT JOIN jsonb_array_elements_text(coalesce(u.receipt->'run_ids', '[]')) AS named(run) ON true
+        WHERE u.id = %(upload)s OR named.run::int = ANY(%(runs)s)
+            OR u.id IN (SELECT upload_id FROM hud_run WHERE id = ANY(%(runs)s))
+        """,
+        given,
+    )
+    content_keys = dict(rows)
+    done.runs = _delete(Run, pk__in=run_ids)
+    rows = fetch_tuples(
+        """
+        SELECT u.id FROM hud_upload u WHERE u.id = ANY(%s)
+            AND NOT EXISTS (SELECT FROM hud_run WHERE upload_id = u.id)
+            AND NOT EXISTS (
+                SELECT FROM hud_measurement m WHERE m.upload_id = u.id AND m.run_id IN (
+                    SELECT jsonb_array_elements_text(coalesce(u.receipt->'run_ids', '[]'))::int))
+        """,
+        [list(content_keys)],
+    )
+    emptied = [upload_id for (upload_id,) in rows]
+    done.expectations = _delete(Expectation, upload__in=emptied)
+    keys = [key for upload_id in emptied for key in request_keys(content_keys[upload_id])]
+    IdempotencyKey.objects.filter(content_key__in=keys).delete()
+    Import.objects.filter(content_key__in=keys, state=Import.State.DONE).delete()
+    # not by the ORM, which would look for their measurements without an index
+    done.uploads = execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
     transaction.on_commit(lambda: _remove_files(run_ids))
 
 

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection, connections, transaction
+from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -32,6 +32,7 @@ from hud.models import ApiKey, Import
 from hud.runs.streams import StreamRefused, for_upload
 from hud.server.embedded import make_folder
 from hud.server.processes import die_with_parent
+from hud.sql import fetch_tuples
 from runner.formats.errors import BadUpload
 from runner.formats.parameters import Parameters
 
@@ -126,24 +127,22 @@ def next_job() -> Import | None:
     Keys take turns. Of one key's imports the oldest and the newest alternate. One whose process has died
     waits until nothing else does.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            WITH waiting AS (
-                SELECT id, key_id, attempts FROM hud_import WHERE state = ANY(%(waiting)s)
-            ), keys AS (
-                SELECT key_id, count(started) AS starts, max(started) AS latest FROM hud_import
-                WHERE key_id IN (SELECT key_id FROM waiting) OR key_id IS NULL GROUP BY key_id
-            )
-            SELECT w.id FROM waiting w JOIN keys k ON k.key_id IS NOT DISTINCT FROM w.key_id
-            ORDER BY w.attempts > 0, k.latest NULLS FIRST, k.key_id,
-                CASE WHEN k.starts %% 2 = 0 THEN w.id ELSE -w.id END
-            LIMIT 1
-            """,
-            {"waiting": list(_WAITING)},
+    rows = fetch_tuples(
+        """
+        WITH waiting AS (
+            SELECT id, key_id, attempts FROM hud_import WHERE state = ANY(%(waiting)s)
+        ), keys AS (
+            SELECT key_id, count(started) AS starts, max(started) AS latest FROM hud_import
+            WHERE key_id IN (SELECT key_id FROM waiting) OR key_id IS NULL GROUP BY key_id
         )
-        row = cursor.fetchone()
-    return Import.objects.get(pk=row[0]) if row else None
+        SELECT w.id FROM waiting w JOIN keys k ON k.key_id IS NOT DISTINCT FROM w.key_id
+        ORDER BY w.attempts > 0, k.latest NULLS FIRST, k.key_id,
+            CASE WHEN k.starts %% 2 = 0 THEN w.id ELSE -w.id END
+        LIMIT 1
+        """,
+        {"waiting": list(_WAITING)},
+    )
+    return Import.objects.get(pk=rows[0][0]) if rows else None
 
 
 def process_next(*, beat: Callable[[], None], stopped: Callable[[], bool]) -> bool:

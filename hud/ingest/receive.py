@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from hud.accounts import audit
 from hud.accounts.keys import name_of
@@ -24,6 +24,7 @@ from hud.ingest.store import store
 from hud.models import Aliases, ApiKey, IdempotencyKey, Run, Stream, Upload
 from hud.runs.references import keep_references
 from hud.runs.streams import check_open, for_upload
+from hud.sql import fetch_tuples
 from runner.formats import compression, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from runner.formats.format import Format
@@ -342,10 +343,9 @@ def keep_key(key: ApiKey, text: str, content: Content) -> None:
 def _replay(key: ApiKey, text: str, content: Content) -> Receipt | None:
     """Return the receipt this idempotency key got before. Hold the key until the transaction ends. Raise
     TooManyRecords where it stands for an import job."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))", [text, key.pk])
-        if not cursor.fetchone()[0]:
-            raise KeyInUse("a request with this Idempotency-Key is still running; ask again")
+    lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))"
+    if fetch_tuples(lock, [text, key.pk]) != [(True,)]:
+        raise KeyInUse("a request with this Idempotency-Key is still running; ask again")
     known = IdempotencyKey.objects.filter(key=key, text=text).first()
     if known is None:
         return None

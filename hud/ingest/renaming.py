@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from hud.accounts import audit
@@ -19,6 +19,7 @@ from hud.judging.regressions.states import ACTIVE
 from hud.models import Alias, Expectation, Experiment, Host, Regression, Run, Series, Target, Threshold
 from hud.points import write as points
 from hud.runs.references import changing_references
+from hud.sql import execute, fetch_tuples
 from runner.formats.scalars import nfc
 from runner.schema.devices import arch_key
 
@@ -135,27 +136,26 @@ def _rename_experiments(done: Renaming, kind: str, old: str, new: str, suite: st
 def _merge(done: Renaming, twins: dict[int, int]) -> None:
     """Move the series of experiments to their twins, and measurements where a twin has the same series."""
     pairs: dict[str, Any] = {"old": list(twins), "new": list(twins.values())}
-    with connection.cursor() as cursor:
-        for table, rest_of_key in _ONE_OF_A_KEY.items():
-            cursor.execute(
-                f"""
-                UPDATE {table} one SET experiment_id = pair.new {_PAIRS} AND NOT EXISTS (
-                    SELECT FROM {table} known WHERE known.experiment_id = pair.new AND {rest_of_key})
-                """,  # noqa: S608 — constants of this module, as below  # nosec B608
-                pairs,
-            )
-        found = merge_series(
-            """
-            SELECT o.id, n.id FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
-            JOIN hud_series o ON o.experiment_id = pair.old
-            LEFT JOIN hud_series n ON n.experiment_id = pair.new AND n.metric_id = o.metric_id
-                AND n.stream_id = o.stream_id
-            """,
+    for table, rest_of_key in _ONE_OF_A_KEY.items():
+        execute(
+            f"""
+            UPDATE {table} one SET experiment_id = pair.new {_PAIRS} AND NOT EXISTS (
+                SELECT FROM {table} known WHERE known.experiment_id = pair.new AND {rest_of_key})
+            """,  # noqa: S608 — constants of this module, as below  # nosec B608
             pairs,
         )
-        done.merged_series, done.moved_measurements, done.dropped_measurements = found
-        cursor.execute(f"UPDATE hud_series one SET experiment_id = pair.new, digest = NULL {_PAIRS}", pairs)  # noqa: S608  # nosec B608
-        cursor.execute(f"UPDATE hud_runrequest one SET experiment_id = pair.new {_PAIRS}", pairs)  # noqa: S608  # nosec B608
+    found = merge_series(
+        """
+        SELECT o.id, n.id FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+        JOIN hud_series o ON o.experiment_id = pair.old
+        LEFT JOIN hud_series n ON n.experiment_id = pair.new AND n.metric_id = o.metric_id
+            AND n.stream_id = o.stream_id
+        """,
+        pairs,
+    )
+    done.merged_series, done.moved_measurements, done.dropped_measurements = found
+    execute(f"UPDATE hud_series one SET experiment_id = pair.new, digest = NULL {_PAIRS}", pairs)  # noqa: S608  # nosec B608
+    execute(f"UPDATE hud_runrequest one SET experiment_id = pair.new {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     delete_rows(Experiment, twins)
 
 
@@ -163,79 +163,73 @@ def merge_series(statement: str, given: Mapping[str, Any]) -> tuple[int, int, in
     """Lock the series of a query, in the order in which the judge does, each with the one that takes it over
     or NULL, and join those with one. Return how many were joined, how many measurements moved, and how many
     were dropped because the run has them there too."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement, given)
-        series: dict[int, int | None] = dict(cursor.fetchall())
-        joined = {old: new for old, new in series.items() if new is not None}
-        locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-        cursor.execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608  # nosec B608
+    series: dict[int, int | None] = dict(fetch_tuples(statement, given))
+    joined = {old: new for old, new in series.items() if new is not None}
+    locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+    execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608  # nosec B608
     return len(joined), *_join_series(joined)
 
 
 def _join_series(joined: dict[int, int]) -> tuple[int, int]:
     """Move the measurements, points and regressions of locked series into others, which are judged again."""
     both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            CREATE TEMPORARY TABLE moving_run ON COMMIT DROP AS SELECT pair.old, pair.new, p.run_id
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
-            JOIN (SELECT series_id, run_id FROM hud_point UNION SELECT series_id, run_id FROM hud_sidepoint) p
-                ON p.series_id = pair.old
-            """,
-            both,
+    execute(
+        """
+        CREATE TEMPORARY TABLE moving_run ON COMMIT DROP AS SELECT pair.old, pair.new, p.run_id
+        FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+        JOIN (SELECT series_id, run_id FROM hud_point UNION SELECT series_id, run_id FROM hud_sidepoint) p
+            ON p.series_id = pair.old
+        """,
+        both,
+    )
+    places = fetch_tuples("SELECT run_id, old FROM moving_run UNION SELECT run_id, new FROM moving_run", {})
+    points.unfold(places)
+    touch(
+        """
+        SELECT pair.new AS id, min(p.order_time) AS first, max(p.order_time) AS last
+        FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+        JOIN hud_point p ON p.series_id = pair.old GROUP BY pair.new
+        """,
+        both,
+    )
+    moved = execute(
+        """
+        WITH pair AS (
+            SELECT * FROM moving_run
+        ), later AS (  -- points of one run at other times: they go behind those with the new name
+            SELECT pair.old, k.run_id, k.environment_id, max(k.repeat) + 1 AS by
+            FROM pair JOIN hud_detailedmeasurement k ON k.series_id = pair.new AND k.run_id = pair.run_id
+            WHERE EXISTS (SELECT FROM hud_detailedmeasurement m WHERE m.series_id = pair.old
+                AND m.run_id = k.run_id AND m.environment_id = k.environment_id
+                AND m.order_time <> k.order_time)
+            GROUP BY pair.old, k.run_id, k.environment_id
+        ), moving AS (
+            SELECT m.run_id, m.environment_id, m.repeat, m.side, m.order_time, pair.old, pair.new,
+                later.by
+            FROM pair JOIN hud_detailedmeasurement m ON m.series_id = pair.old AND m.run_id = pair.run_id
+            LEFT JOIN later ON later.old = pair.old AND later.run_id = m.run_id
+                AND later.environment_id = m.environment_id
         )
-        cursor.execute("SELECT run_id, old FROM moving_run UNION SELECT run_id, new FROM moving_run")
-        places = cursor.fetchall()
-        points.unfold(places)
-        touch(
-            """
-            SELECT pair.new AS id, min(p.order_time) AS first, max(p.order_time) AS last
-            FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
-            JOIN hud_point p ON p.series_id = pair.old GROUP BY pair.new
-            """,
-            both,
-        )
-        cursor.execute(
-            """
-            WITH pair AS (
-                SELECT * FROM moving_run
-            ), later AS (  -- points of one run at other times: they go behind those with the new name
-                SELECT pair.old, k.run_id, k.environment_id, max(k.repeat) + 1 AS by
-                FROM pair JOIN hud_detailedmeasurement k ON k.series_id = pair.new AND k.run_id = pair.run_id
-                WHERE EXISTS (SELECT FROM hud_detailedmeasurement m WHERE m.series_id = pair.old
-                    AND m.run_id = k.run_id AND m.environment_id = k.environment_id
-                    AND m.order_time <> k.order_time)
-                GROUP BY pair.old, k.run_id, k.environment_id
-            ), moving AS (
-                SELECT m.run_id, m.environment_id, m.repeat, m.side, m.order_time, pair.old, pair.new,
-                    later.by
-                FROM pair JOIN hud_detailedmeasurement m ON m.series_id = pair.old AND m.run_id = pair.run_id
-                LEFT JOIN later ON later.old = pair.old AND later.run_id = m.run_id
-                    AND later.environment_id = m.environment_id
-            )
-            UPDATE hud_detailedmeasurement m
-            SET series_id = moving.new, repeat = m.repeat + coalesce(moving.by, 0)
-            FROM moving
-            WHERE m.series_id = moving.old AND m.run_id = moving.run_id
-                AND m.environment_id = moving.environment_id
-                AND m.repeat = moving.repeat AND m.side = moving.side
-                AND NOT EXISTS (
-                    SELECT FROM hud_detailedmeasurement k
-                    WHERE k.series_id = moving.new AND k.run_id = m.run_id
-                        AND k.environment_id = m.environment_id AND k.order_time = m.order_time
-                        AND (k.repeat = m.repeat OR moving.by IS NOT NULL) AND k.side = m.side)
-            """,
-            both,
-        )
-        moved = cursor.rowcount
-        cursor.execute(
-            """DELETE FROM hud_detailedmeasurement m USING moving_run
-            WHERE m.run_id = moving_run.run_id AND m.series_id = moving_run.old"""
-        )
-        dropped = cursor.rowcount
-        points.make(places)
-        cursor.execute("DROP TABLE moving_run")
+        UPDATE hud_detailedmeasurement m
+        SET series_id = moving.new, repeat = m.repeat + coalesce(moving.by, 0)
+        FROM moving
+        WHERE m.series_id = moving.old AND m.run_id = moving.run_id
+            AND m.environment_id = moving.environment_id
+            AND m.repeat = moving.repeat AND m.side = moving.side
+            AND NOT EXISTS (
+                SELECT FROM hud_detailedmeasurement k
+                WHERE k.series_id = moving.new AND k.run_id = m.run_id
+                    AND k.environment_id = m.environment_id AND k.order_time = m.order_time
+                    AND (k.repeat = m.repeat OR moving.by IS NOT NULL) AND k.side = m.side)
+        """,
+        both,
+    )
+    dropped = execute(
+        """DELETE FROM hud_detailedmeasurement m USING moving_run
+        WHERE m.run_id = moving_run.run_id AND m.series_id = moving_run.old"""
+    )
+    points.make(places)
+    execute("DROP TABLE moving_run")
     judge_again()
     _merge_regressions(joined)
     delete_rows(Series, joined)

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID, uuid4
 
 import orjson
-from django.db import connection
 from django.db.models import Q
 from django.utils import timezone as clock
 
 from hud.accounts.keys import effective_scopes
 from hud.models import ApiKey, Run, State, Upload
+from hud.sql import execute, fetch_tuples
 from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement, RunKey, first_runner
 from runner.formats.parameters import PLAUSIBLE, Parameters, is_plausible, parse_time
@@ -275,11 +275,10 @@ def _series_of(measurements: Sequence[ParsedMeasurement], runs: Sequence[RunPlac
     """Return the series of each measurement, by one look-up where all are known."""
     streams = [run.stream_id for run in runs]
     digests = [_digest(item, stream) for item, stream in zip(measurements, streams, strict=True)]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])", [f"{{{','.join(digests)}}}"]
-        )
-        found: dict[str, int] = dict(cursor.fetchall())
+    rows = fetch_tuples(
+        "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])", [f"{{{','.join(digests)}}}"]
+    )
+    found: dict[str, int] = dict(rows)
     missing = {
         digest: (item, stream)
         for digest, item, stream in zip(digests, measurements, streams, strict=True)
@@ -314,15 +313,14 @@ def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int | None]]) -> 
     rows = [(*part, digest) for part, digest in digests.items()]
     columns = dict(zip(_SERIES, zip(*digests, strict=True), strict=False))
     ids = ids_of("hud_series", _SERIES, columns, rows.__getitem__)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_series s SET digest = given.digest
-            FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
-            WHERE s.id = given.id AND s.digest IS NULL
-            """,
-            [ids, list(digests.values())],
-        )
+    execute(
+        """
+        UPDATE hud_series s SET digest = given.digest
+        FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
+        WHERE s.id = given.id AND s.digest IS NULL
+        """,
+        [ids, list(digests.values())],
+    )
     series = dict(zip(digests, ids, strict=True))
     return {digest: series[part] for digest, part in parts.items()}
 
@@ -356,15 +354,12 @@ def ids_of(
     names = ("place", *keys)
     rows = [dict(zip(names, row, strict=True)) for row in zip(range(count), *keys.values(), strict=True)]
     body = orjson.dumps(rows).decode()
-    with connection.cursor() as cursor:
-        cursor.execute(select, [body])
-        found = dict(cursor.fetchall())
-        if len(found) < count:
-            missing = (place for place in range(count) if place not in found)
-            new = [dict(zip(columns, row_of(place), strict=True)) for place in missing]
-            cursor.execute(insert, [orjson.dumps(new).decode()])
-            cursor.execute(select, [body])
-            found = dict(cursor.fetchall())
+    found = dict(fetch_tuples(select, [body]))
+    if len(found) < count:
+        missing = (place for place in range(count) if place not in found)
+        new = [dict(zip(columns, row_of(place), strict=True)) for place in missing]
+        execute(insert, [orjson.dumps(new).decode()])
+        found = dict(fetch_tuples(select, [body]))
     return [found[place] for place in range(count)]
 
 

@@ -20,7 +20,7 @@ from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import RowKey, RunPlace, row_keys
 from hud.models import STATUS_CODES, Measurement, UnjudgedRun
 from hud.points import write as points
-from hud.sql import copy_rows, empty_temporary_table
+from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.schema.statistics import spread_of, value_of
@@ -51,9 +51,8 @@ def store(
     if not measurements:
         return []
     if grown:
-        with connection.cursor() as cursor:
-            locks = "SELECT pg_advisory_xact_lock(%s, id) FROM unnest(%s::int[]) AS id"
-            cursor.execute(locks, [_RUNS, sorted(grown)])
+        locks = "SELECT pg_advisory_xact_lock(%s, id) FROM unnest(%s::int[]) AS id"
+        execute(locks, [_RUNS, sorted(grown)])
     own = [runs[item.run] for item in measurements]
     keys = _number_times(row_keys(measurements, own), measurements, grown)
     rows: dict[RowKey, tuple[Any, ...]] = {}
@@ -147,24 +146,23 @@ def _stored_times(
     given = [
         (*key, item.run.point_time) for key, item in zip(keys, measurements, strict=True) if key in asked
     ]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            SELECT DISTINCT found.* FROM unnest(
-                %s::int[], %s::int[], %s::int[], %s::int2[], %s::int2[], %s::timestamptz[]
-            ) AS given(run_id, series_id, environment_id, repeat, side, order_time)
-            CROSS JOIN LATERAL (
-                (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} AND m.repeat = given.repeat)
-                UNION ALL
-                (SELECT {_PLACE} FROM hud_measurement m
-                WHERE {_SAME_PLACE} AND m.order_time = given.order_time LIMIT 1)
-                UNION ALL
-                (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} ORDER BY m.repeat DESC LIMIT 1)
-            ) AS found
-            """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
-            [list(column) for column in zip(*given, strict=True)],
-        )
-        return {row[:5]: row[5] for row in cursor.fetchall()}
+    rows = fetch_tuples(
+        f"""
+        SELECT DISTINCT found.* FROM unnest(
+            %s::int[], %s::int[], %s::int[], %s::int2[], %s::int2[], %s::timestamptz[]
+        ) AS given(run_id, series_id, environment_id, repeat, side, order_time)
+        CROSS JOIN LATERAL (
+            (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} AND m.repeat = given.repeat)
+            UNION ALL
+            (SELECT {_PLACE} FROM hud_measurement m
+            WHERE {_SAME_PLACE} AND m.order_time = given.order_time LIMIT 1)
+            UNION ALL
+            (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} ORDER BY m.repeat DESC LIMIT 1)
+        ) AS found
+        """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
+        [list(column) for column in zip(*given, strict=True)],
+    )
+    return {row[:5]: row[5] for row in rows}
 
 
 def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
@@ -176,17 +174,16 @@ def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
 
 def _delete_empty_series(ids: Collection[int]) -> None:
     """Delete those of these series that were made only for what a closed run does not take."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            DELETE FROM hud_series s WHERE id = ANY(%s)
-                AND NOT EXISTS (SELECT FROM hud_point WHERE series_id = s.id)
-                AND NOT EXISTS (SELECT FROM hud_sidepoint WHERE series_id = s.id)
-                AND NOT EXISTS (SELECT FROM hud_seriesstate WHERE series_id = s.id)
-                AND NOT EXISTS (SELECT FROM hud_regression WHERE series_id = s.id)
-            """,
-            [list(ids)],
-        )
+    execute(
+        """
+        DELETE FROM hud_series s WHERE id = ANY(%s)
+            AND NOT EXISTS (SELECT FROM hud_point WHERE series_id = s.id)
+            AND NOT EXISTS (SELECT FROM hud_sidepoint WHERE series_id = s.id)
+            AND NOT EXISTS (SELECT FROM hud_seriesstate WHERE series_id = s.id)
+            AND NOT EXISTS (SELECT FROM hud_regression WHERE series_id = s.id)
+        """,
+        [list(ids)],
+    )
 
 
 def _alone(
@@ -200,18 +197,17 @@ def _alone(
         if row[_SAMPLES] is None and not key[4] and count[key[:2]] == 1 and key[0] not in ab_runs
     }
     if asked := [key for key in alone if key[0] in grown]:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                """
-                SELECT run_id, series_id FROM unnest(%s::int[], %s::int[]) AS given(run_id, series_id)
-                WHERE EXISTS (SELECT FROM hud_point p
-                        WHERE p.run_id = given.run_id AND p.series_id = given.series_id)
-                    OR EXISTS (SELECT FROM hud_compilation c WHERE c.run_id = given.run_id)
-                """,
-                [[key[0] for key in asked], [key[1] for key in asked]],
-            )
-            stored = set(cursor.fetchall())
-        return {key: row for key, row in alone.items() if key[:2] not in stored}
+        stored = fetch_tuples(
+            """
+            SELECT run_id, series_id FROM unnest(%s::int[], %s::int[]) AS given(run_id, series_id)
+            WHERE EXISTS (SELECT FROM hud_point p
+                    WHERE p.run_id = given.run_id AND p.series_id = given.series_id)
+                OR EXISTS (SELECT FROM hud_compilation c WHERE c.run_id = given.run_id)
+            """,
+            [[key[0] for key in asked], [key[1] for key in asked]],
+        )
+        known = set(stored)
+        return {key: row for key, row in alone.items() if key[:2] not in known}
     return alone
 
 
@@ -326,25 +322,23 @@ def _rounds_to(precise: str, coarse: str) -> str:
 def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
     """Look at what the upload brought again: take over the same value in more digits (a script's CSV
     rounds what its JSON lines say in full); return how many, and the keys whose value is another one."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            UPDATE hud_detailedmeasurement old
-            SET value = new.value, samples = new.samples, spread = new.spread, n = new.n,
-                upload_id = new.upload_id
-            FROM incoming new WHERE {_SAME_KEY} AND old.samples IS NULL AND {_rounds_to("new", "old")}
-                AND old.status = new.status AND old.code IS NOT DISTINCT FROM new.code
-                AND old.run_id <> ALL(%s)
-            """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
-            [list(closed)],
-        )
-        refined = cursor.rowcount
-        cursor.execute(
-            f"""
-            SELECT new.run_id, new.series_id, new.environment_id, new.repeat, new.side
-            FROM incoming new JOIN hud_detailedmeasurement old ON {_SAME_KEY}
-            WHERE (old.value IS DISTINCT FROM new.value AND NOT coalesce({_rounds_to("old", "new")}, false))
-               OR old.status <> new.status OR old.code IS DISTINCT FROM new.code
-            """  # noqa: S608  # nosec B608
-        )
-        return refined, cursor.fetchall()
+    refined = execute(
+        f"""
+        UPDATE hud_detailedmeasurement old
+        SET value = new.value, samples = new.samples, spread = new.spread, n = new.n,
+            upload_id = new.upload_id
+        FROM incoming new WHERE {_SAME_KEY} AND old.samples IS NULL AND {_rounds_to("new", "old")}
+            AND old.status = new.status AND old.code IS NOT DISTINCT FROM new.code
+            AND old.run_id <> ALL(%s)
+        """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
+        [list(closed)],
+    )
+    clashing = fetch_tuples(
+        f"""
+        SELECT new.run_id, new.series_id, new.environment_id, new.repeat, new.side
+        FROM incoming new JOIN hud_detailedmeasurement old ON {_SAME_KEY}
+        WHERE (old.value IS DISTINCT FROM new.value AND NOT coalesce({_rounds_to("old", "new")}, false))
+           OR old.status <> new.status OR old.code IS DISTINCT FROM new.code
+        """,  # noqa: S608  # nosec B608
+    )
+    return refined, clashing

@@ -31,7 +31,7 @@ from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, 
 from hud.judging.verdict import Verdict
 from hud.models import ACTIVE, VERDICT_CODES, Point, Series, SeriesState
 from hud.points.write import count_points
-from hud.sql import fetch_tuples, real
+from hud.sql import execute, fetch_tuples, real
 from runner.schema.statistics import median
 
 logger = logging.getLogger(__name__)
@@ -356,14 +356,13 @@ def _write_states(judged: Sequence[Judged]) -> None:
         return
     columns = ", ".join(rows[0])
     changed = [f"{name} = excluded.{name}" for name in rows[0] if name not in {"series_id", "class_key"}]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO hud_seriesstate ({columns}) SELECT {columns} FROM {_given(SeriesState, rows[0])}
-            ON CONFLICT (series_id, class_key) DO UPDATE SET {", ".join(changed)}
-            """,  # noqa: S608 — names of columns  # nosec B608
-            [msgspec.json.encode(rows).decode()],
-        )
+    execute(
+        f"""
+        INSERT INTO hud_seriesstate ({columns}) SELECT {columns} FROM {_given(SeriesState, rows[0])}
+        ON CONFLICT (series_id, class_key) DO UPDATE SET {", ".join(changed)}
+        """,  # noqa: S608 — names of columns  # nosec B608
+        [msgspec.json.encode(rows).decode()],
+    )
 
 
 def _given(model: type[Model], columns: Iterable[str]) -> str:

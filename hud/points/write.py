@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from hud.models import STATUS_CODES, STATUS_NAMES, VERDICT_CODES, DetailedMeasurement, Point, Run, SidePoint
-from hud.sql import copy_rows, empty_temporary_table, int_array, real
+from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples, int_array, real
 from runner.schema.points import Process, point_of
 
 _FEW_KERNELS = 8  # up to as many a variant comes again and says something; with more it is always new
@@ -113,8 +113,7 @@ def unfold(places: Iterable[tuple[int, int]]) -> None:
     """Give the measurements of these pairs of run and series rows of their own, which may then be changed
     until `make` is called for the same pairs."""
     if ordered := sorted(set(places)):
-        with connection.cursor() as cursor:
-            cursor.execute(_UNFOLD, list(map(int_array, zip(*ordered, strict=True))))
+        execute(_UNFOLD, list(map(int_array, zip(*ordered, strict=True))))
 
 
 def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[int, int]] = ()) -> int:
@@ -165,31 +164,29 @@ def count_points(runs: Iterable[int]) -> None:
     wanted = sorted(set(runs))
     if not wanted:
         return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE hud_run SET (points, regressed) = (
-                SELECT count(*), count(*) FILTER (WHERE verdict = %(regressed)s)
-                FROM hud_point WHERE run_id = own.id)
-            FROM (SELECT id FROM hud_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE) own
-            WHERE hud_run.id = own.id
-            """,
-            {"runs": wanted, "regressed": VERDICT_CODES["regressed"]},
-        )
+    execute(
+        """
+        UPDATE hud_run SET (points, regressed) = (
+            SELECT count(*), count(*) FILTER (WHERE verdict = %(regressed)s)
+            FROM hud_point WHERE run_id = own.id)
+        FROM (SELECT id FROM hud_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE) own
+        WHERE hud_run.id = own.id
+        """,
+        {"runs": wanted, "regressed": VERDICT_CODES["regressed"]},
+    )
 
 
 def make_of_runs(runs: Sequence[int]) -> int:
     """Make the points of these runs, whose measurements came or went; return how many changed."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT run_id, series_id FROM hud_measurement WHERE run_id = ANY(%(runs)s)
-            UNION SELECT run_id, series_id FROM hud_point WHERE run_id = ANY(%(runs)s)
-            UNION SELECT run_id, series_id FROM hud_sidepoint WHERE run_id = ANY(%(runs)s)
-            """,
-            {"runs": list(runs)},
-        )
-        return make(cursor.fetchall())
+    rows = fetch_tuples(
+        """
+        SELECT run_id, series_id FROM hud_measurement WHERE run_id = ANY(%(runs)s)
+        UNION SELECT run_id, series_id FROM hud_point WHERE run_id = ANY(%(runs)s)
+        UNION SELECT run_id, series_id FROM hud_sidepoint WHERE run_id = ANY(%(runs)s)
+        """,
+        {"runs": list(runs)},
+    )
+    return make(rows)
 
 
 def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
@@ -261,26 +258,21 @@ def rebuild(*, dry_run: bool = False) -> Difference:
     """Make all points anew; return how many there are, how many differed, and how many have lost their raw
     values, which stay. A dry run changes nothing."""
     differing = 0
-    with connection.cursor() as cursor:
-        runs = list(Run.objects.order_by("pk").values_list("pk", flat=True))
-        for start in range(0, len(runs), _RUNS_AT_ONCE):
-            with transaction.atomic():
-                cursor.execute(
-                    "SELECT DISTINCT run_id, series_id FROM hud_measurement WHERE run_id = ANY(%s)",
-                    [runs[start : start + _RUNS_AT_ONCE]],
-                )
-                differing += make(cursor.fetchall())
-                if dry_run:
-                    transaction.set_rollback(True)
-        cursor.execute(
-            """
-            SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (
-                SELECT FROM hud_measurement m WHERE m.run_id = p.run_id AND m.series_id = p.series_id))
-            FROM (SELECT run_id, series_id FROM hud_point
-                UNION ALL SELECT run_id, series_id FROM hud_sidepoint) p
-            """
-        )
-        points, without_raw = cursor.fetchone()
+    runs = list(Run.objects.order_by("pk").values_list("pk", flat=True))
+    for start in range(0, len(runs), _RUNS_AT_ONCE):
+        with transaction.atomic():
+            places = "SELECT DISTINCT run_id, series_id FROM hud_measurement WHERE run_id = ANY(%s)"
+            differing += make(fetch_tuples(places, [runs[start : start + _RUNS_AT_ONCE]]))
+            if dry_run:
+                transaction.set_rollback(True)
+    ((points, without_raw),) = fetch_tuples(
+        """
+        SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (
+            SELECT FROM hud_measurement m WHERE m.run_id = p.run_id AND m.series_id = p.series_id))
+        FROM (SELECT run_id, series_id FROM hud_point
+            UNION ALL SELECT run_id, series_id FROM hud_sidepoint) p
+        """,
+    )
     return Difference(points, differing, without_raw)
 
 

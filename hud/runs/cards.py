@@ -6,10 +6,10 @@ Two cards of one kind differ by 1 %, more than many changes that are searched fo
 from __future__ import annotations
 
 from django.conf import settings
-from django.db import connection
 
 from hud.models import Run, Task
 from hud.runs import matching
+from hud.sql import execute
 
 _LOOK_BACK = 5000  # tasks of the stream
 _KIND = "spec - '{compilation,timeout_s}'::text[]"  # of a task: what it measures
@@ -34,38 +34,36 @@ def assign(run: Run) -> None:
     statement. A processor is no card."""
     if not settings.HUD_SAME_CARD_S:
         return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            UPDATE hud_task t SET home_id = past.accelerator_id FROM (
-                SELECT DISTINCT ON (kind) kind, accelerator_id FROM (
-                    SELECT p.id, p.{_KIND} AS kind, p.accelerator_id FROM hud_task p
-                    JOIN hud_run r ON r.id = p.run_id AND r.stream_id = %(stream)s
-                    WHERE p.state = 'done' AND p.status = 'ok' ORDER BY p.id DESC LIMIT {_LOOK_BACK}
-                ) p JOIN hud_accelerator a ON a.id = p.accelerator_id AND a.uuid <> ''
-                ORDER BY kind, p.id DESC
-            ) past
-            WHERE t.run_id = %(run)s AND t.{_KIND} = past.kind
-            """,  # noqa: S608 - constants of this file  # nosec B608
-            {"run": run.pk, "stream": run.stream_id},
-        )
+    execute(
+        f"""
+        UPDATE hud_task t SET home_id = past.accelerator_id FROM (
+            SELECT DISTINCT ON (kind) kind, accelerator_id FROM (
+                SELECT p.id, p.{_KIND} AS kind, p.accelerator_id FROM hud_task p
+                JOIN hud_run r ON r.id = p.run_id AND r.stream_id = %(stream)s
+                WHERE p.state = 'done' AND p.status = 'ok' ORDER BY p.id DESC LIMIT {_LOOK_BACK}
+            ) p JOIN hud_accelerator a ON a.id = p.accelerator_id AND a.uuid <> ''
+            ORDER BY kind, p.id DESC
+        ) past
+        WHERE t.run_id = %(run)s AND t.{_KIND} = past.kind
+        """,  # noqa: S608 - constants of this file  # nosec B608
+        {"run": run.pk, "stream": run.stream_id},
+    )
 
 
 def pass_over(accelerator_id: int) -> None:
     """Note that an accelerator was free for tasks that wait for their cards: from now on the bound counts."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            UPDATE hud_task SET passed_at = clock_timestamp() WHERE id IN (
-                SELECT t.id FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
-                JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-                JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
-                JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued' AND t.passed_at IS NULL
-                WHERE a.id = %(accelerator)s AND {matching.OPEN} AND t.home_id <> a.id
-                FOR UPDATE OF t SKIP LOCKED)
-            """,  # noqa: S608 - constants of ours  # nosec B608
-            {"accelerator": accelerator_id},
-        )
+    execute(
+        f"""
+        UPDATE hud_task SET passed_at = clock_timestamp() WHERE id IN (
+            SELECT t.id FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
+            JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
+            JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
+            JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued' AND t.passed_at IS NULL
+            WHERE a.id = %(accelerator)s AND {matching.OPEN} AND t.home_id <> a.id
+            FOR UPDATE OF t SKIP LOCKED)
+        """,  # noqa: S608 - constants of ours  # nosec B608
+        {"accelerator": accelerator_id},
+    )
 
 
 def elsewhere(task: Task) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 from psycopg.errors import DeadlockDetected, LockNotAvailable
+
+from hud.sql import execute
 
 _REFERENCES = 4_170_226_001  # number of the advisory lock, of no meaning
 _WAIT = "10s"
@@ -19,8 +21,7 @@ class Busy(Exception):
 def keep_references() -> None:
     """Keep runs, series and uploads from being removed or merged until the transaction ends. The database
     does not check the references of measurements."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [_REFERENCES])
+    execute("SELECT pg_advisory_xact_lock_shared(%s)", [_REFERENCES])
 
 
 @contextmanager
@@ -29,9 +30,8 @@ def changing_references() -> Iterator[None]:
     for longer than 10 s, since uploads wait behind it."""
     try:
         with transaction.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute(f"SET LOCAL lock_timeout = '{_WAIT}'")
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_REFERENCES])
+            execute(f"SET LOCAL lock_timeout = '{_WAIT}'")
+            execute("SELECT pg_advisory_xact_lock(%s)", [_REFERENCES])
             yield
     except OperationalError as error:
         if isinstance(error.__cause__, LockNotAvailable | DeadlockDetected):

@@ -188,9 +188,9 @@ def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, s
     ).values_list("series__experiment", "series__metric__name", "run", "value")
     values = {(experiment, name, run): value for experiment, name, run, value in rows}
     for one in speedups:
-        ends = one.last_good_run_id, one.first_run_id
+        ends = one.last_good_run_id or 0, one.first_run_id or 0
         eager, compiled = (
-            tuple(values.get((one.series.experiment_id, name, run), 0.0) for run in ends)
+            [values.get((one.series.experiment_id, name, run)) or 0.0 for run in ends]
             for name in _TIMES[one.series.metric.name]
         )
         if not all((*eager, *compiled)):
@@ -198,7 +198,7 @@ def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, s
             continue
         step = abs(math.log1p(max(one.change or 0.0, -0.999)))
         noise = step / one.factor / math.sqrt(2) if one.factor else 0.005  # that of one time
-        side = moved_side(eager, compiled, noise=max(noise, 0.005))
+        side = moved_side((eager[0], eager[1]), (compiled[0], compiled[1]), noise=max(noise, 0.005))
         yield one, _WORDS.get(side, "")
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 
-from hud.judging.regressions.states import RegressionState
 from hud.models import Stream
-from hud.sql import fetch_tuples
+from hud.sql import fetch
 
 WEEKS = 26  # that are shown
-_S = RegressionState
 
 
 @dataclass
@@ -46,48 +43,44 @@ class Week:
 
 def read(stream: Stream, now: datetime) -> list[Week]:
     """Return the weeks up to now, the newest first: 1 statement."""
-    monday = (now.astimezone(timezone.utc) - timedelta(days=now.astimezone(timezone.utc).weekday())).date()
-    first = monday - timedelta(weeks=WEEKS - 1)
-    rows = fetch_tuples(
+    today = now.astimezone(timezone.utc).date()
+    starts = [today - timedelta(days=today.weekday(), weeks=back) for back in range(WEEKS)]
+    return fetch(
+        Week,
         """
-        SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'points', '', sum(r.points)::int
-        FROM hud_run r
-        WHERE r.stream_id = %(stream)s AND r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
-        UNION ALL
-        SELECT date_trunc('week', e.at AT TIME ZONE 'UTC')::date, e.before, e.after, count(*)
-        FROM hud_regressionevent e
-        WHERE e.at >= %(first)s::timestamp AT TIME ZONE 'UTC' AND e.before <> e.after
-            AND e.regression_id = ANY(ARRAY(
-                SELECT id FROM hud_regression g
-                WHERE (SELECT stream_id FROM hud_series WHERE id = g.series_id) = %(stream)s))
-        GROUP BY 1, 2, 3
-        UNION ALL
-        SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date, 'repeats', '', count(DISTINCT r.id)
-        FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id AND r.stream_id = %(stream)s
-        WHERE r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
+        WITH runs AS (
+            SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date AS start, sum(points)::int AS points
+            FROM hud_run r
+            WHERE r.stream_id = %(stream)s AND r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
+        ), repeated AS (
+            SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date AS start,
+                count(DISTINCT r.id) AS repeats
+            FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id AND r.stream_id = %(stream)s
+            WHERE r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
+        ), changes AS (
+            SELECT date_trunc('week', e.at AT TIME ZONE 'UTC')::date AS start,
+                count(*) FILTER (WHERE after = 'suspect') AS suspects,
+                count(*) FILTER (WHERE after = 'dismissed' AND before = 'suspect') AS noise,
+                count(*) FILTER (WHERE after = 'open' OR before = 'suspect'  -- pairs confirmed it at once
+                    AND after IN ('confirmed', 'resolved', 'accepted')) AS opened,
+                count(*) FILTER (WHERE after = 'confirmed') AS confirmed,
+                count(*) FILTER (WHERE after = 'dismissed' AND before <> 'suspect') AS dismissed,
+                count(*) FILTER (WHERE after = 'resolved') AS resolved,
+                count(*) FILTER (WHERE after = 'accepted') AS accepted,
+                count(*) FILTER (WHERE after = 'confirmed' OR before = 'open' AND after = 'accepted') AS real
+            FROM hud_regressionevent e
+            WHERE e.at >= %(first)s::timestamp AT TIME ZONE 'UTC' AND e.before <> e.after
+                AND e.regression_id = ANY(ARRAY(
+                    SELECT id FROM hud_regression g
+                    WHERE (SELECT stream_id FROM hud_series WHERE id = g.series_id) = %(stream)s))
+            GROUP BY 1
+        )
+        SELECT start, coalesce(points, 0), coalesce(suspects, 0), coalesce(repeats, 0),
+            coalesce(noise, 0), coalesce(opened, 0), coalesce(confirmed, 0), coalesce(dismissed, 0),
+            coalesce(resolved, 0), coalesce(accepted, 0), coalesce(real, 0)
+        FROM unnest(%(starts)s::date[]) AS start
+        LEFT JOIN runs USING (start) LEFT JOIN repeated USING (start) LEFT JOIN changes USING (start)
+        ORDER BY 1 DESC
         """,
-        {"first": first, "stream": stream.pk},
+        {"starts": starts, "first": starts[-1], "stream": stream.pk},
     )
-    return _weeks(monday, rows)
-
-
-def _weeks(monday: date, rows: Iterable[tuple[date, str, str, int]]) -> list[Week]:
-    starts = (monday - timedelta(weeks=back) for back in range(WEEKS))
-    found = {start: Week(start) for start in starts}
-    for start, before, after, count in rows:
-        week = found.get(start)
-        if week is None:  # a clock that runs ahead
-            continue
-        if before in {"points", "repeats"}:
-            setattr(week, before, count)
-        elif after == _S.SUSPECT:
-            week.suspects += count
-        elif after == _S.DISMISSED and before == _S.SUSPECT:
-            week.noise += count
-        elif after == _S.OPEN:
-            week.opened += count
-        elif after in {_S.CONFIRMED, _S.DISMISSED, _S.RESOLVED, _S.ACCEPTED}:
-            week.opened += count * (before == _S.SUSPECT)  # pairs confirmed it at once
-            week.real += count * (after == _S.CONFIRMED or (before, after) == (_S.OPEN, _S.ACCEPTED))
-            setattr(week, after, getattr(week, after) + count)
-    return list(found.values())

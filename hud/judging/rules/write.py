@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from hud.accounts import audit
 from hud.models import Metric, Series, SeriesState, Target, Threshold
+from hud.sql import execute
 from runner.schema.metrics import is_known, metric_info, says_unit
 
 Rule = Target | Threshold | Metric
@@ -194,5 +195,4 @@ def _judge_again(rules: Sequence[Rule]) -> None:
 
 def _lock() -> None:
     """Let writers of rules wait for each other until the transaction ends."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+    execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
