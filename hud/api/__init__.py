@@ -17,15 +17,9 @@ from psycopg.errors import DiskFull, ForeignKeyViolation
 from hud.api.auth import Key
 from hud.api.openapi import Api, StrictParser
 from hud.api.results import refusal
-from hud.ingest import KeyInUse, KeyMisused
-from hud.ingest.deletion import CannotDelete
-from hud.ingest.streams import CannotChangeStream
-from hud.judging.bisect.work import CannotBisect
-from hud.judging.regressions.decide import CannotDo
 from hud.problems import Problem
-from hud.runs.references import Busy
 from hud.runs.streams import StreamRefused
-from hud.runs.tasks import LeaseBroken, UnknownTask
+from hud.runs.tasks import LeaseBroken
 from runner.formats.errors import BadUpload, Fault
 
 logger = logging.getLogger(__name__)
@@ -89,15 +83,7 @@ def _unexpected(_error: Exception) -> Problem:
 _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     Problem: lambda error: error,
     LeaseBroken: lambda error: Problem(409, str(error), code="lease_broken"),
-    KeyInUse: lambda error: Problem(409, str(error), retry_after_s=1),
-    CannotDelete: lambda error: Problem(409, str(error)),
-    CannotBisect: lambda error: Problem(409, str(error)),
-    CannotChangeStream: lambda error: Problem(409, str(error)),
-    CannotDo: lambda error: Problem(409, str(error)),
-    Busy: lambda error: Problem(503, str(error), retry_after_s=30),
-    KeyMisused: lambda error: Problem(422, str(error)),
     StreamRefused: lambda error: Problem(403, str(error)),
-    UnknownTask: lambda error: Problem(404, str(error)),
     Http404: lambda error: Problem(404, str(error) or "nothing is here"),
     BadUpload: refusal,
     ValidationError: _invalid,

@@ -13,10 +13,9 @@ from hud.api.auth import who
 from hud.api.experiments import stream_of
 from hud.api.schemas import Error, Filter, IdentityOut, Items, StrictBody
 from hud.columns import EXPERIMENT, Columns
-from hud.judging.regressions.known_failures import MOST_REASON, BadReason, forget, mark
+from hud.judging.regressions.known_failures import MOST_REASON, forget, mark
 from hud.models import Experiment, KnownFailure
-from hud.problems import Problem, row_of
-from runner.formats.errors import Fault
+from hud.problems import row_of
 
 router = Router(tags=["known failures"])
 _MOST = 500
@@ -62,12 +61,8 @@ def post_known_failure(request: HttpRequest, given: KnownFailureIn) -> Any:
     """Mark the failures of an experiment in a stream as known: they are shown, and are no news. Marked again,
     it gets the new reason."""
     experiment = row_of(Experiment, given.experiment)
-    try:
-        failure = mark(
-            stream=stream_of(given.stream), experiment=experiment, reason=given.reason, who=who(request)
-        )
-    except BadReason as error:
-        raise Problem(422, str(error), errors=[Fault("/reason", str(error))]) from error
+    stream = stream_of(given.stream)
+    failure = mark(stream=stream, experiment=experiment, reason=given.reason, who=who(request))
     return Status(201, _COLUMNS.row(failure))
 
 

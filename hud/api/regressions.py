@@ -23,7 +23,6 @@ from hud.judging.regressions.states import TOLD, Event, RegressionState
 from hud.models import Bisect, Cause, Regression
 from hud.pages.regressions import bisects, query
 from hud.problems import Problem, row_of
-from runner.formats.errors import Fault
 
 router = Router(tags=["regressions"])
 
@@ -102,7 +101,7 @@ def post_regression(request: HttpRequest, regression_id: int, given: RegressionE
 
 
 def _decide(request: HttpRequest, regressions: Iterable[Regression], given: RegressionEventIn) -> None:
-    """Decide on each regression that the decision fits. Raise CannotDo or Problem where it fits none."""
+    """Decide on each regression that the decision fits. Raise Problem where it fits none."""
     until, about = given.until, {"who": who(request), "note": given.note}
     if until and given.event != "mute":
         raise Problem(422, "`until` belongs to the event `mute`")
@@ -116,10 +115,7 @@ def _decide(request: HttpRequest, regressions: Iterable[Regression], given: Regr
 
     done, refused = decide.decide_each(regressions, decision)
     if not done:
-        error = refused[0] if refused else decide.CannotDo("nothing of this cause waits for a decision")
-        if isinstance(error, decide.BadEnd):
-            raise Problem(422, str(error), errors=[Fault("/until", str(error))]) from error
-        raise error
+        raise refused[0] if refused else Problem(409, "nothing of this cause waits for a decision")
 
 
 class CauseOut(Schema):

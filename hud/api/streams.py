@@ -12,14 +12,13 @@ from pydantic import Field
 
 from hud.api.auth import who
 from hud.api.schemas import Error, Items, StrictBody
-from hud.ingest.streams import NoSuchReference, StreamChanges, change
+from hud.ingest.streams import StreamChanges, change
 from hud.models.streams import NAME_PATTERN
 from hud.pages.stream_list import query
 from hud.points.nights import Subject
 from hud.points.streams import measured_by, subjects
 from hud.problems import Problem
 from hud.runs import streams
-from runner.formats.errors import Fault
 
 router = Router(tags=["streams"])
 
@@ -73,10 +72,7 @@ def put_stream(request: HttpRequest, name: str, given: StreamIn) -> dict[str, An
     settings = given.model_dump()
     if "reference" in given.model_fields_set:
         settings["reference"] = given.reference or ""
-    try:
-        changed = change(stream, StreamChanges(**settings), who=who(request))
-    except NoSuchReference as error:
-        raise Problem(422, str(error), errors=[Fault("/reference", str(error))]) from error
+    changed = change(stream, StreamChanges(**settings), who=who(request))
     return next(_out(line) for line in query.read() if line.stream == changed)
 
 

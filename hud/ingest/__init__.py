@@ -6,5 +6,5 @@ HTTP and the command line call `ingest`; a host's results come through `deliveri
 from __future__ import annotations
 
 from hud.ingest.receipt import Receipt
-from hud.ingest.receive import KeyInUse, KeyMisused, TooManyRecords, inflate, ingest
+from hud.ingest.receive import TooManyRecords, inflate, ingest
 from runner.formats.errors import BadUpload

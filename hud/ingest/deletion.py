@@ -37,14 +37,11 @@ from hud.models import (
     Upload,
 )
 from hud.points import write as points
+from hud.problems import Problem
 from hud.runs.references import changing_references
 from hud.sql import execute, fetch_tuples
 
 OWN_UPLOAD_AGE = timedelta(days=1)  # so long an uploader may delete an own upload
-
-
-class CannotDelete(ValueError):
-    """The run has not ended, or somebody else has deleted it meanwhile."""
 
 
 class Counts:
@@ -78,15 +75,15 @@ class Deletion(Counts):
 def delete(row: Run | Upload, *, who: str, dry_run: bool = False) -> Deletion:
     """Delete a run, and uploads that it leaves without measurements; or an upload with its measurements, its
     expectations, and its runs without measurements of other uploads. The same content can then be uploaded
-    again. Raise CannotDelete, Busy."""
+    again. Raise Problem."""
     done = Deletion()
     with changing_references():
         found = type(row).objects.filter(pk=row.pk).first()
         if found is None:
-            raise CannotDelete("it is deleted already")
+            raise Problem(409, "it is deleted already")
         if isinstance(found, Run):
             if found.state in ACTIVE:  # a run that has ended never begins again
-                raise CannotDelete(f"{found} is {found.state}: cancel it first, and wait until it has ended")
+                raise Problem(409, f"{found} is {found.state}: cancel it first, and wait until it has ended")
             _delete_measurements(done, [found.pk])
             _delete_runs_and_uploads(done, [found.pk])
         else:

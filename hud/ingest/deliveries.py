@@ -140,7 +140,7 @@ def _fingerprints(task: Task) -> dict[int, Fingerprint]:
 
 def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -> Receipt:
     """Store what the task measured, under its lease. Results of anything else are skipped, and counted for
-    the host. Raise LeaseBroken, UnknownTask, BadUpload."""
+    the host. Raise LeaseBroken, Problem, BadUpload."""
     with transaction.atomic():
         keep_references()
         task = leased_task(uid=uid, token=token, host=host, lock=True)
@@ -198,7 +198,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
 
 def take_kernel_code(*, uid: uuid.UUID, token: uuid.UUID, host: Host, data: bytes) -> int:
     """Keep the source of the largest kernels of what the task has delivered; return of how many. The source
-    of a binary that is known stays. Raise BadUpload, LeaseBroken, UnknownTask."""
+    of a binary that is known stays. Raise BadUpload, LeaseBroken, Problem."""
     texts = _code(data)
     with transaction.atomic():
         task = leased_task(uid=uid, token=token, host=host, lock=True)

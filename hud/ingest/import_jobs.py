@@ -48,7 +48,7 @@ def submit(
 ) -> Import:
     """Store a body for `manage.py imports`; the same content with the same parameters is the same job.
 
-    Raise BadUpload for an unknown format, StreamRefused, KeyInUse or KeyMisused for the idempotency key.
+    Raise BadUpload for an unknown format, StreamRefused, Problem for the idempotency key.
     """
     with transaction.atomic():
         stream = for_upload(parameters.stream, key)

@@ -22,6 +22,7 @@ from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import Runs
 from hud.ingest.store import store
 from hud.models import Aliases, ApiKey, IdempotencyKey, Run, Stream, Upload
+from hud.problems import Problem
 from hud.runs.references import keep_references
 from hud.runs.streams import check_open, for_upload
 from hud.sql import fetch_tuples
@@ -47,14 +48,6 @@ _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "
 
 class TooManyRecords(UploadTooLarge):
     """More records than one request may carry; an import job takes them (`hud.ingest.import_jobs`)."""
-
-
-class KeyInUse(Exception):
-    """Another request with this idempotency key has not ended yet."""
-
-
-class KeyMisused(ValueError):
-    """The idempotency key belongs to an upload with other content."""
 
 
 def inflate(body: bytes, limit: int | None = None) -> bytes:
@@ -229,7 +222,7 @@ def ingest(
     where nothing is stored and nothing was stored before, unless it `is_piece` of a larger file.
 
     The same content with the same parameters is the same upload: it stores nothing new. The same
-    idempotency key gets the same receipt again; raise KeyInUse or KeyMisused. Raise TooManyRecords
+    idempotency key gets the same receipt again; raise Problem where it cannot. Raise TooManyRecords
     past `max_records`; `on_progress` is told how many records have been taken in. Raise StreamRefused for a
     stream that the key may not write to, or an archived one. `stream` is that of an import job.
     """
@@ -331,7 +324,7 @@ def _who(key: ApiKey | None) -> str:
 
 def keep_key(key: ApiKey, text: str, content: Content) -> None:
     """Note, in a transaction, that this idempotency key is an import job's, whose own row has its answer.
-    Raise KeyInUse or KeyMisused."""
+    Raise Problem 409 where its request still runs, 422 where it was another upload's."""
     try:
         known = _replay(key, text, content) is not None
     except TooManyRecords:
@@ -345,13 +338,14 @@ def _replay(key: ApiKey, text: str, content: Content) -> Receipt | None:
     TooManyRecords where it stands for an import job."""
     lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))"
     if fetch_tuples(lock, [text, key.pk]) != [(True,)]:
-        raise KeyInUse("a request with this Idempotency-Key is still running; ask again")
+        detail = "a request with this Idempotency-Key is still running; ask again"
+        raise Problem(409, detail, retry_after_s=1)
     known = IdempotencyKey.objects.filter(key=key, text=text).first()
     if known is None:
         return None
     elsewhere = Upload.objects.filter(pk=known.receipt.get("id")).exclude(stream=content.stream)
     if known.content_key != content.request_key or elsewhere.exists():
-        raise KeyMisused("this Idempotency-Key was used for another upload")
+        raise Problem(422, "this Idempotency-Key was used for another upload")
     if not known.receipt:
         raise TooManyRecords("it became an import job")
     return Receipt(**known.receipt, replayed=True)

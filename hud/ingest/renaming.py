@@ -18,6 +18,7 @@ from hud.ingest.deletion import Counts, delete_rows, judge_again, touch
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Alias, Expectation, Experiment, Host, Regression, Run, Series, Target, Threshold
 from hud.points import write as points
+from hud.problems import Problem
 from hud.runs.references import changing_references
 from hud.sql import execute, fetch_tuples
 from runner.formats.scalars import nfc
@@ -30,10 +31,6 @@ _ONE_OF_A_KEY = {  # what an experiment has one of for each rest of a key; that 
         AND known.repeat = one.repeat AND known.side = one.side""",
     "hud_knownfailure": "known.stream_id = one.stream_id",
 }
-
-
-class CannotRename(ValueError):
-    """Nothing has the old name, the new one is none, or it cannot be merged."""
 
 
 @dataclass
@@ -52,12 +49,12 @@ class Renaming(Counts):
 
 
 def rename(*, kind: str, old: str, new: str, who: str, suite: str = "", dry_run: bool = False) -> Renaming:
-    """Rename a suite, case, arch or host, with `suite` only there. Raise CannotRename, Busy."""
+    """Rename a suite, case, arch or host, with `suite` only there. Raise Problem."""
     done, new = Renaming(), arch_key(nfc(new)) if kind == "arch" else nfc(new).strip()
     if not new or new == old:
-        raise CannotRename("the new name is empty or the old one")
+        raise Problem(409, "the new name is empty or the old one")
     if suite and kind not in {"case", "arch"}:
-        raise CannotRename("a suite is given with a case or an arch only")
+        raise Problem(409, "a suite is given with a case or an arch only")
     with changing_references():
         if kind == "host":
             _rename_host(done, old, new)
@@ -90,16 +87,16 @@ def _rename_host(done: Renaming, old: str, new: str) -> None:
     _check_length(new, Host, "name")
     runs = Run.objects.filter(host_name=old)
     if numbers := runs_that_come_twice(runs, host_name=new):
-        raise CannotRename(f"{new} has the same runs as {numbers}; delete those of one name first")
+        raise Problem(409, f"{new} has the same runs as {numbers}; delete those of one name first")
     hosts = Host.objects.filter(name=old)
     if Host.objects.filter(name=new).exists():
         if hosts.filter(detached_at=None).exists():
-            raise CannotRename(f"{old} and {new} are two attached machines; detach {old} first")
+            raise Problem(409, f"{old} and {new} are two attached machines; detach {old} first")
     else:
         done.hosts = hosts.update(name=new)
     done.runs = runs.update(host_name=new)
     if not done.runs and not done.hosts:
-        raise CannotRename(f"no host is called {old}")
+        raise Problem(409, f"no host is called {old}")
 
 
 def runs_that_come_twice(runs: QuerySet[Run], **changed: Any) -> str:
@@ -114,7 +111,7 @@ def _rename_experiments(done: Renaming, kind: str, old: str, new: str, suite: st
     found = Experiment.objects.filter(**{kind: old}, **({"suite": suite} if suite else {}))
     ids = list(found.order_by("pk").values_list("pk", flat=True))
     if not ids:
-        raise CannotRename(f"no experiment has the {kind} {old}" + (f" in {suite}" if suite else ""))
+        raise Problem(409, f"no experiment has the {kind} {old}" + (f" in {suite}" if suite else ""))
     known = {name: OuterRef(name) for name in Experiment.IDENTITY} | {kind: new}
     same = Experiment.objects.filter(**known).values("pk")[:1]
     twins = dict(found.annotate(twin=same).exclude(twin=None).values_list("pk", "twin"))
@@ -284,4 +281,4 @@ def _rename_titles(old: str, new: str) -> int:
 def _check_length(name: str, kind: Any, field: str) -> None:
     most = kind._meta.get_field(field).max_length
     if len(name) > most:
-        raise CannotRename(f"a name has at most {most} characters")
+        raise Problem(409, f"a name has at most {most} characters")

@@ -16,16 +16,10 @@ from hud.ingest.deletion import delete as delete_upload
 from hud.ingest.renaming import merge_series, runs_that_come_twice
 from hud.models import OPERATORS_OWN, Import, KnownFailure, Point, Run, Stream, Upload
 from hud.points.streams import front
+from hud.problems import Problem
 from hud.runs import streams
 from hud.runs.references import changing_references
-
-
-class CannotChangeStream(ValueError):
-    """The stream cannot be changed so; the text says what to do first."""
-
-
-class NoSuchReference(ValueError):
-    """No stream has the name of the reference."""
+from runner.formats.errors import Fault
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,7 @@ class Merging(Counts):
 
 def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
     """Change a stream; a stream that becomes the front one takes the place of another. Return it as it is
-    now. Raise CannotChangeStream, NoSuchReference, BadStreamName, Busy."""
+    now. Raise Problem, BadStreamName."""
     moves_levels = changes.reference is not None
     with changing_references() if moves_levels or changes.name else transaction.atomic():
         stream = _locked(stream)[0]
@@ -83,20 +77,20 @@ def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
 
 def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
     """Move all that a stream has into another, of which its name becomes an alias. Both are judged anew.
-    Raise CannotChangeStream, Busy."""
+    Raise Problem."""
     done = Merging()
     with changing_references():
         stream, into = _locked(stream, into)
         if stream == into:
-            raise CannotChangeStream("choose another stream to merge it into")
+            raise Problem(409, "choose another stream to merge it into")
         _check_removable(stream, "merged into another")
         same = Upload.objects.filter(stream=into).values("content_key")
         for upload in Upload.objects.filter(stream=stream, content_key__in=same):
             delete_upload(upload, who=who)
             done.dropped_uploads += 1
         if numbers := runs_that_come_twice(Run.objects.filter(stream=stream), stream=into):
-            raise CannotChangeStream(
-                f"{into.name} has the same runs as {numbers}: delete those of one stream first"
+            raise Problem(
+                409, f"{into.name} has the same runs as {numbers}: delete those of one stream first"
             )
         done.joined_series, done.series = _merge_series(stream, into)
         done.runs = stream.runs.count()
@@ -124,7 +118,7 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
 
 
 def delete(stream: Stream, *, who: str) -> None:
-    """Delete a stream without results, keys that are valid, and schedules. Raise CannotChangeStream, Busy."""
+    """Delete a stream without results, keys that are valid, and schedules. Raise Problem."""
     with changing_references():
         (stream,) = _locked(stream)
         _check_removable(stream, "deleted")
@@ -137,7 +131,7 @@ def delete(stream: Stream, *, who: str) -> None:
         }
         if filled := [name for name, rows in contents.items() if rows.exists()]:
             words = "delete them or merge it into another stream first"
-            raise CannotChangeStream(f"the stream {stream.name} has {', '.join(filled)}: {words}")
+            raise Problem(409, f"the stream {stream.name} has {', '.join(filled)}: {words}")
         stream.keys.update(stream=None)
         Import.objects.filter(stream=stream).delete()
         Point.objects.filter(level_stream=stream).update(level_stream=None)  # the database does not do so
@@ -147,10 +141,10 @@ def delete(stream: Stream, *, who: str) -> None:
 
 def _locked(*wanted: Stream) -> list[Stream]:
     """Lock all streams, since a cycle of references or two front streams take several, and return these.
-    Raise CannotChangeStream for one that is deleted."""
+    Raise Problem 409 for one that is deleted."""
     by_id = {one.pk: one for one in Stream.objects.select_for_update(no_key=True).order_by("pk")}
     if not all(one.pk in by_id for one in wanted):
-        raise CannotChangeStream("the stream is deleted already")
+        raise Problem(409, "the stream is deleted already")
     return [by_id[one.pk] for one in wanted]
 
 
@@ -164,11 +158,11 @@ def _settings(stream: Stream) -> dict[str, object]:
 def _rename(stream: Stream, name: str) -> None:
     streams.check_name(name)
     if stream.name in OPERATORS_OWN:
-        raise CannotChangeStream(f"{stream.name} keeps its name, which uploads and schedules rely on")
+        raise Problem(409, f"{stream.name} keeps its name, which uploads and schedules rely on")
     if other := streams.named(name).exclude(pk=stream.pk).first():
-        raise CannotChangeStream(f"{name} is a name of {other.name}: merge the two, or choose another name")
+        raise Problem(409, f"{name} is a name of {other.name}: merge the two, or choose another name")
     if name in OPERATORS_OWN:
-        raise CannotChangeStream(f"{name} is a stream of every installation: choose another name")
+        raise Problem(409, f"{name} is a stream of every installation: choose another name")
     stream.aliases = [one for one in [*stream.aliases, stream.name] if one != name]
     stream.name = name
 
@@ -179,12 +173,14 @@ def _reference(stream: Stream, name: str) -> Stream | None:
         return None
     reference = streams.named(name).first()
     if reference is None:
-        raise NoSuchReference(f"no stream is called {name[:60]}")
+        text = f"no stream is called {name[:60]}"
+        raise Problem(422, text, errors=[Fault("/reference", text)])
     if stream.pk in _chain(reference):
-        raise CannotChangeStream(
+        raise Problem(
+            409,
             f"{reference.name} is judged against {stream.name}: clear its reference first"
             if reference != stream
-            else f"{stream.name} cannot be its own reference: choose another stream"
+            else f"{stream.name} cannot be its own reference: choose another stream",
         )
     return reference
 
@@ -202,7 +198,7 @@ def _chain(stream: Stream) -> list[int]:
 
 def _choose_front(stream: Stream, *, is_front: bool) -> None:
     if is_front and stream.archived:
-        raise CannotChangeStream(f"the stream {stream.name} is archived: open it again first")
+        raise Problem(409, f"the stream {stream.name} is archived: open it again first")
     if is_front:
         Stream.objects.filter(is_front=True).exclude(pk=stream.pk).update(is_front=False)
     stream.is_front = is_front
@@ -211,15 +207,15 @@ def _choose_front(stream: Stream, *, is_front: bool) -> None:
 def _check_not_front(stream: Stream, action: str) -> None:
     if stream == front():
         words = f"is the front stream and cannot be {action}: choose another front stream first"
-        raise CannotChangeStream(f"{stream.name} {words}")
+        raise Problem(409, f"{stream.name} {words}")
 
 
 def _check_removable(stream: Stream, action: str) -> None:
     if stream.name in OPERATORS_OWN:
-        raise CannotChangeStream(f"{stream.name} cannot be {action}: uploads and schedules rely on its name")
+        raise Problem(409, f"{stream.name} cannot be {action}: uploads and schedules rely on its name")
     _check_not_front(stream, action)
     if Import.objects.filter(stream=stream, finished=None).exists():
-        raise CannotChangeStream(f"uploads to {stream.name} are being imported: wait until they have ended")
+        raise Problem(409, f"uploads to {stream.name} are being imported: wait until they have ended")
 
 
 def _merge_series(stream: Stream, into: Stream) -> tuple[int, int]:

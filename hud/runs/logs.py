@@ -38,7 +38,7 @@ def log_path(task: Task, attempt: int | None = None) -> Path:
 
 def append(*, uid: uuid.UUID, token: uuid.UUID, host: Host, offset: int, data: bytes) -> int:
     """Write a piece of a log at its offset; return the log's size in bytes. A repeated piece changes nothing.
-    Raise Problem, LeaseBroken, UnknownTask."""
+    Raise Problem, LeaseBroken."""
     with transaction.atomic():
         task = leased_task(uid=uid, token=token, host=host, lock=True)
         if offset > task.log_bytes:
@@ -74,7 +74,7 @@ def read(task: Task, start: int, limit: int, *, attempt: int | None = None) -> b
 def keep_artifact(
     *, uid: uuid.UUID, token: uuid.UUID, host: Host, kind: str, data: bytes, sha256: str
 ) -> Artifact:
-    """Store a file of the task, once. Raise Problem, LeaseBroken, UnknownTask."""
+    """Store a file of the task, once. Raise Problem, LeaseBroken."""
     if not _KIND.fullmatch(kind):
         raise Problem(422, "an artifact's kind is a word of at most 40 small letters, digits and underscores")
     if len(data) > settings.HUD_MAX_ARTIFACT_BYTES:

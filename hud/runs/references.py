@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from django.db import OperationalError, transaction
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
+from hud.problems import Problem
 from hud.sql import execute
 
 _REFERENCES = 4_170_226_001  # number of the advisory lock, of no meaning
 _WAIT = "10s"
-
-
-class Busy(Exception):
-    """An upload is being stored for a longer time, so nothing that it may refer to can be removed now."""
 
 
 def keep_references() -> None:
@@ -26,8 +23,8 @@ def keep_references() -> None:
 
 @contextmanager
 def changing_references() -> Iterator[None]:
-    """Open a transaction that may remove or merge what measurements refer to. Raise Busy if it has to wait
-    for longer than 10 s, since uploads wait behind it."""
+    """Open a transaction that may remove or merge what measurements refer to. Raise Problem 503 if it has to
+    wait for longer than 10 s, since uploads wait behind it."""
     try:
         with transaction.atomic():
             execute(f"SET LOCAL lock_timeout = '{_WAIT}'")
@@ -35,5 +32,6 @@ def changing_references() -> Iterator[None]:
             yield
     except OperationalError as error:
         if isinstance(error.__cause__, LockNotAvailable | DeadlockDetected):
-            raise Busy("an upload is being stored; try again when it has ended") from error
+            detail = "an upload is being stored; try again when it has ended"
+            raise Problem(503, detail, retry_after_s=30) from error
         raise

@@ -24,6 +24,7 @@ from django.db.models.functions import Now
 from hud.accounts import audit
 from hud.hosts import registration
 from hud.models import ACTIVE, Accelerator, Audit, Host, Run, RunRequest, State, Task
+from hud.problems import Problem
 from hud.runs import cards, matching, states, wakeup
 from hud.runs.requests import DEFAULT_INTERPRETER
 from hud.runs.states import TaskState
@@ -34,10 +35,6 @@ from runner.schema.records import STATUSES
 HANDED_BACK = "handed_back"  # code of a task that its host returns without having run it
 _LOST, _GIVEN_BACK = "task.lost", "task.handed_back"  # actions in the audit
 LeaseBroken = states.StaleToken
-
-
-class UnknownTask(LookupError):
-    """This host has no such task."""
 
 
 _NEXT = f"""
@@ -168,7 +165,7 @@ def _cancelling(row: Task) -> bool:
 
 
 def _find(uid: uuid.UUID, host: Host, *, lock: bool) -> Task:
-    """Return a task that this host or no host has. Raise UnknownTask for another host's task, but LeaseBroken
+    """Return a task that this host or no host has. Raise Problem 404 for another host's task, but LeaseBroken
     if this host had it before."""
     task = (Task.objects.select_for_update() if lock else Task.objects.all()).filter(uid=uid).first()
     others = Accelerator.objects.exclude(host=host)
@@ -178,7 +175,7 @@ def _find(uid: uuid.UUID, host: Host, *, lock: bool) -> Task:
         audited = Audit.objects.filter(subject=f"run {task.run_id}", action__in=(_LOST, _GIVEN_BACK))
         if audited.filter(detail__contains={"task": str(task.uid), "host": host.pk}).exists():
             raise LeaseBroken("this task has gone to another host")
-    raise UnknownTask("no such task for this host")
+    raise Problem(404, "no such task for this host")
 
 
 def _note_given_up(task: Task, action: str, *, who: str, now: TaskState) -> None:
@@ -196,7 +193,7 @@ def _note_given_up(task: Task, action: str, *, who: str, now: TaskState) -> None
 
 
 def leased_task(*, uid: uuid.UUID, token: uuid.UUID, host: Host, lock: bool = False) -> Task:
-    """Return the running task of this token. Raise UnknownTask, or LeaseBroken for an old token."""
+    """Return the running task of this token. Raise Problem 404, or LeaseBroken for an old token."""
     task = _find(uid, host, lock=lock)
     task_state(task).written(token)
     return task
@@ -215,7 +212,7 @@ def report(*, task: Task, progress: dict[str, Any]) -> bool:
 def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: str, reason: str) -> Task:
     """End a task, or queue it again if it was handed back. Repeating the call changes nothing.
 
-    Raise LeaseBroken, UnknownTask, and ValueError for a status that a task cannot have.
+    Raise LeaseBroken, Problem 404, and ValueError for a status that a task cannot have.
     """
     if status not in STATUSES and status != states.CANCELLED:
         raise ValueError(f"a task ends as one of {', '.join(STATUSES)} or cancelled, not {status!r}")

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from hud.accounts.keys import create_key
 from hud.ingest import import_jobs, ingest
-from hud.ingest.deletion import CannotDelete, delete
+from hud.ingest.deletion import delete
 from hud.judging.judge import judge_series, process_pending
 from hud.models import (
     Artifact,
@@ -33,8 +33,8 @@ from hud.models import (
     UnjudgedRun,
     Upload,
 )
+from hud.problems import Problem
 from hud.runs import logs
-from hud.runs.references import Busy
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_experiment, create_measurement, create_run, create_task
 from tests.support.judgements import telling_points
@@ -234,7 +234,7 @@ def test_a_hosts_run_goes_with_tasks_logs_and_artifacts(
 def test_a_run_that_has_not_ended_is_refused(state: str) -> None:
     run = create_run(state)
     create_measurement(run=run)
-    with pytest.raises(CannotDelete):
+    with pytest.raises(Problem):
         delete(run, who="t")
     with pytest.raises(CommandError):
         call_command("delete_run", str(run.pk))
@@ -298,7 +298,7 @@ def test_an_upload_at_work_is_waited_for_and_after_a_while_not_any_more(
     def delete_it() -> None:
         try:
             answers.append(delete(found, who="t"))
-        except Busy as error:
+        except Problem as error:
             answers.append(error)
         finally:
             connection.close()
@@ -308,7 +308,7 @@ def test_an_upload_at_work_is_waited_for_and_after_a_while_not_any_more(
         thread = threading.Thread(target=delete_it)
         thread.start()
         thread.join(30)
-    assert isinstance(answers[0], Busy)
+    assert isinstance(answers[0], Problem)
     delete_it()
     assert answers[1].measurements == 1
     assert answers[1].series == 0

@@ -10,10 +10,11 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from hud.ingest import ingest
-from hud.ingest.renaming import CannotRename, rename
+from hud.ingest.renaming import rename
 from hud.judging.judge import process_pending
 from hud.judging.regressions import decide
 from hud.models import Audit, Experiment, Host, Measurement, Point, Regression, Run, Series, Target
+from hud.problems import Problem
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_experiment, create_host, create_metric, create_run, create_user
 from tests.support.records import as_list, v3_record
@@ -129,11 +130,11 @@ def test_a_host_of_uploads_and_an_attached_one() -> None:
     host.refresh_from_db()
     assert host.name == Run.objects.get().host_name == "h10"
     create_run(host_name="h1o", source="a", external_id="1")
-    with pytest.raises(CannotRename):
+    with pytest.raises(Problem):
         rename(kind="host", old="h1o", new="h10", who="t")
     Run.objects.filter(host_name="h1o").update(external_id=None)
     again = create_host("h1o")
-    with pytest.raises(CannotRename):
+    with pytest.raises(Problem):
         rename(kind="host", old="h1o", new="h10", who="t")
     Host.objects.filter(pk=again.pk).update(detached_at=timezone.now())
     assert rename(kind="host", old="h1o", new="h10", who="t").runs == 1
@@ -154,7 +155,7 @@ def test_a_host_of_uploads_and_an_attached_one() -> None:
 )
 def test_what_cannot_be_renamed(kind: str, old: str, new: str, more: dict[str, Any]) -> None:
     create_experiment()
-    with pytest.raises(CannotRename):
+    with pytest.raises(Problem):
         rename(kind=kind, old=old, new=new, who="t", **more)
     with pytest.raises(CommandError):
         call_command("rename", kind, old, new, **more)

@@ -82,9 +82,9 @@ def test_a_repeated_log_piece_changes_nothing(accelerator: Accelerator) -> None:
     assert (caught.value.status, caught.value.extra) == (409, {"code": "log_offset", "size": 11})
     task.refresh_from_db()
     assert logs.read(task, 6, 100) == b"world"
-    for wrong in ({"kind": "../etc", "sha256": ""}, {"kind": "trace", "sha256": "0"}):
+    for kind, digest in (("../etc", ""), ("trace", "0")):
         with pytest.raises(Problem) as caught:
-            logs.keep_artifact(**keys, **wrong, data=b"x")
+            logs.keep_artifact(**keys, kind=kind, sha256=digest, data=b"x")
         assert caught.value.status == 422
     kept = logs.keep_artifact(**keys, kind="trace", data=b"x", sha256="")
     assert logs.keep_artifact(**keys, kind="trace", data=b"x", sha256="").pk == kept.pk

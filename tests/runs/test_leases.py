@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from hud.hosts import heartbeats
 from hud.models import Accelerator, Heartbeat, State, Task
+from hud.problems import Problem
 from hud.runs import tasks
 from tests.support.claims import attach, claim, end, expire, in_thread, request
 from tests.support.waiting import wait_for
@@ -115,7 +116,7 @@ def test_a_task_taken_by_another_host_is_fenced_for_the_first(
     assert claim(other, "m").uid == task.uid
     with pytest.raises(tasks.LeaseBroken, match="another host"):
         end(task, accelerator)
-    with pytest.raises(tasks.UnknownTask):
+    with pytest.raises(Problem):
         end(task, attach("h3"))
 
 

@@ -31,6 +31,7 @@ from hypothesis.stateful import (
 from hud.hosts import registration
 from hud.ingest import deliveries
 from hud.models import Accelerator, Audit, Host, Run, Task
+from hud.problems import Problem
 from hud.runs import logs, requests, states, tasks
 from hud.runs.states import TaskState
 from runner.schema.plan import PROTOCOL, Selection, plan
@@ -292,7 +293,7 @@ class Machine(RuleBasedStateMachine):
 def _said(call: Callable[[], Any]) -> Said:
     try:
         return "said", call()
-    except (states.StaleToken, states.InvalidTransition, tasks.UnknownTask) as error:
+    except (states.StaleToken, states.InvalidTransition, Problem) as error:
         return type(error).__name__, None
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hud.accounts.keys import create_key, revoke_key, with_owners
 from hud.accounts.roles import Role, scopes_of_user
 from hud.accounts.users import set_role
-from hud.ingest import KeyMisused, Receipt, ingest
+from hud.ingest import Receipt, ingest
 from hud.ingest.export import export
 from hud.models import (
     ADHOC,
@@ -32,6 +32,7 @@ from hud.models import (
     Stream,
     Upload,
 )
+from hud.problems import Problem
 from hud.runs import requests, schedules, streams
 from hud.runs.matching import ResourceRequest
 from hud.runs.streams import BadStreamName, StreamRefused
@@ -90,7 +91,7 @@ def test_an_idempotency_key_of_one_stream_answers_for_no_other() -> None:
     key = key_of("k")
     ingest(BODY, Parameters(stream="one"), key=key, idempotency_key="night")
     assert ingest(BODY, Parameters(stream="one"), key=key, idempotency_key="night").replayed
-    with pytest.raises(KeyMisused):
+    with pytest.raises(Problem):
         ingest(BODY, Parameters(stream="two"), key=key, idempotency_key="night")
 
 

@@ -31,6 +31,7 @@ from hud.judging.regressions.confirm import (
 )
 from hud.judging.regressions.events import record
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Regression, Run, State
+from hud.problems import Problem
 from hud.runs.requests import InvalidRunRequest
 from hud.runs.tasks import cancel as cancel_run
 from runner.schema.statistics import LEAST_PAIRS
@@ -40,15 +41,11 @@ _NIGHTLY = re.compile(r"\.dev(\d{4})(\d{2})(\d{2})")
 _COMMIT_DIGITS = 9  # by which commits are compared
 
 
-class CannotBisect(Exception):
-    """No bisect of the regression can start now; the text says why."""
-
-
 def hindrance(regression: Regression, attached: Sequence[Accelerator] | None = None) -> str:
     """Return why the regression cannot be bisected, '' if it can."""
     try:
         _plan(regression, attached)
-    except CannotBisect as error:
+    except Problem as error:
         return str(error)
     return ""
 
@@ -58,27 +55,27 @@ def _plan(
 ) -> tuple[Accelerator, list[Build]]:
     accelerator = accelerator_of(regression, attached)
     if accelerator is None:
-        raise CannotBisect("no host that takes tasks has measured it")
+        raise Problem(409, "no host that takes tasks has measured it")
     runs = (regression.last_good_run, regression.first_run)
     good, bad = (torch_of(regression, run) for run in runs)
     ends = [interpreter_of(regression, run, accelerator.host) for run in runs]
     if good and good == bad and (None in ends or ends[0] == ends[1]):
-        raise CannotBisect(f"torch is {good[0]} before it and after it")
+        raise Problem(409, f"torch is {good[0]} before it and after it")
     builds = _range(ends, builds_of(accelerator))
     if len(builds) < 2:
         found = "no version" if not builds else "one version"
-        raise CannotBisect(f"host {accelerator.host.name} has {found} of torch; attach it with --python")
+        raise Problem(409, f"host {accelerator.host.name} has {found} of torch; attach it with --python")
     return accelerator, builds
 
 
 def start(*, regression: Regression, who: str) -> Bisect:
-    """Start a bisect with the comparison of its two ends. Raise CannotBisect."""
+    """Start a bisect with the comparison of its two ends. Raise Problem 409."""
     with transaction.atomic():
         locked = Regression.objects.select_for_update(of=("self",))
         related = ("series__experiment", "first_run", "last_good_run")
         regression = locked.select_related(*related).get(pk=regression.pk)
         if running := Bisect.objects.filter(regression=regression, state=BisectState.RUNNING).first():
-            raise CannotBisect(f"bisect {running.pk} of it is running")
+            raise Problem(409, f"bisect {running.pk} of it is running")
         accelerator, builds = _plan(regression)
         bisect = Bisect.objects.create(
             regression=regression,
@@ -89,7 +86,7 @@ def start(*, regression: Regression, who: str) -> Bisect:
         try:
             _go_on(bisect)
         except InvalidRunRequest as error:
-            raise CannotBisect(str(error)) from error
+            raise Problem(409, str(error)) from error
         words = f"{len(builds)} versions of torch"
         record(regression, regression.state, regression.state, event="bisect", who=who, note=words)
         audit.note(who=who, action="regression.bisect", subject=f"regression {regression.pk}")

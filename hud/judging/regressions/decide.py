@@ -21,6 +21,8 @@ from hud.judging.regressions.states import (
     possible,
 )
 from hud.models import Regression, Series
+from hud.problems import Problem
+from runner.formats.errors import Fault
 
 State = Regression.State
 
@@ -28,16 +30,8 @@ State = Regression.State
 LONGEST_MUTE = timedelta(days=366)
 
 
-class CannotDo(Exception):
-    """A regression's state does not permit the event. The text says what is possible."""
-
-
-class BadEnd(ValueError):
-    """A muting may not end then."""
-
-
 def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Regression:
-    """Apply a person's decision, with an audit line. Raise CannotDo if the state does not permit it.
+    """Apply a person's decision, with an audit line. Raise Problem 409 if the state does not permit it.
 
     Accepting or dismissing makes the present level the baseline: the series is judged again from there.
     """
@@ -46,7 +40,7 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
         state = State(regression.state)
         if event not in BY_PEOPLE or next_state(state, event) is None:
             words = ", ".join(possible(state)) or "nothing"
-            raise CannotDo(f"a regression that is {state} can be: {words}; not {event}")
+            raise Problem(409, f"a regression that is {state} can be: {words}; not {event}")
         if note:
             regression.note = note
         apply(regression, event, who=who, note=note)
@@ -58,26 +52,29 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
 
 def decide_each(
     regressions: Iterable[Regression], decision: Callable[[Regression], object]
-) -> tuple[int, list[CannotDo | BadEnd]]:
+) -> tuple[int, list[Problem]]:
     """Apply a decision to each regression that it fits; return how many, and why it fits no others."""
-    done, refused = 0, list[CannotDo | BadEnd]()
+    done, refused = 0, list[Problem]()
     for one in regressions:
         try:
             decision(one)
             done += 1
-        except (CannotDo, BadEnd) as error:  # noqa: PERF203 — the others are decided on
+        except Problem as error:  # noqa: PERF203 — the others are decided on
             refused.append(error)
     return done, refused
 
 
 def mute(*, regression: Regression, who: str, until: datetime | None, note: str = "") -> Regression:
-    """Silence a regression until a time, None to end that, with an audit line. Raise BadEnd unless the time
-    is within a year from now, CannotDo for a regression that is closed."""
+    """Silence a regression until a time, None to end that, with an audit line. Raise Problem 422 unless the
+    time is within a year from now, 409 for a regression that is closed."""
     if until is not None and not timedelta() < until - timezone.now() <= LONGEST_MUTE:
-        raise BadEnd("a regression is muted until a time in the future, within a year")
+        text = "a regression is muted until a time in the future, within a year"
+        raise Problem(422, text, errors=[Fault("/until", text)])
     with transaction.atomic():
         if until is not None and regression.state not in ACTIVE:
-            raise CannotDo(f"a regression that is {regression.state} waits for nobody and cannot be muted")
+            raise Problem(
+                409, f"a regression that is {regression.state} waits for nobody and cannot be muted"
+            )
         regression.muted_until = until
         regression.save(update_fields=["muted_until"])
         _audit(regression, "mute", who, until=until.isoformat() if until else None, note=note)

@@ -13,20 +13,19 @@ from hud.judging.regressions.events import close
 from hud.judging.regressions.states import ACTIVE, RegressionKind
 from hud.models import Experiment, KnownFailure, Notice, Regression, Series, Stream
 from hud.points.expectations import Expectations
+from hud.problems import Problem
+from runner.formats.errors import Fault
 from runner.formats.scalars import INVISIBLE
 
 MOST_REASON = 1000  # characters
 
 
-class BadReason(ValueError):
-    """A known failure has a reason in words."""
-
-
 def mark(*, stream: Stream, experiment: Experiment, reason: str, who: str) -> KnownFailure:
-    """Mark the failures of an experiment in a stream as known, with an audit line. Raise BadReason."""
+    """Mark the failures of an experiment in a stream as known, with an audit line. Raise Problem 422."""
     reason = " ".join(reason.split())
     if not 1 <= len(reason) <= MOST_REASON or INVISIBLE.search(reason):
-        raise BadReason(f"1 to {MOST_REASON} characters that can be seen")
+        text = f"1 to {MOST_REASON} characters that can be seen"
+        raise Problem(422, text, errors=[Fault("/reason", text)])
     with transaction.atomic():
         list(Series.objects.select_for_update().filter(experiment=experiment, stream=stream).order_by("pk"))
         failure, _new = KnownFailure.objects.update_or_create(

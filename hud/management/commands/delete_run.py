@@ -6,10 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.ingest.deletion import CannotDelete, delete
+from hud.ingest.deletion import delete
 from hud.models import Run, Upload
 from hud.problems import Problem, row_of
-from hud.runs.references import Busy
 
 
 class Command(BaseCommand):
@@ -24,6 +23,6 @@ class Command(BaseCommand):
         try:
             found = row_of(self.kind, id)
             done = delete(found, who="command line", dry_run=dry_run)
-        except (CannotDelete, Busy, Problem) as error:
+        except Problem as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{'would delete' if dry_run else 'deleted'} {found}: {done}")

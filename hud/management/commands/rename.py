@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.ingest.renaming import KINDS, CannotRename, rename
-from hud.runs.references import Busy
+from hud.ingest.renaming import KINDS, rename
+from hud.problems import Problem
 
 
 class Command(BaseCommand):
@@ -25,7 +25,7 @@ class Command(BaseCommand):
     ) -> None:
         try:
             done = rename(kind=kind, old=old, new=new, suite=suite, who="command line", dry_run=dry_run)
-        except (CannotRename, Busy) as error:
+        except Problem as error:
             raise CommandError(str(error)) from error
         verb = "would rename" if dry_run else "renamed"
         self.stdout.write(f"{verb} {kind} {old} to {new}, with {old} kept as its alias: {done}")

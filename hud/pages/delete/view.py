@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
-from hud.ingest.deletion import CannotDelete, delete, may_delete, uploads_of
+from hud.ingest.deletion import delete, may_delete, uploads_of
 from hud.models import Run, Upload
-from hud.runs.references import Busy
+from hud.problems import Problem
 
 
 def run(request: HttpRequest, pk: int) -> HttpResponse:
@@ -35,7 +35,7 @@ def _answer(
     subject, back = str(found), reverse("run", args=[run.pk]) if run else reverse("runs")
     try:
         done = delete(found, who=request.user.get_username(), dry_run=request.method != "POST")
-    except (CannotDelete, Busy) as error:
+    except Problem as error:
         messages.error(request, f"{subject.capitalize()} is not deleted: {error}.")
         return redirect(back)
     if request.method == "POST":

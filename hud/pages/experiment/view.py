@@ -25,6 +25,7 @@ from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import identity
 from hud.points.read import to_row
 from hud.points.targets import arch_name
+from hud.problems import Problem
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun, spec_of
 from runner.schema.suite import TaskSpec, value_rule
@@ -240,7 +241,7 @@ def mark_failure(request: HttpRequest, pk: int) -> HttpResponse:
     asked, reason = get_object_or_404(Experiment, pk=pk), request.POST.get("reason", "")
     try:
         known_failures.mark(stream=stream, experiment=asked, reason=reason, who=who)
-    except known_failures.BadReason as error:
+    except Problem as error:
         messages.error(request, f"The failure is not marked. reason: {error}.")
     return redirect(_address(request, pk))
 

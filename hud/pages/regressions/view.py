@@ -122,7 +122,7 @@ def bisect(request: HttpRequest, pk: int) -> HttpResponse:
     else:
         try:
             work.start(regression=regression, who=who)
-        except work.CannotBisect as error:
+        except Problem as error:
             text = str(error)
             messages.error(request, f"{text[:1].upper()}{text[1:]}.")
     return redirect(f"{reverse('regressions')}?open={pk}")

@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
 from hud.accounts import audit
-from hud.ingest.renaming import KINDS, CannotRename, Renaming, rename
+from hud.ingest.renaming import KINDS, Renaming, rename
 from hud.models import Alias, Experiment
-from hud.runs.references import Busy
+from hud.problems import Problem
 from runner.schema.devices import is_named
 
 
@@ -33,7 +33,7 @@ def page(request: HttpRequest) -> HttpResponse:
         dry_run = "confirmed" not in request.POST
         try:
             done = rename(**form.cleaned_data, who=request.user.get_username(), dry_run=dry_run)
-        except (CannotRename, Busy) as error:
+        except Problem as error:
             form.add_error("old", str(error))
         else:
             if not dry_run:

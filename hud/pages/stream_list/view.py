@@ -10,12 +10,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from hud.ingest.streams import CannotChangeStream, StreamChanges, change, delete, merge
+from hud.ingest.streams import StreamChanges, change, delete, merge
 from hud.models import OPERATORS_OWN, Stream
 from hud.pages import data
 from hud.pages.stream_list import query
+from hud.problems import Problem
 from hud.runs import streams
-from hud.runs.references import Busy
 from hud.runs.streams import BadStreamName
 
 _SWITCHES = {"front": {"front": True}, "archive": {"archived": True}, "open": {"archived": False}}
@@ -97,7 +97,7 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
         done = _do(action, stream, form.cleaned_data, who)
     except BadStreamName as error:
         messages.error(request, f"name: {error.faults[0].detail}")
-    except (CannotChangeStream, Busy) as error:
+    except Problem as error:
         messages.error(request, f"Nothing was changed: {error}.")
     else:
         messages.success(request, done)

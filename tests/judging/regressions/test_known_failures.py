@@ -9,10 +9,11 @@ import pytest
 
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
-from hud.judging.regressions.known_failures import BadReason, forget, mark
+from hud.judging.regressions.known_failures import forget, mark
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Audit, Delivery, Experiment, KnownFailure, Notice, Regression, Stream, Webhook
 from hud.notifications.messages import queue_messages
+from hud.problems import Problem
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_measurement, create_regression
 from tests.support.records import as_list, v3_record
@@ -147,5 +148,5 @@ def test_a_step_of_a_known_failure_is_still_followed() -> None:
 @pytest.mark.parametrize("reason", ["", " \n", "x" * 1001, "a\u202eb"])
 def test_a_reason_can_be_read(reason: str) -> None:
     measurement = create_measurement()
-    with pytest.raises(BadReason):
+    with pytest.raises(Problem):
         mark(stream=measurement.run.stream, experiment=measurement.series.experiment, reason=reason, who="o")

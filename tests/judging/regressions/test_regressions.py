@@ -28,6 +28,7 @@ from hud.models import (
     Series,
     SeriesState,
 )
+from hud.problems import Problem
 from runner.formats.parameters import Parameters
 from tests.judging.change_points.truth import listed_nights
 from tests.support.factories import create_measurement, create_run
@@ -184,9 +185,9 @@ def test_a_person_cannot_do_what_the_state_does_not_permit() -> None:
     nights(2000, 2000, first=20)
     one = Regression.objects.get()
     decide.act(regression=one, event=Event.ACCEPT, who="mara")
-    with pytest.raises(decide.CannotDo):
+    with pytest.raises(Problem):
         decide.act(regression=one, event=Event.DISMISS, who="mara")
-    with pytest.raises(decide.CannotDo):
+    with pytest.raises(Problem):
         decide.act(regression=one, event=Event.AGREED, who="mara")
 
 
