@@ -17,13 +17,10 @@ from django.utils import timezone
 from hud.accounts.audit import note
 from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user, scopes_of_key
 from hud.models import ApiKey, Host, Stream
+from hud.problems import Problem
 from hud.sql import fetch_tuples
 
 _LAST_USE_PRECISION = timedelta(minutes=1)
-
-
-class UnknownScope(ValueError):
-    """There is no such scope, or the key's owner does not have it."""
 
 
 def create_key(
@@ -36,13 +33,13 @@ def create_key(
     expires: datetime | None = None,
     stream: Stream | None = None,
 ) -> tuple[ApiKey, str]:
-    """Return a new key and its secret, which is not stored. Raise UnknownScope. A key without owner belongs
+    """Return a new key and its secret, which is not stored. Raise Problem 422. A key without owner belongs
     to a host, or was made on the server's command line."""
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
-        raise UnknownScope(f"scopes are {', '.join(SCOPES)}; not {', '.join(unknown) or 'none'}")
+        raise Problem(422, f"scopes are {', '.join(SCOPES)}; not {', '.join(unknown) or 'none'}")
     if owner is not None and (above := set(scopes) - ROLE_SCOPES[role_of_user(owner)]):
-        raise UnknownScope(f"your role has not the scope {', '.join(sorted(above))}")
+        raise Problem(422, f"your role has not the scope {', '.join(sorted(above))}")
     secret = "hud_" + secrets.token_urlsafe(32)
     key = ApiKey(
         name=name[:100],

@@ -18,7 +18,6 @@ from hud.api.auth import Key
 from hud.api.openapi import Api, StrictParser
 from hud.api.results import refusal
 from hud.problems import Problem
-from hud.runs.streams import StreamRefused
 from hud.runs.tasks import LeaseBroken
 from runner.formats.errors import BadUpload, Fault
 
@@ -83,7 +82,6 @@ def _unexpected(_error: Exception) -> Problem:
 _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     Problem: lambda error: error,
     LeaseBroken: lambda error: Problem(409, str(error), code="lease_broken"),
-    StreamRefused: lambda error: Problem(403, str(error)),
     Http404: lambda error: Problem(404, str(error) or "nothing is here"),
     BadUpload: refusal,
     ValidationError: _invalid,

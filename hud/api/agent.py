@@ -50,9 +50,9 @@ def register(request: HttpRequest, given: RegisterIn) -> Status[dict[str, Any]]:
     """Exchange a one-time registration token for the host's own key."""
     try:
         host, secret = registration.register(token=given.token, name=given.name)
-    except registration.BadToken as error:
+    except Problem:
         count_guess(request)
-        raise Problem(403, str(error)) from error
+        raise
     redis_users.sync()
     host.refresh_from_db()
     redis_url = redis_users.url_of(host)

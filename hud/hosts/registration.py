@@ -25,10 +25,6 @@ TOKEN_LIFE = timedelta(hours=1)  # registration tokens
 _REGISTER = "register"  # the scope of a token; no key can be given it
 
 
-class BadToken(ValueError):
-    """The registration token is unknown, used or expired."""
-
-
 def state_of(host: Host, now: datetime) -> str:
     """Return detached, lost, paused, drained, late or online."""
     if host.detached_at:
@@ -87,7 +83,7 @@ def inductor_options(accelerators: Iterable[Accelerator], interpreter: str) -> d
 
 
 def register(*, token: str, name: str) -> tuple[Host, str]:
-    """Register a host with a one-time token; return the host and its new key. Raise BadToken.
+    """Register a host with a one-time token; return the host and its new key. Raise Problem 403.
 
     The name of an earlier host is free once an operator has detached it, or for a token that says it replaces
     that host. A host that is only silent keeps its name.
@@ -98,12 +94,13 @@ def register(*, token: str, name: str) -> tuple[Host, str]:
             digest=digest(token), scopes=[_REGISTER], revoked__isnull=True, expires__gt=Now()
         )
         if tokens.update(revoked=Now()) != 1:
-            raise BadToken("this token is unknown, used or expired; an operator makes a new one")
+            raise Problem(403, "this token is unknown, used or expired; an operator makes a new one")
         host, new = Host.objects.select_for_update().get_or_create(name=name)
         replaces = ApiKey.objects.filter(digest=digest(token), host=host).exists()
         if not (new or host.detached_at or replaces):
-            raise BadToken(
-                f"a host called {name} is attached; detach that one first, or give this one another --name"
+            raise Problem(
+                403,
+                f"a host called {name} is attached; detach that one first, or give this one another --name",
             )
         Host.objects.filter(pk=host.pk).update(detached_at=None)
         ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())

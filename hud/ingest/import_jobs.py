@@ -29,7 +29,8 @@ from django.utils import timezone
 from hud.accounts.audit import client_address
 from hud.ingest.receive import Content, ingest, keep_key
 from hud.models import ApiKey, Import
-from hud.runs.streams import StreamRefused, for_upload
+from hud.problems import Problem
+from hud.runs.streams import for_upload
 from hud.server.embedded import make_folder
 from hud.server.processes import die_with_parent
 from hud.sql import fetch_tuples
@@ -48,7 +49,7 @@ def submit(
 ) -> Import:
     """Store a body for `manage.py imports`; the same content with the same parameters is the same job.
 
-    Raise BadUpload for an unknown format, StreamRefused, Problem for the idempotency key.
+    Raise BadUpload for an unknown format, Problem for the stream or the idempotency key.
     """
     with transaction.atomic():
         stream = for_upload(parameters.stream, key)
@@ -91,7 +92,7 @@ def process(job: Import) -> None:
                 receipt=receipt.to_json(),
                 finished=Now(),
             )
-    except StreamRefused as error:
+    except Problem as error:
         fail(job, str(error))
     except BadUpload as error:
         fail(job, error.detail, [fault.to_json() for fault in error.faults])

@@ -223,7 +223,7 @@ def ingest(
 
     The same content with the same parameters is the same upload: it stores nothing new. The same
     idempotency key gets the same receipt again; raise Problem where it cannot. Raise TooManyRecords
-    past `max_records`; `on_progress` is told how many records have been taken in. Raise StreamRefused for a
+    past `max_records`; `on_progress` is told how many records have been taken in. Raise Problem 403 for a
     stream that the key may not write to, or an archived one. `stream` is that of an import job.
     """
     with transaction.atomic():

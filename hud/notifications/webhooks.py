@@ -6,6 +6,7 @@ import base64
 from secrets import token_bytes
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
@@ -19,36 +20,28 @@ from hud.notifications.sending import SECRET_PREFIX, CannotSend, check_address, 
 _KEY_BYTES = (24, 64)  # of Standard Webhooks
 
 
-class InvalidWebhook(ValueError):
-    """A webhook that cannot work. `field` is the one to change."""
-
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(text)
-        self.field = field
-
-
 def save(webhook: Webhook, *, who: str) -> None:
     """Store a new or changed webhook; one of the standard format without a secret gets one. Raise
-    InvalidWebhook, also for an address that is not public."""
+    ValidationError, by field, also for an address that is not public."""
     if webhook.format == WebhookFormat.STANDARD:
         webhook.secret = webhook.secret or SECRET_PREFIX + base64.b64encode(token_bytes(32)).decode()
         try:
             size = len(secret_key(webhook.secret))
         except ValueError as error:
-            raise InvalidWebhook("secret", "it is whsec_ and base64, or empty for a new one") from error
+            raise ValidationError({"secret": "it is whsec_ and base64, or empty for a new one"}) from error
         if not _KEY_BYTES[0] <= size <= _KEY_BYTES[1]:
-            raise InvalidWebhook("secret", f"it stands for {size} bytes; it must be 24 to 64")
+            raise ValidationError({"secret": f"it stands for {size} bytes; it must be 24 to 64"})
     elif webhook.format == WebhookFormat.GITHUB and not webhook.secret:
-        raise InvalidWebhook("secret", "a comment on GitHub needs a token that may write it")
+        raise ValidationError({"secret": "a comment on GitHub needs a token that may write it"})
     if unknown := set(webhook.events) - set(EVENTS):
-        raise InvalidWebhook("events", f"no such event: {', '.join(sorted(unknown))}")
+        raise ValidationError({"events": f"no such event: {', '.join(sorted(unknown))}"})
     try:
         check_address(webhook.url)
     except CannotSend as error:
-        raise InvalidWebhook("url", str(error)) from error
+        raise ValidationError({"url": str(error)}) from error
     with transaction.atomic():
         if Webhook.objects.exclude(pk=webhook.pk).filter(name=webhook.name).exists():
-            raise InvalidWebhook("name", "another webhook has this name")
+            raise ValidationError({"name": "another webhook has this name"})
         action = "webhook.change" if webhook.pk else "webhook.create"
         webhook.save()
         # neither the secret nor the path, which may be one

@@ -30,6 +30,7 @@ from hud.models import (
     Stream,
     Task,
 )
+from hud.problems import Problem
 from hud.runs import cards, matching, streams, wakeup
 from hud.runs.matching import ResourceRequest
 from runner.schema import compilations, inductor_options
@@ -199,7 +200,7 @@ def request_run(
     stream = options.stream or _stream_of(options, repeats)
     try:
         streams.check_open(stream)
-    except streams.StreamRefused as error:
+    except Problem as error:
         raise InvalidRunRequest(str(error)) from error
     with transaction.atomic():
         run = Run.objects.create(

@@ -11,14 +11,11 @@ from django.db.models import Q, QuerySet
 from hud.accounts.keys import effective_scopes
 from hud.models import ADHOC, IMPORT, NIGHTLY, OPERATORS_OWN, ApiKey, Schedule, Stream
 from hud.models.streams import NAME_PATTERN
+from hud.problems import Problem
 from runner.formats.errors import BadUpload, Fault
 
 _NAME = re.compile(NAME_PATTERN)
 _OPERATOR = "rules"  # a scope that operators have and uploaders lack
-
-
-class StreamRefused(Exception):
-    """The caller may not write to this stream."""
 
 
 class BadStreamName(BadUpload):
@@ -47,17 +44,17 @@ def check_name(name: str) -> None:
 
 
 def check_open(stream: Stream) -> Stream:
-    """Return a stream that takes results. Raise StreamRefused for an archived one."""
+    """Return a stream that takes results. Raise Problem 403 for an archived one."""
     if stream.archived:
-        raise StreamRefused(
-            f"the stream {stream.name} is archived: an operator can open it again on /streams/"
+        raise Problem(
+            403, f"the stream {stream.name} is archived: an operator can open it again on /streams/"
         )
     return stream
 
 
 def for_upload(name: str, key: ApiKey | None) -> Stream:
     """Return the stream of an upload, made if its name is new. Without a name it is the key's, or `import`
-    for the command line, which acts as an operator. Raise BadStreamName, StreamRefused."""
+    for the command line, which acts as an operator. Raise BadStreamName, Problem 403."""
     if not name:
         if key is None:
             return check_open(Stream.objects.get_or_create(name=IMPORT)[0])
@@ -71,12 +68,12 @@ def find_or_make(
 ) -> Stream:
     """Return a stream that the caller may write to. An unknown name is made; it belongs to the caller, and
     its reference is the front stream that an operator chose, else `nightly`. Raise BadStreamName,
-    StreamRefused."""
+    Problem 403."""
     check_name(name)
     stream = named(name).first()
     if stream is None:
         if name in OPERATORS_OWN and not is_operator:
-            raise StreamRefused(f"the stream {name} belongs to somebody else")
+            raise Problem(403, f"the stream {name} belongs to somebody else")
         reference = Stream.objects.filter(Q(is_front=True) | Q(name=NIGHTLY)).order_by("-is_front").first()
         made = {"owner": owner, "key": None if owner else key, "reference": reference}
         stream, _new = Stream.objects.get_or_create(name=name, defaults=made)
@@ -84,7 +81,7 @@ def find_or_make(
     is_owners = owner is not None and stream.owner_id == owner.pk
     has_made = key is not None and stream.key_id == key.pk
     if not (is_operator or is_own or is_owners or has_made):
-        raise StreamRefused(f"the stream {stream.name} belongs to somebody else")
+        raise Problem(403, f"the stream {stream.name} belongs to somebody else")
     return check_open(stream)
 
 
@@ -92,7 +89,7 @@ def of_new_key(
     name: str, stream_name: str, *, scopes: Sequence[str], owner: User | None, is_operator: bool
 ) -> Stream | None:
     """Return the stream of a new key: the named one, else that of the owner's earlier key of the same name,
-    else one of the key's own name; None for a key that may not upload. Raise StreamRefused where it belongs
+    else one of the key's own name; None for a key that may not upload. Raise Problem 403 where it belongs
     to somebody else, BadStreamName."""
     if not {"upload", "admin"} & set(scopes):
         return None
@@ -100,8 +97,8 @@ def of_new_key(
     replaced = earlier.order_by("pk").values_list("stream__name", flat=True).last()
     try:
         return find_or_make(stream_name or replaced or slug(name), owner=owner, is_operator=is_operator)
-    except StreamRefused as error:
-        raise StreamRefused(f"{error}; name the key otherwise, or give it a stream of your own") from error
+    except Problem as error:
+        raise Problem(403, f"{error}; name the key otherwise, or give it a stream of your own") from error
 
 
 def adhoc() -> Stream:

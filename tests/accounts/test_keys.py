@@ -11,10 +11,11 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from hud.accounts.keys import UnknownScope, create_key, effective_scopes, find_key, revoke_key
+from hud.accounts.keys import create_key, effective_scopes, find_key, revoke_key
 from hud.accounts.roles import Role
 from hud.accounts.users import set_role
 from hud.models import ApiKey, Audit
+from hud.problems import Problem
 from tests.support.factories import create_user
 
 pytestmark = pytest.mark.django_db
@@ -40,9 +41,9 @@ def test_a_revoked_or_expired_key_opens_nothing() -> None:
 
 
 def test_an_unknown_scope_is_refused() -> None:
-    with pytest.raises(UnknownScope):
+    with pytest.raises(Problem):
         create_key(name="ci", scopes=["everything"], who="me")
-    with pytest.raises(UnknownScope):
+    with pytest.raises(Problem):
         create_key(name="ci", scopes=["register"], who="me")
     with pytest.raises(CommandError):
         call_command("create_key", "x", "--scopes", "nothing")
@@ -90,7 +91,7 @@ def test_a_key_never_has_more_scopes_than_its_owner_has_now(client: Client) -> N
             assert effective_scopes(key) == scopes, role
         answer = client.post("/api/v1/results", headers={"authorization": f"Bearer {secret}"})
         assert (answer.status_code == 403) == (role is Role.VIEWER)
-        with pytest.raises(UnknownScope):
+        with pytest.raises(Problem):
             create_key(name="more", scopes=[*scopes, "host"], who="olga", owner=owner)
     User.objects.update(is_active=False)
     assert find_key(secret) is None

@@ -26,7 +26,7 @@ from hud.models import (
     UnjudgedRun,
     Upload,
 )
-from hud.runs.streams import StreamRefused
+from hud.problems import Problem
 from runner.formats.parameters import Parameters
 from tests.judging.regressions.test_known_failures import judge, record
 from tests.support.factories import create_user
@@ -130,7 +130,7 @@ def test_another_stream_is_for_operators() -> None:
     create_key(name="laptop", scopes=["upload"], who="t", owner=owner, stream=laptop)
     key = with_owners().get(name="laptop")
     given = Parameters.parse({"filename": FILE, "stream": "nightly"})
-    with pytest.raises(StreamRefused):
+    with pytest.raises(Problem):
         ingest(LIST, given, key=key)
     assert ingest(LIST, Parameters(filename=FILE), key=key).stored == 4
     assert Expectation.objects.values_list("stream__name", flat=True).distinct().get() == "laptop"

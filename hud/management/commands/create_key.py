@@ -6,9 +6,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.accounts.keys import UnknownScope, create_key
+from hud.accounts.keys import create_key
 from hud.accounts.roles import SCOPES
-from hud.runs.streams import BadStreamName, StreamRefused, of_new_key
+from hud.problems import Problem
+from hud.runs.streams import BadStreamName, of_new_key
 
 
 class Command(BaseCommand):
@@ -30,6 +31,6 @@ class Command(BaseCommand):
             )
         except BadStreamName as error:
             raise CommandError(f"{error.detail}; give one with --stream") from error
-        except (UnknownScope, StreamRefused) as error:
+        except Problem as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"key {key.name} with {', '.join(key.scopes)}: {secret}")

@@ -21,7 +21,7 @@ from django.db import transaction
 
 from hud.ingest import BadUpload, Receipt, inflate, ingest
 from hud.ingest.deliveries import KERNEL_CODE, take_kernel_code_of_file
-from hud.runs.streams import StreamRefused
+from hud.problems import Problem
 from runner.formats import reasons
 from runner.formats.chunking import CannotSplit, split
 from runner.formats.compression import is_compressed
@@ -82,7 +82,7 @@ class Command(BaseCommand):
         except BadUpload as error:
             faults = [fault.to_json() for fault in error.faults]
             return {"file": _shown(path), "error": error.detail, "errors": faults}
-        except (CannotSplit, OSError, StreamRefused, UnicodeDecodeError) as error:
+        except (CannotSplit, OSError, Problem, UnicodeDecodeError) as error:
             return {"file": _shown(path), "error": str(error), "errors": []}
         return {"file": _shown(path), **receipt.to_json()}
 

@@ -20,7 +20,8 @@ from hud.accounts.roles import SCOPES
 from hud.columns import Columns
 from hud.models import ApiKey
 from hud.pages import data
-from hud.runs.streams import BadStreamName, StreamRefused, of_new_key
+from hud.problems import Problem
+from hud.runs.streams import BadStreamName, of_new_key
 
 ROWS = 200
 _COLUMNS = Columns(
@@ -115,7 +116,7 @@ def create(request: HttpRequest) -> HttpResponse:
     except BadStreamName as error:
         form.add_error("stream", error.faults[0].detail)
         return _page(request, form, status=422)
-    except StreamRefused as error:
+    except Problem as error:
         form.add_error("stream", str(error))
         return _page(request, form, status=403)
     response = _page(request, KeyForm(scopes=_scopes(request)), secret=secret)

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from django import forms
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -14,7 +15,6 @@ from hud.columns import Columns
 from hud.models import Webhook, WebhookFormat
 from hud.notifications import webhooks
 from hud.notifications.messages import EVENTS
-from hud.notifications.webhooks import InvalidWebhook
 from hud.pages import data
 
 _COLUMNS = Columns(  # without the path of the address, which may be a secret of its receiver
@@ -121,8 +121,8 @@ def _save(request: HttpRequest, webhook: Webhook) -> HttpResponse:
     had = webhook.secret
     try:
         webhooks.save(webhook, who=request.user.get_username())
-    except InvalidWebhook as error:
-        form.add_error(error.field, str(error))
+    except ValidationError as error:
+        form.add_error(None, error)
         return _page(request, form, editing=editing, status=422)
     messages.success(request, f"Saved the webhook {webhook.name}.")
     if webhook.secret != had:
