@@ -26,10 +26,7 @@ def store_expectations(
         Expectation(
             upload_id=upload_id,
             stream_id=stream_id,
-            **{
-                name: getattr(item, name)
-                for name in ("suite", "case", "mode", "backend", "dynamic", "metric")
-            },
+            **{name: getattr(item, name) for name in _SAME},
             dtype=dtype_of(item.dtype, item.knobs),
             device=device_family(item.device, item.arch),
             value=item.samples[0] if item.samples else item.target,

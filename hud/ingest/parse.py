@@ -56,15 +56,9 @@ _REPEATS = (
 _MAX_IDENTITY_BYTES = 2000  # a row of PostgreSQL's index has about 2,700
 _SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
 _LIMITS = {  # characters, in the order of an identity
-    "suite": 60,
-    "case": 200,
-    "settings": 4000,
-    "mode": 40,
-    "dtype": 40,
-    "backend": 100,
-    "device": 40,
+    "suite": 60, "case": 200, "settings": 4000, "mode": 40, "dtype": 40, "backend": 100, "device": 40,
     "arch": 100,
-}
+}  # fmt: skip
 _NAMES = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
 _ALWAYS_FITS = 40  # characters of every text that are within all limits
 _MOST_OF_A_NAME = 4000  # characters, before any part of the name is taken for something else
@@ -286,9 +280,8 @@ class RecordParser:
     def _add_compilation(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
         number = _compilation(extra)
         is_ab = measurement.run.base_interpreter and number is not None
-        measurement.compilation = (
-            measurement.repeat if is_ab else number
-        )  # each pair compiles both sides anew
+        # each pair compiles both sides anew
+        measurement.compilation = measurement.repeat if is_ab else number
         if COMPILED not in extra or measurement.metric != METRIC:
             return
         try:

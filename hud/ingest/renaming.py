@@ -191,11 +191,10 @@ def _join_series(joined: dict[int, int]) -> tuple[int, int]:
     )
     moved = execute(
         """
-        WITH pair AS (
-            SELECT * FROM moving_run
-        ), later AS (  -- points of one run at other times: they go behind those with the new name
+        WITH later AS (  -- points of one run at other times: they go behind those with the new name
             SELECT pair.old, k.run_id, k.environment_id, max(k.repeat) + 1 AS by
-            FROM pair JOIN hud_detailedmeasurement k ON k.series_id = pair.new AND k.run_id = pair.run_id
+            FROM moving_run pair
+            JOIN hud_detailedmeasurement k ON k.series_id = pair.new AND k.run_id = pair.run_id
             WHERE EXISTS (SELECT FROM hud_detailedmeasurement m WHERE m.series_id = pair.old
                 AND m.run_id = k.run_id AND m.environment_id = k.environment_id
                 AND m.order_time <> k.order_time)
@@ -203,7 +202,8 @@ def _join_series(joined: dict[int, int]) -> tuple[int, int]:
         ), moving AS (
             SELECT m.run_id, m.environment_id, m.repeat, m.side, m.order_time, pair.old, pair.new,
                 later.by
-            FROM pair JOIN hud_detailedmeasurement m ON m.series_id = pair.old AND m.run_id = pair.run_id
+            FROM moving_run pair
+            JOIN hud_detailedmeasurement m ON m.series_id = pair.old AND m.run_id = pair.run_id
             LEFT JOIN later ON later.old = pair.old AND later.run_id = m.run_id
                 AND later.environment_id = m.environment_id
         )

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from hud.columns import Columns, under
 from hud.judging.overdue import overdue_suites
-from hud.judging.regressions.groups import Group, groups
+from hud.judging.regressions.groups import Group, group
 from hud.judging.regressions.states import AT_ONCE, RegressionState
 from hud.models import Delivery, Notice, OverdueSuite, Point, Regression, Series, UnjudgedRun, Webhook
 
@@ -53,8 +53,8 @@ def queue_messages() -> int:
             if not (one.muted_until and one.muted_until > now):
                 together.setdefault((notice.state, one.series.stream.pk), {})[one.pk] = notice
         for (state, _stream), same in together.items():
-            for group in groups([notice.regression for notice in same.values()]) if webhooks else ():
-                data = _regression_data(state, group, [same[one.pk] for one in group.members])
+            for cause in group([notice.regression for notice in same.values()]) if webhooks else ():
+                data = _regression_data(state, cause, [same[one.pk] for one in cause.members])
                 deliveries += _deliveries(webhooks, state, data)
         Delivery.objects.bulk_create(deliveries)
     return len(deliveries)

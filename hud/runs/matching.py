@@ -103,13 +103,8 @@ def _label(item: Accelerator, key: str) -> set[str]:
     return {f"{key}={item.labels[key]}"} if key in item.labels else set()
 
 
-def not_offered(suites: Iterable[str]) -> dict[str, str]:
-    """Return the reason for each suite that no attached host offers; {} if no host is attached. 1 query."""
-    return reasons_of(suites, attached())
-
-
 def reasons_of(suites: Iterable[str], there: Sequence[Accelerator]) -> dict[str, str]:
-    """Like `not_offered`, of these accelerators."""
+    """Return the reason for each suite that none of these accelerators' hosts offers; {} without any."""
     lacks = {name: why for item in there for name, why in unavailable_suites(item.host.facts).items()}
     offered = {name for item in there for name in item.catalog.get("suites", [])}
     missing = set(suites) - offered if there else set()

@@ -364,17 +364,9 @@ def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
     found = SUITES[spec.suite].expected(spec, {})
     if len(found) != 1:
         return None
-    return Experiment.objects.filter(
-        suite=spec.suite,
-        case=found[0].case,
-        knobs=found[0].knobs,
-        mode=spec.mode,
-        dtype=spec.dtype,
-        backend=found[0].backend,
-        device=found[0].device,
-        arch=arch,
-        dynamic=spec.dynamic,
-    ).first()
+    of_spec = {name: getattr(spec, name) for name in ("suite", "mode", "dtype", "dynamic")}
+    of_result = {name: getattr(found[0], name) for name in ("case", "knobs", "backend", "device")}
+    return Experiment.objects.filter(**of_spec, **of_result, arch=arch).first()
 
 
 def _title(spec: TaskSpec, experiment: Experiment) -> str:

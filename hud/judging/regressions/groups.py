@@ -67,14 +67,12 @@ def score(one: Regression) -> float:
     return certainty * abs(_log_change(one))
 
 
-def groups(regressions: Sequence[Regression]) -> list[Group]:
-    """Return the groups of these regressions, which have their experiments, metrics and latest runs: 1
-    statement."""
-    return group(regressions, experiments_of_runs(regressions))
-
-
-def group(regressions: Iterable[Regression], experiments_of_run: Mapping[int, int]) -> list[Group]:
-    """Return the groups, the highest score first. `experiments_of_run` is how many each run measured."""
+def group(
+    regressions: Sequence[Regression], experiments_of_run: Mapping[int, int] | None = None
+) -> list[Group]:
+    """Return the groups of these regressions, which have their experiments, metrics and latest runs, the
+    highest score first. `experiments_of_run` is how many each run measured, by default read: 1 statement."""
+    measured = experiments_of_runs(regressions) if experiments_of_run is None else experiments_of_run
     by_experiment: dict[int, list[Regression]] = {}
     by_host: dict[str, list[Regression]] = {}
     for one in sorted(regressions, key=lambda one: (-score(one), one.pk)):
@@ -93,7 +91,7 @@ def group(regressions: Iterable[Regression], experiments_of_run: Mapping[int, in
                 taken.update(free)
                 found.append(Group(why, [one for experiment in free for one in by_experiment[experiment]]))
 
-    take("host", _same_run(leading, experiments_of_run), _FEWEST)
+    take("host", _same_run(leading, measured), _FEWEST)
     moved = [one for one in leading if one.first_run_id is not None]
     take("backend", _alike(moved, _step), _FEWEST)
     take("case", _alike(filter(_is_failure, moved), _case), _FEWEST_BACKENDS)
@@ -202,11 +200,11 @@ def _make_causes_of(stream: Stream, night: Night) -> int:
         )
         everything = list(members.order_by("pk"))
         without = sum(one.cause_row_id is None for one in everything)
-        for group in sorted(groups(everything), key=lambda group: len(group.members)):
-            experiment = group.members[0].series.experiment
+        for found in sorted(group(everything), key=lambda found: len(found.members)):
+            experiment = found.members[0].series.experiment
             named = ", ".join((experiment.title, experiment.suite, experiment.backend))
-            title = (group.words() or named)[:_LONGEST_TITLE]
-            known = {one.cause_row_id for one in group.members if one.cause_row_id}
+            title = (found.words() or named)[:_LONGEST_TITLE]
+            known = {one.cause_row_id for one in found.members if one.cause_row_id}
             if not known:
                 known.add(Cause.objects.create(stream=stream, night=began, title=title).pk)
             kept, *others = sorted(known)
@@ -214,7 +212,7 @@ def _make_causes_of(stream: Stream, night: Night) -> int:
             Regression.objects.filter(cause_row__in=others).update(cause_row=kept)
             Cause.objects.filter(Q(pk__in=others) | Q(merged_into__in=others)).update(merged_into=kept)
             for one in everything:
-                if one in group.members or one.cause_row_id in others:
+                if one in found.members or one.cause_row_id in others:
                     one.cause_row_id = kept
-            Regression.objects.filter(pk__in=[one.pk for one in group.members]).update(cause_row=kept)
+            Regression.objects.filter(pk__in=[one.pk for one in found.members]).update(cause_row=kept)
     return without

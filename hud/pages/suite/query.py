@@ -322,7 +322,7 @@ def read_all(stream: Stream) -> list[SuiteLine]:
         {"stream": stream.pk},
     )
     found = {name: (experiments, cases, arches) for name, experiments, cases, arches in rows}
-    missing = matching.not_offered(SUITES)
+    missing = matching.reasons_of(SUITES, matching.attached())
     return [
         SuiteLine(
             name,
