@@ -45,17 +45,18 @@ def execute(statement: str, params: _Params = None) -> int:
         return int(cursor.rowcount)
 
 
-def empty_temporary_table(cursor: Any, name: str, columns: str) -> None:
+def empty_temporary_table(name: str, columns: str) -> None:
     """Make a table that ends with the transaction, or empty the one that an earlier call has made."""
-    cursor.execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({columns}) ON COMMIT DROP; TRUNCATE {name}")
+    execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({columns}) ON COMMIT DROP; TRUNCATE {name}")
 
 
-def copy_rows(cursor: Any, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
+def copy_rows(table: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
     """Write rows by COPY; `columns` have their types."""
     names = ", ".join(f'"{name}"' for name in columns)
     # Django turns the errors of execute() into its own, not those of a COPY
     with (
         connection.wrap_database_errors,
+        connection.cursor() as cursor,
         cursor.copy(f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)") as copy,
     ):
         copy.set_types(list(columns.values()))

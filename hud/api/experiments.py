@@ -79,20 +79,13 @@ class _ExportQuery(ExperimentsFilter):
     experiment: int | None = Field(None, ge=1, le=2**31 - 1)
 
 
-class _Export:
-    """The pieces of an export. `close`, which Django calls in any case, lets the next export start."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._holds = True
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self._pieces
-
-    def close(self) -> None:
-        if self._holds:
-            self._holds = False
-            _EXPORTS.release()
+def _holding(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield nothing, then the pieces of an export. When it ends, or Django closes it, the next may start."""
+    try:
+        yield b""
+        yield from pieces
+    finally:
+        _EXPORTS.release()
 
 
 @router.get(
@@ -122,7 +115,9 @@ def get_export(request: HttpRequest, given: Query[_ExportQuery]) -> StreamingHtt
         filters["stream"] = stream_of(given.stream).name
     suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
     pieces = export_wide(filters) if wide else export(given.format, filters)
-    response = StreamingHttpResponse(_Export(pieces), content_type=FORMATS[given.format])
+    held = _holding(pieces)
+    next(held)  # what has not begun ends without its `finally`
+    response = StreamingHttpResponse(held, content_type=FORMATS[given.format])
     response["Content-Disposition"] = f'attachment; filename="compiler-hud.{suffix}"'
     return response
 

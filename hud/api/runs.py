@@ -16,7 +16,6 @@ from hud.columns import Columns
 from hud.ingest import deletion
 from hud.ingest.deletion import Deletion, uploads_of
 from hud.models import Artifact, Experiment, Host, Run, Task, Upload
-from hud.pages.attributes import attributes
 from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run.query import artifacts_of
 from hud.problems import Problem, row_of
@@ -32,6 +31,7 @@ from runner.schema.suite import MAX_COMPILATIONS
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
+_PROGRESS = Columns("done total eta_s")
 _COLUMNS = Columns(
     "id=pk state stream=stream.name reason host=host_name retry_of=request_or_empty.retry_of_id"
 )
@@ -249,7 +249,7 @@ def _run_out(run: Run) -> dict[str, Any]:
     waiting = read_waiting(run)
     return {
         **_COLUMNS.row(run),
-        **attributes(progress_of(run), "done total eta_s"),
+        **_PROGRESS.row(progress_of(run)),
         "queue_position": waiting.position if waiting else None,
         "starts_in_s": waiting.starts_in_s if waiting else None,
         "waiting": waiting,

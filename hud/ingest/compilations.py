@@ -197,20 +197,18 @@ def _newest_lists(groups: Collection[tuple[int, int, int]]) -> dict[tuple[int, i
 def _list_with(known: _Listed, binaries: Sequence[int], missing: Sequence[int]) -> _Listed:
     """Return the list with what it lacks, which another upload may have put in meanwhile; another list where
     more than half is missing, or where it is full."""
-    with connection.cursor() as cursor:
-        if 2 * len(missing) <= len(binaries):
-            cursor.execute(
-                """
-                UPDATE hud_binarylist SET binaries = binaries || %s::int8[]
-                WHERE id = %s AND cardinality(binaries) < %s RETURNING id, binaries
-                """,
-                [_array(missing), known.pk, _FULL_LIST],
-            )
-            if row := cursor.fetchone():
-                return _listed(*row)
-        given = [_array(binaries)]
-        cursor.execute("INSERT INTO hud_binarylist (binaries) VALUES (%s::int8[]) RETURNING id", given)
-        return _listed(cursor.fetchone()[0], binaries)
+    if 2 * len(missing) <= len(binaries):
+        rows = fetch_tuples(
+            """
+            UPDATE hud_binarylist SET binaries = binaries || %s::int8[]
+            WHERE id = %s AND cardinality(binaries) < %s RETURNING id, binaries
+            """,
+            [_array(missing), known.pk, _FULL_LIST],
+        )
+        if rows:
+            return _listed(*rows[0])
+    insert = "INSERT INTO hud_binarylist (binaries) VALUES (%s::int8[]) RETURNING id"
+    return _listed(fetch_tuples(insert, [_array(binaries)])[0][0], binaries)
 
 
 def _listed(pk: int, binaries: Sequence[int]) -> _Listed:

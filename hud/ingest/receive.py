@@ -137,11 +137,6 @@ class Content:
             )
         return BadUpload(words, faults[:_MAX_FAULTS])
 
-    def check_count(self, max_records: int | None) -> None:
-        """Raise TooManyRecords, before any record is read, where the body plainly holds more."""
-        if max_records is not None:
-            _check_count(self.body.count(_OF_EVERY_RECORD), max_records)
-
     def pieces(
         self, parser: RecordParser, max_records: int | None = None
     ) -> Iterator[list[ParsedMeasurement]]:
@@ -248,7 +243,8 @@ def ingest(
         if not is_new:
             receipt = _receipt_of_duplicate(content, upload)
         else:
-            content.check_count(max_records)
+            if max_records is not None:  # refused before any record is read
+                _check_count(content.body.count(_OF_EVERY_RECORD), max_records)
             receipt = _store(content, upload.pk, key, max_records, on_progress)
             detail = {
                 "filename": parameters.filename,

@@ -13,8 +13,6 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-from django.db import connection
-
 from hud.ingest.compilations import NewCompilation, store_compilations
 from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import RowKey, RunPlace, row_keys
@@ -216,8 +214,7 @@ def _copy_points(rows: Collection[tuple[Any, ...]], runs: Mapping[int, RunPlace]
     if not rows:
         return
     made = [(*_held(row), 1, 1, runs[row[0]].branch, runs[row[0]].rerun) for row in rows]
-    with connection.cursor() as cursor:
-        copy_rows(cursor, "hud_point", _OF_POINT, made)
+    copy_rows("hud_point", _OF_POINT, made)
     own = {row[0] for row in rows}
     points.count_points(own)
     UnjudgedRun.objects.bulk_create([UnjudgedRun(run_id=run) for run in sorted(own)])
@@ -272,32 +269,31 @@ def _copy_measurements(
     if not rows:
         return 0, []
     conflict = _REPLACE if replace else "DO NOTHING"
-    with connection.cursor() as cursor:
-        empty_temporary_table(cursor, "incoming", "LIKE hud_detailedmeasurement")
-        copy_rows(cursor, "incoming", _TYPES, rows)
-        superseded = _superseded(cursor, closed) if replace else []
-        # The order keeps two concurrent uploads from waiting for each other.
-        cursor.execute(
-            f"""
-            WITH written AS (
-                INSERT INTO hud_detailedmeasurement AS old ({_COLUMNS})
-                SELECT {_COLUMNS} FROM incoming ORDER BY run_id, series_id, environment_id
-                ON CONFLICT {conflict} RETURNING run_id
-            ), unjudged AS (
-                INSERT INTO hud_unjudgedrun (run_id) SELECT DISTINCT run_id FROM written
-            )
-            SELECT count(*) FROM written
-            """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
-            {"closed": list(closed)},
-        )
-        return int(cursor.fetchone()[0]), superseded
-
-
-def _superseded(cursor: Any, closed: Collection[int]) -> list[dict[str, Any]]:
-    """Return what the incoming rows are about to replace by something else."""
-    cursor.execute(
+    empty_temporary_table("incoming", "LIKE hud_detailedmeasurement")
+    copy_rows("incoming", _TYPES, rows)
+    superseded = _superseded(closed) if replace else []
+    # The order keeps two concurrent uploads from waiting for each other.
+    ((stored,),) = fetch_tuples(
         f"""
-        SELECT old.run_id AS run, s.experiment_id AS experiment, k.name AS metric, old.repeat, old.side,
+        WITH written AS (
+            INSERT INTO hud_detailedmeasurement AS old ({_COLUMNS})
+            SELECT {_COLUMNS} FROM incoming ORDER BY run_id, series_id, environment_id
+            ON CONFLICT {conflict} RETURNING run_id
+        ), unjudged AS (
+            INSERT INTO hud_unjudgedrun (run_id) SELECT DISTINCT run_id FROM written
+        )
+        SELECT count(*) FROM written
+        """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
+        {"closed": list(closed)},
+    )
+    return int(stored), superseded
+
+
+def _superseded(closed: Collection[int]) -> list[dict[str, Any]]:
+    """Return what the incoming rows are about to replace by something else."""
+    rows = fetch_tuples(
+        f"""
+        SELECT old.run_id, s.experiment_id, k.name, old.repeat, old.side,
             old.value, old.samples, old.status
         FROM incoming new JOIN hud_detailedmeasurement old ON {_SAME_KEY}
         JOIN hud_series s ON s.id = old.series_id JOIN hud_metric k ON k.id = s.metric_id
@@ -307,8 +303,8 @@ def _superseded(cursor: Any, closed: Collection[int]) -> list[dict[str, Any]]:
         """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
         [list(closed)],
     )
-    names = [column.name for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    names = ("run", "experiment", "metric", "repeat", "side", "value", "samples", "status")
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _rounds_to(precise: str, coarse: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from hud.models import STATUS_CODES, STATUS_NAMES, VERDICT_CODES, DetailedMeasurement, Point, Run, SidePoint
 from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples, int_array, real
@@ -128,9 +128,9 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
     """
     wanted = set(places)
     changed = 0
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic():
         if compiled := sorted(set(of_compilations)):
-            cursor.execute(
+            with_variants = fetch_tuples(
                 """
                 SELECT DISTINCT c.run_id, s.id
                 FROM unnest(%s::int[], %s::int[]) AS c(run_id, series_id)
@@ -144,15 +144,14 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
                 """,
                 [list(column) for column in zip(*compiled, strict=True)],
             )
-            wanted.update(cursor.fetchall())
+            wanted.update(with_variants)
         ordered = sorted(wanted)
         for start in range(0, len(ordered), _PIECE):
             runs, series = map(int_array, zip(*ordered[start : start + _PIECE], strict=True))
-            empty_temporary_table(cursor, "new_point", _DEFINITIONS)
-            cursor.execute(_PROCESSES, [runs, series])
-            if points := list(_points(cursor.fetchall())):
-                copy_rows(cursor, "new_point", _COLUMNS, points)
-            changed += _merge(cursor, runs, series)
+            empty_temporary_table("new_point", _DEFINITIONS)
+            if points := list(_points(fetch_tuples(_PROCESSES, [runs, series]))):
+                copy_rows("new_point", _COLUMNS, points)
+            changed += _merge(runs, series)
         if changed:
             count_points(run for run, _series in ordered)
     return changed
@@ -198,7 +197,7 @@ def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         yield (*key, *(values[name] for name in _NUMBERS), *(None for _ in _FOLDED))
 
 
-def _merge(cursor: Any, runs: str, series: str) -> int:
+def _merge(runs: str, series: str) -> int:
     """Bring the stored points of these runs and series to the new ones; return how many changed."""
     changed = 0
     for table, key, more, held, is_ab in (
@@ -210,7 +209,7 @@ def _merge(cursor: Any, runs: str, series: str) -> int:
         selected = names.replace('"spread"', real("spread"))
         same = " AND ".join(f'new."{name}" = old."{name}"' for name in key)
         # OFFSET 0: one look-up by run and series for each, also where the planner knows little of the table
-        cursor.execute(
+        changed += execute(
             f"""
             DELETE FROM {table} old USING (
                 SELECT o.* FROM unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id) CROSS JOIN LATERAL (
@@ -221,22 +220,20 @@ def _merge(cursor: Any, runs: str, series: str) -> int:
             """,  # noqa: S608 — constants of this module, as below  # nosec B608
             [runs, series],
         )
-        changed += cursor.rowcount
         differs, refolds = _differs(written), _differs([*written, *held])
         updates = [f'"{name}" = excluded."{name}"' for name in (*written, *held)]
         if not is_ab:
             updates += [f'"{name}" = CASE WHEN NOT ({differs}) THEN old."{name}" END' for name in _JUDGED]
             updates.append(f"superseded = coalesce(CASE WHEN {differs} THEN old.verdict END, old.superseded)")
-        cursor.execute(
+        changed += execute(
             f"""
             INSERT INTO {table} AS old ({names})
             SELECT {selected} FROM new_point WHERE is_ab = {is_ab} ORDER BY {", ".join(key)}
             ON CONFLICT ({", ".join(key)}) DO UPDATE SET {", ".join(updates)} WHERE {refolds}
             """  # noqa: S608  # nosec B608
         )
-        changed += cursor.rowcount
     # rows of their own that points now hold
-    cursor.execute(
+    execute(
         """
         DELETE FROM hud_detailedmeasurement WHERE ctid = ANY(ARRAY(
             SELECT m.place FROM new_point new CROSS JOIN LATERAL (

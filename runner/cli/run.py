@@ -209,11 +209,7 @@ def _output(options: argparse.Namespace, base: str) -> Output | None:
     if base and options.format == "upstream":
         raise BadRequest("--format upstream: no outside system's file can say the two sides of a pair")
     return Output(
-        options.output,
-        options.format,
-        suites=options.suites,
-        resume=options.resume,
-        dry_run=options.dry_run,
+        options.output, options.format, suites=options.suites, resume=options.resume, dry_run=options.dry_run
     )
 
 

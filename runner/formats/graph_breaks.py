@@ -52,8 +52,5 @@ def _said_by_name(filename: str) -> Mapping[str, str]:
 
 
 FORMAT = Format(
-    "graph_breaks",
-    matches=lambda preview: preview.header == _COLUMNS,
-    read=read,
-    said_by_name=_said_by_name,
+    "graph_breaks", matches=lambda preview: preview.header == _COLUMNS, read=read, said_by_name=_said_by_name
 )

@@ -139,9 +139,7 @@ REFUSED = (
     Refused("a SQLite database (Nsight Systems?)", _begins(b"SQLite format 3\x00"), _PROFILE),
     Refused("a NumPy array", _begins(b"\x93NUMPY")),
     Refused(
-        "an image or a PDF",
-        _begins(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF"),
-        "upload its numbers",
+        "an image or a PDF", _begins(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF"), "upload its numbers"
     ),
 )
 

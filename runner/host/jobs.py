@@ -64,10 +64,7 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
 
 
 def _claim(
-    hud: Hud,
-    config: WorkerConfig,
-    fingerprints: Mapping[str, Fingerprint],
-    stopping: Callable[[], bool],
+    hud: Hud, config: WorkerConfig, fingerprints: Mapping[str, Fingerprint], stopping: Callable[[], bool]
 ) -> Lease | None:
     """Claim a task. Keep the nonce on disk until the answer arrives, so that a claim whose answer was lost is
     repeated as the same claim. Claim none where the disk is full: its results could not be kept."""

@@ -84,11 +84,7 @@ def _items(trace: Trace) -> Iterator[Item]:
         metrics = [Metric("compiles", [function.compiles])]
         if function.failure:
             code, reason = function.failure
-            failed = {
-                "status": "failed",
-                "code": without_nul(code)[:200],
-                "reason": without_nul(reason),
-            }
+            failed = {"status": "failed", "code": without_nul(code)[:200], "reason": without_nul(reason)}
             metrics.append(Metric(TOTAL, extra_info=failed))
         else:
             metrics.append(Metric(TOTAL, [round(function.time_s, 6)]))

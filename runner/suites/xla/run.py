@@ -114,10 +114,7 @@ def _variables(spec: TaskSpec) -> dict[str, str]:
         reason = f"torch_xla is not installed beside torch {torch.__version__}"
         raise TaskFailure("unsupported", "no_torch_xla", f"{reason}: take an interpreter that has it")
     functional = spec.setting("enable_functionalization")
-    return {
-        "PJRT_DEVICE": spec.device.upper(),
-        "XLA_DISABLE_FUNCTIONALIZATION": "0" if functional else "1",
-    }
+    return {"PJRT_DEVICE": spec.device.upper(), "XLA_DISABLE_FUNCTIONALIZATION": "0" if functional else "1"}
 
 
 def _dumps(spec: TaskSpec, artifacts: Path) -> dict[str, str]:
