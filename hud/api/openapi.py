@@ -48,7 +48,11 @@ class Api(NinjaAPI):
     def get_openapi_schema(self, **given: Any) -> OpenAPISchema:
         schema = super().get_openapi_schema(**given)
         schema["components"]["schemas"] |= _RECORDS
-        names = {_path(str(url.pattern)): f"api:{url.name}" for url in reversed(self.urls[0])}  # type: ignore[union-attr]
+        # a route of Django as OpenAPI writes it: `runs/<int:id>` is `/api/v1/runs/{id}`
+        names = {
+            "/api/v1/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", str(url.pattern)): f"api:{url.name}"  # type: ignore[union-attr]
+            for url in reversed(self.urls[0])
+        }
         for path, operations in schema["paths"].items():
             for method, operation in operations.items():
                 _complete(operation)
@@ -56,11 +60,6 @@ class Api(NinjaAPI):
                 if needs.get(method.upper()) == "read" and settings.HUD_PUBLIC_READ:
                     operation["security"].append({})  # reading needs no key here
         return schema
-
-
-def _path(route: str) -> str:
-    """Return a route of Django as OpenAPI writes it: `runs/<int:id>` is `/api/v1/runs/{id}`."""
-    return "/api/v1/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route)
 
 
 def _complete(operation: dict[str, Any]) -> None:

@@ -31,10 +31,10 @@ from runner.schema.suite import MAX_COMPILATIONS
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
-_PROGRESS = Columns("done total eta_s")
 _COLUMNS = Columns(
     "id=pk state stream=stream.name reason host=host_name retry_of=request_or_empty.retry_of_id"
 )
+_PROGRESS, _PLACE = Columns("done total eta_s"), Columns("queue_position=position starts_in_s")
 
 
 class RunIn(StrictBody):
@@ -247,10 +247,5 @@ def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileRes
 
 def _run_out(run: Run) -> dict[str, Any]:
     waiting = read_waiting(run)
-    return {
-        **_COLUMNS.row(run),
-        **_PROGRESS.row(progress_of(run)),
-        "queue_position": waiting.position if waiting else None,
-        "starts_in_s": waiting.starts_in_s if waiting else None,
-        "waiting": waiting,
-    }
+    place = _PLACE.row(waiting) if waiting else dict.fromkeys(_PLACE.names)
+    return {**_COLUMNS.row(run), **_PROGRESS.row(progress_of(run)), **place, "waiting": waiting}

@@ -203,17 +203,11 @@ def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:
 
 
 def _change(slot: str, cause: Cause, before: Collection[_Choice], after: Collection[_Choice]) -> Change:
-    base, head = _mean(before), _mean(after)
-    portion = max(one.portion for one in (base, head) if one)
-    return Change(
-        slot,
-        cause,
-        base.kernel if base else None,
-        head.kernel if head else None,
-        base.time_us if base else None,
-        head.time_us if head else None,
-        portion,
-    )
+    means = _mean(before), _mean(after)
+    base, head = (one.kernel if one else None for one in means)
+    base_us, head_us = (one.time_us if one else None for one in means)
+    portion = max(one.portion for one in means if one)
+    return Change(slot, cause, base, head, base_us, head_us, portion)
 
 
 def _mean(choices: Collection[_Choice]) -> _Choice | None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connection
 
-from hud.server.locks import hold_lock, release_locks
+from hud.sql import fetch_tuples
 
 
 class RoundsCommand(BaseCommand):
@@ -29,10 +29,12 @@ class RoundsCommand(BaseCommand):
         while not self.stop.is_set():
             done = 0
             try:
-                if self.lock is None or hold_lock(self.lock):
+                # an advisory lock, which PostgreSQL frees when the connection of its holder ends
+                lock = "SELECT pg_try_advisory_lock(%s)"
+                if self.lock is None or fetch_tuples(lock, [self.lock]) == [(True,)]:
                     done = self.round()
                     if once and not done and self.lock:  # the connection may live on, and with it the lock
-                        release_locks()
+                        fetch_tuples("SELECT pg_advisory_unlock_all()")
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()

@@ -41,12 +41,11 @@ class Canary:
 def check(canaries: Sequence[Canary]) -> tuple[Canaries, Canary | None]:
     """Return whether the host moved, and the canary that says so: a ceiling did, or most of the three models
     with the quietest eager time. Without a ceiling and three models nothing is known."""
-    ceilings = [one for one in canaries if one.is_ceiling]
-    models = sorted((one for one in canaries if not one.is_ceiling), key=lambda one: (one.noise, one.name))
-    models = models[:_MODELS]
-    if not ceilings and len(models) < _MODELS:
+    in_order = sorted(canaries, key=lambda one: (one.noise, one.name))
+    models = [one for one in in_order if not one.is_ceiling][:_MODELS]
+    if len(models) < _MODELS and not any(one.is_ceiling for one in canaries):
         return Canaries.UNKNOWN, None
-    moved = [one for one in ceilings if one.moved]
+    moved = [one for one in canaries if one.is_ceiling and one.moved]
     moved_models = [one for one in models if one.moved]
     if not moved and len(moved_models) < _MOST:
         return Canaries.QUIET, None
