@@ -275,10 +275,8 @@ def _series_of(measurements: Sequence[ParsedMeasurement], runs: Sequence[RunPlac
     """Return the series of each measurement, by one look-up where all are known."""
     streams = [run.stream_id for run in runs]
     digests = [_digest(item, stream) for item, stream in zip(measurements, streams, strict=True)]
-    rows = fetch_tuples(
-        "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])", [f"{{{','.join(digests)}}}"]
-    )
-    found: dict[str, int] = dict(rows)
+    known = "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])"
+    found: dict[str, int] = dict(fetch_tuples(known, [f"{{{','.join(digests)}}}"]))
     missing = {
         digest: (item, stream)
         for digest, item, stream in zip(digests, measurements, streams, strict=True)

@@ -329,7 +329,7 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
         """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
         [list(closed)],
     )
-    clashing = fetch_tuples(
+    return refined, fetch_tuples(
         f"""
         SELECT new.run_id, new.series_id, new.environment_id, new.repeat, new.side
         FROM incoming new JOIN hud_detailedmeasurement old ON {_SAME_KEY}
@@ -337,4 +337,3 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
            OR old.status <> new.status OR old.code IS DISTINCT FROM new.code
         """,  # noqa: S608  # nosec B608
     )
-    return refined, clashing

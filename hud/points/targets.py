@@ -125,10 +125,14 @@ def _own(value: float, experiment: Experiment, metric: Metric, how: str = "") ->
 
 
 def _shipped_fraction(experiment: Experiment, metric: Metric) -> float | None:
-    said = (experiment.case, experiment.dtype, size_of(experiment))
-    shipped = FRACTIONS.get(metric.name, ())
-    fitting = (one for one in shipped if (one.case, one.dtype or said[1], one.size or said[2]) == said)
-    return next((one.fraction for one in fitting), None)
+    for one in FRACTIONS.get(metric.name, ()):
+        if (
+            one.case == experiment.case
+            and one.dtype in ("", experiment.dtype)
+            and one.size in ("", size_of(experiment))
+        ):
+            return one.fraction
+    return None
 
 
 def size_of(experiment: Experiment) -> str:

@@ -11,15 +11,7 @@ from django.utils import timezone
 
 from hud.accounts import audit
 from hud.judging.regressions.events import apply, record
-from hud.judging.regressions.states import (
-    ACTIVE,
-    BY_PEOPLE,
-    SETTLED,
-    Event,
-    RegressionKind,
-    next_state,
-    possible,
-)
+from hud.judging.regressions.states import ACTIVE, BY_PEOPLE, SETTLED, Event, next_state, possible
 from hud.models import Regression, Series
 from hud.problems import Problem
 from runner.formats.errors import Fault
@@ -101,7 +93,7 @@ def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int, cau
         regression = _locked(regression)
         if next_state(State(regression.state), event):
             if confirmed and cause == "choice":
-                regression.kind = RegressionKind.CHOICE
+                regression.kind = Regression.Kind.CHOICE
                 regression.save(update_fields=["kind"])
             apply(regression, event, note=cause, run_id=run_id)
             if regression.state in SETTLED:
