@@ -31,8 +31,9 @@ _HEADERS = {  # of a CSV without rows, by the name of the page
         environment_class torch torch_git""",
     "overview": f"list {_EXPERIMENT} {_POINT}",
     "run": f"{_EXPERIMENT} {_POINT} stream",
-    "run-pairs": f"""{_EXPERIMENT} metric unit direction base new change low high p pairs verdict better
-        base_status new_status base_values new_values""",
+    "run-pairs": f"""{_EXPERIMENT} metric unit direction base new change low high p pairs draws verdict
+        better cause at_base_draws at_new_draws detects_percent repeated base_status new_status base_values
+        new_values draw_ratios""",
     "suite": f"{_EXPERIMENT} stream {_POINT}",
 }
 

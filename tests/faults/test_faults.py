@@ -296,7 +296,9 @@ def test_a_doorbell_rung_many_times(site: Site) -> None:
 def test_torch_is_replaced_in_the_middle_of_an_ab_run(site: Site) -> None:
     """Pair 0 has ended when torch is replaced while pair 1 measures its second side; 3 pairs are left."""
     site.control.install_torch("1.0")
-    asked = options(device="cpu", interpreter="default", base_interpreter="default", repeats=5)
+    asked = options(
+        device="cpu", interpreter="default", base_interpreter="default", repeats=5, caches="fresh"
+    )
     site.control.plan({"6": {"wait_for": "go"}})
     with transaction.atomic():
         run = requests.request_suite(Selection("micro", "cpu", cases=["layer_norm"]), asked)

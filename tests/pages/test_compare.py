@@ -29,7 +29,7 @@ from tests.support.factories import (
 
 pytestmark = pytest.mark.django_db
 SPEEDUP = "device_speedup"
-NOW = timezone.now()
+NOW = timezone.now() - timedelta(days=10)  # so that what comes later has been, too
 
 
 def model(case: str, **about: Any) -> Experiment:
