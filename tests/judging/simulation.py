@@ -76,17 +76,20 @@ def case_of(
     compilations: Sequence[Compilation],
     *,
     repeats: Sequence[Compilation] = (),
-    assumed: float | None = None,
+    noise: ChoiceNoise | None = None,
 ) -> Case:
     """Return the case with the noise of each slot from choices that came twice; with that of all slots, or an
-    assumed one, where they are too few. `repeats` are further processes on the same card."""
+    assumed one, where they are too few. `repeats` are further processes on the same card; `noise` is known
+    from others."""
     slots: dict[str, dict[str, list[float]]] = {}
     for compilation in (*compilations, *repeats):
         for slot, (choice, us) in compilation.items():
             slots.setdefault(slot, {}).setdefault(choice, []).append(us)
     pooled = choice_noise([values for choices in slots.values() for values in choices.values()])
-    if assumed is not None or pooled.processes < FEWEST_REPEATED:
-        pooled = ChoiceNoise(ASSUMED_NOISE if assumed is None else assumed)
+    if noise is not None:
+        return Case(name, tuple(compilations), noise, dict.fromkeys(slots, noise.noise))
+    if pooled.processes < FEWEST_REPEATED:
+        pooled = ChoiceNoise(ASSUMED_NOISE)
     by_slot = {}
     for slot, choices in slots.items():
         own = choice_noise(choices.values())
@@ -125,9 +128,15 @@ def cases() -> list[Case]:
         case_of("MobileNetV2", stored("runner-h200-kernels/mobilenetv2.json.gz")),
         case_of("DistillGPT2", stored("runner-h200-kernels/distilgpt2.json.gz")),
         case_of("layer_norm", layer_norm(4096), repeats=[one for d in SIZES for one in layer_norm(d)]),
-        case_of("gather_gemv", gemv),
-        case_of("gather_gemv", gemv, assumed=0.005),
+        case_of("gather_gemv", gemv, noise=noise_at_equal_choices()),
     ]
+
+
+def noise_at_equal_choices() -> ChoiceNoise:
+    """Return the noise of processes of gather_gemv with the same choices, in two A/B runs of equal sides on two
+    cards: the free process and both pinned ones of each draw."""
+    runs = json.loads((ROOT / "tests" / "judging" / "gather_gemv_draws.json").read_text())["runs"]
+    return choice_noise([*draw.values()] for run in runs for draw in run["device_latency_ms"])
 
 
 def equal_choices(case: Case, effect: float, rounds: int, chance: random.Random) -> str:
