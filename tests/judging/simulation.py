@@ -133,8 +133,8 @@ def cases() -> list[Case]:
 
 
 def noise_at_equal_choices() -> ChoiceNoise:
-    """Return the noise of processes of gather_gemv with the same choices, in two A/B runs of equal sides on two
-    cards: the free process and both pinned ones of each draw."""
+    """Return the noise of processes of gather_gemv with the same choices, in two A/B runs of equal sides on
+    two cards: the free process and both pinned ones of each draw."""
     runs = json.loads((ROOT / "tests" / "judging" / "gather_gemv_draws.json").read_text())["runs"]
     return choice_noise([*draw.values()] for run in runs for draw in run["device_latency_ms"])
 
