@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
-from typing import Any
 
 from hud.columns import Columns
-from hud.models import Experiment, Metric, Point, PointFields, Series
+from hud.models import Experiment, Metric, Point, Series
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
 from hud.sql import fetch_models, int_array
@@ -30,7 +29,7 @@ _REST = (
     "cold_compile_s",
     "warm_compile_s",
 )
-COLUMNS = Columns(  # of a point that `show` completed
+POINT = Columns(  # of a point that `show` completed
     """metric=metric.name unit=metric.unit direction=metric.direction value spread n=samples compilations
     status code reason quality verdict change noise level verdict_reason target target_name target_met
     record_target=target record_target_arch=target_arch warning time=order_time run=run_id processes rerun
@@ -113,8 +112,3 @@ def shown(
         for one in series
         if one.pk in points
     ]
-
-
-def to_row(point: PointFields) -> dict[str, Any]:
-    """Return one flat line of the JSON and CSV views of a point that `show` completed."""
-    return COLUMNS.row(point)

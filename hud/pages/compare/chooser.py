@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from django.utils import timezone
 
@@ -15,7 +14,7 @@ from hud.pages.runs.query import OfRun
 from hud.points import nights
 from hud.sql import fetch_tuples
 
-_COLUMNS = Columns("""
+COLUMNS = Columns("""
     side run=run.pk stream=run.stream.name title source=run.source filename=run.upload?.filename branch
     commit=run.commit host=run.host_name time=run.order_time
 """)
@@ -37,9 +36,6 @@ class Offer(OfRun):
     def origin(self) -> list[str]:
         """Return what distinguishes runs of one title and commit: source, file and external id."""
         return [*filter(None, [self.run.source]), *super().origin]
-
-    def to_row(self) -> dict[str, Any]:
-        return _COLUMNS.row(self)
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,6 @@ Formulas = Literal["", "hud"]
 Sides = tuple[Points, Points]  # the baseline and a candidate
 Statistic = Literal["geometric mean", "arithmetic mean", "sum"]
 _ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
-
-
 _MEAN = Columns("""
     metric=metric.name unit=metric.unit direction=metric.direction statistic base head change low high p
     matched only_base only_head
@@ -74,9 +72,6 @@ class Mean:
             return ""
         return "better" if (self.low > 0) == (self.metric.direction == "up") else "worse"
 
-    def to_json(self) -> dict[str, Any]:
-        return _MEAN.row(self)
-
 
 KINDS = ("speed", "compile time", "memory")
 TIME = "time"  # of all matched cases together
@@ -99,7 +94,7 @@ class Totals:
         return {
             **{name: self.counts[name] for name in names},
             "same_place": self.is_same_place,
-            "means": {kind: mean.to_json() for kind, mean in self.means.items()},
+            "means": {kind: _MEAN.row(mean) for kind, mean in self.means.items()},
         }
 
 

@@ -100,7 +100,7 @@ class Compilations:
     def to_json(self) -> dict[str, Any]:
         """Return what the page's JSON says of them."""
         return {
-            "compilations": [_MARK.row(mark) for mark in self.marks],
+            "compilations": _MARK.rows(self.marks),
             "choices": [
                 {
                     "kernel": kernel.name,

@@ -34,7 +34,7 @@ class Column:
 def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     found = weeks.read(streams.of_request(request), timezone.now())
     if data_format:
-        return data.answer(data_format, "funnel", [_DATA.row(week) for week in found], _DATA.names)
+        return data.answer(data_format, "funnel", _DATA.rows(found), _DATA.names)
     is_filled = [any(getattr(week, name) for name in _SHOWN) for week in reversed(found)]
     filled = max(len(found) - is_filled.index(True), 1) if True in is_filled else 1
     drawn = found[: max(filled, _LEAST_COLUMNS)]

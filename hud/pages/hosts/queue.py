@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, OuterRef, Subquery
@@ -269,9 +268,6 @@ class Waiting:
     @property
     def more(self) -> int:
         return max(len(self.places) - SHOWN_PLACES, 0)
-
-    def to_row(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def read_waiting(run: Run) -> Waiting | None:

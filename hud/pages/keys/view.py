@@ -65,7 +65,7 @@ logout = LogoutView.as_view()
 
 def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "keys", [_COLUMNS.row(key) for key in _keys(request)], _COLUMNS.names)
+        return data.answer(data_format, "keys", _COLUMNS.rows(_keys(request)), _COLUMNS.names)
     return _page(request, KeyForm(scopes=_scopes(request)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django import forms
@@ -20,6 +20,7 @@ from hud.pages.run.log import LogView
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
 from hud.pages.runs import query as list_query
+from hud.pages.suite.query import IDENTITY
 from hud.points.streams import with_results
 from hud.runs import logs, tasks
 from hud.runs.requests import InvalidRunRequest, request_explanation
@@ -31,6 +32,8 @@ _PIECE_BYTES = 128 * 1024  # of the log, at a time
 SHOWN_POINTS = 50  # of the results on a page
 JSON_POINTS = 200  # in one answer; `next` is the number of the next page
 _ALL_POINTS = 20_000  # in a CSV
+_PAIRS = """metric unit direction base new change low high p pairs verdict better base_status new_status
+    base_values new_values"""  # columns beside the experiment
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,8 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
         streams.of_request(request)
     page = list_query.read(filters)
     if data_format:
-        rows = [line.to_row() for line in page.lines]
-        return data.answer(
-            data_format, "runs", rows, list_query.COLUMNS.names, next=page.next_before, total=page.total
-        )
+        rows, header = list_query.COLUMNS.rows(page.lines), list_query.COLUMNS.names
+        return data.answer(data_format, "runs", rows, header, next=page.next_before, total=page.total)
     context = {
         "page": page,
         "filters": filters,
@@ -91,15 +92,15 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
     compared = [pairs.metric_row(line) for line in page.pairs]
     if data_format == "csv":
         if request.GET.get("table") == "pairs":
-            return data.answer(data_format, f"{name}-pairs", compared)
-        return data.answer(data_format, name, page.to_rows())
+            return data.answer(data_format, f"{name}-pairs", compared, (*IDENTITY, *_PAIRS.split()))
+        return data.answer(data_format, name, page.to_rows(), query.HEADER)
     results = page.results
-    about: dict[str, Any] = {"run": page.line.to_row(), "pairs": compared}
+    about: dict[str, Any] = {"run": list_query.COLUMNS.row(page.line), "pairs": compared}
     about |= {"total": results.total, "next": results.next_page}
     about["counts"] = {kind: count.points for kind, count in results.counts.items()}
-    about["waiting"] = page.waiting.to_row() if page.waiting else None
+    about["waiting"] = page.waiting and asdict(page.waiting)
     about["kernels"] = [pairs.kernels_row(line) for line in page.kernels]
-    about["artifacts"] = [one.to_row() for one in page.artifacts]
+    about["artifacts"] = query.ARTIFACT.rows(page.artifacts)
     return data.answer(data_format, name, page.to_rows(), **about)
 
 

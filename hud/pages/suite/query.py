@@ -16,7 +16,7 @@ from hud.pages.suite import newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals
 from hud.points import expectations
-from hud.points.read import to_row
+from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.branches import stored_names
@@ -76,7 +76,7 @@ class Row:
 
     def to_rows(self, stream: str) -> list[dict[str, Any]]:
         whose = {**identity(self.experiment), "stream": stream}
-        return [{**whose, **to_row(cell)} for cell in self.cells if cell]
+        return [{**whose, **POINT.row(cell)} for cell in self.cells if cell]
 
 
 @dataclass
@@ -138,6 +138,9 @@ class SuitePage:
         return sorted({row.experiment.arch for row in self.rows if row.experiment.arch} - there)
 
 
+IDENTITY = ("experiment", *Experiment.IDENTITY)
+
+
 def identity(experiment: Experiment) -> dict[str, Any]:
     """Return the fields by which the API identifies an experiment."""
     return {"experiment": experiment.pk, **{name: getattr(experiment, name) for name in Experiment.IDENTITY}}
@@ -150,8 +153,7 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
         f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
         {"ids": int_array(experiments)},
     )
-    names = ("experiment", *Experiment.IDENTITY)
-    found = [dict(zip(names, row, strict=True)) for row in rows]
+    found = [dict(zip(IDENTITY, row, strict=True)) for row in rows]
     return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
 
 

@@ -14,6 +14,7 @@ from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
 from hud.pages.suite import matrix, query
+from hud.points.read import POINT
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import InvalidRunRequest, RunOptions, request_reruns
 
@@ -47,6 +48,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
             data_format,
             f"suite-{name}",
             rows,
+            (*query.IDENTITY, "stream", *POINT.names),
             suite=name,
             stream=stream.name,
             total=page.total,
