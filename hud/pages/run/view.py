@@ -20,7 +20,6 @@ from hud.pages.run.log import LogView
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
 from hud.pages.runs import query as list_query
-from hud.pages.suite.query import IDENTITY
 from hud.points.streams import with_results
 from hud.runs import logs, tasks
 from hud.runs.requests import InvalidRunRequest, request_explanation
@@ -32,8 +31,6 @@ _PIECE_BYTES = 128 * 1024  # of the log, at a time
 SHOWN_POINTS = 50  # of the results on a page
 JSON_POINTS = 200  # in one answer; `next` is the number of the next page
 _ALL_POINTS = 20_000  # in a CSV
-_PAIRS = """metric unit direction base new change low high p pairs verdict better base_status new_status
-    base_values new_values"""  # columns beside the experiment
 
 
 @dataclass(frozen=True)
@@ -89,17 +86,17 @@ def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
 
 def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse:
     name = f"run-{page.run.pk}"
-    compared = [pairs.metric_row(line) for line in page.pairs]
+    compared = pairs.METRIC.rows(page.pairs)
     if data_format == "csv":
         if request.GET.get("table") == "pairs":
-            return data.answer(data_format, f"{name}-pairs", compared, (*IDENTITY, *_PAIRS.split()))
+            return data.answer(data_format, f"{name}-pairs", compared, pairs.METRIC.names)
         return data.answer(data_format, name, page.to_rows(), query.HEADER)
     results = page.results
     about: dict[str, Any] = {"run": list_query.COLUMNS.row(page.line), "pairs": compared}
     about |= {"total": results.total, "next": results.next_page}
     about["counts"] = {kind: count.points for kind, count in results.counts.items()}
     about["waiting"] = page.waiting and asdict(page.waiting)
-    about["kernels"] = [pairs.kernels_row(line) for line in page.kernels]
+    about["kernels"] = pairs.KERNELS.rows(page.kernels)
     about["artifacts"] = query.ARTIFACT.rows(page.artifacts)
     return data.answer(data_format, name, page.to_rows(), **about)
 
