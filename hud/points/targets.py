@@ -70,13 +70,13 @@ class Targets:
     def _copy_gbps(self) -> dict[str, float]:
         return _measured_copies()
 
-    def shipped_metrics(self) -> set[str]:
-        """Return the names of metrics with a shipped fraction."""
-        return set(FRACTIONS)
+    def aims_at(self, metric: Metric) -> bool:
+        """Return whether a shipped fraction or an operator's row may apply to a metric."""
+        return metric.name in FRACTIONS or metric.pk in self._of_metric
 
-    def operator_metrics(self) -> set[int]:
+    def of_metrics(self) -> list[int]:
         """Return the ids of metrics with an operator's row."""
-        return set(self._of_metric)
+        return list(self._of_metric)
 
     def own(
         self, experiment: Experiment, metric: Metric, value: float | None = None, arch: str | None = None
@@ -98,7 +98,7 @@ class Targets:
         self, experiment: Experiment, metric: Metric, value: float | None, arch: str | None
     ) -> list[AppliedTarget]:
         """Return the targets to show: this arch's own first, then the record's for another arch."""
-        if value is None and metric.name not in FRACTIONS and metric.pk not in self._of_metric:
+        if value is None and not self.aims_at(metric):
             return []  # as for most cells of a table
         own = self.own(experiment, metric, value, arch)
         shown = [own] if own else []
@@ -125,14 +125,11 @@ def _own(value: float, experiment: Experiment, metric: Metric, how: str = "") ->
 
 
 def _shipped_fraction(experiment: Experiment, metric: Metric) -> float | None:
-    for one in FRACTIONS.get(metric.name, ()):
-        if (
-            one.case == experiment.case
-            and one.dtype in ("", experiment.dtype)
-            and one.size in ("", size_of(experiment))
-        ):
-            return one.fraction
-    return None
+    own = experiment.dtype, size_of(experiment)
+    alike = (one for one in FRACTIONS.get(metric.name, ()) if one.case == experiment.case)
+    return next(
+        (one.fraction for one in alike if one.dtype in ("", own[0]) and one.size in ("", own[1])), None
+    )
 
 
 def size_of(experiment: Experiment) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Literal
 
 from django.contrib.auth.models import User
 
@@ -99,16 +98,10 @@ class Row:
         return self.point.noise if self.point else None
 
     @property
-    def guides(self) -> list[tuple[Literal["target", "ceiling", "best"], float]]:
+    def guides(self) -> list[tuple[str, float]]:
         """Return the values that get a line across the chart."""
-        found: list[tuple[Literal["target", "ceiling", "best"], float]] = []
-        if self.target:
-            found.append(("target", self.target.value))
-        if self.ceiling is not None:
-            found.append(("ceiling", self.ceiling))
-        if self.best is not None:
-            found.append(("best", self.best))
-        return found
+        values = {"target": self.target and self.target.value, "ceiling": self.ceiling, "best": self.best}
+        return [(kind, value) for kind, value in values.items() if value is not None]
 
 
 @dataclass

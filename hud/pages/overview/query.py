@@ -26,7 +26,7 @@ from hud.pages.suite.query import IDENTITY, identity
 from hud.points import expectations, nights
 from hud.points import read as points
 from hud.points.nights import Night, Results
-from hud.points.targets import Targets
+from hud.points.targets import FRACTIONS, Targets
 from hud.runs.branches import branch_or_default, other_branch
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 from hud.templatetags.hud_tags import REASONS
@@ -238,8 +238,8 @@ def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Ser
     params = {
         "stream": stream.pk,
         "more": int_array(more),
-        "names": sorted(targets.shipped_metrics()),
-        "metrics": sorted(targets.operator_metrics()),
+        "names": list(FRACTIONS),
+        "metrics": targets.of_metrics(),
     }
     join = "JOIN hud_metric metric ON metric.id = one.metric_id"
     return fetch_models(Series, join, params, rows=rows, metric=Metric)

@@ -306,8 +306,7 @@ def _listed(run: Run) -> dict[Key, str]:
 
 def _missed(stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) -> Bools:
     """Return which points miss a target of their own device: 1 statement, none without targets."""
-    names, pks = targets.shipped_metrics(), targets.operator_metrics()
-    aimed = np.isin(stored.metric, [pk for pk, one in metrics.items() if pk in pks or one.name in names])
+    aimed = np.isin(stored.metric, [pk for pk, one in metrics.items() if targets.aims_at(one)])
     rows = np.flatnonzero(~np.isnan(stored.value) & (aimed | ~np.isnan(stored.target))).tolist()
     experiments = by_id(Experiment, [int(stored.experiment[at]) for at in rows])
     missed = np.zeros(stored.series.size, bool)

@@ -169,7 +169,6 @@ class Newest:
     def with_target(self, met: str, targets: Targets) -> Newest:
         """Return the experiments with a result that meets, or misses, the target of their arch: 2
         statements."""
-        names, pks = targets.shipped_metrics(), targets.operator_metrics()
         rows = fetch_tuples(
             """
             SELECT s.id, newest.target, newest.target_arch FROM hud_series s
@@ -183,7 +182,7 @@ class Newest:
             """,
             {
                 "series": int_array(self.series[self.status >= 0].tolist()),
-                "aimed": [one.pk for one in self.metrics if one.pk in pks or one.name in names],
+                "aimed": [one.pk for one in self.metrics if targets.aims_at(one)],
                 "branches": stored_names(),
             },
         )
