@@ -86,6 +86,12 @@ class Totals:
     is_same_place: bool  # no other card, host or environment: a difference may be the code's
     means: dict[str, Mean]  # of `KINDS`, and the sum of a time
 
+    @property
+    def tiles(self) -> list[tuple[str, Mean | None, str]]:
+        """Return each kind with its mean, tinted if the code may be the cause."""
+        means = [(kind, self.means.get(kind)) for kind in (*KINDS, TIME)]
+        return [(kind, mean, mean.tone if mean and self.is_same_place else "") for kind, mean in means]
+
     def to_json(self) -> dict[str, Any]:
         names = ("matched", "base_passed", "head_passed", "expected", "undecided", "new_failures")
         return self._to_json((*names, "new_passes"))
