@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Experiment, Metric, Point
-from hud.pages.code.table import Table
+from hud.pages.code.table import Table, short_name
 from hud.pages.experiment import drawing
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.multiples import Row
@@ -182,10 +182,8 @@ def choice_rows(found: Compilations) -> SafeString:
     rows = []
     for kernel in found.shown:
         span = f'rowspan="{len(kernel.choices)}"'
-        before = (
-            f'<th scope="rowgroup" {span}><code title="{escape(kernel.name)}">{escape(kernel.short_name)}'
-            "</code></th>"
-        )
+        name = f'<code title="{escape(kernel.name)}">{escape(short_name(kernel.name))}</code>'
+        before = f'<th scope="rowgroup" {span}>{name}</th>'
         after = f'<td class="num" {span}>{f"{kernel.lost_us:.2f}".replace("-", "−")}</td>'
         for one in kernel.choices:
             rows.append(

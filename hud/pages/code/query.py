@@ -16,7 +16,6 @@ from hud.models import Kernel as KernelRow
 from hud.pages.code.chooser import OfferedPoint, offered
 from hud.pages.code.diff import Diff, Line, compare, whole
 from hud.pages.code.sides import compilations_of, number_of
-from hud.pages.code.table import short_name
 from hud.pages.compilations import code_of
 from hud.pages.experiment.history import changes
 from hud.points.sides import BadSide, Side, parse
@@ -122,10 +121,6 @@ class Code:
     change: Change
     base: str
     head: str
-
-    @property
-    def short_name(self) -> str:
-        return short_name(self.change.kernel.name)
 
     @cached_property
     def diff(self) -> Diff | None:

@@ -12,7 +12,7 @@ from typing import Any
 from hud.columns import Columns
 from hud.judging.attribution import attribute
 from hud.models import Compilation, Series, Stream, kernels_of
-from hud.pages.code.table import Table, short_name
+from hud.pages.code.table import Table
 from hud.runs.branches import other_branch
 from hud.sql import fetch, fetch_tuples
 from runner.schema.statistics import median
@@ -28,6 +28,8 @@ _MARK = Columns(
     f"run number time variant config busy_us value {SAME_CHOICE}=same_choice",
     time=lambda mark: mark.order_time.isoformat(),
 )
+_CHOICE = Columns("config n median_us")
+_KERNEL = Columns("kernel=name lost_us choices", choices=lambda kernel: _CHOICE.rows(kernel.choices))
 
 
 @dataclass(slots=True)
@@ -73,10 +75,6 @@ class ChosenKernel:
     choices: list[Choice]
     lost_us: float  # in the mean compilation, against the best choice seen twice
 
-    @property
-    def short_name(self) -> str:
-        return short_name(self.name)
-
 
 @dataclass
 class Compilations:
@@ -99,20 +97,7 @@ class Compilations:
 
     def to_json(self) -> dict[str, Any]:
         """Return what the page's JSON says of them."""
-        return {
-            "compilations": _MARK.rows(self.marks),
-            "choices": [
-                {
-                    "kernel": kernel.name,
-                    "lost_us": kernel.lost_us,
-                    "choices": [
-                        {"config": one.config, "n": one.n, "median_us": one.median_us}
-                        for one in kernel.choices
-                    ],
-                }
-                for kernel in self.chosen
-            ],
-        }
+        return {"compilations": _MARK.rows(self.marks), "choices": _KERNEL.rows(self.chosen)}
 
 
 def read(

@@ -8,14 +8,16 @@ from itertools import accumulate
 from hud.columns import EXPERIMENT, Columns
 from hud.judging.choices import Regret
 from hud.models import Experiment, Stream
-from hud.pages.code.table import short_name
 from hud.points.targets import CEILING_READINGS
 from hud.sql import fetch_tuples
 from runner.schema.statistics import median
 from runner.suites import CEILINGS
 
-KERNEL = Columns(f"""{EXPERIMENT} kernel=name kind slot calls time_us ceiling_us=floor_us lost_us
-    share_of_ceiling bound run""")
+KERNEL = Columns(
+    f"""{EXPERIMENT} kernel=name kind slot calls time_us ceiling_us=floor_us lost_us
+    share_of_ceiling bound run""",
+    share_of_ceiling=lambda line: line.floor_us / line.time_us if line.time_us else None,
+)
 MODEL = Columns(f"""{EXPERIMENT} busy_us gaps_us lost_us run ceiling_us=floor_us share_of_ceiling=share
     covered=coverage""")
 REGRET = Columns(
@@ -65,10 +67,6 @@ class KernelLine:
     experiment: Experiment = field(init=False)
 
     @property
-    def short_name(self) -> str:
-        return short_name(self.name)
-
-    @property
     def floor_us(self) -> float:
         """Return the time at the ceiling, at most its own: a kernel that only reads may beat a copy."""
         return min(self.time_us, max(self.memory_us or 0.0, self.compute_us or 0.0))
@@ -90,10 +88,6 @@ class KernelLine:
     def side(self) -> str:
         return f"run:{self.run}/experiment:{self.experiment_id}"
 
-    @property
-    def share_of_ceiling(self) -> float | None:
-        return self.floor_us / self.time_us if self.time_us else None
-
 
 @dataclass(slots=True)
 class ModelLine:
@@ -112,14 +106,10 @@ class ModelLine:
         return self.covered_us - self.floor_us
 
     @property
-    def nameless_us(self) -> float:
-        """Return the time of kernels without a formula."""
-        return max(self.busy_us - self.covered_us, 0.0)
-
-    @property
     def bars(self) -> list[tuple[str, float, float]]:
         """Return tone, start and length of each part of the line's bar."""
-        lengths_us = self.floor_us, self.lost_us, self.nameless_us, self.gaps_us
+        nameless_us = max(self.busy_us - self.covered_us, 0.0)  # of kernels without a formula
+        lengths_us = self.floor_us, self.lost_us, nameless_us, self.gaps_us
         starts_us = accumulate(lengths_us, initial=0.0)
         return list(zip(("whole", "slower", "draw", "none"), starts_us, lengths_us, strict=False))
 
