@@ -53,7 +53,7 @@ def magnitude(value: float) -> str:
 def row_badge(row: Row) -> SafeString:
     """Show what the judge says of a chart's newest point."""
     point = row.point
-    if not point or not point.verdict:
+    if not point.verdict:
         return SafeString("")
     told = point.change is not None and point.verdict in {"improved", "regressed", "inconclusive"}
     return badge_html(point.verdict, signed_percent(point.change) if told else point.verdict)

@@ -11,7 +11,7 @@ from hud.models import Metric, OverdueSuite, Point
 from hud.pages.compilers.query import Comparison
 from hud.pages.compilers.table import suite_place
 from hud.pages.overview.look import shortfall
-from hud.points.nights import MODEL_SUITES, day
+from hud.points.nights import MODEL_SUITES
 from hud.points.read import metric_place
 from hud.sql import by_id, fetch_tuples
 
@@ -36,10 +36,6 @@ class Tile:
     last: datetime | None = None
     is_late: bool = False
     lines: list[Line] = field(default_factory=list)
-
-    @property
-    def last_day(self) -> str:
-        return day(self.last) if self.last else ""
 
 
 def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[OverdueSuite]) -> list[Tile]:

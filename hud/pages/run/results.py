@@ -120,10 +120,6 @@ class Results:
         return self.filters.page + 1 if self.last < self.total else None
 
     @property
-    def previous_page(self) -> int | None:
-        return self.filters.page - 1 if self.filters.page > 1 else None
-
-    @property
     def judged(self) -> bool:
         return all(point.verdict for point in self.rows)
 
