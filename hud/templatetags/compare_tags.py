@@ -18,7 +18,7 @@ from hud.pages.compare.groups import Group, Mean
 from hud.pages.compare.judged import Judged
 from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import Row
-from hud.pages.sparkline import interval
+from hud.pages.sparkline import TONES, change_interval
 from hud.templatetags.commit_tags import path
 from hud.templatetags.hud_tags import address, badge_html, percent, signed_percent, unit
 
@@ -26,7 +26,6 @@ register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
 _STEP = 7  # between dots
 _NAMED = 9
-_TONES = {"regressed": "w", "failed": "w", "improved": "g", "inconclusive": "u"}
 _PASSED = (
     '<span class="faint">{base_passed} →</span> <b>{head_passed}</b> <span class="u">of {expected}</span>'
 )
@@ -78,7 +77,10 @@ def _row(row: Row, reach: float) -> str:
     other = best if several else None
     parts += [_of_candidate(cell, other) if cell else _NOT_ON_BOTH for cell in row.cells]
     if not several:
-        parts.append(f'<td class="fpc">{_interval(best, reach) if best else ""}</td>')
+        drawn = best and change_interval(
+            best.change, best.margin, 2 * (best.noise or 0.0), best.verdict, reach
+        )
+        parts.append(f'<td class="fpc">{drawn or ""}</td>')
     factor = f"{best.factor:.1f}" if best and best.factor is not None else ""
     parts.append(f'<td class="num">{factor}</td><td class="why">{_what_changed(row)}</td>')
     parts.append(f"<td>{_state(row, experiment)}</td></tr>")
@@ -182,21 +184,6 @@ def moved(mean: Mean, tone: str) -> str:
     return f'{change} <span class="faint">{span}</span>'
 
 
-def _interval(judged: Judged, limit: float) -> str:
-    """Return the change with its 95 % interval on the axis that all rows share."""
-    if judged.change is None:
-        return ""
-    margin, band = judged.margin or 0.0, 2 * (judged.noise or 0.0)
-    return interval(
-        judged.change,
-        judged.change - margin,
-        judged.change + margin,
-        axis=(-limit, limit),
-        noise=(-band, band),
-        tone=_TONES.get(judged.verdict, ""),
-    )
-
-
 @register.simple_tag
 def swarm(page: ComparePage, rows: Sections) -> SafeString:
     """Return all changes of the first candidate on one axis: a dot is an experiment, named where it moved."""
@@ -209,7 +196,7 @@ def swarm(page: ComparePage, rows: Sections) -> SafeString:
 
     bins: dict[int, list[str]] = {}
     for verdict, change in reversed(changes):
-        bins.setdefault(round(x_of(change) / _STEP), []).append(_TONES.get(verdict, "d"))
+        bins.setdefault(round(x_of(change) / _STEP), []).append(TONES.get(verdict, "d"))
     marks = []
     for place, tones in bins.items():
         step = min(_STEP, (_FLOOR - _TOP) / len(tones))

@@ -46,10 +46,6 @@ class Row:
     share: float | None = None  # of the change of busy time
 
     @property
-    def short_name(self) -> str:
-        return _end_of(self.name)
-
-    @property
     def relative(self) -> float | None:
         one = self.change
         return self.change_us / one.base_us if one and one.base_us and one.head_us is not None else None
@@ -263,16 +259,13 @@ def _folded(changes: Sequence[Change], busy_us: float, share: float) -> Iterable
 def short_name(name: str) -> str:
     """Return a Triton kernel's name without the part that all have, and of a long one the end, which tells
     kernels of one kind apart."""
-    return _end_of(_plain_name(name))
+    name = _plain_name(name)
+    return name if len(name) <= _NAME else f"…{name[-_NAME:]}"
 
 
 def _plain_name(name: str) -> str:
     prefix, fused, rest = name.partition("_fused_")
     return rest.strip("_") if fused and prefix.startswith("triton_") else name
-
-
-def _end_of(name: str) -> str:
-    return name if len(name) <= _NAME else f"…{name[-_NAME:]}"
 
 
 def _tone(change: Change, change_us: float) -> str:

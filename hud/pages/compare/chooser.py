@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from django.utils import timezone
 
@@ -43,10 +42,6 @@ class Chooser:
     runs: list[Offer]
     nights: tuple[str, str] | None  # sides: the newest two nights with a common case
     newest_two: tuple[str, str] | None  # the newest two runs of the stream with a common case
-
-    @property
-    def by_stream(self) -> list[tuple[Stream, list[Offer]]]:
-        return [(stream, list(offers)) for stream, offers in groupby(self.runs, lambda one: one.run.stream)]
 
 
 def read(stream: Stream, *, all_streams: bool = False) -> Chooser:

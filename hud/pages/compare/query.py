@@ -65,10 +65,6 @@ class Candidate:
         return {name: self.totals.counts[name] for name in ("matched", "only_base", "only_head")}
 
     @property
-    def moved_first(self) -> list[Group]:
-        return sorted(self.groups, key=lambda one: not one.is_telling)
-
-    @property
     def telling(self) -> int:
         """Return how many groups moved."""
         return sum(one.is_telling for one in self.groups)

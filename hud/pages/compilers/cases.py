@@ -15,7 +15,7 @@ from hud.judging.regressions.groups import CERTAIN
 from hud.models import Experiment, Point
 from hud.pages.compilers.query import SHOWN, SORTS, Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, numbers, passing
-from hud.pages.sparkline import interval
+from hud.pages.sparkline import change_interval
 from hud.points import expectations
 from hud.points.nights import COMPILE, SPEEDUP, UNDECIDED, Block, Night, Values, day
 from hud.runs.branches import branch_or_default
@@ -271,16 +271,9 @@ def grid_html(case: Case) -> SafeString:
 
 def interval_html(case: Case, reach: float) -> SafeString:
     """Return the change with its 95 % interval on the axis of all cases; '' without a noise."""
-    if case.change is None or case.margin is None or case.noise is None:
+    if not case.noise:
         return SafeString("")
-    return interval(
-        case.change,
-        case.change - case.margin,
-        case.change + case.margin,
-        axis=(-reach, reach),
-        noise=(-_BEYOND * case.noise, _BEYOND * case.noise),
-        tone={"regressed": "w", "improved": "g"}.get(case.verdict, ""),
-    )
+    return change_interval(case.change, case.margin, _BEYOND * case.noise, case.verdict, reach)
 
 
 def dates_html(nights: Sequence[Night]) -> SafeString:

@@ -49,7 +49,8 @@ EXPECTED_NIGHTS = 14  # whose cases are expected again
 KNOWN_NIGHTS = 10  # from whose steps the noise of a mean is known
 _LEAST = 0.002  # relative change of a mean that is worth a colour
 _BEYOND = 2.0  # times the margin, which two nights of many are beyond by chance
-# The order of rows, and the place of each backend's colour in hud.css; other backends have none.
+# Backends in the order of rows, each with its colour's number in hud.css; others have none, and stand before
+# the last two.
 COLOURS = {
     "inductor_cudagraphs": 1,
     "inductor_no_cudagraphs": 2,
@@ -58,8 +59,10 @@ COLOURS = {
     "max_autotune": 3,
     "aot_inductor": 5,
     "inductor_aot_inductor": 5,
+    "aot_eager": 4,
+    "eager": 0,
 }
-_LAST = {"aot_eager": 4, "eager": 0}
+_PLACES = {backend: float(place) for place, backend in enumerate(COLOURS)}
 
 
 @dataclass
@@ -212,14 +215,11 @@ def drawn_reach(changes: Iterable[float]) -> float:
 
 def colour(backend: str) -> int:
     """Return the number of the backend's colour in hud.css, 0 for one without."""
-    return COLOURS.get(backend) or _LAST.get(backend, 0)
+    return COLOURS.get(backend, 0)
 
 
-def backend_place(backend: str) -> tuple[int, str]:
-    known = list(COLOURS)
-    if backend in _LAST:
-        return 100 + list(_LAST).index(backend), backend
-    return (known.index(backend) if backend in COLOURS else 50), backend
+def backend_place(backend: str) -> tuple[float, str]:
+    return _PLACES.get(backend, _PLACES["aot_eager"] - 0.5), backend
 
 
 def build(

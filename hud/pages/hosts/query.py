@@ -66,10 +66,6 @@ class HostLine:
     accelerators: list[AcceleratorLine] = field(default_factory=list)
 
     @property
-    def resumable(self) -> bool:
-        return self.host.drained or self.state == "paused"
-
-    @property
     def skewed(self) -> bool:
         """Return whether the clock is far enough off to confuse a reader of its times."""
         return abs(self.host.clock_skew_s or 0.0) > SKEW_S

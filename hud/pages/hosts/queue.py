@@ -23,7 +23,6 @@ from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 
 SHOWN_RUNS = 50
-SHOWN_PLACES = 8
 
 # Processes per task; format with an alias that has a run_id.
 _PROCESSES = """(
@@ -256,18 +255,6 @@ class Waiting:
     def open(self) -> bool:
         """Return whether a matching accelerator takes work now, so that only the queue is before it."""
         return any(place.state in ("busy", "idle") for place in self.places)
-
-    @property
-    def ahead(self) -> int:
-        return self.position - 1
-
-    @property
-    def shown(self) -> list[Occupation]:
-        return self.places[:SHOWN_PLACES]
-
-    @property
-    def more(self) -> int:
-        return max(len(self.places) - SHOWN_PLACES, 0)
 
 
 def read_waiting(run: Run) -> Waiting | None:

@@ -39,7 +39,6 @@ from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
 
-SHOWN_ARTIFACTS = 200
 SHOWN_COMMANDS = 5
 SHOWN_PICTURES = 3
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
@@ -138,10 +137,6 @@ class RunPage(OfRun):
         """Return the task whose log to show: the running one, else the last that started."""
         started = [line for line in self.tasks if line.task.started]
         return next((line for line in started if line.running), started[-1] if started else None)
-
-    @property
-    def shown_artifacts(self) -> list[ArtifactLine]:
-        return self.artifacts[:SHOWN_ARTIFACTS]
 
     @property
     def failed(self) -> TaskLine | None:
