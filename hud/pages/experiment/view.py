@@ -73,7 +73,7 @@ def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
             for cell in line.cells
             if cell
         ],
-        annotations=[notes.to_row(note) for note in page.notes],
+        annotations=notes.COLUMNS.rows(page.notes),
         environments={one.fingerprint: one.facts for one in page.environments},
         **page.compilations.to_json(),
     )

@@ -19,7 +19,7 @@ from runner.schema.devices import is_named
 from runner.schema.metrics import METRICS, is_known
 
 MOST_UNKNOWN = 50
-_COLUMNS = {
+COLUMNS = {  # of a rule in JSON, CSV and the API
     Target: Columns("id=pk metric=metric.name suite case backend arch dtype size value share=fraction note"),
     Threshold: Columns("id=pk metric suite case backend arch relative minimum judged note"),
     Metric: Columns("id=pk metric=name unit direction"),
@@ -39,16 +39,13 @@ class RulesPage:
 
     def to_rows(self) -> list[dict[str, Any]]:
         rules: list[Rule] = [*self.targets, *self.thresholds, *self.metrics]
-        return [dict.fromkeys(HEADER) | {"kind": kind_of(rule), **to_row(rule)} for rule in rules]
+        return [
+            dict.fromkeys(HEADER) | {"kind": kind_of(rule), **COLUMNS[type(rule)].row(rule)} for rule in rules
+        ]
 
 
 def kind_of(rule: Rule) -> str:
     return type(rule).__name__.lower()
-
-
-def to_row(rule: Rule) -> dict[str, Any]:
-    """Return a rule as the API shows it."""
-    return _COLUMNS[type(rule)].row(rule)
 
 
 def read() -> RulesPage:
