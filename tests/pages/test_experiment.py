@@ -275,7 +275,7 @@ def test_a_rerun_is_marked_and_shapes_neither_newest_nor_best_nor_trend(client: 
     page = read_page(experiment.pk)
     assert page.history
     assert page.history.newest
-    assert page.history.newest.value == page.metrics[0].value == page.charts.rows[0].newest == 2.05
+    assert page.history.newest.value == page.metrics[0].value == page.charts.rows[0].point.value == 2.05
     assert page.charts.rows[0].best == 2.2
     assert [one.point.rerun for one in page.points] == [True, *[False] * 5]
     text = text_of(client, experiment)

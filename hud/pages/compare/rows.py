@@ -136,10 +136,8 @@ def _judge_moved(rows: Sequence[Row], cohort: Cohort, pairs: Sequence[Pairs], pl
                 [cell] if cell and one.quiet[line, one.shown[line]] else []
                 for one, cell in zip(pairs, rows[line].cells, strict=True)
             ]
-        noise, points = (
-            float(of_head.noise[line, column]),
-            int(cohort.sides[side].level_points[line, column]),
-        )
+        noise = float(of_head.noise[line, column])
+        points = int(cohort.sides[side].level_points[line, column])
         measured = places.of(base), places.of(head)
         metric, rule = cohort.metrics[column], cohort.rule(line, column)
         moved[line][side - 1].append(judge(metric, rule, (base, head), measured, noise=noise, points=points))

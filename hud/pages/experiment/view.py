@@ -122,7 +122,7 @@ def _render(
         "command": page.spec.command() if page.spec else "",
         "impossible": page.impossible,
         "older": f"{page.older[0].timestamp() * 1e6:.0f}_{page.older[1]}" if page.older else "",
-        "before": choice.before,
+        "before": choice.place,
         "target": _target_of(page.points),
         "with_sources": any(one.point.run.upload_id for one in page.points),
         "range": (min(values), max(values)) if values else (0.0, 1.0),

@@ -93,14 +93,8 @@ class HostLine:
         return sorted({name for one in present for name in one.catalog.get("suites", [])})
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return [
-            {
-                **_OF_HOST.row(self),
-                **_OF_ACCELERATOR.row(line),
-                "lacking": unavailable_suites(self.host.facts),
-            }
-            for line in self.accelerators
-        ]
+        own, lacking = _OF_HOST.row(self), {"lacking": unavailable_suites(self.host.facts)}
+        return [{**own, **_OF_ACCELERATOR.row(line), **lacking} for line in self.accelerators]
 
 
 def read() -> list[HostLine]:

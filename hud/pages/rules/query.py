@@ -39,9 +39,8 @@ class RulesPage:
 
     def to_rows(self) -> list[dict[str, Any]]:
         rules: list[Rule] = [*self.targets, *self.thresholds, *self.metrics]
-        return [
-            dict.fromkeys(HEADER) | {"kind": kind_of(rule), **COLUMNS[type(rule)].row(rule)} for rule in rules
-        ]
+        rows = [(kind_of(rule), COLUMNS[type(rule)].row(rule)) for rule in rules]
+        return [dict.fromkeys(HEADER) | {"kind": kind, **row} for kind, row in rows]
 
 
 def kind_of(rule: Rule) -> str:
