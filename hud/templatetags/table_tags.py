@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from html import escape  # of strings only, at a fifth of the cost of Django's
 
 from django import template
-from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Point, Regression
@@ -94,13 +93,6 @@ def mean_interval(cell: Cell, table: Table) -> SafeString:
         label=f"change {signed_percent(cell.change)}, 95 % interval {signed_percent(low - 1)} to "
         f"{signed_percent(high - 1)}",
     )
-
-
-@register.simple_tag
-def arrow(cell: Cell) -> SafeString:
-    """Show which way the number moved, in the colour of better or worse."""
-    up = (cell.change or 0.0) > 0
-    return format_html('<span aria-hidden="true">{}</span>', "▲" if up else "▼")
 
 
 @register.simple_tag

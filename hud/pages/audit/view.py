@@ -16,6 +16,5 @@ def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         items, header = query.COLUMNS.rows(rows), query.COLUMNS.names
         return data.answer(data_format, "audit", items, header, next=next_before)
-    context = {"rows": rows, "next_before": next_before, "kinds": KINDS}
-    context |= {"filters": filters, "complaints": complaints}
-    return render(request, "audit/audit.html", context)
+    about = {"filters": filters, "kinds": KINDS, "complaints": complaints}
+    return render(request, "audit/audit.html", {"rows": rows, "next_before": next_before, **about})

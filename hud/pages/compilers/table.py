@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -356,20 +356,18 @@ def use_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
     """Replace the numbers by those of PyTorch's HUD: each side over its own rows, with no interval."""
     for block, entry in table.entries.items():
         base = by_night[table.base].get(block, {}) if table.base else {}
-        rows, old = _hud_rows(by_night[table.head].get(block, {})), _hud_rows(base)
+        head = by_night[table.head].get(block, {})
+        old, rows = _hud_rows(base), _hud_rows(head)
         rate = hud_pass_rate(rows) or 0.0
         entry.passes = PassRate(round(rate * len(rows)), len(rows), ())
         entry.new, entry.known = (), len(rows) - entry.passes.passed
-        means: dict[str, Callable[[Values, Sequence[HudRow]], float | None]] = {
-            SPEEDUP: lambda _values, found: hud_geometric_mean(found) or None,
-            COMPILE: lambda values, _found: _mean(values, PREFERRED[COMPILE]),
-            MEMORY: lambda values, _found: _mean(values, PREFERRED[MEMORY]),
-        }
         for cell in entry.cells:
-            cell.head = means[cell.column](by_night[table.head].get(block, {}), rows)
-            cell.base = means[cell.column](base, old)
+            if cell.column == SPEEDUP:
+                cell.base, cell.head = (hud_geometric_mean(one) or None for one in (old, rows))
+            else:
+                cell.base, cell.head = (_mean(one, PREFERRED[cell.column]) for one in (base, head))
             ratio = cell.head / cell.base if cell.head and cell.base else None
-            cell.mean = GeometricMean(cell.base, cell.head, ratio, None, None, None, (), (), ())
+            cell.mean = GeometricMean(cell.base, cell.head, ratio)
             cell.tone = ""
 
 

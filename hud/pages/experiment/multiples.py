@@ -88,7 +88,8 @@ class Row:
     @property
     def guides(self) -> list[tuple[str, float]]:
         """Return the values that get a line across the chart."""
-        values = {"target": self.target and self.target.value, "ceiling": self.ceiling, "best": self.best}
+        target = self.target.value if self.target else None
+        values = {"target": target, "ceiling": self.ceiling, "best": self.best}
         return [(kind, value) for kind, value in values.items() if value is not None]
 
 

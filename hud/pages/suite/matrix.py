@@ -20,14 +20,6 @@ _MOST_LINES = 200
 
 
 @dataclass(slots=True)
-class CodeLine:
-    code: str
-    meaning: str
-    advice: str
-    experiments: int  # whose newest check has this code
-
-
-@dataclass(slots=True)
 class Comparison:
     """One model at equal batch, precision and iterations: seconds per iteration by backend."""
 
@@ -58,7 +50,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class MatrixPart:
-    codes: list[CodeLine]
+    codes: list[tuple[str, str, str, int]]  # meaning, advice, experiments whose newest check has the code
     comparisons: list[Comparison]
     backends: tuple[str, ...]
 
@@ -89,8 +81,8 @@ def read(stream: Stream, suite: str) -> MatrixPart | None:
         },
     )
     codes = Counter(code for metric, _value, code, *_more in rows if metric == matrix.code_metric and code)
-    lines = [CodeLine(code, *said, codes.pop(code, 0)) for code, said in matrix.codes.items()]
-    lines += [CodeLine(code, "", "", count) for code, count in sorted(codes.items())]
+    lines = [(code, *said, codes.pop(code, 0)) for code, said in matrix.codes.items()]
+    lines += [(code, "", "", count) for code, count in sorted(codes.items())]
     # a single repeat has no time without compilation
     times = [
         (value, *about)

@@ -300,19 +300,9 @@ def trends(rows: Sequence[Row]) -> None:
         rows[at - 1].trend.append(each)
 
 
-@dataclass(slots=True)
-class SuiteLine:
-    name: str
-    title: str
-    experiments: int
-    cases: int
-    arches: list[str]
-    runnable: bool  # the runner has it
-    not_offered: str  # why no attached host offers it
-
-
-def read_all(stream: Stream) -> list[SuiteLine]:
-    """Return every suite with data in a stream, then the runner's others, in 2 statements."""
+def read_all(stream: Stream) -> list[dict[str, Any]]:
+    """Return every suite with data in a stream, then the runner's others: whether it is runnable here, and
+    why no attached host offers it. 2 statements."""
     rows = fetch_tuples(
         """
         SELECT suite, count(*), count(DISTINCT "case"),
@@ -324,14 +314,14 @@ def read_all(stream: Stream) -> list[SuiteLine]:
         {"stream": stream.pk},
     )
     found = {name: (experiments, cases, arches) for name, experiments, cases, arches in rows}
-    missing = matching.reasons_of(SUITES, matching.attached())
+    missing, counted = matching.reasons_of(SUITES, matching.attached()), ("experiments", "cases", "arches")
     return [
-        SuiteLine(
-            name,
-            SUITES[name].title if name in SUITES else "",
-            *found.get(name, (0, 0, [])),
-            runnable=name in SUITES,
-            not_offered=missing.get(name, ""),
-        )
+        {
+            "name": name,
+            "title": SUITES[name].title if name in SUITES else "",
+            **dict(zip(counted, found.get(name, (0, 0, [])), strict=True)),
+            "runnable": name in SUITES,
+            "not_offered": missing.get(name, ""),
+        }
         for name in {**found, **SUITES}
     ]

@@ -31,7 +31,7 @@ class SuiteRerun(forms.Form):
 def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     lines = query.read_all(streams.of_request(request))
     if data_format:
-        return data.answer(data_format, "suites", [asdict(line) for line in lines])
+        return data.answer(data_format, "suites", lines)
     streams.name_in_links(request)
     return render(request, "suite/suites.html", {"lines": lines})
 
