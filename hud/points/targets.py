@@ -6,10 +6,10 @@ for this arch. A record's target for another arch is shown and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from hud.models import Experiment, Metric, Target
 from hud.sql import fetch_models, fetch_tuples
@@ -147,27 +147,35 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _measured_copies() -> dict[str, float]:
-    """Return each arch's measured copy bandwidth in GB/s: the median of the latest seven readings."""
-    readings = fetch_tuples(
-        """
-        SELECT experiment.arch, reading.value
+def ceiling_readings(
+    of_series: str, of_points: str, params: Mapping[str, Any]
+) -> list[tuple[str, str, str, float]]:
+    """Return arch, case, dtype and value of the newest readings of each measured ceiling, of the series and
+    points that two conditions choose."""
+    return fetch_tuples(
+        f"""
+        SELECT experiment.arch, experiment."case", experiment.dtype, reading.value
         FROM hud_experiment experiment
-        JOIN hud_series series ON series.experiment_id = experiment.id
-        JOIN hud_metric metric ON metric.id = series.metric_id AND metric.name = 'device_bandwidth_gbps'
-        -- what hosts measure, and the samples: not what somebody uploads to a stream of their own
-        JOIN hud_stream stream ON stream.id = series.stream_id
-            AND stream.owner_id IS NULL AND stream.key_id IS NULL
+        JOIN hud_series series ON series.experiment_id = experiment.id AND {of_series}
+        JOIN hud_metric metric ON metric.id = series.metric_id
+            AND metric.name IN ('device_bandwidth_gbps', 'matmul_tflops')
         JOIN LATERAL (
             SELECT value FROM hud_point
-            WHERE series_id = series.id AND value IS NOT NULL AND status = 0
+            WHERE series_id = series.id AND value IS NOT NULL AND status = 0 AND {of_points}
             ORDER BY order_time DESC, run_id DESC LIMIT %(readings)s
         ) reading ON true
-        WHERE experiment.suite = %(ceilings)s AND experiment."case" = 'copy'
-        """,
-        {"readings": CEILING_READINGS, "ceilings": CEILINGS},
+        WHERE experiment.suite = %(ceilings)s
+        """,  # noqa: S608 — conditions of ours  # nosec B608
+        {**params, "readings": CEILING_READINGS, "ceilings": CEILINGS},
     )
+
+
+def _measured_copies() -> dict[str, float]:
+    """Return each arch's measured copy bandwidth in GB/s: the median of the latest seven readings. Those of
+    hosts and samples count, not what somebody uploads to a stream of their own."""
+    shared = """experiment."case" = 'copy' AND series.stream_id IN (
+        SELECT id FROM hud_stream WHERE owner_id IS NULL AND key_id IS NULL)"""
     by_arch: dict[str, list[float]] = {}
-    for arch, bandwidth_gbps in readings:
+    for arch, _case, _dtype, bandwidth_gbps in ceiling_readings(shared, "true", {}):
         by_arch.setdefault(arch, []).append(bandwidth_gbps)
     return {arch: median(values) for arch, values in by_arch.items()}

@@ -8,10 +8,8 @@ from itertools import accumulate
 from hud.columns import EXPERIMENT, Columns
 from hud.judging.choices import Regret
 from hud.models import Experiment, Stream
-from hud.points.targets import CEILING_READINGS
-from hud.sql import fetch_tuples
+from hud.points.targets import ceiling_readings
 from runner.schema.statistics import median
-from runner.suites import CEILINGS
 
 KERNEL = Columns(
     f"""{EXPERIMENT} kernel=name kind slot calls time_us ceiling_us=floor_us lost_us
@@ -26,7 +24,7 @@ REGRET = Columns(
     high=lambda line: line.found and line.found.high,
     compilations=lambda line: line.found and line.found.compilations,
 )
-NAMELESS = Columns("kernel=name kind time_us experiments")
+NAMELESS = ("kernel", "kind", "time_us", "experiments")  # without bytes and FLOPs, over all experiments
 _SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
 
 
@@ -146,16 +144,6 @@ class RegretLine:
 
 
 @dataclass(slots=True)
-class Nameless:
-    """A kernel without bytes and FLOPs, over all experiments."""
-
-    name: str
-    kind: str
-    time_us: float
-    experiments: int
-
-
-@dataclass(slots=True)
 class ArchLine:
     arch: str
     experiments: int
@@ -164,22 +152,7 @@ class ArchLine:
 
 def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
     """Return what each arch reaches, by the readings of a stream."""
-    readings = fetch_tuples(
-        """
-        SELECT experiment.arch, experiment."case", experiment.dtype, reading.value
-        FROM hud_experiment experiment
-        JOIN hud_series series ON series.experiment_id = experiment.id AND series.stream_id = %(stream)s
-        JOIN hud_metric metric ON metric.id = series.metric_id
-            AND metric.name IN ('device_bandwidth_gbps', 'matmul_tflops')
-        JOIN LATERAL (
-            SELECT value FROM hud_point
-            WHERE series_id = series.id AND value IS NOT NULL AND status = 0 AND NOT rerun
-            ORDER BY order_time DESC, run_id DESC LIMIT %(readings)s
-        ) reading ON true
-        WHERE experiment.suite = %(ceilings)s
-        """,
-        {"stream": stream.pk, "readings": CEILING_READINGS, "ceilings": CEILINGS},
-    )
+    readings = ceiling_readings("series.stream_id = %(stream)s", "NOT rerun", {"stream": stream.pk})
     found: dict[str, dict[tuple[str, str], list[float]]] = {}
     for arch, case, dtype, value in readings:
         found.setdefault(arch, {}).setdefault((case, dtype if case == "matmul" else ""), []).append(value)

@@ -17,7 +17,6 @@ from hud.pages.limits.lines import (
     Ceilings,
     KernelLine,
     ModelLine,
-    Nameless,
     RegretLine,
     ceilings_by_arch,
 )
@@ -50,7 +49,7 @@ class LimitsPage:
     kernels: list[KernelLine] = field(default_factory=list)
     models: list[ModelLine] = field(default_factory=list)
     regrets: list[RegretLine] = field(default_factory=list)
-    nameless: list[Nameless] = field(default_factory=list)
+    nameless: list[tuple[str, str, float, int]] = field(default_factory=list)  # see `NAMELESS`
 
     @property
     def varying(self) -> list[str]:
@@ -206,9 +205,8 @@ def _models(params: dict[str, Any]) -> list[ModelLine]:
     )
 
 
-def _nameless(params: dict[str, Any]) -> list[Nameless]:
-    return fetch(
-        Nameless,
+def _nameless(params: dict[str, Any]) -> list[tuple[str, str, float, int]]:
+    return fetch_tuples(
         f"""{_KERNELS}
         SELECT name, kind, sum(time_us) time_us, count(DISTINCT experiment_id) experiments
         FROM step WHERE coalesce(memory_us, compute_us) IS NULL

@@ -27,7 +27,7 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
             ceilings=asdict(page.ceilings),
             models=MODEL.rows(page.models),
             autotune_regret=REGRET.rows(page.regrets),
-            without_formula=NAMELESS.rows(page.nameless),
+            without_formula=[dict(zip(NAMELESS, one, strict=True)) for one in page.nameless],
         )
     choices = [(name, getattr(page.filters, name), page.words.get(name, [])) for name in query.CHOICES]
     context = {"page": page, "choices": choices, "complaints": complaints}
