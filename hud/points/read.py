@@ -13,22 +13,8 @@ from hud.sql import fetch_models, int_array
 from runner.suites import SUITES
 
 # Metrics that are read first in suites that the runner does not have, most telling first.
-_OTHER_SUITES = (
-    "speedup",
-    "accuracy",
-    "abs_latency",
-    "compilation_latency",
-    "compression_ratio",
-    "dynamo_peak_mem",
-)
-_REST = (
-    "device_speedup",
-    "same_choice_ratio",
-    "device_latency_ms",
-    "compiled_latency_ms",
-    "cold_compile_s",
-    "warm_compile_s",
-)
+_OTHER_SUITES = "speedup accuracy abs_latency compilation_latency compression_ratio dynamo_peak_mem"
+_REST = "device_speedup same_choice_ratio device_latency_ms compiled_latency_ms cold_compile_s warm_compile_s"
 POINT = Columns(  # of a point that `show` completed
     """metric=metric.name unit=metric.unit direction=metric.direction value spread n=samples compilations
     status code reason quality verdict change noise level verdict_reason target target_name target_met
@@ -44,9 +30,8 @@ POINT = Columns(  # of a point that `show` completed
 
 @cache
 def _places(suite: str) -> dict[str, int]:
-    headline = SUITES[suite].headline_metrics if suite in SUITES else _OTHER_SUITES
-    main = (*headline, *_REST)
-    return {name: place for place, name in enumerate(main)}
+    headline = SUITES[suite].headline_metrics if suite in SUITES else _OTHER_SUITES.split()
+    return {name: place for place, name in enumerate((*headline, *_REST.split()))}
 
 
 def main_metrics(suite: str) -> list[str]:

@@ -35,6 +35,7 @@ from hud.templatetags.kernel_tags import in_unit, signed_in_unit
 
 register = template.Library()
 _BARS = ("before", "code", "fusion", "choices", "same", "after")  # as short as they fit
+_MOST_KERNELS = 10  # in the table of choices
 _CURRENT = ' aria-current="true"'
 _OF_OTHER_CLASS = ' class="other-class"'
 _OTHER_CLASS = (
@@ -180,7 +181,7 @@ def metric_row(value: Point, shown: Metric, in_stream: str) -> SafeString:
 def choice_rows(found: Compilations) -> SafeString:
     """Return the rows of the table of choices, those of a kernel together."""
     rows = []
-    for kernel in found.shown:
+    for kernel in found.chosen[:_MOST_KERNELS]:
         span = f'rowspan="{len(kernel.choices)}"'
         name = f'<code title="{escape(kernel.name)}">{escape(short_name(kernel.name))}</code>'
         before = f'<th scope="rowgroup" {span}>{name}</th>'

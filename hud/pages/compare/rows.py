@@ -138,7 +138,7 @@ def _judge_moved(rows: Sequence[Row], cohort: Cohort, pairs: Sequence[Pairs], pl
             ]
         noise = float(of_head.noise[line, column])
         points = int(cohort.sides[side].level_points[line, column])
-        measured = places.of(base), places.of(head)
+        measured = places.of(base.environment_id, base.run_id), places.of(head.environment_id, head.run_id)
         metric, rule = cohort.metrics[column], cohort.rule(line, column)
         moved[line][side - 1].append(judge(metric, rule, (base, head), measured, noise=noise, points=points))
     for line, of_heads in moved.items():

@@ -21,7 +21,6 @@ SAME_CHOICE = "same_choice_ratio"
 _MOST_MARKS = 600  # of the newest compilations
 _OF_CHOICES = 60  # newest compilations whose choices are counted
 _FEW_KERNELS = 3  # with more, the choices of one compilation are no longer one fact
-_MOST_KERNELS = 10  # in the table of choices
 
 
 _MARK = Columns(
@@ -48,11 +47,6 @@ class Mark:
     value: float | None
     same_choice: float | None  # its time by that of the same choices in history
     rerun: bool  # drawn, and in no count
-
-    @property
-    def expected_us(self) -> float | None:
-        """Return the busy time that its known kernels have in history."""
-        return self.busy_us / self.same_choice if self.busy_us and self.same_choice else None
 
 
 @dataclass(slots=True)
@@ -90,10 +84,6 @@ class Compilations:
     def few_kernels(self) -> bool:
         """Return whether a configuration is the fact of a whole compilation."""
         return bool(self.marks) and all(mark.kernels <= _FEW_KERNELS for mark in self.marks)
-
-    @property
-    def shown(self) -> list[ChosenKernel]:
-        return self.chosen[:_MOST_KERNELS]
 
     def to_json(self) -> dict[str, Any]:
         """Return what the page's JSON says of them."""

@@ -185,14 +185,10 @@ class _Stored:
             "status",
             "coalesce(verdict, -1::int2)",
         ]
-        return cls(
-            *fetch_columns(
-                [*words, *numbers, target, "experiment_id", "metric_id"],
-                f"""(SELECT series_id, environment_id, order_time, status, value, target, target_arch,
-                {judged} WHERE run_id = %(run)s) p JOIN hud_series s ON s.id = p.series_id""",
-                {"run": run.pk},
-            )
-        )
+        columns = [*words, *numbers, target, "experiment_id", "metric_id"]
+        points = f"""(SELECT series_id, environment_id, order_time, status, value, target, target_arch, {judged}
+            WHERE run_id = %(run)s) p JOIN hud_series s ON s.id = p.series_id"""
+        return cls(*fetch_columns(columns, points, {"run": run.pk}))
 
     def key(self, at: int) -> Key:
         return int(self.series[at]), int(self.environment[at]), int(self.time_us[at]), int(self.side[at])

@@ -203,14 +203,9 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
     """Return the newest point of each series of these experiments and metrics in a stream: 1 statement, one
     look-up in an index for each."""
     nothing = {"run_id": "0", "value": "'NaN'", "status": "-1::int2", "verdict": "-1::int2"}
+    newest = [f"coalesce({name}, {none})" for name, none in nothing.items()]
     experiment, metric, series, *found = fetch_columns(
-        [
-            "s.experiment_id",
-            "s.metric_id",
-            "s.id",
-            *(f"coalesce({one}, {none})" for one, none in nothing.items()),
-            "(quality IS NOT NULL)::int",
-        ],
+        ["s.experiment_id", "s.metric_id", "s.id", *newest, "(quality IS NOT NULL)::int"],
         """
         hud_series s
         LEFT JOIN LATERAL (
