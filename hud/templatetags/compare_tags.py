@@ -179,9 +179,8 @@ def ends(mean: Mean) -> str:
 @register.filter
 def moved(mean: Mean, tone: str) -> str:
     icon = {"better": "▲ ", "worse": "▼ "}.get(tone, "")
-    span = f"{signed_percent(mean.low)} to {signed_percent(mean.high)}" if mean.low is not None else ""
     change = f'<span class="{tone or "faint"}">{icon}{signed_percent(mean.change)}</span>'
-    return f'{change} <span class="faint">{span}</span>'
+    return f'{change} <span class="faint">{text.interval_of(mean)}</span>'
 
 
 @register.simple_tag

@@ -177,17 +177,10 @@ class _Stored:
         target = """CASE WHEN target IS NULL THEN 'NaN' WHEN target_arch IS NULL OR target_arch =
             (SELECT arch FROM hud_experiment e WHERE e.id = s.experiment_id) THEN target ELSE 'NaN' END"""
         numbers = [f"coalesce({name}, 'NaN')" for name in ("value", "change", "factor")]
-        words = [
-            "p.series_id",
-            "environment_id",
-            "order_time",
-            "side",
-            "status",
-            "coalesce(verdict, -1::int2)",
-        ]
-        columns = [*words, *numbers, target, "experiment_id", "metric_id"]
-        points = f"""(SELECT series_id, environment_id, order_time, status, value, target, target_arch, {judged}
-            WHERE run_id = %(run)s) p JOIN hud_series s ON s.id = p.series_id"""
+        columns = ["p.series_id", "environment_id", "order_time", "side", "status"]
+        columns += ["coalesce(verdict, -1::int2)", *numbers, target, "experiment_id", "metric_id"]
+        points = f"""(SELECT series_id, environment_id, order_time, status, value, target, target_arch,
+            {judged} WHERE run_id = %(run)s) p JOIN hud_series s ON s.id = p.series_id"""
         return cls(*fetch_columns(columns, points, {"run": run.pk}))
 
     def key(self, at: int) -> Key:
