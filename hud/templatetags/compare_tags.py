@@ -33,7 +33,6 @@ register.filter("change", signed_percent)
 register.filter("reasons", text.reasons)
 register.filter("apart", text.apart)
 register.filter("in_metric", text.value)
-register.filter("metric_unit", unit)
 
 
 @register.filter

@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
+from hud.accounts.access import scopes_of
 from hud.ingest.deletion import may_delete
 from hud.models import Artifact, Point, Run, Series, State, Task, Upload
 from hud.pages import data, query_string, streams
@@ -117,7 +118,7 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
     """Return the page, its first error, and what of it the visitor may delete."""
-    scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
+    scopes = scopes_of(request)
 
     def may(uploads: list[Upload]) -> bool:
         return "upload" in scopes and may_delete(uploads, scopes=scopes, owner_id=request.user.pk)
