@@ -133,7 +133,7 @@ FORMS: dict[str, type[RuleForm]] = {"target": TargetForm, "threshold": Threshold
 
 def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "rules", query.read().to_rows(), query.HEADER)
+        return data.answer(data_format, "rules", query.rows(), query.HEADER)
     kind, _dash, number = request.GET.get("edit", "").partition("-")
     rule = _rule(kind, int(number)) if kind in FORMS and number.isdecimal() and len(number) < 10 else None
     if rule is not None:

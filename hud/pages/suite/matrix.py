@@ -48,16 +48,9 @@ class Comparison:
         return [(self.experiments.get(name), self.times_s.get(name)) for name in self.matrix.backends]
 
 
-@dataclass(slots=True)
-class MatrixPart:
-    codes: list[tuple[str, str, str, int]]  # meaning, advice, experiments whose newest check has the code
-    comparisons: list[Comparison]
-    backends: tuple[str, ...]
-
-
-def read(stream: Stream, suite: str) -> MatrixPart | None:
+def read(stream: Stream, suite: str) -> dict[str, Any] | None:
     """Return the newest check and the newest time of every experiment in a stream, in one statement; None
-    where the suite has no matrix."""
+    where the suite has no matrix. `codes` have meaning, advice and how many newest checks have the code."""
     matrix = SUITES[suite].matrix if suite in SUITES else None
     if matrix is None:
         return None
@@ -89,7 +82,8 @@ def read(stream: Stream, suite: str) -> MatrixPart | None:
         for metric, value, _code, note, *about in rows
         if metric == matrix.time_metric and value is not None and FIRST_RUN_ONLY not in (note or "")
     ]
-    return MatrixPart(lines, _comparisons(times, matrix)[:_MOST_LINES], matrix.backends)
+    comparisons = _comparisons(times, matrix)[:_MOST_LINES]
+    return {"codes": lines, "comparisons": comparisons, "backends": matrix.backends}
 
 
 def _comparisons(times: Sequence[tuple[Any, ...]], matrix: Matrix) -> list[Comparison]:
