@@ -143,13 +143,6 @@ class RegretLine:
         return f"{100 * found.low:.1f} to {100 * found.high:.1f} %" if found else ""
 
 
-@dataclass(slots=True)
-class ArchLine:
-    arch: str
-    experiments: int
-    ceilings: Ceilings = field(default_factory=Ceilings)
-
-
 def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
     """Return what each arch reaches, by the readings of a stream."""
     readings = ceiling_readings("series.stream_id = %(stream)s", "NOT rerun", {"stream": stream.pk})

@@ -13,7 +13,6 @@ from typing import Any
 
 from hud.models import Experiment, Stream
 from hud.pages.limits.lines import (
-    ArchLine,
     Ceilings,
     KernelLine,
     ModelLine,
@@ -44,7 +43,7 @@ class Filters:
 @dataclass
 class LimitsPage:
     filters: Filters
-    arches: list[ArchLine] = field(default_factory=list)
+    arches: list[tuple[str, int, Ceilings]] = field(default_factory=list)  # with experiments
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice
     kernels: list[KernelLine] = field(default_factory=list)
     models: list[ModelLine] = field(default_factory=list)
@@ -59,7 +58,7 @@ class LimitsPage:
 
     @property
     def ceilings(self) -> Ceilings:
-        return next((one.ceilings for one in self.arches if one.arch == self.filters.arch), Ceilings())
+        return next((one for arch, _n, one in self.arches if arch == self.filters.arch), Ceilings())
 
     @property
     def time_us(self) -> float:
@@ -113,7 +112,7 @@ def read(filters: Filters, stream: Stream, *, everything: bool = False) -> Limit
     page = LimitsPage(filters)
     measured = ceilings_by_arch(stream)
     page.arches = [
-        ArchLine(arch, count, measured.get(arch, Ceilings()))
+        (arch, count, measured.get(arch, Ceilings()))
         for arch, count in sorted(counts.items(), key=lambda pair: -pair[1])
         if is_named(arch) or arch in ("", filters.arch)
     ]

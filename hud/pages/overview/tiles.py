@@ -19,14 +19,6 @@ _LINES = 2
 
 
 @dataclass
-class Line:
-    words: str
-    value: float
-    metric: Metric
-    target: float | None = None
-
-
-@dataclass
 class Tile:
     suite: str
     met: int = 0
@@ -35,7 +27,8 @@ class Tile:
     known: int = 0  # experiments that ever gave a value
     last: datetime | None = None
     is_late: bool = False
-    lines: list[Line] = field(default_factory=list)
+    # words, value, metric and target of each
+    lines: list[tuple[str, float, Metric, float | None]] = field(default_factory=list)
 
 
 def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[OverdueSuite]) -> list[Tile]:
@@ -61,19 +54,14 @@ def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[Overd
         tile.missed = sum(value.met == "missed" for value in judged)
         tile.is_late = tile.suite in late
         tile.lines = [
-            Line(
-                f"{value.experiment.title} {value.experiment.dtype}",
-                value.value,
-                value.metric,
-                own_target.value,
-            )
+            (f"{value.experiment.title} {value.experiment.dtype}", value.value, value.metric, target.value)
             for value in judged
-            if (own_target := value.own_target) and value.value is not None
+            if (target := value.own_target) and value.value is not None
         ][:_LINES]
         if not tile.lines:
             means = [(metrics[row[1]], row[5]) for row in rows if row[0] == tile.suite and row[5] is not None]
             means.sort(key=lambda pair: metric_place(tile.suite, pair[0]))
-            tile.lines = [Line(metric.title, mean, metric) for metric, mean in means[:_LINES]]
+            tile.lines = [(metric.title, mean, metric, None) for metric, mean in means[:_LINES]]
     return [tile for tile in tiles.values() if tile.last]
 
 
