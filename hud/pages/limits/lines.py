@@ -60,22 +60,13 @@ class KernelLine:
     origins: list[str]
     calls: float
     time_us: float
-    memory_us: float | None
-    compute_us: float | None
+    floor_us: float  # at the ceiling, at most its own: a kernel that only reads may beat a copy
+    bound: str  # memory or compute
     experiment: Experiment = field(init=False)
-
-    @property
-    def floor_us(self) -> float:
-        """Return the time at the ceiling, at most its own: a kernel that only reads may beat a copy."""
-        return min(self.time_us, max(self.memory_us or 0.0, self.compute_us or 0.0))
 
     @property
     def lost_us(self) -> float:
         return self.time_us - self.floor_us
-
-    @property
-    def bound(self) -> str:
-        return "memory" if (self.memory_us or 0.0) >= (self.compute_us or 0.0) else "compute"
 
     @property
     def operators(self) -> str:

@@ -181,7 +181,8 @@ def _kernels(params: dict[str, Any], limit: int) -> list[KernelLine]:
         KernelLine,
         f"""{_KERNELS}
         SELECT experiment_id, run, slot, name, kind, ARRAY(SELECT jsonb_array_elements_text(origins)), calls,
-            time_us, memory_us, compute_us
+            time_us, least(time_us, greatest(memory_us, compute_us)),
+            CASE WHEN coalesce(memory_us, 0) >= coalesce(compute_us, 0) THEN 'memory' ELSE 'compute' END
         FROM step WHERE coalesce(memory_us, compute_us) IS NOT NULL
         ORDER BY time_us - greatest(memory_us, compute_us) DESC, slot LIMIT %(limit)s
         """,  # noqa: S608 — constants  # nosec B608

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.points import expectations
 from hud.points.read import main_metrics
 from hud.points.targets import Targets
-from hud.sql import attach, by_id, fetch, fetch_columns, fetch_models, fetch_tuples, int_array
+from hud.sql import attach, by_id, fetch_columns, fetch_models, fetch_tuples, int_array
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -61,16 +61,9 @@ class ResultFilters:
     page: int = number(MAX_PAGE, default=1)
 
 
-@dataclass(slots=True)
-class Moved:
-    """A regression that began in the run, or has its newest point in it."""
-
-    id: int
-    series_id: int
-    state: str
-    last_good_run: int | None  # with `base`, its commit, where both ends are kept
-    base: str
-    head: str  # commit of the first run that moved
+# A regression that began in the run, or has its newest point in it: id, state, last good run and its commit,
+# where both ends are kept, and the commit of the first run that moved.
+Moved: TypeAlias = tuple[int, str, int | None, str, str]
 
 
 @dataclass(frozen=True)
@@ -79,14 +72,6 @@ class Count:
 
     points: int
     experiments: int
-
-
-@dataclass(frozen=True)
-class Worst:
-    kind: str
-    case: str
-    metric: str
-    change: float
 
 
 @dataclass
@@ -98,7 +83,8 @@ class Results:
     total: int = 0  # points that match
     counts: dict[str, Count] = field(default_factory=dict)  # of all points, by kind
     experiments: int = 0  # of the whole run
-    worst: Worst | None = None  # the most certain change for the worse, or doubt
+    # kind, case, metric and change of the most certain change for the worse, or doubt
+    worst: tuple[str, str, str, float] | None = None
     rows: list[PointFields] = field(default_factory=list)
     regressions: dict[int, Moved] = field(default_factory=dict)  # by series
     environments: list[Environment] = field(default_factory=list)
@@ -218,7 +204,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     about = by_id(Experiment, [int(stored.experiment[at]) for at in (*shown, *worst)])
     for at in worst:
         case, title = about[int(stored.experiment[at])].case, metrics[int(stored.metric[at])].title
-        results.worst = Worst(KINDS[kinds[at]], case, title, float(stored.change[at]))
+        results.worst = KINDS[kinds[at]], case, title, float(stored.change[at])
     if shown:
         _fill(run, results, [stored.key(at) for at in shown])
         for at, point in zip(shown, results.rows, strict=True):
@@ -239,10 +225,9 @@ def _fill(run: Run, results: Results, keys: Sequence[Key]) -> None:
         attach(judged, "level_stream", by_id(Stream, [point.level_stream_id for point in judged]))
     by_key = {_key(point): point for point in points}
     results.rows = [by_key[key] for key in keys]
-    moved = fetch(
-        Moved,
+    moved = fetch_tuples(
         """
-        SELECT one.id, one.series_id, one.state, good.id last_good_run, coalesce(good.commit, '') base,
+        SELECT one.series_id, one.id, one.state, good.id last_good_run, coalesce(good.commit, '') base,
             coalesce(first.commit, '') head
         FROM hud_regression one
         LEFT JOIN hud_run first ON first.id = one.first_run_id
@@ -253,7 +238,7 @@ def _fill(run: Run, results: Results, keys: Sequence[Key]) -> None:
         """,
         params,
     )
-    results.regressions = {one.series_id: one for one in moved}
+    results.regressions = {row[0]: row[1:] for row in moved}
     environments = by_id(Environment, [environment for _series, environment, *_key in keys])
     results.environments = [environments[pk] for pk in sorted(environments)]
 
