@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -27,8 +27,7 @@ class Tile:
     known: int = 0  # experiments that ever gave a value
     last: datetime | None = None
     is_late: bool = False
-    # words, value, metric and target of each
-    lines: list[tuple[str, float, Metric, float | None]] = field(default_factory=list)
+    lines: Sequence[tuple[str, float, Metric, float | None]] = ()  # with words, value, metric and target
 
 
 def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[OverdueSuite]) -> list[Tile]:

@@ -17,7 +17,7 @@ from runner.schema.devices import is_named
 from runner.schema.metrics import METRICS, is_known
 
 MOST_UNKNOWN = 50
-COLUMNS = {  # of a rule in JSON, CSV and the API
+COLUMNS: dict[type[Any], Columns] = {  # of a rule in JSON, CSV and the API
     Target: Columns("id=pk metric=metric.name suite case backend arch dtype size value share=fraction note"),
     Threshold: Columns("id=pk metric suite case backend arch relative minimum judged note"),
     Metric: Columns("id=pk metric=name unit direction"),
