@@ -99,12 +99,7 @@ def _newest_two(lists: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int
             ) LIMIT 1
         ) two
         """,
-        {
-            "numbers": list(numbers),
-            "places": list(places),
-            "runs": list(runs),
-            "cancelled": State.CANCELLED,
-        },
+        {"numbers": list(numbers), "places": list(places), "runs": list(runs), "cancelled": State.CANCELLED},
     )
     first = {number: (newer, older) for number, newer, older in pairs}
     return [first.get(number) for number in range(len(lists))]

@@ -159,12 +159,7 @@ def read(page: Comparison, block: Block) -> CaseList | None:
         ) p ON true
         WHERE s.experiment_id = ANY(%(ids)s::int[]) AND s.stream_id = %(stream)s
         """,
-        {
-            "ids": int_array(ids),
-            "metric": speedup.metric,
-            "stream": page.stream.pk,
-            "until": table.head.time,
-        },
+        {"ids": int_array(ids), "metric": speedup.metric, "stream": page.stream.pk, "until": table.head.time},
     )
     levels = {experiment: (level, noise) for experiment, level, noise in rows}
     follows = branch_or_default(filters.branch) == branch_or_default("")

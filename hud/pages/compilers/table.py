@@ -25,17 +25,7 @@ from hud.judging.aggregates import (
     pass_rate,
 )
 from hud.judging.rules.thresholds import prior_noise
-from hud.points.nights import (
-    COMPILE,
-    MEMORY,
-    PASSES,
-    PREFERRED,
-    SPEEDUP,
-    Block,
-    Night,
-    Results,
-    Values,
-)
+from hud.points.nights import COMPILE, MEMORY, PASSES, PREFERRED, SPEEDUP, Block, Night, Results, Values
 from runner.schema.metrics import metric_info
 from runner.schema.statistics import geometric_mean, median
 from runner.suites import SUITES
