@@ -257,11 +257,9 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
     page.counts = _counts(before, after)
     if with_code:
         page.offered = offered({before.experiment.pk, after.experiment.pk}, stream)
+        numbers = {(one.run, one.experiment): one.numbers for one in reversed(page.offered)}
         for point in points:
-            place = point.run.pk, point.experiment.pk
-            point.numbers = next(
-                (one.numbers for one in page.offered if (one.run, one.experiment) == place), []
-            )
+            point.numbers = numbers.get((point.run.pk, point.experiment.pk), [])
         page.codes = _codes(attribution.changes, slot)
         wanted = [one for one in page.codes if one.change.slot == slot] or page.codes
         page.code = wanted[0] if wanted else None

@@ -68,10 +68,7 @@ def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
         stream=page.stream.name,
         metrics=POINT.rows(page.metrics),
         backends=[
-            {**identity(line.experiment), **POINT.row(cell)}
-            for line in page.backends
-            for cell in line.cells
-            if cell
+            {**identity(one), **POINT.row(cell)} for one, cells in page.backends for cell in cells if cell
         ],
         annotations=notes.COLUMNS.rows(page.notes),
         environments={one.fingerprint: one.facts for one in page.environments},
