@@ -24,7 +24,11 @@ from runner.schema.compilations import Compiled, Kernel
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
 _TABS = 8  # kernels whose code is one click away
-_OF_BOTH = [f"{side}_{name}" for name in ("choice", "config", "binary", "calls") for side in ("base", "head")]
+_OF_BOTH = {
+    f"{side}_{name}": (side, name)
+    for name in ("choice", "config", "binary", "calls")
+    for side in ("base", "head")
+}
 _KERNEL = Columns(
     "cause kernel=kernel.name kind=kernel.kind origins base_us head_us change_us",
     origins=lambda one: list(one.kernel.origins),
@@ -200,9 +204,7 @@ class CodePage:
         rows = []
         for one in self.attribution.changes:
             share = {"share": self.attribution.share(one.change_us)}
-            sides = (name.partition("_")[::2] for name in _OF_BOTH)
-            of_both = [getattr(getattr(one, side), name, None) for side, name in sides]
-            both = dict(zip(_OF_BOTH, of_both, strict=True))
+            both = {key: getattr(getattr(one, side), name, None) for key, (side, name) in _OF_BOTH.items()}
             rows.append({**_KERNEL.row(one), **share, **_NOTICE.row(one), **both})
         return rows
 
