@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -22,6 +22,9 @@ class Columns:
 
     def row(self, one: Any) -> dict[str, Any]:
         return {name: read(one) for name, read in self._readers.items()}
+
+    def rows(self, objects: Iterable[Any]) -> list[dict[str, Any]]:
+        return [self.row(one) for one in objects]
 
 
 def under(path: str, names: str) -> str:

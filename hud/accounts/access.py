@@ -76,6 +76,12 @@ class AccessMiddleware:
         return _refuse_visitor(request, need, view, kwargs)
 
 
+def scopes_of(request: HttpRequest) -> Scopes:
+    """Return the scopes of the person's role."""
+    scopes: Scopes = request.scopes  # type: ignore[attr-defined]
+    return scopes
+
+
 def may(request: HttpRequest) -> dict[str, Any]:
     """Give every template `may`, the scopes of the person: `{% if "run" in may %}`."""
     scopes: Scopes = getattr(request, "scopes", frozenset())

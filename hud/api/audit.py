@@ -46,6 +46,6 @@ def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]
     `key.revoke`, or `key` for all of keys; `from` and `to` are days, both included. `next` is the cursor of
     the next page."""
     filters = given.model_dump(exclude={"cursor", "limit"})
-    page = query.read(query.Filters(**filters, before=given.cursor), given.limit)
-    following = None if page.next_before is None else str(page.next_before)
-    return {"items": [query.COLUMNS.row(row) for row in page.rows], "next": following}
+    rows, next_before = query.read(query.Filters(**filters, before=given.cursor), given.limit)
+    following = None if next_before is None else str(next_before)
+    return {"items": query.COLUMNS.rows(rows), "next": following}

@@ -56,7 +56,7 @@ def get_annotations(request: HttpRequest, given: Query[_AnnotationsQuery]) -> di
         found = found.filter(suite=given.suite)
     if given.commit:
         found = found.filter(commit=given.commit)
-    return {"items": [notes.to_row(note) for note in found[:_MOST]]}
+    return {"items": notes.COLUMNS.rows(found[:_MOST])}
 
 
 @router.post("/annotations", response={201: AnnotationOut, (401, 403, 404, 422): Error})
@@ -73,7 +73,7 @@ def post_annotation(request: HttpRequest, given: AnnotationIn) -> Any:
         raise Problem(422, f"{faults[0].pointer[1:]}: {faults[0].detail}", errors=faults)
     form.store(who(request))
     note.refresh_from_db()
-    return Status(201, notes.to_row(note))
+    return Status(201, notes.COLUMNS.row(note))
 
 
 @router.delete("/annotations/{int:annotation_id}", response={204: None, (401, 403, 404): Error})

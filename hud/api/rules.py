@@ -114,9 +114,7 @@ _KINDS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 @router.get("/rules", response={200: RulesOut, (401, 403): Error})
 def get_rules(request: HttpRequest) -> dict[str, Any]:
     """List targets, thresholds, and the metrics whose unit and direction an operator said."""
-    return {
-        name: [query.to_row(rule) for rule in write.rules_of(kind)] for name, (kind, _of) in _KINDS.items()
-    }
+    return {name: query.COLUMNS[kind].rows(write.rules_of(kind)) for name, (kind, _of) in _KINDS.items()}
 
 
 @router.put("/rules", response={200: RulesOut, (401, 403, 422): Error})

@@ -17,7 +17,7 @@ from hud.ingest import deletion
 from hud.ingest.deletion import Deletion, uploads_of
 from hud.models import Artifact, Experiment, Host, Run, Task, Upload
 from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
-from hud.pages.run.query import artifacts_of
+from hud.pages.run.query import ARTIFACT, artifacts_of
 from hud.problems import Problem, row_of
 from hud.runs import logs, matching, requests, streams, tasks
 from hud.runs.matching import ResourceRequest
@@ -223,7 +223,7 @@ class ArtifactOut(Schema):
 @router.get("/runs/{int:run_id}/artifacts", response={200: Items[ArtifactOut], (401, 403, 404): Error})
 def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
     """List the files that the run's tasks left behind, with sizes and URLs."""
-    return {"items": [item.to_row() for item in artifacts_of(row_of(Run, run_id))]}
+    return {"items": ARTIFACT.rows(artifacts_of(row_of(Run, run_id)))}
 
 
 @router.get(

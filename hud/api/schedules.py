@@ -54,7 +54,7 @@ class ScheduleOut(ScheduleIn):
 @router.get("/schedules", response={200: Items[ScheduleOut], (401, 403): Error})
 def get_schedules(request: HttpRequest) -> dict[str, Any]:
     """List schedules by name, with their next and last due times."""
-    return {"items": [query.COLUMNS.row(line) for line in query.read()]}
+    return {"items": query.COLUMNS.rows(query.read())}
 
 
 @router.post("/schedules", response={201: ScheduleOut, (401, 403, 422): Error})

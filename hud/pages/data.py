@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -12,37 +11,15 @@ from typing import Any
 import orjson
 from django.http import Http404, HttpResponse
 
-from hud.columns import EXPERIMENT, Columns
 from hud.ingest.export import inert
-from hud.points import read as points
 from hud.problems import Problem
 
 Rows = Sequence[Mapping[str, Any]]
-_EXPERIMENT = " ".join(Columns(EXPERIMENT).names)
-_POINT = " ".join(points.COLUMNS.names)
-_HEADERS = {  # of a CSV without rows, by the name of the page
-    "code": """cause kernel kind origins base_us head_us change_us share beyond_noise portion group slot
-        base_choice head_choice base_config head_config base_binary head_binary base_calls head_calls""",
-    "code-points": f"{_EXPERIMENT} points base head time stream",
-    "compare": f"""{_EXPERIMENT} side stream metric unit direction base head base_n head_n base_status
-        head_status change margin noise factor verdict reason base_run head_run""",
-    "compare-sides": "side run stream title source filename branch commit host time",
-    "experiment": f"""{_EXPERIMENT} stream {_POINT} placed_by host source commit branch environment
-        environment_class torch torch_git""",
-    "overview": f"list {_EXPERIMENT} {_POINT}",
-    "run": f"{_EXPERIMENT} {_POINT} stream",
-    "run-pairs": f"""{_EXPERIMENT} metric unit direction base new change low high p pairs draws verdict
-        better cause at_base_draws at_new_draws detects_percent repeated base_status new_status base_values
-        new_values draw_ratios""",
-    "suite": f"{_EXPERIMENT} stream {_POINT}",
-}
 
 
 def answer(data_format: str, name: str, rows: Rows, header: Sequence[str] = (), **about: Any) -> HttpResponse:
     """Return `rows` as JSON or CSV, which without rows has the `header`; JSON has `about` beside them."""
     if data_format == "csv":
-        page = re.sub(r"-\d+", "", name)
-        header = header or (_HEADERS.get(page) or _HEADERS.get(page.partition("-")[0], "")).split()
         response = HttpResponse(to_csv(rows, header), content_type="text/csv; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="{_filename(name)}.csv"'
         return response

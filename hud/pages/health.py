@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError
 from django.db.models import Min, QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
@@ -61,8 +61,7 @@ class ProbeMiddleware:
 
 def _database_problem() -> str:
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1 FROM hud_metric LIMIT 1")
+        fetch_tuples("SELECT 1 FROM hud_metric LIMIT 1", {})
     except (DatabaseError, InterfaceError):
         return "the database does not answer"
     return ""

@@ -20,7 +20,7 @@ from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest
 
 _KNOB = "knob_"  # prefix of a field's name
-_MAIN_FIELDS = ("place", "environment", "compilations", "repeats")
+_MAIN_FIELDS = ("place", "environment", "compilations", "repeats")  # what most reruns set
 _FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above ten
 
 
@@ -164,15 +164,16 @@ class RerunForm(forms.Form):
         own_first = sorted(knobs, key=lambda knob: knob.name not in own)
         self._knobs = {f"{_KNOB}{knob.name}": knob for knob in own_first}
         first = max(_FIRST_KNOBS, len(own))
-        self._first, self._others = list(self._knobs)[:first], list(self._knobs)[first:]
         given = {*self.data, *self.initial}
         self.whole = whole or not given.isdisjoint({*self.fields, *self._knobs} - {*_MAIN_FIELDS})
-        if not self.whole:
-            return
-        for name, knob in self._knobs.items():
+        self.main_fields = [field for field in self if field.name in _MAIN_FIELDS]
+        self.more_fields = [field for field in self if field.name not in _MAIN_FIELDS]
+        for name, knob in self._knobs.items() if self.whole else ():
             self.fields[name] = _knob_field(knob)
             if knob.name in own:
                 self.initial.setdefault(name, _knob_text(own[knob.name]))
+        of_knobs = [field for field in self if field.name in self._knobs]
+        self.first_knobs, self.other_knobs = of_knobs[:first], of_knobs[first:]
 
     def _offer(self, name: str, none: str, offered: Sequence[str]) -> None:
         field = self.fields[name]
@@ -190,33 +191,14 @@ class RerunForm(forms.Form):
         return values
 
     @property
-    def main_fields(self) -> list[forms.BoundField]:
-        """Return what most reruns set: where and how often."""
-        return [field for field in self if field.name in _MAIN_FIELDS]
-
-    @property
-    def more_fields(self) -> list[forms.BoundField]:
-        """Return the settings of comparisons, caches and choices."""
-        return [field for field in self if field.name not in _MAIN_FIELDS and field.name not in self._knobs]
-
-    @property
     def more_open(self) -> bool:
-        """Return whether they are wrong, or filled in by the page that led here."""
+        """Return whether more than the main fields is wrong, or filled in by the page that led here."""
         return self.in_pairs or any(field.errors for field in self.more_fields)
 
     @property
     def in_pairs(self) -> bool:
         """Return whether the form starts as an A/B comparison of two environments."""
         return bool(self["base_environment"].value())
-
-    @property
-    def first_knobs(self) -> list[forms.BoundField]:
-        """Return the suite's first options, those that the experiment sets before others."""
-        return [self[name] for name in self._first]
-
-    @property
-    def other_knobs(self) -> list[forms.BoundField]:
-        return [self[name] for name in self._others]
 
     @property
     def knobs_wrong(self) -> bool:

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString, mark_safe
 from runner.schema.statistics import median
 
 Tone = Literal["worse", "better"]
+TONES = {"regressed": "w", "failed": "w", "improved": "g", "inconclusive": "u"}  # of intervals, by verdict
 _LEAST_NOISE = 0.002  # relative, where the values alone tell their noise
 
 
@@ -106,6 +107,18 @@ def interval(
         f'<line class="ci {tone}" x1="{x_of(low)}" x2="{x_of(high)}" y1="10" y2="10"/>'
         f'<circle class="pt {tone}" cx="{x_of(value)}" cy="10" r="3.4"/></svg>'
     )
+
+
+def change_interval(
+    change: float | None, margin: float | None, noise: float, verdict: str, reach: float
+) -> SafeString:
+    """Return a change ± a margin by its verdict, on an axis of changes up to `reach` either way; '' without
+    a change."""
+    if change is None:
+        return SafeString("")
+    ends = change - (margin or 0.0), change + (margin or 0.0)
+    tone = TONES.get(verdict, "")
+    return interval(change, *ends, axis=(-reach, reach), noise=(-noise, noise), tone=tone)
 
 
 def _noise_of(values: Sequence[float], middle: float) -> float:

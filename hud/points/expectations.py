@@ -84,11 +84,8 @@ class Expectations:
 
     def __init__(self, stream_id: int | None, experiments: Iterable[Experiment]) -> None:
         by_id = {experiment.pk: experiment for experiment in experiments}
-        self._marked = dict(
-            KnownFailure.objects.filter(stream=stream_id, experiment__in=by_id).values_list(
-                "experiment", "reason"
-            )
-        )
+        marked = KnownFailure.objects.filter(stream=stream_id, experiment__in=by_id)
+        self._marked = dict(marked.values_list("experiment", "reason"))
         undated = ~Q(upload__parameters__has_any_keys=["commit_date", "run_time"])
         self._listed: dict[tuple[str, str, str], list[Expectation]] = defaultdict(list)
         for one in Expectation.objects.filter(

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
-from typing import Any
 
 from hud.columns import Columns
-from hud.models import Experiment, Metric, Point, PointFields, Series
+from hud.models import Experiment, Metric, Point, Series
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
 from hud.sql import fetch_models, int_array
 from runner.suites import SUITES
 
 # Metrics that are read first in suites that the runner does not have, most telling first.
-_OTHER_SUITES = (
-    "speedup",
-    "accuracy",
-    "abs_latency",
-    "compilation_latency",
-    "compression_ratio",
-    "dynamo_peak_mem",
-)
-_REST = (
-    "device_speedup",
-    "same_choice_ratio",
-    "device_latency_ms",
-    "compiled_latency_ms",
-    "cold_compile_s",
-    "warm_compile_s",
-)
-COLUMNS = Columns(  # of a point that `show` completed
+_OTHER_SUITES = "speedup accuracy abs_latency compilation_latency compression_ratio dynamo_peak_mem"
+_REST = "device_speedup same_choice_ratio device_latency_ms compiled_latency_ms cold_compile_s warm_compile_s"
+POINT = Columns(  # of a point that `show` completed
     """metric=metric.name unit=metric.unit direction=metric.direction value spread n=samples compilations
     status code reason quality verdict change noise level verdict_reason target target_name target_met
     record_target=target record_target_arch=target_arch warning time=order_time run=run_id processes rerun
@@ -45,9 +30,8 @@ COLUMNS = Columns(  # of a point that `show` completed
 
 @cache
 def _places(suite: str) -> dict[str, int]:
-    headline = SUITES[suite].headline_metrics if suite in SUITES else _OTHER_SUITES
-    main = (*headline, *_REST)
-    return {name: place for place, name in enumerate(main)}
+    headline = SUITES[suite].headline_metrics if suite in SUITES else _OTHER_SUITES.split()
+    return {name: place for place, name in enumerate((*headline, *_REST.split()))}
 
 
 def main_metrics(suite: str) -> list[str]:
@@ -113,8 +97,3 @@ def shown(
         for one in series
         if one.pk in points
     ]
-
-
-def to_row(point: PointFields) -> dict[str, Any]:
-    """Return one flat line of the JSON and CSV views of a point that `show` completed."""
-    return COLUMNS.row(point)

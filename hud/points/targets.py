@@ -6,10 +6,10 @@ for this arch. A record's target for another arch is shown and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from hud.models import Experiment, Metric, Target
 from hud.sql import fetch_models, fetch_tuples
@@ -70,13 +70,13 @@ class Targets:
     def _copy_gbps(self) -> dict[str, float]:
         return _measured_copies()
 
-    def shipped_metrics(self) -> set[str]:
-        """Return the names of metrics with a shipped fraction."""
-        return set(FRACTIONS)
+    def aims_at(self, metric: Metric) -> bool:
+        """Return whether a shipped fraction or an operator's row may apply to a metric."""
+        return metric.name in FRACTIONS or metric.pk in self._of_metric
 
-    def operator_metrics(self) -> set[int]:
+    def of_metrics(self) -> list[int]:
         """Return the ids of metrics with an operator's row."""
-        return set(self._of_metric)
+        return list(self._of_metric)
 
     def own(
         self, experiment: Experiment, metric: Metric, value: float | None = None, arch: str | None = None
@@ -98,7 +98,7 @@ class Targets:
         self, experiment: Experiment, metric: Metric, value: float | None, arch: str | None
     ) -> list[AppliedTarget]:
         """Return the targets to show: this arch's own first, then the record's for another arch."""
-        if value is None and metric.name not in FRACTIONS and metric.pk not in self._of_metric:
+        if value is None and not self.aims_at(metric):
             return []  # as for most cells of a table
         own = self.own(experiment, metric, value, arch)
         shown = [own] if own else []
@@ -125,14 +125,11 @@ def _own(value: float, experiment: Experiment, metric: Metric, how: str = "") ->
 
 
 def _shipped_fraction(experiment: Experiment, metric: Metric) -> float | None:
-    for one in FRACTIONS.get(metric.name, ()):
-        if (
-            one.case == experiment.case
-            and one.dtype in ("", experiment.dtype)
-            and one.size in ("", size_of(experiment))
-        ):
-            return one.fraction
-    return None
+    own = experiment.dtype, size_of(experiment)
+    alike = (one for one in FRACTIONS.get(metric.name, ()) if one.case == experiment.case)
+    return next(
+        (one.fraction for one in alike if one.dtype in ("", own[0]) and one.size in ("", own[1])), None
+    )
 
 
 def size_of(experiment: Experiment) -> str:
@@ -150,27 +147,35 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _measured_copies() -> dict[str, float]:
-    """Return each arch's measured copy bandwidth in GB/s: the median of the latest seven readings."""
-    readings = fetch_tuples(
-        """
-        SELECT experiment.arch, reading.value
+def ceiling_readings(
+    of_series: str, of_points: str, params: Mapping[str, Any]
+) -> list[tuple[str, str, str, float]]:
+    """Return arch, case, dtype and value of the newest readings of each measured ceiling, of the series and
+    points that two conditions choose."""
+    return fetch_tuples(
+        f"""
+        SELECT experiment.arch, experiment."case", experiment.dtype, reading.value
         FROM hud_experiment experiment
-        JOIN hud_series series ON series.experiment_id = experiment.id
-        JOIN hud_metric metric ON metric.id = series.metric_id AND metric.name = 'device_bandwidth_gbps'
-        -- what hosts measure, and the samples: not what somebody uploads to a stream of their own
-        JOIN hud_stream stream ON stream.id = series.stream_id
-            AND stream.owner_id IS NULL AND stream.key_id IS NULL
+        JOIN hud_series series ON series.experiment_id = experiment.id AND {of_series}
+        JOIN hud_metric metric ON metric.id = series.metric_id
+            AND metric.name IN ('device_bandwidth_gbps', 'matmul_tflops')
         JOIN LATERAL (
             SELECT value FROM hud_point
-            WHERE series_id = series.id AND value IS NOT NULL AND status = 0
+            WHERE series_id = series.id AND value IS NOT NULL AND status = 0 AND {of_points}
             ORDER BY order_time DESC, run_id DESC LIMIT %(readings)s
         ) reading ON true
-        WHERE experiment.suite = %(ceilings)s AND experiment."case" = 'copy'
-        """,
-        {"readings": CEILING_READINGS, "ceilings": CEILINGS},
+        WHERE experiment.suite = %(ceilings)s
+        """,  # noqa: S608 — conditions of ours  # nosec B608
+        {**params, "readings": CEILING_READINGS, "ceilings": CEILINGS},
     )
+
+
+def _measured_copies() -> dict[str, float]:
+    """Return each arch's measured copy bandwidth in GB/s: the median of the latest seven readings. Those of
+    hosts and samples count, not what somebody uploads to a stream of their own."""
+    shared = """experiment."case" = 'copy' AND series.stream_id IN (
+        SELECT id FROM hud_stream WHERE owner_id IS NULL AND key_id IS NULL)"""
     by_arch: dict[str, list[float]] = {}
-    for arch, bandwidth_gbps in readings:
+    for arch, _case, _dtype, bandwidth_gbps in ceiling_readings(shared, "true", {}):
         by_arch.setdefault(arch, []).append(bandwidth_gbps)
     return {arch: median(values) for arch, values in by_arch.items()}

@@ -268,7 +268,7 @@ def rebuild(*, dry_run: bool = False) -> Difference:
             SELECT FROM hud_measurement m WHERE m.run_id = p.run_id AND m.series_id = p.series_id))
         FROM (SELECT run_id, series_id FROM hud_point
             UNION ALL SELECT run_id, series_id FROM hud_sidepoint) p
-        """,
+        """
     )
     return Difference(points, differing, without_raw)
 

@@ -22,7 +22,6 @@ _HASH = re.compile(r"[0-9a-f]{8,64}")
 _COMMIT = "{commit}"
 
 
-@register.filter
 def short_commit(commit: str) -> str:
     """Return the first characters of a hash; any other name as it is."""
     return commit[:SHORT_COMMIT] if _HASH.fullmatch(commit) else commit

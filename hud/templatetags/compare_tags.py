@@ -14,11 +14,11 @@ from django.utils.text import Truncator
 
 from hud.pages import streams
 from hud.pages.compare import text
-from hud.pages.compare.groups import KINDS, TIME, Group, Mean, Totals
+from hud.pages.compare.groups import Group, Mean
 from hud.pages.compare.judged import Judged
 from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import Row
-from hud.pages.sparkline import interval
+from hud.pages.sparkline import TONES, change_interval
 from hud.templatetags.commit_tags import path
 from hud.templatetags.hud_tags import address, badge_html, percent, signed_percent, unit
 
@@ -26,8 +26,6 @@ register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes
 _STEP = 7  # between dots
 _NAMED = 9
-_TONES = {"regressed": "w", "failed": "w", "improved": "g", "inconclusive": "u"}
-_SHORT = {"geometric mean": "geomean"}  # so that a tile's line stays one at 1280 px
 _PASSED = (
     '<span class="faint">{base_passed} →</span> <b>{head_passed}</b> <span class="u">of {expected}</span>'
 )
@@ -35,10 +33,10 @@ register.filter("change", signed_percent)
 register.filter("reasons", text.reasons)
 register.filter("apart", text.apart)
 register.filter("in_metric", text.value)
-register.filter("metric_unit", unit)
 
 
-def _passed(counts: Mapping[str, int]) -> str:
+@register.filter
+def passed(counts: Mapping[str, int]) -> str:
     return _PASSED.format_map(counts) + (
         f'<span class="u pale">{undecided}</span>' if (undecided := text.undecided(counts)) else ""
     )
@@ -78,7 +76,10 @@ def _row(row: Row, reach: float) -> str:
     other = best if several else None
     parts += [_of_candidate(cell, other) if cell else _NOT_ON_BOTH for cell in row.cells]
     if not several:
-        parts.append(f'<td class="fpc">{_interval(best, reach) if best else ""}</td>')
+        drawn = best and change_interval(
+            best.change, best.margin, 2 * (best.noise or 0.0), best.verdict, reach
+        )
+        parts.append(f'<td class="fpc">{drawn or ""}</td>')
     factor = f"{best.factor:.1f}" if best and best.factor is not None else ""
     parts.append(f'<td class="num">{factor}</td><td class="why">{_what_changed(row)}</td>')
     parts.append(f"<td>{_state(row, experiment)}</td></tr>")
@@ -131,60 +132,9 @@ def _state(row: Row, experiment: str) -> str:
 
 
 @register.simple_tag
-def tiles(totals: Totals) -> SafeString:
-    """Return what became of all experiments together, a tile for each question."""
-    speed, *others = ((kind, totals.means.get(kind)) for kind in (*KINDS, TIME))
-    parts = [_tile(totals, *speed), _passing(totals), *(_tile(totals, *other) for other in others)]
-    return mark_safe(f'<ul class="totals">{"".join(parts)}</ul>')  # noqa: S308 — all texts are escaped  # nosec B308, B703
-
-
-def _tile(totals: Totals, kind: str, mean: Mean | None) -> str:
-    if mean is None:
-        return (
-            f'<li><span>{kind.capitalize()}</span><b>–</b><span class="faint">not on both sides</span></li>'
-        )
-    tone = mean.tone if totals.is_same_place else ""
-    matched = (
-        str(mean.matched)
-        if mean.matched == totals.counts["matched"]
-        else f"{mean.matched} of {totals.counts['matched']}"
-    )
-    return (
-        f'<li class="{tone}"><span>{escape(mean.metric.title)}</span><span>{_ends(mean)}</span>'
-        f"<span>{_moved(mean, tone)}</span>"
-        f'<span class="faint">{_SHORT.get(mean.statistic, mean.statistic)}, {matched} matched</span></li>'
-    )
-
-
-def _passing(totals: Totals) -> str:
-    failures, passes = (totals.counts[name] for name in ("new_failures", "new_passes"))
-    tone = "worse" if failures else "better" if passes else ""
-    moved = [f"{failures} new failure{'s' if failures > 1 else ''}"] if failures else []
-    moved += [f"{passes} new pass{'es' if passes > 1 else ''}"] if passes else []
-    icon = {"worse": "▼ ", "better": "▲ "}.get(tone, "")
-    words = ", ".join(moved) or f"none of {totals.counts['matched']} changed"
-    return (
-        f'<li class="{tone}"><span>Passing</span><span>{_passed(totals.counts)}</span>'
-        f'<span class="{tone or "faint"}">{icon}{words}</span>'
-        '<span class="faint">experiments on either side</span></li>'
-    )
-
-
-@register.simple_tag
-def means_table(groups: Sequence[Group], formulas: str) -> SafeString:
+def means_rows(groups: Sequence[Group], formulas: str) -> SafeString:
     """Return a row for each suite and backend. Python, since there may be fifty of twenty tags each."""
-    other = "arithmetic" if formulas else "geometric"
-    heads = zip(("Speed", "Compile time", "Memory"), ("geometric", other, other), strict=True)
-    shown = "".join(
-        f'<th scope="col" class="num">{kind} <span class="faint">{how} mean</span></th>'
-        for kind, how in heads
-    )
-    return mark_safe(  # noqa: S308 — all texts are escaped  # nosec B308, B703
-        '<div class="scroll"><table class="means blocks"><thead><tr><th scope="col">Suite and backend</th>'
-        '<th scope="col" class="num">Matched</th><th scope="col" class="num">Passing</th>'
-        f"{shown}</tr></thead>"
-        f"<tbody>{''.join(_means_row(group, formulas) for group in groups)}</tbody></table></div>"
-    )
+    return mark_safe("".join(_means_row(group, formulas) for group in groups))  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
 def _means_row(group: Group, formulas: str) -> str:
@@ -198,7 +148,7 @@ def _means_row(group: Group, formulas: str) -> str:
     return (
         f'<tr><th scope="row">{suite}<span class="under dim">{escape(group.rest)}</span></th>'
         f'<td class="num" data-label="matched"><b>{group.counts["matched"]}</b>{_under(rest)}</td>'
-        f'<td class="num" data-label="passing">{_passed(group.counts)}'
+        f'<td class="num" data-label="passing">{passed(group.counts)}'
         f"{_under(rates)}</td>{means}</tr>"
     )
 
@@ -209,7 +159,7 @@ def _mean(mean: Mean | None, is_same_place: bool) -> str:
         return '<span class="faint">–</span>'
     matched = f"{mean.matched} matched" if mean.matched else "each side's own"
     return (
-        f'{_ends(mean)}<span class="under">{_moved(mean, mean.tone if is_same_place else "")}</span>'
+        f'{ends(mean)}<span class="under">{moved(mean, mean.tone if is_same_place else "")}</span>'
         f"{_under(f'{mean.metric.title}, {matched}')}"
     )
 
@@ -218,32 +168,18 @@ def _under(words: str) -> str:
     return words and f'<span class="under faint">{escape(words)}</span>'
 
 
-def _ends(mean: Mean) -> str:
+@register.filter
+def ends(mean: Mean) -> str:
     before, after = text.mean_ends(mean)
     sign = escape(unit(mean.metric))
     return f'<span class="faint">{before} →</span> <b>{after}</b> <span class="u">{sign}</span>'
 
 
-def _moved(mean: Mean, tone: str) -> str:
+@register.filter
+def moved(mean: Mean, tone: str) -> str:
     icon = {"better": "▲ ", "worse": "▼ "}.get(tone, "")
-    span = f"{signed_percent(mean.low)} to {signed_percent(mean.high)}" if mean.low is not None else ""
     change = f'<span class="{tone or "faint"}">{icon}{signed_percent(mean.change)}</span>'
-    return f'{change} <span class="faint">{span}</span>'
-
-
-def _interval(judged: Judged, limit: float) -> str:
-    """Return the change with its 95 % interval on the axis that all rows share."""
-    if judged.change is None:
-        return ""
-    margin, band = judged.margin or 0.0, 2 * (judged.noise or 0.0)
-    return interval(
-        judged.change,
-        judged.change - margin,
-        judged.change + margin,
-        axis=(-limit, limit),
-        noise=(-band, band),
-        tone=_TONES.get(judged.verdict, ""),
-    )
+    return f'{change} <span class="faint">{text.interval_of(mean)}</span>'
 
 
 @register.simple_tag
@@ -258,7 +194,7 @@ def swarm(page: ComparePage, rows: Sections) -> SafeString:
 
     bins: dict[int, list[str]] = {}
     for verdict, change in reversed(changes):
-        bins.setdefault(round(x_of(change) / _STEP), []).append(_TONES.get(verdict, "d"))
+        bins.setdefault(round(x_of(change) / _STEP), []).append(TONES.get(verdict, "d"))
     marks = []
     for place, tones in bins.items():
         step = min(_STEP, (_FLOOR - _TOP) / len(tones))

@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Experiment, Metric, Point
-from hud.pages.code.table import Table
+from hud.pages.code.table import Table, short_name
 from hud.pages.experiment import drawing
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.multiples import Row
@@ -35,6 +35,7 @@ from hud.templatetags.kernel_tags import in_unit, signed_in_unit
 
 register = template.Library()
 _BARS = ("before", "code", "fusion", "choices", "same", "after")  # as short as they fit
+_MOST_KERNELS = 10  # in the table of choices
 _CURRENT = ' aria-current="true"'
 _OF_OTHER_CLASS = ' class="other-class"'
 _OTHER_CLASS = (
@@ -53,7 +54,7 @@ def magnitude(value: float) -> str:
 def row_badge(row: Row) -> SafeString:
     """Show what the judge says of a chart's newest point."""
     point = row.point
-    if not point or not point.verdict:
+    if not point.verdict:
         return SafeString("")
     told = point.change is not None and point.verdict in {"improved", "regressed", "inconclusive"}
     return badge_html(point.verdict, signed_percent(point.change) if told else point.verdict)
@@ -180,12 +181,10 @@ def metric_row(value: Point, shown: Metric, in_stream: str) -> SafeString:
 def choice_rows(found: Compilations) -> SafeString:
     """Return the rows of the table of choices, those of a kernel together."""
     rows = []
-    for kernel in found.shown:
+    for kernel in found.chosen[:_MOST_KERNELS]:
         span = f'rowspan="{len(kernel.choices)}"'
-        before = (
-            f'<th scope="rowgroup" {span}><code title="{escape(kernel.name)}">{escape(kernel.short_name)}'
-            "</code></th>"
-        )
+        name = f'<code title="{escape(kernel.name)}">{escape(short_name(kernel.name))}</code>'
+        before = f'<th scope="rowgroup" {span}>{name}</th>'
         after = f'<td class="num" {span}>{f"{kernel.lost_us:.2f}".replace("-", "−")}</td>'
         for one in kernel.choices:
             rows.append(

@@ -6,11 +6,12 @@ from django import template
 from django.utils.safestring import SafeString
 
 from hud.models import Experiment
-from hud.pages.code.table import Table
+from hud.pages.code.table import Table, short_name
 from hud.pages.limits.lines import RegretLine
 from hud.pages.sparkline import interval
 
 register = template.Library()
+register.filter(short_name)
 NONE = "–"
 
 

@@ -89,11 +89,11 @@ def run_sentence(page: RunPage) -> SafeString | str:
         is_first = {value.verdict for value in results.rows if value.verdict} == {"new"}
         nothing = "no earlier results to compare with; nothing" if is_first else "nothing regressed,"
         return f"{subject}{so_far}: {nothing} failed or missed a target."
-    worst = results.worst
     named = ""
-    if worst:
-        how = "Worst" if worst.kind == "regressed" else "Largest open question"
-        named = f" {how}: {worst.case}, {worst.metric} {signed_percent(worst.change)}."
+    if results.worst:
+        kind, case, metric, change = results.worst
+        how = "Worst" if kind == "regressed" else "Largest open question"
+        named = f" {how}: {case}, {metric} {signed_percent(change)}."
     return f"Of {subject}{so_far}: {', '.join(found)}.{named}"
 
 
@@ -187,18 +187,17 @@ def _regression(page: RunPage, value: Point) -> str:
     """Return the regression of a result with its commits, the stream it was judged against if that is
     another one, or why its verdict is none."""
     found, place = "", f"experiment:{value.experiment.pk}"
-    one = page.results.regressions.get(value.series_id)
-    if one:
-        where, still = (
-            link(path("regressions"), open=one.id),
-            "still " if value.verdict == "unchanged" else "",
-        )
-        found += f' <a class="state" href="{escape(where)}">{still}{one.state}</a>'
-    if one and one.last_good_run:
-        sides = f"base=run:{one.last_good_run}/{place}&amp;head=run:{page.run.pk}/{place}"
+    last_good_run = None
+    if one := page.results.regressions.get(value.series_id):
+        pk, state, last_good_run, base, head = one
+        still = "still " if value.verdict == "unchanged" else ""
+        where = escape(link(path("regressions"), open=pk))
+        found += f' <a class="state" href="{where}">{still}{state}</a>'
+    if last_good_run:
+        sides = f"base=run:{last_good_run}/{place}&amp;head=run:{page.run.pk}/{place}"
         about = f"in {escape(value.experiment.title)}, {escape(value.metric.title)}"
         found += (
-            f' <span class="fact">{commit_range(one.base, one.head)} <a href="{path("code")}?{sides}">'
+            f' <span class="fact">{commit_range(base, head)} <a href="{path("code")}?{sides}">'
             f'What changed<span class="visually-hidden"> {about}</span></a></span>'
         )
     if value.level_stream:

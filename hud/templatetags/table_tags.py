@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from html import escape  # of strings only, at a fifth of the cost of Django's
 
 from django import template
-from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.models import Point, Regression
+from hud.models import Regression
 from hud.pages.compilers.table import Cell, Table
 from hud.pages.runs.query import RunLine
 from hud.pages.sparkline import interval
@@ -19,6 +18,7 @@ from hud.templatetags.hud_tags import address, signed_percent
 
 register = template.Library()
 register.filter("change", signed_percent)
+register.simple_tag(draw, name="draw_line")
 
 
 @register.filter
@@ -96,28 +96,9 @@ def mean_interval(cell: Cell, table: Table) -> SafeString:
     )
 
 
-@register.simple_tag
-def arrow(cell: Cell) -> SafeString:
-    """Show which way the number moved, in the colour of better or worse."""
-    up = (cell.change or 0.0) > 0
-    return format_html('<span aria-hidden="true">{}</span>', "▲" if up else "▼")
-
-
-@register.simple_tag
-def target_line(recent: list[float | None], target: float) -> SafeString:
-    """Draw a series with its target as the level."""
-    return draw(recent[-28:], level=target, noise=0.005)
-
-
 @register.filter
 def positive(value: float) -> float:
     return abs(value)
-
-
-@register.simple_tag
-def improvement_line(recent: list[float | None], point: Point) -> SafeString:
-    """Draw a series whose newest point has improved."""
-    return draw(recent, level=point.level, noise=point.noise, moved=1, tone="better")
 
 
 @register.simple_tag

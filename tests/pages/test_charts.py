@@ -87,8 +87,8 @@ def test_level_noise_and_target_are_lines_and_a_far_target_does_not_stretch_the_
     )
     Target.objects.create(metric=create_metric(), value=2450)
     drawn, row, _canvas = chart_of(experiment)
-    assert row.level == 2500.5
-    assert row.noise == pytest.approx(0.01)
+    assert row.point.level == 2500.5
+    assert row.point.noise == pytest.approx(0.01)
     assert 'class="level" d="M333.3' in drawn, "the level begins with its first run"
     assert 'class="target"' in drawn
     points = client.get(f"/api/v1/series/{experiment.pk}/device_bandwidth_gbps").json()["points"]

@@ -229,7 +229,7 @@ def test_backends_stand_side_by_side_and_are_overlaid_by_the_url(client: Client)
             create_measurement(pages[backend], metric="device_speedup", value=value, at=at)
     own, other = pages["inductor"], pages["aot_eager"]
     page = read_page(own.pk, overlay=[other.pk])
-    assert [(line.experiment.backend, line.cells[0].value) for line in page.backends if line.cells[0]] == [
+    assert [(one.backend, cells[0].value) for one, cells in page.backends if cells[0]] == [
         ("inductor", 2.0),
         ("aot_eager", 0.8),
         ("cudagraphs", 1.1),
@@ -275,7 +275,7 @@ def test_a_rerun_is_marked_and_shapes_neither_newest_nor_best_nor_trend(client: 
     page = read_page(experiment.pk)
     assert page.history
     assert page.history.newest
-    assert page.history.newest.value == page.metrics[0].value == page.charts.rows[0].newest == 2.05
+    assert page.history.newest.value == page.metrics[0].value == page.charts.rows[0].point.value == 2.05
     assert page.charts.rows[0].best == 2.2
     assert [one.point.rerun for one in page.points] == [True, *[False] * 5]
     text = text_of(client, experiment)

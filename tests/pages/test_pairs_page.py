@@ -306,7 +306,7 @@ def test_what_a_person_measured_in_pairs_can_be_uploaded() -> None:
     again = ingest(exported, Parameters())
     run = Run.objects.get(pk=again.run_ids[0])
     assert (run.interpreter, run.base_interpreter) == ("tuned", "default")
-    assert [*map(pairs.metric_row, pairs.read(run).metrics)] == [pairs.metric_row(line)]
+    assert pairs.METRIC.rows(pairs.read(run).metrics) == [pairs.METRIC.row(line)]
 
 
 @pytest.mark.django_db

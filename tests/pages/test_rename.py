@@ -37,7 +37,7 @@ def test_no_picker_offers_what_names_no_device() -> None:
     offered = {
         "compilers": page.choices["arch"],
         "regressions": regressions.read(stream, regressions.Filters(), None).archs,
-        "rules": rules.read().offers["archs"],
+        "rules": rules.read()["offers"]["archs"],
     }
     (listed,) = filter(None, [suite.read(stream, "huggingface", suite.Filters())])
     offered["suite"] = listed.choices["arch"]

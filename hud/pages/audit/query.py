@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timezone
 
 from django import forms
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from hud.columns import Columns
 from hud.models import Audit
@@ -27,19 +27,8 @@ class Filters:
     before: int | None = number()  # only rows with a smaller id: the next page
 
 
-@dataclass(frozen=True)
-class AuditPage:
-    rows: list[Audit]
-    next_before: int | None  # for the next page; None on the last one
-
-
-def read(filters: Filters, rows: int) -> AuditPage:
-    """Return the page, in 1 statement."""
-    found = list(_matching(filters)[: rows + 1])
-    return AuditPage(found[:rows], found[rows - 1].pk if len(found) > rows else None)
-
-
-def _matching(filters: Filters) -> QuerySet[Audit]:
+def read(filters: Filters, rows: int) -> tuple[list[Audit], int | None]:
+    """Return a page of rows, and before which id the next page begins, None on the last one: 1 statement."""
     wanted = Q()
     if filters.who:
         wanted &= Q(who__icontains=filters.who)
@@ -53,4 +42,5 @@ def _matching(filters: Filters) -> QuerySet[Audit]:
         wanted &= Q(at__lte=datetime.combine(filters.until, time.max, timezone.utc))
     if filters.before:
         wanted &= Q(pk__lt=filters.before)
-    return Audit.objects.filter(wanted).order_by("-pk")
+    found = list(Audit.objects.filter(wanted).order_by("-pk")[: rows + 1])
+    return found[:rows], found[rows - 1].pk if len(found) > rows else None

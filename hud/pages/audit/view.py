@@ -12,9 +12,9 @@ from hud.pages.audit import query
 
 def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)
-    page = query.read(filters, query.PAGE_ROWS)
+    rows, next_before = query.read(filters, query.PAGE_ROWS)
     if data_format:
-        rows = [query.COLUMNS.row(row) for row in page.rows]
-        return data.answer(data_format, "audit", rows, query.COLUMNS.names, next=page.next_before)
-    context = {"page": page, "filters": filters, "kinds": KINDS, "complaints": complaints}
-    return render(request, "audit/audit.html", context)
+        items, header = query.COLUMNS.rows(rows), query.COLUMNS.names
+        return data.answer(data_format, "audit", items, header, next=next_before)
+    about = {"filters": filters, "kinds": KINDS, "complaints": complaints}
+    return render(request, "audit/audit.html", {"rows": rows, "next_before": next_before, **about})

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
+from hud.columns import EXPERIMENT, Columns
 from hud.models import Experiment, Stream
-from hud.pages.suite.query import identity
 from hud.sql import fetch
 
 _MOST_OFFERED = 60  # points
+COLUMNS = Columns(
+    f"{EXPERIMENT} points base head time=newest_time",
+    base=lambda line: line.sides[0],
+    head=lambda line: line.sides[1],
+)
 
 
 @dataclass(slots=True)
@@ -37,11 +41,6 @@ class Comparable:
             return older[0], newest, "newest two points"
         base, head = (f"{newest}/compilation:{number}" for number in (self.fastest, self.slowest))
         return base, head, "fastest and slowest compilation"
-
-    def to_row(self) -> dict[str, Any]:
-        base, head, _words = self.sides
-        about = {"points": self.points, "base": base, "head": head, "time": self.newest_time}
-        return {**identity(self.experiment), **about}
 
 
 def read(stream: Stream, text: str = "", limit: int = 100) -> list[Comparable]:

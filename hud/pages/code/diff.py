@@ -65,9 +65,8 @@ def _skipped(lines: int) -> list[Pair]:
 
 def whole(text: str) -> list[Line]:
     """Return the lines of a text that has no other side."""
-    return [
-        Line(number, ((line, False),)) for number, line in enumerate(text.splitlines()[:_MOST_LINES], start=1)
-    ]
+    lines = enumerate(text.splitlines()[:_MOST_LINES], start=1)
+    return [Line(number, ((line, False),)) for number, line in lines]
 
 
 def _marked(left: str | None, right: str | None, i: int, j: int) -> tuple[Line, Line]:

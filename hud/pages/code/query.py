@@ -8,24 +8,47 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
 
+from hud.columns import Columns, experiment_of
 from hud.judging.attribution import Attribution, Change, attribute
 from hud.judging.graph_changes import NoteChange, PartChange, note_changes, notes_of, phase_changes
 from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
-from hud.pages.attributes import attributes
 from hud.pages.code.chooser import OfferedPoint, offered
 from hud.pages.code.diff import Diff, Line, compare, whole
 from hud.pages.code.sides import compilations_of, number_of
-from hud.pages.code.table import short_name
 from hud.pages.compilations import code_of
 from hud.pages.experiment.history import changes
-from hud.pages.suite.query import identity
 from hud.points.sides import BadSide, Side, parse
 from hud.sql import attach, by_id, fetch_tuples
 from runner.schema.compilations import Compiled, Kernel
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
 _TABS = 8  # kernels whose code is one click away
+_OF_BOTH = {
+    f"{side}_{name}": (side, name)
+    for name in ("choice", "config", "binary", "calls")
+    for side in ("base", "head")
+}
+_KERNEL = Columns(
+    "cause kernel=kernel.name kind=kernel.kind origins base_us head_us change_us",
+    origins=lambda one: list(one.kernel.origins),
+    change_us=lambda one: one.change_us if one.base_us is not None or one.head_us is not None else None,
+)
+_NOTICE = Columns("beyond_noise portion group slot", group=lambda one: one.group or None)
+HEADER = (*_KERNEL.names, "share", *_NOTICE.names, *_OF_BOTH)
+_POINT = Columns(
+    f"""side run=run.pk {experiment_of("experiment")} commit=run.commit time host=run.host_name
+    torch=environment.torch environment=environment.fingerprint compilations variants""",
+    side=lambda point: str(point.side),
+    time=lambda point: point.run.order_time.isoformat(),
+    compilations=lambda point: [number_of(row) for row in point.rows],
+    variants=lambda point: [row.variant for row in point.rows],
+)
+_TIMES = Columns("busy_us kernels_us overlap_us gaps_us call_us overhead_us")
+_TOTALS = Columns("busy_change_us gaps_change_us overhead_change_us remainder_us adds_up card_ratio")
+_COUNT = Columns("metric base head")
+_NOTE = Columns("kind reason place base head")
+_PHASE = Columns("name base_s head_s")
 
 
 @dataclass
@@ -94,21 +117,6 @@ class Point:
             return f"compilation {numbers[0]}"
         return "1 compilation" if len(numbers) == 1 else f"mean of {len(numbers)} compilations"
 
-    def to_json(self) -> dict[str, Any]:
-        run, environment = self.run, self.environment
-        return {
-            "side": str(self.side),
-            "run": run.pk,
-            **identity(self.experiment),
-            "commit": run.commit,
-            "time": run.order_time.isoformat(),
-            "host": run.host_name,
-            "torch": environment.torch,
-            "environment": environment.fingerprint,
-            "compilations": [number_of(row) for row in self.rows],
-            "variants": [row.variant for row in self.rows],
-        }
-
 
 @dataclass(frozen=True)
 class Code:
@@ -117,10 +125,6 @@ class Code:
     change: Change
     base: str
     head: str
-
-    @property
-    def short_name(self) -> str:
-        return short_name(self.change.kernel.name)
 
     @cached_property
     def diff(self) -> Diff | None:
@@ -197,51 +201,32 @@ class CodePage:
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return a line for each kernel."""
-        found = self.attribution
-        return [
-            {
-                "cause": one.cause,
-                "kernel": one.kernel.name,
-                "kind": one.kernel.kind,
-                "origins": list(one.kernel.origins),
-                **attributes(one, "base_us head_us"),
-                "change_us": one.change_us if one.base_us is not None or one.head_us is not None else None,
-                "share": found.share(one.change_us),
-                **attributes(one, "beyond_noise portion"),
-                "group": one.group or None,
-                "slot": one.slot,
-                **{
-                    f"{side}_{name}": getattr(kernel, name) if kernel else None
-                    for name in ("choice", "config", "binary", "calls")
-                    for side, kernel in (("base", one.base), ("head", one.head))
-                },
-            }
-            for one in found.changes
-        ]
+        rows = []
+        for one in self.attribution.changes:
+            share = {"share": self.attribution.share(one.change_us)}
+            both = {key: getattr(getattr(one, side), name, None) for key, (side, name) in _OF_BOTH.items()}
+            rows.append({**_KERNEL.row(one), **share, **_NOTICE.row(one), **both})
+        return rows
 
     def to_json(self) -> dict[str, Any]:
         """Return all but the kernels."""
         found = self.attribution
-        times = "busy_us kernels_us overlap_us gaps_us call_us overhead_us"
         return {
             "stream": self.stream.name,
-            "base": self.base.to_json(),
-            "head": self.head.to_json(),
-            "totals": {"base": attributes(found.base, times), "head": attributes(found.head, times)},
+            "base": _POINT.row(self.base),
+            "head": _POINT.row(self.head),
+            "totals": {"base": _TIMES.row(found.base), "head": _TIMES.row(found.head)},
             "causes": {
                 cause: {"change_us": change, "share": found.share(change)}
                 for cause, change in found.by_cause.items()
             },
-            **attributes(found, "busy_change_us gaps_change_us overhead_change_us"),
-            **attributes(found, "remainder_us adds_up card_ratio"),
+            **_TOTALS.row(found),
             "environment": self.environment,
-            "graph": {
-                "counts": [attributes(one, "metric base head") for one in self.counts],
-                "notes": [attributes(one, "kind reason place base head") for one in self.notes],
-            },
+            "graph": {"counts": _COUNT.rows(self.counts), "notes": _NOTE.rows(self.notes)},
             "compile": {
-                **attributes(self.compile_time, "base_s head_s"),
-                "phases": [attributes(one, "name base_s head_s") for one in self.phases],
+                "base_s": self.compile_time.base_s,
+                "head_s": self.compile_time.head_s,
+                "phases": _PHASE.rows(self.phases),
             },
         }
 
@@ -274,11 +259,9 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
     page.counts = _counts(before, after)
     if with_code:
         page.offered = offered({before.experiment.pk, after.experiment.pk}, stream)
+        numbers = {(one.run, one.experiment): one.numbers for one in reversed(page.offered)}
         for point in points:
-            place = point.run.pk, point.experiment.pk
-            point.numbers = next(
-                (one.numbers for one in page.offered if (one.run, one.experiment) == place), []
-            )
+            point.numbers = numbers.get((point.run.pk, point.experiment.pk), [])
         page.codes = _codes(attribution.changes, slot)
         wanted = [one for one in page.codes if one.change.slot == slot] or page.codes
         page.code = wanted[0] if wanted else None

@@ -46,10 +46,6 @@ class Row:
     share: float | None = None  # of the change of busy time
 
     @property
-    def short_name(self) -> str:
-        return _end_of(self.name)
-
-    @property
     def relative(self) -> float | None:
         one = self.change
         return self.change_us / one.base_us if one and one.base_us and one.head_us is not None else None
@@ -57,13 +53,6 @@ class Row:
     @property
     def config(self) -> str:
         return config_change(self.change.base, self.change.head) if self.change else ""
-
-    @property
-    def binaries(self) -> tuple[str, str]:
-        one = self.change
-        return tuple(  # type: ignore[return-value]  # two
-            kernel.binary[:5] if kernel else "" for kernel in ((one.base, one.head) if one else ())
-        )
 
 
 @dataclass(frozen=True)
@@ -150,17 +139,9 @@ class Table:
     def longest(self) -> list[Row]:
         """Return the kernels that take longest, for a page of one point."""
         found = sorted(self.attribution.changes, key=lambda one: -(one.head_us or 0.0))[:_LONGEST]
-        most_us = (found[0].head_us if found else None) or 1.0
+        scale = _WIDTH / ((found[0].head_us if found else None) or 1.0)
         return [
-            Row(
-                _plain_name(one.kernel.name),
-                0.0,
-                "same",
-                0.0,
-                _WIDTH * (one.head_us or 0.0) / most_us,
-                0,
-                one,
-            )
+            Row(_plain_name(one.kernel.name), 0.0, "same", 0.0, scale * (one.head_us or 0.0), change=one)
             for one in found
         ]
 
@@ -184,9 +165,8 @@ class Table:
             shown = "▲" if (icon, tone) == ("▼", "better") else icon
             quiet = found.share(sum(one.change_us for one in changes if one.cause == "unchanged")) or 0.0
             kernels = len({one.slot for one in changes})
-            sums.append(
-                Sum(title, shown, tone, change_us, kernels, note, quiet if abs(quiet) > _MUCH else None)
-            )
+            much = quiet if abs(quiet) > _MUCH else None
+            sums.append(Sum(title, shown, tone, change_us, kernels, note, much))
         return sums
 
     @cached_property
@@ -209,9 +189,8 @@ class Table:
 
     def relative(self, us: float | None) -> float | None:
         """Return a change relative to the baseline's busy time."""
-        return (
-            us / self.attribution.base.busy_us if us is not None and self.attribution.base.busy_us else None
-        )
+        base_us = self.attribution.base.busy_us
+        return us / base_us if us is not None and base_us else None
 
     @property
     def busy_change(self) -> float | None:
@@ -236,17 +215,14 @@ class Table:
 def config_change(base: Kernel | None, head: Kernel | None) -> str:
     """Return ``XBLOCK 512 → 1024, num_warps 8 → 4``; where nothing differs the configuration, if any."""
     before, after = (_settings(kernel.config) if kernel else {} for kernel in (base, head))
-    if not before or not after:
+    if not before or not after or before == after:
         return ", ".join(f"{name} {value}".strip() for name, value in (before or after).items())
-    if before == after:
-        return ", ".join(f"{name} {value}".strip() for name, value in after.items())
     names = [name for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name)]
     return ", ".join(f"{name} {before.get(name, '–')} → {after.get(name, '–')}" for name in names)
 
 
 def _settings(config: str) -> dict[str, str]:
-    pairs = (part.partition("=") for part in config.split())
-    return {name: value for name, _equals, value in pairs}
+    return dict(part.partition("=")[::2] for part in config.split())
 
 
 def _range(found: Attribution) -> tuple[float, float]:
@@ -283,16 +259,13 @@ def _folded(changes: Sequence[Change], busy_us: float, share: float) -> Iterable
 def short_name(name: str) -> str:
     """Return a Triton kernel's name without the part that all have, and of a long one the end, which tells
     kernels of one kind apart."""
-    return _end_of(_plain_name(name))
+    name = _plain_name(name)
+    return name if len(name) <= _NAME else f"…{name[-_NAME:]}"
 
 
 def _plain_name(name: str) -> str:
     prefix, fused, rest = name.partition("_fused_")
     return rest.strip("_") if fused and prefix.startswith("triton_") else name
-
-
-def _end_of(name: str) -> str:
-    return name if len(name) <= _NAME else f"…{name[-_NAME:]}"
 
 
 def _tone(change: Change, change_us: float) -> str:
@@ -315,7 +288,6 @@ def _fusion(before: int, after: int) -> str:
 
 
 def _operators(changes: Sequence[Change]) -> str:
-    names = list(
-        dict.fromkeys(origin.removeprefix("aten.") for one in changes for origin in one.kernel.origins)
-    )
+    origins = (origin for one in changes for origin in one.kernel.origins)
+    names = list(dict.fromkeys(origin.removeprefix("aten.") for origin in origins))
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -39,7 +39,7 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
             return Problem(404, str(error)).response()
         return _chooser(request, stream, "", "", [str(error)])
     if data_format:
-        return data.answer(data_format, "code", page.to_rows(), **page.to_json())
+        return data.answer(data_format, "code", page.to_rows(), query.HEADER, **page.to_json())
     context = {"page": page, "table": Table.of(page.attribution), "complaints": complaints}
     return render(request, "code/code.html", context)
 
@@ -49,7 +49,7 @@ def _chooser(
 ) -> HttpResponse:
     lines = chooser.read(stream, text)
     if data_format:
-        rows = [{**line.to_row(), "stream": stream.name} for line in lines]
-        return data.answer(data_format, "code-points", rows)
+        rows = [{**chooser.COLUMNS.row(line), "stream": stream.name} for line in lines]
+        return data.answer(data_format, "code-points", rows, (*chooser.COLUMNS.names, "stream"))
     context = {"lines": lines, "text": text, "complaints": complaints}
     return render(request, "code/chooser.html", context)

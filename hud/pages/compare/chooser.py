@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
 
 from django.utils import timezone
 
@@ -15,7 +13,7 @@ from hud.pages.runs.query import OfRun
 from hud.points import nights
 from hud.sql import fetch_tuples
 
-_COLUMNS = Columns("""
+COLUMNS = Columns("""
     side run=run.pk stream=run.stream.name title source=run.source filename=run.upload?.filename branch
     commit=run.commit host=run.host_name time=run.order_time
 """)
@@ -38,19 +36,12 @@ class Offer(OfRun):
         """Return what distinguishes runs of one title and commit: source, file and external id."""
         return [*filter(None, [self.run.source]), *super().origin]
 
-    def to_row(self) -> dict[str, Any]:
-        return _COLUMNS.row(self)
-
 
 @dataclass(frozen=True)
 class Chooser:
     runs: list[Offer]
     nights: tuple[str, str] | None  # sides: the newest two nights with a common case
     newest_two: tuple[str, str] | None  # the newest two runs of the stream with a common case
-
-    @property
-    def by_stream(self) -> list[tuple[Stream, list[Offer]]]:
-        return [(stream, list(offers)) for stream, offers in groupby(self.runs, lambda one: one.run.stream)]
 
 
 def read(stream: Stream, *, all_streams: bool = False) -> Chooser:
@@ -108,12 +99,7 @@ def _newest_two(lists: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int
             ) LIMIT 1
         ) two
         """,
-        {
-            "numbers": list(numbers),
-            "places": list(places),
-            "runs": list(runs),
-            "cancelled": State.CANCELLED,
-        },
+        {"numbers": list(numbers), "places": list(places), "runs": list(runs), "cancelled": State.CANCELLED},
     )
     first = {number: (newer, older) for number, newer, older in pairs}
     return [first.get(number) for number in range(len(lists))]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hud.models import Environment, Run
-from hud.pages.compare.points import Bools, Ints, Point, Points
+from hud.pages.compare.points import Bools, Ints, Points
 from hud.pages.experiment.history import fact_name, flat
 from hud.sql import by_id
 
@@ -42,10 +42,7 @@ class Places:
         ran = {pk for points in sides for pk in np.unique(points.run).tolist()}
         return cls(by_id(Environment, environments), {**newest, **by_id(Run, ran - newest.keys())})
 
-    def of(self, point: Point) -> Place:
-        return self._of_ids(point.environment_id, point.run_id)
-
-    def _of_ids(self, environment_id: int, run_id: int) -> Place:
+    def of(self, environment_id: int, run_id: int) -> Place:
         key = environment_id, run_id
         if key not in self._known:
             environment = self.environments[environment_id]
@@ -64,7 +61,7 @@ class Places:
     def _numbered(self, table: Points, chosen: Bools, numbers: dict[Place, int]) -> Ints:
         """Return a number for the place of each of these points."""
         keys, which = np.unique(table.environment[chosen] << 32 | table.run[chosen], return_inverse=True)
-        places = [self._of_ids(key >> 32, key & (2**32 - 1)) for key in keys.tolist()]
+        places = [self.of(key >> 32, key & (2**32 - 1)) for key in keys.tolist()]
         return np.array([numbers.setdefault(one, len(numbers)) for one in places], int)[which]
 
 

@@ -32,8 +32,6 @@ Formulas = Literal["", "hud"]
 Sides = tuple[Points, Points]  # the baseline and a candidate
 Statistic = Literal["geometric mean", "arithmetic mean", "sum"]
 _ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
-
-
 _MEAN = Columns("""
     metric=metric.name unit=metric.unit direction=metric.direction statistic base head change low high p
     matched only_base only_head
@@ -65,19 +63,15 @@ class Mean:
     @property
     def tone(self) -> str:
         """Return better or worse where the interval of enough cases leaves no change out, else ''."""
-        if (
-            self.low is None
-            or self.high is None
-            or self.low <= 0 <= self.high
-            or self.matched < FEWEST_TO_CALL
-        ):
+        if self.low is None or self.high is None or self.matched < FEWEST_TO_CALL:
+            return ""
+        if self.low <= 0 <= self.high:
             return ""
         return "better" if (self.low > 0) == (self.metric.direction == "up") else "worse"
 
-    def to_json(self) -> dict[str, Any]:
-        return _MEAN.row(self)
 
-
+_COUNTS = ("matched", "base_passed", "head_passed", "expected", "undecided", "new_failures", "new_passes")
+_COUNTS_OF_GROUP = (*_COUNTS[:1], "only_base", "only_head", *_COUNTS[1:5])
 KINDS = ("speed", "compile time", "memory")
 TIME = "time"  # of all matched cases together
 _TIME_UNITS = {"s", "ms", "µs"}
@@ -91,15 +85,17 @@ class Totals:
     is_same_place: bool  # no other card, host or environment: a difference may be the code's
     means: dict[str, Mean]  # of `KINDS`, and the sum of a time
 
-    def to_json(self) -> dict[str, Any]:
-        names = ("matched", "base_passed", "head_passed", "expected", "undecided", "new_failures")
-        return self._to_json((*names, "new_passes"))
+    @property
+    def tiles(self) -> list[tuple[str, Mean | None, str]]:
+        """Return each kind with its mean, tinted if the code may be the cause."""
+        means = [(kind, self.means.get(kind)) for kind in (*KINDS, TIME)]
+        return [(kind, mean, mean.tone if mean and self.is_same_place else "") for kind, mean in means]
 
-    def _to_json(self, names: Sequence[str]) -> dict[str, Any]:
+    def to_json(self, counts: Sequence[str] = _COUNTS) -> dict[str, Any]:
         return {
-            **{name: self.counts[name] for name in names},
+            **{name: self.counts[name] for name in counts},
             "same_place": self.is_same_place,
-            "means": {kind: mean.to_json() for kind, mean in self.means.items()},
+            "means": {kind: _MEAN.row(mean) for kind, mean in self.means.items()},
         }
 
 
@@ -131,13 +127,12 @@ class Group(Totals):
         """Return whether a mean moved, and the code may be the cause."""
         return self.is_same_place and any(mean.tone for mean in self.means.values())
 
-    def to_json(self) -> dict[str, Any]:
-        names = ("matched", "only_base", "only_head", "base_passed", "head_passed", "expected", "undecided")
+    def to_json(self, counts: Sequence[str] = _COUNTS_OF_GROUP) -> dict[str, Any]:
         return {
             **dict(zip(("suite", "backend", "mode", "dtype", "arch"), self.key, strict=True)),
             "base_pass_rate": self.rates[0],
             "head_pass_rate": self.rates[1],
-            **self._to_json(names),
+            **super().to_json(counts),
         }
 
 

@@ -7,7 +7,6 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any
 
 import numpy as np
 
@@ -35,9 +34,7 @@ WORDS = {
     "both_fail": "fails on both sides",
     **QUALITIES,
 }
-
-
-_COLUMNS = Columns("""
+COLUMNS = Columns("""
     metric=metric.name unit=metric.unit direction=metric.direction base=base.value head=head.value
     base_n=base.compilations head_n=head.compilations base_status=base.status head_status=head.status
     change margin noise factor verdict reason base_run=base.run_id head_run=head.run_id
@@ -93,9 +90,6 @@ class Judged:
             return 1.0 if self.moved else 0.0
         certainty = min((self.factor if self.factor is not None else _CERTAIN) / _CERTAIN, 1.0)
         return certainty * abs(math.log1p(self.change))
-
-    def to_row(self) -> dict[str, Any]:
-        return _COLUMNS.row(self)
 
 
 def judge(

@@ -28,15 +28,8 @@ Key = tuple[str, str, str, str, str]  # suite, backend, mode, dtype, arch or dev
 
 # The fields of `Points`. A side of an A/B run was not judged: its noise is that of the series' newest point.
 _COLUMNS = (
-    *(
-        "experiment_id",
-        "metric_id",
-        "series_id",
-        "run_id",
-        "environment_id",
-        "coalesce(value, 'NaN')",
-        "status",
-    ),
+    *("experiment_id", "metric_id", "series_id", "run_id", "environment_id"),
+    *("coalesce(value, 'NaN')", "status"),
     """CASE WHEN "values" IS NULL THEN (value IS NOT NULL)::int
         ELSE cardinality(array_remove("values", NULL)) END""",
     *("coalesce(noise, 'NaN')", "coalesce(level_points, 0)", "(quality IS NOT NULL)::int"),

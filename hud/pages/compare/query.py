@@ -16,11 +16,12 @@ from hud.pages.compare import groups as groups_of
 from hud.pages.compare import rows as rows_of
 from hud.pages.compare.environment import Fact, Places, differences
 from hud.pages.compare.groups import COMPRESSION, Formulas, Group, Totals
+from hud.pages.compare.judged import COLUMNS
 from hud.pages.compare.points import Cohort, Points
 from hud.pages.compare.rows import Row, add_regressions
-from hud.pages.compare.sides import MOST_SIDES, Side, resolve
+from hud.pages.compare.sides import MOST_SIDES, SIDE, Side, resolve
 from hud.pages.query_string import one_of, words
-from hud.pages.suite.query import identities
+from hud.pages.suite.query import IDENTITY, identities
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
 from hud.sql import fetch_models
@@ -28,6 +29,7 @@ from runner.schema.metrics import METRICS, role_of
 
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
+HEADER = (*IDENTITY, "side", "stream", *COLUMNS.names)
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,6 @@ class Candidate:
         return {name: self.totals.counts[name] for name in ("matched", "only_base", "only_head")}
 
     @property
-    def moved_first(self) -> list[Group]:
-        return sorted(self.groups, key=lambda one: not one.is_telling)
-
-    @property
     def telling(self) -> int:
         """Return how many groups moved."""
         return sum(one.is_telling for one in self.groups)
@@ -78,7 +76,7 @@ class Candidate:
     def to_json(self) -> dict[str, Any]:
         aggregates = [group.to_json() for group in self.groups]
         totals = {"totals": self.totals.to_json(), "aggregates": aggregates}
-        return {**self.side.to_json(), **self.counts_json(), **totals}
+        return {**SIDE.row(self.side), **self.counts_json(), **totals}
 
 
 @dataclass
@@ -145,8 +143,8 @@ class ComparePage:
         heads = [one.to_json() for one in self.candidates]
         return {
             "stream": self.stream.name,
-            "base": self.base.to_json(),
-            "head": self.heads[0].to_json(),
+            "base": SIDE.row(self.base),
+            "head": SIDE.row(self.heads[0]),
             "counts": {**self.candidates[0].counts_json(), **self.waiting.to_json()},
             "totals": heads[0]["totals"],
             "aggregates": heads[0]["aggregates"],

@@ -11,7 +11,7 @@ import numpy as np
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Regression
 from hud.pages.compare.environment import Places
-from hud.pages.compare.judged import Judged, Pairs, judge, screen
+from hud.pages.compare.judged import COLUMNS, Judged, Pairs, judge, screen
 from hud.pages.compare.points import Cohort, Point, add_details
 from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
@@ -95,7 +95,7 @@ class Row:
             verdict = "not_run" if self.only == "base" else "new"
             return [{**about, **value, "verdict": verdict, "only": self.only, **state}]
         return [
-            {**about, "side": side.text, "stream": side.stream, **cell.to_row(), **state}
+            {**about, "side": side.text, "stream": side.stream, **COLUMNS.row(cell), **state}
             for side, cell in zip(heads, self.cells, strict=True)
             if cell
         ]
@@ -136,11 +136,9 @@ def _judge_moved(rows: Sequence[Row], cohort: Cohort, pairs: Sequence[Pairs], pl
                 [cell] if cell and one.quiet[line, one.shown[line]] else []
                 for one, cell in zip(pairs, rows[line].cells, strict=True)
             ]
-        noise, points = (
-            float(of_head.noise[line, column]),
-            int(cohort.sides[side].level_points[line, column]),
-        )
-        measured = places.of(base), places.of(head)
+        noise = float(of_head.noise[line, column])
+        points = int(cohort.sides[side].level_points[line, column])
+        measured = places.of(base.environment_id, base.run_id), places.of(head.environment_id, head.run_id)
         metric, rule = cohort.metrics[column], cohort.rule(line, column)
         moved[line][side - 1].append(judge(metric, rule, (base, head), measured, noise=noise, points=points))
     for line, of_heads in moved.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from hud.columns import Columns
 from hud.models import TERMINAL, Run, Stream
@@ -22,9 +21,7 @@ from hud.sql import fetch_models, fetch_tuples
 MOST_SIDES = 4
 WINDOW = timedelta(days=14)
 _MOST_RUNS = 3000
-
-
-_COLUMNS = Columns(
+SIDE = Columns(
     "side=text stream runs run_count commit=newest.commit branch host=newest.host_name from to",
     **{
         "runs": lambda side: side.runs[:100],
@@ -76,9 +73,6 @@ class Side:
     @property
     def stream(self) -> str:
         return self.newest.stream.name
-
-    def to_json(self) -> dict[str, Any]:
-        return _COLUMNS.row(self)
 
 
 def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: bool) -> Side:

@@ -99,11 +99,14 @@ def _sum_text(number: float) -> str:
     return f"{number:.1f}" if number >= 100 else f"{number:.4g}"
 
 
+def interval_of(mean: Mean) -> str:
+    """Return the interval of a mean's change in per cent, '' without one."""
+    return f"{signed_percent(mean.low)} to {signed_percent(mean.high)}" if mean.low is not None else ""
+
+
 def _total(mean: Mean) -> str:
     before, after = mean_ends(mean)
-    interval = (
-        f", 95 % {signed_percent(mean.low)} to {signed_percent(mean.high)}" if mean.low is not None else ""
-    )
+    interval = f", 95 % {span}" if (span := interval_of(mean)) else ""
     change = f"{signed_percent(mean.change)}{interval}, {mean.matched} matched"
     name = f"{_safe(mean.metric.title)}, {mean.statistic}"
     return f"{name}: {' '.join(filter(None, (before, '→', after, unit(mean.metric))))} ({change})"
@@ -129,8 +132,8 @@ def _means(groups: Iterable[Group]) -> Iterable[str]:
 
 def _mean(mean: Mean) -> str:
     before, after = value(mean.base, mean.metric), value(mean.head, mean.metric)
-    interval = f"{signed_percent(mean.low)} to {signed_percent(mean.high)}" if mean.low is not None else ""
-    return f"{_safe(mean.metric.title)} | {before} | {after} | {signed_percent(mean.change)} | {interval}"
+    change = f"{signed_percent(mean.change)} | {interval_of(mean)}"
+    return f"{_safe(mean.metric.title)} | {before} | {after} | {change}"
 
 
 def _rows(rows: Sections, place: int) -> Iterable[str]:

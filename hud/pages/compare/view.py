@@ -44,7 +44,7 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
             return Problem(error.status, str(error)).response()
         return _chooser(request, "", base, heads, [str(error)], status=error.status)
     if data_format:
-        return data.answer(data_format, "compare", page.to_rows(), **page.to_json())
+        return data.answer(data_format, "compare", page.to_rows(), query.HEADER, **page.to_json())
     rows = text.shown(page, everything=everything)
     chosen = [(name, value) for name, value in asdict(page.filters).items() if value]
     sides = [("stream", stream.name), ("base", base), *(("head", head) for head in heads)]
@@ -80,6 +80,8 @@ def _chooser(
     stream: Stream = request.stream  # type: ignore[attr-defined]  # of `of_request`
     offered = chooser.read(stream, all_streams=request.GET.get("rows") == "all")
     if data_format:
-        return data.answer(data_format, "compare-sides", [offer.to_row() for offer in offered.runs])
+        return data.answer(
+            data_format, "compare-sides", chooser.COLUMNS.rows(offered.runs), chooser.COLUMNS.names
+        )
     context = {"offered": offered, "base": base, "head": heads[0] if heads else "", "problems": problems}
     return render(request, "compare/chooser.html", context, status=status)

@@ -15,7 +15,7 @@ from hud.judging.regressions.groups import CERTAIN
 from hud.models import Experiment, Point
 from hud.pages.compilers.query import SHOWN, SORTS, Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, numbers, passing
-from hud.pages.sparkline import interval
+from hud.pages.sparkline import change_interval
 from hud.points import expectations
 from hud.points.nights import COMPILE, SPEEDUP, UNDECIDED, Block, Night, Values, day
 from hud.runs.branches import branch_or_default
@@ -159,12 +159,7 @@ def read(page: Comparison, block: Block) -> CaseList | None:
         ) p ON true
         WHERE s.experiment_id = ANY(%(ids)s::int[]) AND s.stream_id = %(stream)s
         """,
-        {
-            "ids": int_array(ids),
-            "metric": speedup.metric,
-            "stream": page.stream.pk,
-            "until": table.head.time,
-        },
+        {"ids": int_array(ids), "metric": speedup.metric, "stream": page.stream.pk, "until": table.head.time},
     )
     levels = {experiment: (level, noise) for experiment, level, noise in rows}
     follows = branch_or_default(filters.branch) == branch_or_default("")
@@ -259,9 +254,8 @@ def grid_html(case: Case) -> SafeString:
         + (f'<path class="x" d="M{3 + 10 * place} 7l4 4m0-4l-4 4"/>' if mark == "failed" else "")
         for place, mark in enumerate(case.marks)
     )
-    counted = ", ".join(
-        f"{case.marks.count(mark)} {words}" for mark, words in MARKS.items() if mark in case.marks
-    )
+    shown = ((case.marks.count(mark), words) for mark, words in MARKS.items() if mark in case.marks)
+    counted = ", ".join(f"{count} {words}" for count, words in shown)
     width = 10 * len(case.marks)
     return mark_safe(  # noqa: S308 - numbers and our own words  # nosec B308, B703
         f'<svg class="grid" width="{width}" height="18" viewBox="0 0 {width} 18" role="img" '
@@ -271,16 +265,9 @@ def grid_html(case: Case) -> SafeString:
 
 def interval_html(case: Case, reach: float) -> SafeString:
     """Return the change with its 95 % interval on the axis of all cases; '' without a noise."""
-    if case.change is None or case.margin is None or case.noise is None:
+    if not case.noise:
         return SafeString("")
-    return interval(
-        case.change,
-        case.change - case.margin,
-        case.change + case.margin,
-        axis=(-reach, reach),
-        noise=(-_BEYOND * case.noise, _BEYOND * case.noise),
-        tone={"regressed": "w", "improved": "g"}.get(case.verdict, ""),
-    )
+    return change_interval(case.change, case.margin, _BEYOND * case.noise, case.verdict, reach)
 
 
 def dates_html(nights: Sequence[Night]) -> SafeString:

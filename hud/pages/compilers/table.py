@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -25,17 +25,7 @@ from hud.judging.aggregates import (
     pass_rate,
 )
 from hud.judging.rules.thresholds import prior_noise
-from hud.points.nights import (
-    COMPILE,
-    MEMORY,
-    PASSES,
-    PREFERRED,
-    SPEEDUP,
-    Block,
-    Night,
-    Results,
-    Values,
-)
+from hud.points.nights import COMPILE, MEMORY, PASSES, PREFERRED, SPEEDUP, Block, Night, Results, Values
 from runner.schema.metrics import metric_info
 from runner.schema.statistics import geometric_mean, median
 from runner.suites import SUITES
@@ -49,7 +39,8 @@ EXPECTED_NIGHTS = 14  # whose cases are expected again
 KNOWN_NIGHTS = 10  # from whose steps the noise of a mean is known
 _LEAST = 0.002  # relative change of a mean that is worth a colour
 _BEYOND = 2.0  # times the margin, which two nights of many are beyond by chance
-# The order of rows, and the place of each backend's colour in hud.css; other backends have none.
+# Backends in the order of rows, each with its colour's number in hud.css; others have none, and stand before
+# the last two.
 COLOURS = {
     "inductor_cudagraphs": 1,
     "inductor_no_cudagraphs": 2,
@@ -58,8 +49,10 @@ COLOURS = {
     "max_autotune": 3,
     "aot_inductor": 5,
     "inductor_aot_inductor": 5,
+    "aot_eager": 4,
+    "eager": 0,
 }
-_LAST = {"aot_eager": 4, "eager": 0}
+_PLACES = {backend: float(place) for place, backend in enumerate(COLOURS)}
 
 
 @dataclass
@@ -212,14 +205,11 @@ def drawn_reach(changes: Iterable[float]) -> float:
 
 def colour(backend: str) -> int:
     """Return the number of the backend's colour in hud.css, 0 for one without."""
-    return COLOURS.get(backend) or _LAST.get(backend, 0)
+    return COLOURS.get(backend, 0)
 
 
-def backend_place(backend: str) -> tuple[int, str]:
-    known = list(COLOURS)
-    if backend in _LAST:
-        return 100 + list(_LAST).index(backend), backend
-    return (known.index(backend) if backend in COLOURS else 50), backend
+def backend_place(backend: str) -> tuple[float, str]:
+    return _PLACES.get(backend, _PLACES["aot_eager"] - 0.5), backend
 
 
 def build(
@@ -356,20 +346,18 @@ def use_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
     """Replace the numbers by those of PyTorch's HUD: each side over its own rows, with no interval."""
     for block, entry in table.entries.items():
         base = by_night[table.base].get(block, {}) if table.base else {}
-        rows, old = _hud_rows(by_night[table.head].get(block, {})), _hud_rows(base)
+        head = by_night[table.head].get(block, {})
+        old, rows = _hud_rows(base), _hud_rows(head)
         rate = hud_pass_rate(rows) or 0.0
         entry.passes = PassRate(round(rate * len(rows)), len(rows), ())
         entry.new, entry.known = (), len(rows) - entry.passes.passed
-        means: dict[str, Callable[[Values, Sequence[HudRow]], float | None]] = {
-            SPEEDUP: lambda _values, found: hud_geometric_mean(found) or None,
-            COMPILE: lambda values, _found: _mean(values, PREFERRED[COMPILE]),
-            MEMORY: lambda values, _found: _mean(values, PREFERRED[MEMORY]),
-        }
         for cell in entry.cells:
-            cell.head = means[cell.column](by_night[table.head].get(block, {}), rows)
-            cell.base = means[cell.column](base, old)
+            if cell.column == SPEEDUP:
+                cell.base, cell.head = (hud_geometric_mean(one) or None for one in (old, rows))
+            else:
+                cell.base, cell.head = (_mean(one, PREFERRED[cell.column]) for one in (base, head))
             ratio = cell.head / cell.base if cell.head and cell.base else None
-            cell.mean = GeometricMean(cell.base, cell.head, ratio, None, None, None, (), (), ())
+            cell.mean = GeometricMean(cell.base, cell.head, ratio)
             cell.tone = ""
 
 

@@ -51,7 +51,7 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format and page.complaints:
         return Problem(400, "; ".join(page.complaints)).response()
     if data_format:
-        rows = [cases.COLUMNS.row(case) for case in chosen.cases] if chosen else []
+        rows = cases.COLUMNS.rows(chosen.cases) if chosen else []
         header = table.DATA.names
         return data.answer(data_format, "compilers", page.to_rows(), header, **page.to_json(), cases=rows)
     context = {

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
+from hud.accounts.access import scopes_of
 from hud.ingest.deletion import delete, may_delete, uploads_of
 from hud.models import Run, Upload
 from hud.problems import Problem
@@ -29,8 +30,7 @@ def _answer(
     request: HttpRequest, found: Run | Upload, uploads: Sequence[Upload], run: Run | None
 ) -> HttpResponse:
     """Show what would go, or delete it."""
-    scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
-    if not may_delete(uploads, scopes=scopes, owner_id=request.user.pk):
+    if not may_delete(uploads, scopes=scopes_of(request), owner_id=request.user.pk):
         raise PermissionDenied
     subject, back = str(found), reverse("run", args=[run.pk]) if run else reverse("runs")
     try:

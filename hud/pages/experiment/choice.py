@@ -12,23 +12,13 @@ from hud.pages.experiment.drawing import Look
 from hud.pages.experiment.history import Range
 from hud.pages.experiment.query import DEFAULT_POINTS, MAX_POINTS, PART_ROWS, TABLE_ROWS
 from hud.pages.experiment.scale import ScaleName
-from hud.pages.query_string import MAX_ID, number, one_of, parameter, words
+from hud.pages.query_string import number, one_of, parameter, words
 
-
-class _PlaceField(forms.CharField):
-    """A time in microseconds and a run, joined by an underscore."""
-
-    def clean(self, value: Any) -> tuple[datetime, int] | None:
-        time, _line, run = super().clean(value).partition("_")
-        if not time:
-            return None
-        try:
-            place = datetime.fromtimestamp(int(time) / 1e6, UTC), int(run)
-        except (ValueError, OverflowError, OSError) as error:
-            raise forms.ValidationError("No part of the table of points begins here.") from error
-        if not 0 < place[1] <= MAX_ID:
-            raise forms.ValidationError("No part of the table of points begins here.")
-        return place
+_PLACE = forms.RegexField(
+    r"^\d{1,16}_[1-9]\d{0,8}$",
+    required=False,
+    error_messages={"invalid": "No part of the table of points begins here."},
+)
 
 
 @dataclass(frozen=True)
@@ -38,8 +28,7 @@ class Choice:
     metric: str = words()
     points: int = number(MAX_POINTS, default=DEFAULT_POINTS)
     table: str = one_of("all")  # longer parts of the table of points
-    # time and run of the first point that is not in its part
-    before: tuple[datetime, int] | None = parameter(_PlaceField(required=False, max_length=60))
+    before: str = parameter(_PLACE, "")  # time in microseconds and run of the first point not in its part
     branch: str = words()
     axis: Literal["even", "date"] = one_of("even", "date", default=Look.axis)
     scale: ScaleName = one_of("absolute", "relative", "log", default=Look.scale)
@@ -53,8 +42,14 @@ class Choice:
     until: datetime | None = parameter(forms.DateTimeField(required=False), names=("to",))
 
     @property
+    def place(self) -> tuple[datetime, int] | None:
+        """Return before which time and run the table ends."""
+        time, _line, run = self.before.partition("_")
+        return (datetime.fromtimestamp(int(time) / 1e6, UTC), int(run)) if time else None
+
+    @property
     def range(self) -> Range:
-        return Range(self.points, self.branch, self.since, self.until, self.before)
+        return Range(self.points, self.branch, self.since, self.until, self.place)
 
     @property
     def look(self) -> Look:

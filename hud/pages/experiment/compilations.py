@@ -12,7 +12,7 @@ from typing import Any
 from hud.columns import Columns
 from hud.judging.attribution import attribute
 from hud.models import Compilation, Series, Stream, kernels_of
-from hud.pages.code.table import Table, short_name
+from hud.pages.code.table import Table
 from hud.runs.branches import other_branch
 from hud.sql import fetch, fetch_tuples
 from runner.schema.statistics import median
@@ -21,13 +21,14 @@ SAME_CHOICE = "same_choice_ratio"
 _MOST_MARKS = 600  # of the newest compilations
 _OF_CHOICES = 60  # newest compilations whose choices are counted
 _FEW_KERNELS = 3  # with more, the choices of one compilation are no longer one fact
-_MOST_KERNELS = 10  # in the table of choices
 
 
 _MARK = Columns(
     f"run number time variant config busy_us value {SAME_CHOICE}=same_choice",
     time=lambda mark: mark.order_time.isoformat(),
 )
+_CHOICE = Columns("config n median_us")
+_KERNEL = Columns("kernel=name lost_us choices", choices=lambda kernel: _CHOICE.rows(kernel.choices))
 
 
 @dataclass(slots=True)
@@ -46,11 +47,6 @@ class Mark:
     value: float | None
     same_choice: float | None  # its time by that of the same choices in history
     rerun: bool  # drawn, and in no count
-
-    @property
-    def expected_us(self) -> float | None:
-        """Return the busy time that its known kernels have in history."""
-        return self.busy_us / self.same_choice if self.busy_us and self.same_choice else None
 
 
 @dataclass(slots=True)
@@ -73,10 +69,6 @@ class ChosenKernel:
     choices: list[Choice]
     lost_us: float  # in the mean compilation, against the best choice seen twice
 
-    @property
-    def short_name(self) -> str:
-        return short_name(self.name)
-
 
 @dataclass
 class Compilations:
@@ -93,26 +85,9 @@ class Compilations:
         """Return whether a configuration is the fact of a whole compilation."""
         return bool(self.marks) and all(mark.kernels <= _FEW_KERNELS for mark in self.marks)
 
-    @property
-    def shown(self) -> list[ChosenKernel]:
-        return self.chosen[:_MOST_KERNELS]
-
     def to_json(self) -> dict[str, Any]:
         """Return what the page's JSON says of them."""
-        return {
-            "compilations": [_MARK.row(mark) for mark in self.marks],
-            "choices": [
-                {
-                    "kernel": kernel.name,
-                    "lost_us": kernel.lost_us,
-                    "choices": [
-                        {"config": one.config, "n": one.n, "median_us": one.median_us}
-                        for one in kernel.choices
-                    ],
-                }
-                for kernel in self.chosen
-            ],
-        }
+        return {"compilations": _MARK.rows(self.marks), "choices": _KERNEL.rows(self.chosen)}
 
 
 def read(

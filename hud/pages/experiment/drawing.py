@@ -120,10 +120,10 @@ def chart(row: Row, canvas: Canvas, *, tall: bool) -> SafeString:
         lines += _dots(row, canvas, scale)
     marks += _missing(row, canvas, scale)
     said = f"{row.metric.title}, {len(row.spots)} points"
-    if row.newest is not None:
-        said += f", newest {quantity(row.newest, row.metric)}"
-    if row.level is not None:
-        said += f", accepted level {quantity(row.level, row.metric)}"
+    if row.point.value is not None:
+        said += f", newest {quantity(row.point.value, row.metric)}"
+    if row.point.level is not None:
+        said += f", accepted level {quantity(row.point.level, row.metric)}"
     texts = [*_tick_texts(scale), *_edge(row, canvas, scale, shaped=shaped)]
     return _svg(scale.height, said, lines, [*_guide_texts(row, scale), *marks, *texts])
 
@@ -140,8 +140,8 @@ def strip(row: Row, canvas: Canvas) -> SafeString:
         cells[tone].append(f"M{x:.1f} 1h{width:.1f}v{STRIP - 2}h-{width:.1f}z")
     drawn = [f'<path class="{tone}" d="{"".join(found)}"/>' for tone, found in cells.items() if found]
     now = ""
-    if row.newest is not None:
-        now = f'<text class="tick start" x="100%" dx="6" y="11">{row.newest:g}</text>'
+    if row.point.value is not None:
+        now = f'<text class="tick start" x="100%" dx="6" y="11">{row.point.value:g}</text>'
     said = f"{row.metric.title}: {len(row.spots)} runs, {len(cells['bad'])} worse"
     return _svg(STRIP, said, drawn, [now])
 
@@ -234,17 +234,17 @@ def small(values: Sequence[float], low: float, high: float) -> SafeString:
 
 def _lines(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
     yield _grid(scale)
-    if row.level is not None:
+    if row.point.level is not None:
         start = 0.0
         if row.level_start and canvas.slots and row.level_start > canvas.slots[0].time:
             place = max(slot_of_time(canvas.slots, row.level_start), 0)
             start = max(canvas.xs[place] - canvas.step / 2, 0)
-        noise = abs(row.level) * (row.noise or 0.0)
-        top, bottom = scale.y(row.level + noise), scale.y(row.level - noise)
+        noise = abs(row.point.level) * (row.point.noise or 0.0)
+        top, bottom = scale.y(row.point.level + noise), scale.y(row.point.level - noise)
         yield (
             f'<rect class="band" x="{start:.1f}" y="{top:.1f}" width="{WIDTH - start:.1f}"'
             f' height="{max(bottom - top, 1):.1f}"/>'
-            f'<path class="level" d="M{start:.1f} {scale.y(row.level):.1f}H1000"/>'
+            f'<path class="level" d="M{start:.1f} {scale.y(row.point.level):.1f}H1000"/>'
         )
     for kind, value in row.guides:
         if scale.holds(value):
@@ -349,12 +349,12 @@ def _edge(row: Row, canvas: Canvas, scale: Scale, *, shaped: bool) -> Iterator[s
     """Yield what stands at the right edge, one below the other: the newest value, the best one, and how often
     each choice came."""
     found: list[tuple[float, str, str]] = []  # y, before the text, text
-    if row.newest is not None:
+    if row.point.value is not None:
         tone = " change" if row.regression else ""
         now = f'<text class="now{tone}" x="6"'
-        found.append((scale.y(row.newest), now, quantity(row.newest, row.metric)))
+        found.append((scale.y(row.point.value), now, quantity(row.point.value, row.metric)))
     best = dict(row.guides).get("best")
-    if best is not None and number_text(best, row.metric) != number_text(row.newest, row.metric):
+    if best is not None and number_text(best, row.metric) != number_text(row.point.value, row.metric):
         found.append((scale.y(best), '<text class="best" x="6"', f"best {number_text(best, row.metric)}"))
     total = sum(one.n for one in canvas.legend)
     for one in canvas.legend if shaped else ():

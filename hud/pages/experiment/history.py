@@ -9,7 +9,6 @@ from typing import Any
 
 from hud.columns import Columns
 from hud.models import Environment, Experiment, Metric, Point, Run
-from hud.points.read import to_row
 from hud.points.targets import Targets
 from hud.runs.branches import branch_or_default, stored_names
 from hud.sql import attach, by_id, fetch_models, int_array
@@ -115,17 +114,12 @@ def fill(
             history.newest = newest[pk]
 
 
-_ORIGIN = Columns(
+ORIGIN = Columns(  # of a point with run and environment
     """placed_by=run.order_time_source host=run.host_name source=run.source commit=run.commit branch
     environment=environment.fingerprint environment_class=environment.class_key torch=environment.torch
     torch_git=environment.torch_git""",
     branch=lambda point: branch_or_default(point.run.branch),
 )
-
-
-def point_row(point: Point) -> dict[str, Any]:
-    """Return a line of the data views of a point with run and environment."""
-    return {**to_row(point), **_ORIGIN.row(point)}
 
 
 def changes(before: Environment, after: Environment) -> list[str]:

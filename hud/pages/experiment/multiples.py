@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Literal
 
 from django.contrib.auth.models import User
 
@@ -76,7 +75,7 @@ class Row:
     """A chart: a metric, and its newest point with what that is judged against."""
 
     metric: Metric
-    point: Point | None = None
+    point: Point
     spots: dict[Key, Spot] = field(default_factory=dict)
     beside: Row | None = None  # drawn hollow in the same chart
     overlays: dict[int, dict[Key, Spot]] = field(default_factory=dict)  # by experiment
@@ -87,28 +86,11 @@ class Row:
     regression: Regression | None = None  # active
 
     @property
-    def newest(self) -> float | None:
-        return self.point.value if self.point else None
-
-    @property
-    def level(self) -> float | None:
-        return self.point.level if self.point else None
-
-    @property
-    def noise(self) -> float | None:
-        return self.point.noise if self.point else None
-
-    @property
-    def guides(self) -> list[tuple[Literal["target", "ceiling", "best"], float]]:
+    def guides(self) -> list[tuple[str, float]]:
         """Return the values that get a line across the chart."""
-        found: list[tuple[Literal["target", "ceiling", "best"], float]] = []
-        if self.target:
-            found.append(("target", self.target.value))
-        if self.ceiling is not None:
-            found.append(("ceiling", self.ceiling))
-        if self.best is not None:
-            found.append(("best", self.best))
-        return found
+        target = self.target.value if self.target else None
+        values = {"target": target, "ceiling": self.ceiling, "best": self.best}
+        return [(kind, value) for kind, value in values.items() if value is not None]
 
 
 @dataclass
@@ -169,14 +151,13 @@ def read(
 ) -> Multiples:
     """Return the charts of an experiment from the first point of the chosen series on, in 4 statements.
     `series` has those of each experiment, `latest` the newest point of each series."""
-    charts, strips = choose(series[experiment.pk], chosen)
+    charts, strips = choose([one for one in series[experiment.pk] if one.pk in latest], chosen)
     names = {one.metric.name for one in charts}
     over = {one.pk: one for other in overlaid for one in series.get(other.pk, []) if one.metric.name in names}
     rows = {
-        one.pk: Row(one.metric, latest.get(one.pk), target=targets.own(experiment, one.metric))
-        for one in charts
+        one.pk: Row(one.metric, latest[one.pk], target=targets.own(experiment, one.metric)) for one in charts
     }
-    cells = {one.pk: Row(one.metric, latest.get(one.pk)) for one in strips}
+    cells = {one.pk: Row(one.metric, latest[one.pk]) for one in strips}
     spots, slots = _read([*rows, *cells, *over], asked, chosen.pk, drawn=rows.keys() | cells.keys())
     newest = latest[chosen.pk]
     environments = by_id(Environment, [newest.environment_id, *(slot.environment for slot in slots)])
@@ -312,7 +293,7 @@ def _add_level_starts(rows: Mapping[int, Row], class_key: str) -> None:
     )
     for pk, start in starts:
         point = rows[pk].point
-        if point and point.level is not None and point.level_stream_id is None:
+        if point.level is not None and point.level_stream_id is None:
             rows[pk].level_start = datetime.fromisoformat(start)
 
 

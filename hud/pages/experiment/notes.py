@@ -11,8 +11,10 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from hud.accounts import audit
+from hud.columns import Columns
 from hud.models import Annotation, Experiment
 
+COLUMNS = Columns("id=pk experiment=experiment_id date=at scope suite commit text link author created")
 MOST = 200  # of one page
 _FIRST = datetime(2010, 1, 1, tzinfo=timezone.utc)
 _is_link = URLValidator(schemes=["http", "https"], message="an address that begins with http:// or https://")
@@ -66,10 +68,3 @@ def of_experiment(experiment: Experiment) -> QuerySet[Annotation]:
     everything."""
     general = Q(experiment=None, suite__in=("", experiment.suite))
     return Annotation.objects.filter(general | Q(experiment=experiment)).order_by("-created", "-pk")
-
-
-def to_row(note: Annotation) -> dict[str, Any]:
-    """Return what the API says of a note."""
-    names = ("scope", "suite", "commit", "text", "link", "author", "created")
-    about = {name: getattr(note, name) for name in names}
-    return {"id": note.pk, "experiment": note.experiment_id, "date": note.at, **about}

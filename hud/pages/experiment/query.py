@@ -56,12 +56,7 @@ class Origin:
     requested_by: str = ""
 
 
-@dataclass(frozen=True)
-class BackendLine:
-    """The newest values of this case with one backend, by columns."""
-
-    experiment: Experiment
-    cells: list[Point | None]
+Backend = tuple[Experiment, list[Point | None]]  # the newest values of a case with one backend, by columns
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,7 @@ class ExperimentPage:
     older: tuple[datetime, int] | None = None  # time and run before which the next part of the table begins
     charts: Multiples = field(default_factory=Multiples)
     notes: list[Annotation] = field(default_factory=list)
-    backends: list[BackendLine] = field(default_factory=list)  # this one first; none without others
+    backends: list[Backend] = field(default_factory=list)  # this one first; none without others
     columns: list[Column] = field(default_factory=list)  # of the backends
     overlaid: list[Experiment] = field(default_factory=list)  # backends drawn beside this one
     devices: list[Point] = field(default_factory=list)  # newest value of the metric on other devices
@@ -296,7 +291,7 @@ def _backend_lines(
     series: dict[int, list[Series]],
     latest: dict[int, Point],
     targets: Targets,
-) -> tuple[list[BackendLine], list[Column]]:
+) -> tuple[list[Backend], list[Column]]:
     """Return a line for each backend of this case that has results, this one's first, and their columns."""
     readings: dict[int, dict[str, Point]] = {}
     metrics: dict[str, Metric] = {}
@@ -308,7 +303,7 @@ def _backend_lines(
                 readings.setdefault(one.pk, {})[line.metric.name] = value
     columns = [column for column in COLUMNS if column.metrics.keys() & metrics.keys()]
     lines = [
-        BackendLine(one, [column.cell(readings[one.pk]) for column in columns])
+        (one, [column.cell(readings[one.pk]) for column in columns])
         for one in (experiment, *backends)
         if one.pk in readings
     ]

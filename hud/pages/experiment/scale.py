@@ -41,12 +41,12 @@ def scale_of(row: Row, name: ScaleName, height: int) -> Scale:
     found += [
         spot.value for over in row.overlays.values() for spot in over.values() if spot.value is not None
     ]
-    level = row.level if row.level is not None else row.newest
+    level = row.point.level if row.point.level is not None else row.point.value
     of = _transform(name, level, found)
     least, most = (min(found), max(found)) if found else (0.0, 1.0)
     low, high = sorted((of(least), of(most)))
     if level is not None and of(level) is not None:
-        air = _SPAN * abs(level) * (row.noise or 0.0)
+        air = _SPAN * abs(level) * (row.point.noise or 0.0)
         ends = [of(value) for value in (level - air, level, level + air) if value > 0 or name != "log"]
         low, high = min(low, *ends), max(high, *ends)
     for kind, value in row.guides:

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from hud.models import Point, Run, Series
 from hud.points import expectations
-from hud.points.read import to_row
+from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.runs.branches import branch_or_default, stored_names
 from hud.sql import fetch_models, fetch_tuples
@@ -112,7 +112,7 @@ def _place_of(cursor: str) -> tuple[datetime, int, int]:
 def _row(point: Point, series: Series) -> dict[str, Any]:
     own = point.own_target
     return {
-        **to_row(point),
+        **POINT.row(point),
         "stream": series.stream.name,
         "time": point.order_time.isoformat(),
         "commit": point.run.commit,

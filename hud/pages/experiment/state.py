@@ -44,9 +44,9 @@ def shapes_of(page: ExperimentPage) -> tuple[dict[str, int], list[Legend]]:
 def expected_of(page: ExperimentPage) -> dict[tuple[int, int], float]:
     """Return the busy time in ms that the choices of each compilation have in history."""
     return {
-        (mark.run, mark.number): mark.expected_us / 1e3
+        (mark.run, mark.number): mark.busy_us / mark.same_choice / 1e3
         for mark in page.compilations.marks
-        if mark.expected_us is not None
+        if mark.busy_us and mark.same_choice
     }
 
 

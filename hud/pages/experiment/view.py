@@ -18,12 +18,12 @@ from hud.pages import data, query_string, streams
 from hud.pages.experiment import drawing, notes, query, state
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
-from hud.pages.experiment.history import point_row
+from hud.pages.experiment.history import ORIGIN
 from hud.pages.experiment.query import ExperimentPage, TableRow
 from hud.pages.hosts.query import Place, places_for, present_accelerators
 from hud.pages.rerun_form import RerunForm
-from hud.pages.suite.query import identity
-from hud.points.read import to_row
+from hud.pages.suite.query import IDENTITY, identity
+from hud.points.read import POINT
 from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.matching import ResourceRequest
@@ -55,7 +55,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
 
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
     rows = [
-        {**identity(history.experiment), "stream": page.stream.name, **point_row(point)}
+        {**identity(history.experiment), "stream": page.stream.name, **POINT.row(point), **ORIGIN.row(point)}
         for history in page.histories
         for point in history.points
     ]
@@ -63,16 +63,14 @@ def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
         data_format,
         f"experiment-{page.experiment.pk}",
         rows,
+        (*IDENTITY, "stream", *POINT.names, *ORIGIN.names),
         experiment=identity(page.experiment),
         stream=page.stream.name,
-        metrics=[to_row(point) for point in page.metrics],
+        metrics=POINT.rows(page.metrics),
         backends=[
-            {**identity(line.experiment), **to_row(cell)}
-            for line in page.backends
-            for cell in line.cells
-            if cell
+            {**identity(one), **POINT.row(cell)} for one, cells in page.backends for cell in cells if cell
         ],
-        annotations=[notes.to_row(note) for note in page.notes],
+        annotations=notes.COLUMNS.rows(page.notes),
         environments={one.fingerprint: one.facts for one in page.environments},
         **page.compilations.to_json(),
     )
@@ -121,7 +119,7 @@ def _render(
         "command": page.spec.command() if page.spec else "",
         "impossible": page.impossible,
         "older": f"{page.older[0].timestamp() * 1e6:.0f}_{page.older[1]}" if page.older else "",
-        "before": choice.before,
+        "before": choice.place,
         "target": _target_of(page.points),
         "with_sources": any(one.point.run.upload_id for one in page.points),
         "range": (min(values), max(values)) if values else (0.0, 1.0),

@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
 from hud.columns import Columns
 from hud.judging.regressions import funnel as weeks
-from hud.judging.regressions.funnel import Week
 from hud.pages import data, streams
 
 _HEIGHT = 100  # units of the chart
 _LEAST_COLUMNS = 8  # weeks in it
 _COUNTS = "points suspects repeats noise opened confirmed dismissed resolved accepted"
 _SHOWN = _COUNTS.split()
+_HEIGHTS = ("suspects", "opened", "dismissed")
 _DATA = Columns(f"week=name start {_COUNTS} false_alarm_rate=false_alarms")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A week in the chart; heights in units of it."""
-
-    week: Week
-    x: int
-    suspects: float
-    opened: float
-    dismissed: float
 
 
 def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     found = weeks.read(streams.of_request(request), timezone.now())
     if data_format:
-        return data.answer(data_format, "funnel", [_DATA.row(week) for week in found], _DATA.names)
+        return data.answer(data_format, "funnel", _DATA.rows(found), _DATA.names)
     is_filled = [any(getattr(week, name) for name in _SHOWN) for week in reversed(found)]
     filled = max(len(found) - is_filled.index(True), 1) if True in is_filled else 1
     drawn = found[: max(filled, _LEAST_COLUMNS)]
-    most = max(max(week.suspects, week.opened, week.dismissed) for week in drawn) or 1
-    scale = _HEIGHT / most
-    columns = [
-        Column(week, place, week.suspects * scale, week.opened * scale, week.dismissed * scale)
-        for place, week in enumerate(reversed(drawn))
+    scale = _HEIGHT / (max(getattr(week, name) for week in drawn for name in _HEIGHTS) or 1)
+    columns = [  # heights in units of the chart
+        {"week": week, "x": x, **{name: getattr(week, name) * scale for name in _HEIGHTS}}
+        for x, week in enumerate(reversed(drawn))
     ]
     found = found[:filled]  # no empty weeks before the first one
     total = {name: sum(getattr(week, name) for week in found) for name in (*_SHOWN, "real")}

@@ -66,10 +66,6 @@ class HostLine:
     accelerators: list[AcceleratorLine] = field(default_factory=list)
 
     @property
-    def resumable(self) -> bool:
-        return self.host.drained or self.state == "paused"
-
-    @property
     def skewed(self) -> bool:
         """Return whether the clock is far enough off to confuse a reader of its times."""
         return abs(self.host.clock_skew_s or 0.0) > SKEW_S
@@ -80,7 +76,7 @@ class HostLine:
         return [f"{key}={text}" for key, text in sorted(self.host.labels.items())]
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> dict[str, Any]:
         return read_facts(self.host.facts)
 
     @property
@@ -97,10 +93,8 @@ class HostLine:
         return sorted({name for one in present for name in one.catalog.get("suites", [])})
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return [
-            {**_OF_HOST.row(self), **_OF_ACCELERATOR.row(line), "lacking": self.facts.lacking}
-            for line in self.accelerators
-        ]
+        own, lacking = _OF_HOST.row(self), {"lacking": unavailable_suites(self.host.facts)}
+        return [{**own, **_OF_ACCELERATOR.row(line), **lacking} for line in self.accelerators]
 
 
 def read() -> list[HostLine]:
@@ -222,20 +216,9 @@ def in_one_line() -> dict[str, Any]:
     return {"states": dict(states), "running": tasks.get("running", 0), "waiting": tasks.get("queued", 0)}
 
 
-@dataclass(slots=True)
-class Facts:
-    """Rows by the names that the template shows; a size in bytes is a number, all else is text."""
-
-    lines: dict[str, str | float]
-    gpus: list[dict[str, Any]]
-    pythons: list[dict[str, str]]
-    ceilings: dict[str, str]  # measured, by accelerator
-    lacking: dict[str, str]  # suite → why it is not offered
-
-
-def read_facts(facts: Mapping[str, Any]) -> Facts:
-    """Read the facts of a host's last heartbeat. A host may report anything: unexpected values are left
-    out."""
+def read_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return lines by their names, gpus, pythons, measured ceilings by accelerator, and of each suite that it
+    lacks why, from a host's last heartbeat. It may report anything: unexpected values are left out."""
     lines = {
         name: facts[key] if key == "memory_bytes" else _text(facts[key])
         for key, name in _LINES.items()
@@ -267,7 +250,8 @@ def read_facts(facts: Mapping[str, Any]) -> Facts:
                 texts.append(f"{name.replace('_', ' ')} {value:.4g} {_UNITS.get(unit, unit)}")
         if texts:
             ceilings[accelerator] = ", ".join(texts)
-    return Facts(lines, gpus, pythons, ceilings, unavailable_suites(facts))
+    lacking = unavailable_suites(facts)
+    return {"lines": lines, "gpus": gpus, "pythons": pythons, "ceilings": ceilings, "lacking": lacking}
 
 
 def _object(value: Any) -> dict[str, Any]:

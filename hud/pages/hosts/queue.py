@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TypeAlias
 
 from django.conf import settings
 from django.db.models import Count, OuterRef, Subquery
@@ -24,7 +24,6 @@ from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 
 SHOWN_RUNS = 50
-SHOWN_PLACES = 8
 
 # Processes per task; format with an alias that has a run_id.
 _PROCESSES = """(
@@ -131,15 +130,9 @@ class QueueLine:
         return "no matching accelerator is available" if self.fits else "no attached accelerator matches"
 
 
-@dataclass(slots=True)
-class _Work:
-    """Remaining tasks of one kind of a run: a running one, or all that wait."""
-
-    run: int
-    accelerator: int | None  # where it runs
-    tasks: int
-    running_s: float
-    usual_s: float | None
+# Remaining tasks of one kind of a run, a running one or all that wait: run, accelerator where it runs, tasks,
+# seconds that they ran, usual seconds of one.
+_Work: TypeAlias = tuple[int, int | None, int, float, float | None]
 
 
 @dataclass(slots=True)
@@ -168,18 +161,16 @@ def _estimate(line: QueueLine, lines: Sequence[QueueLine], work: Sequence[_Work]
     line.position = 1 + sum(other.queued and other.order < line.order for other in rivals)
     mine = set(line.usable)
     earlier = {other.run for other in rivals if other.order < line.order and mine & set(other.fits)}
-    before = [
-        part
-        for part in work
-        if (part.run in earlier if part.accelerator is None else part.accelerator in mine)
-    ]
+    before = [one for one in work if (one[0] in earlier if one[1] is None else one[1] in mine)]
     left = _seconds_left(before)
     line.starts_in_s = round(left / len(mine), 1) if mine and left is not None else None
 
 
 def _seconds_left(parts: Sequence[_Work]) -> float | None:
     """Return how long these tasks still take together, None where one is of a kind that never ran."""
-    known = [max(one.usual_s * one.tasks - one.running_s, 0.0) for one in parts if one.usual_s is not None]
+    known = [
+        max(usual_s * tasks - ran_s, 0.0) for *_run, tasks, ran_s, usual_s in parts if usual_s is not None
+    ]
     return sum(known) if len(known) == len(parts) else None
 
 
@@ -209,8 +200,7 @@ def _lines() -> list[QueueLine]:
 
 def _work(run: int | None = None) -> list[_Work]:
     """Return the tasks that have not ended, of one run or of all."""
-    return fetch(
-        _Work,
+    return fetch_tuples(
         f"""
         WITH work AS (
             SELECT t.run_id, CASE WHEN t.state = 'running' THEN t.accelerator_id END accelerator_id,
@@ -257,21 +247,6 @@ class Waiting:
     def open(self) -> bool:
         """Return whether a matching accelerator takes work now, so that only the queue is before it."""
         return any(place.state in ("busy", "idle") for place in self.places)
-
-    @property
-    def ahead(self) -> int:
-        return self.position - 1
-
-    @property
-    def shown(self) -> list[Occupation]:
-        return self.places[:SHOWN_PLACES]
-
-    @property
-    def more(self) -> int:
-        return max(len(self.places) - SHOWN_PLACES, 0)
-
-    def to_row(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def read_waiting(run: Run) -> Waiting | None:

@@ -98,11 +98,9 @@ def token(request: HttpRequest) -> HttpResponse:
 def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     """Enable or disable a schedule."""
     found = get_object_or_404(Schedule, pk=pk)
-    switch = schedules.enable if request.POST.get("enabled") == "1" else schedules.disable
-    switch(schedule=found, who=request.user.get_username())
-    messages.success(
-        request, f"{'Enabled' if switch is schedules.enable else 'Disabled'} schedule {found.name}."
-    )
+    is_on = request.POST.get("enabled") == "1"
+    (schedules.enable if is_on else schedules.disable)(schedule=found, who=request.user.get_username())
+    messages.success(request, f"{'Enabled' if is_on else 'Disabled'} schedule {found.name}.")
     return redirect("hosts")
 
 

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 
+from hud.accounts.access import scopes_of
 from hud.accounts.keys import create_key, effective_scopes, revoke_key, with_owners
 from hud.accounts.roles import SCOPES
 from hud.columns import Columns
@@ -65,8 +66,8 @@ logout = LogoutView.as_view()
 
 def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "keys", [_COLUMNS.row(key) for key in _keys(request)], _COLUMNS.names)
-    return _page(request, KeyForm(scopes=_scopes(request)))
+        return data.answer(data_format, "keys", _COLUMNS.rows(_keys(request)), _COLUMNS.names)
+    return _page(request, KeyForm(scopes=scopes_of(request)))
 
 
 def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int = 200) -> HttpResponse:
@@ -75,22 +76,17 @@ def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int 
     return render(request, "keys/keys.html", context, status=status)
 
 
-def _scopes(request: HttpRequest) -> frozenset[str]:
-    scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
-    return scopes
-
-
 def _keys(request: HttpRequest) -> list[ApiKey]:
     """Return the newest keys that the person may see: all for an admin, else the own ones."""
     found = with_owners().order_by("-pk")
-    if "admin" not in _scopes(request):
+    if "admin" not in scopes_of(request):
         found = found.filter(owner=request.user.pk)
     return list(found[:ROWS])
 
 
 def create(request: HttpRequest) -> HttpResponse:
     """Create a key of the person and show its secret once."""
-    form = KeyForm(request.POST, scopes=_scopes(request))
+    form = KeyForm(request.POST, scopes=scopes_of(request))
     if not form.is_valid():
         return _page(request, form, status=422)
     said, user = form.cleaned_data, request.user
@@ -103,7 +99,7 @@ def create(request: HttpRequest) -> HttpResponse:
                 said["stream"],
                 scopes=said["scopes"],
                 owner=user,
-                is_operator="rules" in _scopes(request),
+                is_operator="rules" in scopes_of(request),
             )
             _key, secret = create_key(
                 name=said["name"],
@@ -119,7 +115,7 @@ def create(request: HttpRequest) -> HttpResponse:
     except Problem as error:
         form.add_error("stream", str(error))
         return _page(request, form, status=403)
-    response = _page(request, KeyForm(scopes=_scopes(request)), secret=secret)
+    response = _page(request, KeyForm(scopes=scopes_of(request)), secret=secret)
     response["Cache-Control"] = "no-store"
     return response
 
@@ -127,7 +123,7 @@ def create(request: HttpRequest) -> HttpResponse:
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a key of the person's own, or as an admin any."""
     found = ApiKey.objects.all()
-    if "admin" not in _scopes(request):
+    if "admin" not in scopes_of(request):
         found = found.filter(owner=request.user.pk)
     key = get_object_or_404(found, pk=pk)
     revoke_key(key=key, who=request.user.get_username())

@@ -8,14 +8,14 @@ from itertools import accumulate
 from hud.columns import EXPERIMENT, Columns
 from hud.judging.choices import Regret
 from hud.models import Experiment, Stream
-from hud.pages.code.table import short_name
-from hud.points.targets import CEILING_READINGS
-from hud.sql import fetch_tuples
+from hud.points.targets import ceiling_readings
 from runner.schema.statistics import median
-from runner.suites import CEILINGS
 
-KERNEL = Columns(f"""{EXPERIMENT} kernel=name kind slot calls time_us ceiling_us=floor_us lost_us
-    share_of_ceiling bound run""")
+KERNEL = Columns(
+    f"""{EXPERIMENT} kernel=name kind slot calls time_us ceiling_us=floor_us lost_us
+    share_of_ceiling bound run""",
+    share_of_ceiling=lambda line: line.floor_us / line.time_us if line.time_us else None,
+)
 MODEL = Columns(f"""{EXPERIMENT} busy_us gaps_us lost_us run ceiling_us=floor_us share_of_ceiling=share
     covered=coverage""")
 REGRET = Columns(
@@ -24,7 +24,7 @@ REGRET = Columns(
     high=lambda line: line.found and line.found.high,
     compilations=lambda line: line.found and line.found.compilations,
 )
-NAMELESS = Columns("kernel=name kind time_us experiments")
+NAMELESS = ("kernel", "kind", "time_us", "experiments")  # without bytes and FLOPs, over all experiments
 _SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
 
 
@@ -60,26 +60,13 @@ class KernelLine:
     origins: list[str]
     calls: float
     time_us: float
-    memory_us: float | None
-    compute_us: float | None
+    floor_us: float  # at the ceiling, at most its own: a kernel that only reads may beat a copy
+    bound: str  # memory or compute
     experiment: Experiment = field(init=False)
-
-    @property
-    def short_name(self) -> str:
-        return short_name(self.name)
-
-    @property
-    def floor_us(self) -> float:
-        """Return the time at the ceiling, at most its own: a kernel that only reads may beat a copy."""
-        return min(self.time_us, max(self.memory_us or 0.0, self.compute_us or 0.0))
 
     @property
     def lost_us(self) -> float:
         return self.time_us - self.floor_us
-
-    @property
-    def bound(self) -> str:
-        return "memory" if (self.memory_us or 0.0) >= (self.compute_us or 0.0) else "compute"
 
     @property
     def operators(self) -> str:
@@ -89,10 +76,6 @@ class KernelLine:
     @property
     def side(self) -> str:
         return f"run:{self.run}/experiment:{self.experiment_id}"
-
-    @property
-    def share_of_ceiling(self) -> float | None:
-        return self.floor_us / self.time_us if self.time_us else None
 
 
 @dataclass(slots=True)
@@ -112,14 +95,10 @@ class ModelLine:
         return self.covered_us - self.floor_us
 
     @property
-    def nameless_us(self) -> float:
-        """Return the time of kernels without a formula."""
-        return max(self.busy_us - self.covered_us, 0.0)
-
-    @property
     def bars(self) -> list[tuple[str, float, float]]:
         """Return tone, start and length of each part of the line's bar."""
-        lengths_us = self.floor_us, self.lost_us, self.nameless_us, self.gaps_us
+        nameless_us = max(self.busy_us - self.covered_us, 0.0)  # of kernels without a formula
+        lengths_us = self.floor_us, self.lost_us, nameless_us, self.gaps_us
         starts_us = accumulate(lengths_us, initial=0.0)
         return list(zip(("whole", "slower", "draw", "none"), starts_us, lengths_us, strict=False))
 
@@ -155,41 +134,9 @@ class RegretLine:
         return f"{100 * found.low:.1f} to {100 * found.high:.1f} %" if found else ""
 
 
-@dataclass(slots=True)
-class Nameless:
-    """A kernel without bytes and FLOPs, over all experiments."""
-
-    name: str
-    kind: str
-    time_us: float
-    experiments: int
-
-
-@dataclass(slots=True)
-class ArchLine:
-    arch: str
-    experiments: int
-    ceilings: Ceilings = field(default_factory=Ceilings)
-
-
 def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
     """Return what each arch reaches, by the readings of a stream."""
-    readings = fetch_tuples(
-        """
-        SELECT experiment.arch, experiment."case", experiment.dtype, reading.value
-        FROM hud_experiment experiment
-        JOIN hud_series series ON series.experiment_id = experiment.id AND series.stream_id = %(stream)s
-        JOIN hud_metric metric ON metric.id = series.metric_id
-            AND metric.name IN ('device_bandwidth_gbps', 'matmul_tflops')
-        JOIN LATERAL (
-            SELECT value FROM hud_point
-            WHERE series_id = series.id AND value IS NOT NULL AND status = 0 AND NOT rerun
-            ORDER BY order_time DESC, run_id DESC LIMIT %(readings)s
-        ) reading ON true
-        WHERE experiment.suite = %(ceilings)s
-        """,
-        {"stream": stream.pk, "readings": CEILING_READINGS, "ceilings": CEILINGS},
-    )
+    readings = ceiling_readings("series.stream_id = %(stream)s", "NOT rerun", {"stream": stream.pk})
     found: dict[str, dict[tuple[str, str], list[float]]] = {}
     for arch, case, dtype, value in readings:
         found.setdefault(arch, {}).setdefault((case, dtype if case == "matmul" else ""), []).append(value)

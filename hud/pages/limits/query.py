@@ -13,11 +13,9 @@ from typing import Any
 
 from hud.models import Experiment, Stream
 from hud.pages.limits.lines import (
-    ArchLine,
     Ceilings,
     KernelLine,
     ModelLine,
-    Nameless,
     RegretLine,
     ceilings_by_arch,
 )
@@ -45,12 +43,12 @@ class Filters:
 @dataclass
 class LimitsPage:
     filters: Filters
-    arches: list[ArchLine] = field(default_factory=list)
+    arches: list[tuple[str, int, Ceilings]] = field(default_factory=list)  # with experiments
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice
     kernels: list[KernelLine] = field(default_factory=list)
     models: list[ModelLine] = field(default_factory=list)
     regrets: list[RegretLine] = field(default_factory=list)
-    nameless: list[Nameless] = field(default_factory=list)
+    nameless: list[tuple[str, str, float, int]] = field(default_factory=list)  # see `NAMELESS`
 
     @property
     def varying(self) -> list[str]:
@@ -60,7 +58,7 @@ class LimitsPage:
 
     @property
     def ceilings(self) -> Ceilings:
-        return next((one.ceilings for one in self.arches if one.arch == self.filters.arch), Ceilings())
+        return next((one for arch, _n, one in self.arches if arch == self.filters.arch), Ceilings())
 
     @property
     def time_us(self) -> float:
@@ -114,7 +112,7 @@ def read(filters: Filters, stream: Stream, *, everything: bool = False) -> Limit
     page = LimitsPage(filters)
     measured = ceilings_by_arch(stream)
     page.arches = [
-        ArchLine(arch, count, measured.get(arch, Ceilings()))
+        (arch, count, measured.get(arch, Ceilings()))
         for arch, count in sorted(counts.items(), key=lambda pair: -pair[1])
         if is_named(arch) or arch in ("", filters.arch)
     ]
@@ -183,7 +181,8 @@ def _kernels(params: dict[str, Any], limit: int) -> list[KernelLine]:
         KernelLine,
         f"""{_KERNELS}
         SELECT experiment_id, run, slot, name, kind, ARRAY(SELECT jsonb_array_elements_text(origins)), calls,
-            time_us, memory_us, compute_us
+            time_us, least(time_us, greatest(memory_us, compute_us)),
+            CASE WHEN coalesce(memory_us, 0) >= coalesce(compute_us, 0) THEN 'memory' ELSE 'compute' END
         FROM step WHERE coalesce(memory_us, compute_us) IS NOT NULL
         ORDER BY time_us - greatest(memory_us, compute_us) DESC, slot LIMIT %(limit)s
         """,  # noqa: S608 — constants  # nosec B608
@@ -206,9 +205,8 @@ def _models(params: dict[str, Any]) -> list[ModelLine]:
     )
 
 
-def _nameless(params: dict[str, Any]) -> list[Nameless]:
-    return fetch(
-        Nameless,
+def _nameless(params: dict[str, Any]) -> list[tuple[str, str, float, int]]:
+    return fetch_tuples(
         f"""{_KERNELS}
         SELECT name, kind, sum(time_us) time_us, count(DISTINCT experiment_id) experiments
         FROM step WHERE coalesce(memory_us, compute_us) IS NULL

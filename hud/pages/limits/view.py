@@ -25,9 +25,9 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
             stream=stream.name,
             arch=page.filters.arch,
             ceilings=asdict(page.ceilings),
-            models=[MODEL.row(model) for model in page.models],
-            autotune_regret=[REGRET.row(line) for line in page.regrets],
-            without_formula=[NAMELESS.row(one) for one in page.nameless],
+            models=MODEL.rows(page.models),
+            autotune_regret=REGRET.rows(page.regrets),
+            without_formula=[dict(zip(NAMELESS, one, strict=True)) for one in page.nameless],
         )
     choices = [(name, getattr(page.filters, name), page.words.get(name, [])) for name in query.CHOICES]
     context = {"page": page, "choices": choices, "complaints": complaints}

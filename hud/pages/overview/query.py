@@ -22,11 +22,11 @@ from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
-from hud.pages.suite.query import identity
+from hud.pages.suite.query import IDENTITY, identity
 from hud.points import expectations, nights
 from hud.points import read as points
 from hud.points.nights import Night, Results
-from hud.points.targets import Targets
+from hud.points.targets import FRACTIONS, Targets
 from hud.runs.branches import branch_or_default, other_branch
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 from hud.templatetags.hud_tags import REASONS
@@ -36,6 +36,9 @@ BACKENDS = 5  # rows of the table; the compilers' page has all
 LAST_RUNS = 24
 _MOST_IMPROVED = 10  # series that are shown
 _FEWEST_IN_CHART = 3  # nights
+
+
+HEADER = ("list", *IDENTITY, *points.POINT.names)
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class Overview:
     def to_rows(self) -> list[dict[str, Any]]:
         lists = {"regressed": self.regressed, "misses target": self.missed}
         return [
-            {"list": name, **identity(point.experiment), **points.to_row(point)}
+            {"list": name, **identity(point.experiment), **points.POINT.row(point)}
             for name, listed in lists.items()
             for point in listed
         ]
@@ -235,8 +238,8 @@ def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Ser
     params = {
         "stream": stream.pk,
         "more": int_array(more),
-        "names": sorted(targets.shipped_metrics()),
-        "metrics": sorted(targets.operator_metrics()),
+        "names": list(FRACTIONS),
+        "metrics": targets.of_metrics(),
     }
     join = "JOIN hud_metric metric ON metric.id = one.metric_id"
     return fetch_models(Series, join, params, rows=rows, metric=Metric)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -11,19 +11,11 @@ from hud.models import Metric, OverdueSuite, Point
 from hud.pages.compilers.query import Comparison
 from hud.pages.compilers.table import suite_place
 from hud.pages.overview.look import shortfall
-from hud.points.nights import MODEL_SUITES, day
+from hud.points.nights import MODEL_SUITES
 from hud.points.read import metric_place
 from hud.sql import by_id, fetch_tuples
 
 _LINES = 2
-
-
-@dataclass
-class Line:
-    words: str
-    value: float
-    metric: Metric
-    target: float | None = None
 
 
 @dataclass
@@ -35,11 +27,7 @@ class Tile:
     known: int = 0  # experiments that ever gave a value
     last: datetime | None = None
     is_late: bool = False
-    lines: list[Line] = field(default_factory=list)
-
-    @property
-    def last_day(self) -> str:
-        return day(self.last) if self.last else ""
+    lines: Sequence[tuple[str, float, Metric, float | None]] = ()  # with words, value, metric and target
 
 
 def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[OverdueSuite]) -> list[Tile]:
@@ -65,19 +53,14 @@ def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[Overd
         tile.missed = sum(value.met == "missed" for value in judged)
         tile.is_late = tile.suite in late
         tile.lines = [
-            Line(
-                f"{value.experiment.title} {value.experiment.dtype}",
-                value.value,
-                value.metric,
-                own_target.value,
-            )
+            (f"{value.experiment.title} {value.experiment.dtype}", value.value, value.metric, target.value)
             for value in judged
-            if (own_target := value.own_target) and value.value is not None
+            if (target := value.own_target) and value.value is not None
         ][:_LINES]
         if not tile.lines:
             means = [(metrics[row[1]], row[5]) for row in rows if row[0] == tile.suite and row[5] is not None]
             means.sort(key=lambda pair: metric_place(tile.suite, pair[0]))
-            tile.lines = [Line(metric.title, mean, metric) for metric, mean in means[:_LINES]]
+            tile.lines = [(metric.title, mean, metric, None) for metric, mean in means[:_LINES]]
     return [tile for tile in tiles.values() if tile.last]
 
 

@@ -10,6 +10,7 @@ from hud.pages import data, query_string, streams
 from hud.pages.compilers.query import WINDOWS, Filters
 from hud.pages.compilers.view import table_html
 from hud.pages.overview import look, query
+from hud.pages.runs import query as runs
 from hud.problems import Problem
 
 
@@ -27,12 +28,13 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
             data_format,
             "overview",
             page.to_rows(),
+            query.HEADER,
             **comparison.to_json(),
             so_far=page.so_far,
             results=page.results,
             unjudged=page.unjudged,
             table=comparison.to_rows(),
-            runs=[line.to_row() for line in page.runs],
+            runs=runs.COLUMNS.rows(page.runs),
         )
     shown = page.looks[: None if request.GET.get("rows") == "all" else query.ROWS]
     look.complete(shown)

@@ -15,7 +15,7 @@ COLUMNS = Columns(
     f"""id=bisect.pk regression=bisect.regression_id state=bisect.state
     host=bisect.accelerator?.host.name environments=bisect.builds steps usual_steps
     {under("bisect", "good bad conclusion requested_by created finished")}""",
-    steps=lambda view: [_STEP.row(line) for line in view.steps],
+    steps=lambda view: _STEP.rows(view.steps),
 )
 
 

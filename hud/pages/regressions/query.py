@@ -143,7 +143,7 @@ class Detail:
 
     def to_json(self) -> dict[str, Any]:
         """Return the regression with its history."""
-        return {**COLUMNS.row(self.regression), "history": [_EVENT.row(event) for event in self.events]}
+        return {**COLUMNS.row(self.regression), "history": _EVENT.rows(self.events)}
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def complete(pk: int) -> Regression | None:
 
 def listed(filters: Filters, stream: Stream | None) -> list[dict[str, Any]]:
     """Return the rows of the API's list, newest first, of one stream or of all."""
-    return [COLUMNS.row(one) for one in _rows(filters, None, filters.scope(stream))[:MOST_ROWS]]
+    return COLUMNS.rows(_rows(filters, None, filters.scope(stream))[:MOST_ROWS])
 
 
 def _rows(filters: Filters, user: User | None, scope: Scope) -> list[Regression]:

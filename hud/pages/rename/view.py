@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
 from hud.accounts import audit
+from hud.accounts.access import scopes_of
 from hud.ingest.renaming import KINDS, Renaming, rename
 from hud.models import Alias, Experiment
 from hud.problems import Problem
@@ -28,7 +29,7 @@ def page(request: HttpRequest) -> HttpResponse:
     preview: Renaming | None = None
     if form.is_valid():
         is_naming = form.cleaned_data["kind"] == "arch" and not is_named(form.cleaned_data["old"])
-        if not is_naming and "admin" not in request.scopes:  # type: ignore[attr-defined]
+        if not is_naming and "admin" not in scopes_of(request):
             raise PermissionDenied
         dry_run = "confirmed" not in request.POST
         try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -12,14 +10,14 @@ from django.db.models import Count
 from hud.columns import Columns
 from hud.judging.rules.preview import NIGHTS, Flag, Preview, newest_series
 from hud.judging.rules.thresholds import least_change
-from hud.judging.rules.write import Rule, rules_of
+from hud.judging.rules.write import rules_of
 from hud.models import Experiment, Metric, Point, Target, Threshold
 from hud.points.targets import AppliedTarget, Targets
 from runner.schema.devices import is_named
 from runner.schema.metrics import METRICS, is_known
 
 MOST_UNKNOWN = 50
-_COLUMNS = {
+COLUMNS: dict[type[Any], Columns] = {  # of a rule in JSON, CSV and the API
     Target: Columns("id=pk metric=metric.name suite case backend arch dtype size value share=fraction note"),
     Threshold: Columns("id=pk metric suite case backend arch relative minimum judged note"),
     Metric: Columns("id=pk metric=name unit direction"),
@@ -28,31 +26,15 @@ HEADER = """kind id metric suite case backend arch dtype size value share relati
     direction note""".split()  # noqa: SIM905 - of all three
 
 
-@dataclass(frozen=True)
-class RulesPage:
-    targets: list[Target]
-    thresholds: list[Threshold]
-    metrics: list[Metric]
-    unknown: Sequence[Metric]  # of which neither the registry nor an operator says unit and direction
-    more_unknown: int
-    offers: dict[str, list[str]]  # for the fields of forms, by name
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        rules: list[Rule] = [*self.targets, *self.thresholds, *self.metrics]
-        return [dict.fromkeys(HEADER) | {"kind": kind_of(rule), **to_row(rule)} for rule in rules]
+def rows() -> list[dict[str, Any]]:
+    """Return all rules for JSON and CSV: 3 statements."""
+    rules = [(kind, COLUMNS[kind].row(rule)) for kind in COLUMNS for rule in rules_of(kind)]
+    return [dict.fromkeys(HEADER) | {"kind": kind.__name__.lower(), **row} for kind, row in rules]
 
 
-def kind_of(rule: Rule) -> str:
-    return type(rule).__name__.lower()
-
-
-def to_row(rule: Rule) -> dict[str, Any]:
-    """Return a rule as the API shows it."""
-    return _COLUMNS[type(rule)].row(rule)
-
-
-def read() -> RulesPage:
-    """Return the page, in 6 statements."""
+def read() -> dict[str, Any]:
+    """Return the rules, the `unknown` metrics of which neither the registry nor an operator says unit and
+    direction, and what the fields of forms offer, by name: 6 statements."""
     nameless = Metric.objects.filter(told=False, direction="none", kind="timing")
     counted = nameless.annotate(count=Count("series")).filter(count__gt=0).order_by("-count", "name")
     unknown = [metric for metric in counted if not is_known(metric.name)]
@@ -63,14 +45,14 @@ def read() -> RulesPage:
     stored = Metric.objects.filter(series__isnull=False).distinct().order_by("name")
     offers["metrics"] = list(stored.values_list("name", flat=True)[:500])
     offers["unknown"] = [metric.name for metric in unknown]
-    return RulesPage(
-        targets=rules_of(Target),
-        thresholds=rules_of(Threshold),
-        metrics=rules_of(Metric),
-        unknown=unknown[:MOST_UNKNOWN],
-        more_unknown=max(len(unknown) - MOST_UNKNOWN, 0),
-        offers=offers,
-    )
+    return {
+        "targets": rules_of(Target),
+        "thresholds": rules_of(Threshold),
+        "metrics": rules_of(Metric),
+        "unknown": unknown[:MOST_UNKNOWN],
+        "more_unknown": max(len(unknown) - MOST_UNKNOWN, 0),
+        "offers": offers,
+    }
 
 
 def defaults() -> list[tuple[str, str]]:

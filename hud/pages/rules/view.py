@@ -133,7 +133,7 @@ FORMS: dict[str, type[RuleForm]] = {"target": TargetForm, "threshold": Threshold
 
 def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "rules", query.read().to_rows(), query.HEADER)
+        return data.answer(data_format, "rules", query.rows(), query.HEADER)
     kind, _dash, number = request.GET.get("edit", "").partition("-")
     rule = _rule(kind, int(number)) if kind in FORMS and number.isdecimal() and len(number) < 10 else None
     if rule is not None:
@@ -169,9 +169,7 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
     """Store a rule, or show what it would have flagged."""
     if kind not in FORMS:
         raise Http404(f"no kind of rule is called {kind[:60]}")
-    editing = _rule(kind, pk) if pk is not None else None
-    if pk is not None and editing is None:
-        raise Http404("this rule is gone")
+    editing = _existing(kind, pk) if pk is not None else None
     form = FORMS[kind](request.POST, auto_id=f"{kind}_%s")
     given: dict[str, RuleForm] = {kind: form}
     if not form.is_valid():
@@ -197,9 +195,7 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
 
 
 def delete(request: HttpRequest, kind: str, pk: int) -> HttpResponse:
-    rule = _rule(kind, pk)
-    if rule is None:
-        raise Http404("this rule is gone")
+    rule = _existing(kind, pk)
     words = write.subject(rule)
     write.delete(rule, who=request.user.get_username())
     messages.success(request, f"Deleted the {words}.")
@@ -211,6 +207,13 @@ def _rule(kind: str, pk: int) -> Rule | None:
         return None
     wanted: dict[str, Any] = {"pk": pk, **({"told": True} if kind == "metric" else {})}
     return FORMS[kind].model._default_manager.filter(**wanted).first()
+
+
+def _existing(kind: str, pk: int) -> Rule:
+    rule = _rule(kind, pk)
+    if rule is None:
+        raise Http404("this rule is gone")
+    return rule
 
 
 def _preview(rule: Rule) -> Preview:

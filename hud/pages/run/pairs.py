@@ -3,12 +3,51 @@ experiment."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-from hud.judging.comparison import Comparison, KernelsOfSides, MetricComparison, compare
+from hud.columns import EXPERIMENT, Columns
+from hud.judging.comparison import Comparison, KernelsOfSides, compare
 from hud.models import Run
-from hud.pages.suite.query import identity
 from hud.points.read import metric_place
+
+METRIC = Columns(
+    f"""{EXPERIMENT} metric=metric.name unit=metric.unit direction=metric.direction base new change low high p
+    pairs=pairs.pairs draws verdict=word better cause at_base_draws at_new_draws detects_percent repeated
+    base_status new_status=head_status base_values=base new_values=head draw_ratios""",
+    base=lambda line: line.values[0],
+    new=lambda line: line.values[1],
+    draws=lambda line: len(line.draws) or None,
+    cause=lambda line: line.cause or None,
+    at_base_draws=lambda line: line.code and line.code.at_base,
+    at_new_draws=lambda line: line.code and line.code.at_head,
+    draw_ratios=lambda line: line.ratios if line.draws else None,
+)
+
+
+def _change_of(name: str) -> Callable[[KernelsOfSides], float | None]:
+    def change(line: KernelsOfSides) -> float | None:
+        ratio: float | None = getattr(line.found.code, name)
+        return None if ratio is None else ratio - 1
+
+    return change
+
+
+KERNELS = Columns(  # the three answers of an experiment's kernels: code, choice, and kernels of one side
+    f"""{EXPERIMENT} base_compilations new_compilations equal_choices=found.code.word change low high
+    p=found.code.p coverage equal_choice_percent=found.equal_choice_percent not_pinned
+    choice=found.choice.word choice_worse=found.choice.worse choice_ratio=found.choice.ratio
+    choice_best_ratio=found.choice.best_ratio same_candidates=found.choice.same_candidates other_candidates
+    other_frequencies=found.choice.frequencies other_frequencies_p=found.choice.frequencies_p only_base
+    only_new=only_head only_base_us=found.one_sided.base_us only_new_us=found.one_sided.head_us""",
+    base_compilations=lambda line: len(line.base),
+    new_compilations=lambda line: len(line.head),
+    change=_change_of("ratio"),
+    low=_change_of("low"),
+    high=_change_of("high"),
+    coverage=lambda line: line.found.equal_choice_percent and line.found.equal_choice_percent / 100,
+    not_pinned=lambda line: {line.titles[slot]: share for slot, share in line.found.unequal_percent.items()},
+    other_candidates=lambda line: [line.titles[slot] for slot in line.found.choice.differing],
+)
 
 
 def read(run: Run) -> Comparison:
@@ -23,67 +62,3 @@ def read(run: Run) -> Comparison:
         ),
     )
     return comparison
-
-
-def metric_row(line: MetricComparison) -> dict[str, Any]:
-    """Return a metric as JSON and CSV have it."""
-    base, head = line.values
-    code = line.code
-    return {
-        **identity(line.experiment),
-        "metric": line.metric.name,
-        "unit": line.metric.unit,
-        "direction": line.metric.direction,
-        "base": base,
-        "new": head,
-        "change": line.change,
-        "low": line.low,
-        "high": line.high,
-        "p": line.p,
-        "pairs": line.pairs.pairs,
-        "draws": len(line.draws) or None,
-        "verdict": line.word,
-        "better": line.better,
-        "cause": line.cause or None,
-        "at_base_draws": code.at_base if code else None,
-        "at_new_draws": code.at_head if code else None,
-        "detects_percent": line.detects_percent,
-        "repeated": line.repeated,
-        "base_status": line.base_status,
-        "new_status": line.head_status,
-        "base_values": line.base,
-        "new_values": line.head,
-        "draw_ratios": line.ratios if line.draws else None,
-    }
-
-
-def kernels_row(line: KernelsOfSides) -> dict[str, Any]:
-    """Return the three answers of an experiment's kernels: code, choice, and kernels of one side."""
-    code, choice, one_sided = line.found.code, line.found.choice, line.found.one_sided
-    change, low, high = (None if ratio is None else ratio - 1 for ratio in (code.ratio, code.low, code.high))
-    percent = line.found.equal_choice_percent
-    return {
-        **identity(line.experiment),
-        "base_compilations": len(line.base),
-        "new_compilations": len(line.head),
-        "equal_choices": code.word,
-        "change": change,
-        "low": low,
-        "high": high,
-        "p": code.p,
-        "coverage": None if percent is None else percent / 100,
-        "equal_choice_percent": percent,
-        "not_pinned": {line.titles[slot]: share for slot, share in line.found.unequal_percent.items()},
-        "choice": choice.word,
-        "choice_worse": choice.worse,
-        "choice_ratio": choice.ratio,
-        "choice_best_ratio": choice.best_ratio,
-        "same_candidates": choice.same_candidates,
-        "other_candidates": [line.titles[slot] for slot in choice.differing],
-        "other_frequencies": choice.frequencies,
-        "other_frequencies_p": choice.frequencies_p,
-        "only_base": line.only_base,
-        "only_new": line.only_head,
-        "only_base_us": one_sided.base_us,
-        "only_new_us": one_sided.head_us,
-    }

@@ -32,20 +32,18 @@ from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
 from hud.pages.run.results import ResultFilters, Results
 from hud.pages.runs.query import OfRun, RunLine
-from hud.pages.suite.query import identity
-from hud.points.read import to_row
+from hud.pages.suite.query import IDENTITY, identity
+from hud.points.read import POINT
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
 
-SHOWN_ARTIFACTS = 200
 SHOWN_COMMANDS = 5
 SHOWN_PICTURES = 3
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
-
-
-_ARTIFACT = Columns(
+HEADER = (*IDENTITY, *POINT.names, "stream")
+ARTIFACT = Columns(
     """id=artifact.pk task=task.task.position name=task.name process=task.task.repeat kind=artifact.kind
     size_bytes=artifact.size_bytes sha256=artifact.sha256 url""",
     url=lambda line: f"/api/v1/runs/{line.task.task.run_id}/artifacts/{line.artifact.pk}",
@@ -94,9 +92,6 @@ class ArtifactLine:
     artifact: Artifact
     task: TaskLine
 
-    def to_row(self) -> dict[str, Any]:
-        return _ARTIFACT.row(self)
-
 
 @dataclass
 class RunPage(OfRun):
@@ -144,10 +139,6 @@ class RunPage(OfRun):
         return next((line for line in started if line.running), started[-1] if started else None)
 
     @property
-    def shown_artifacts(self) -> list[ArtifactLine]:
-        return self.artifacts[:SHOWN_ARTIFACTS]
-
-    @property
     def failed(self) -> TaskLine | None:
         """Return the first task that ended badly and left a log."""
         bad = (line for line in self.tasks if line.ended and line.word not in ("ok", "cancelled"))
@@ -188,7 +179,7 @@ class RunPage(OfRun):
         return [
             {
                 **identity(point.experiment),
-                **to_row(point),
+                **POINT.row(point),
                 **stream,
                 **({"side": "new" if point.side else "base"} if isinstance(point, SidePoint) else {}),
             }

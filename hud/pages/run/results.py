@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.points import expectations
 from hud.points.read import main_metrics
 from hud.points.targets import Targets
-from hud.sql import attach, by_id, fetch, fetch_columns, fetch_models, fetch_tuples, int_array
+from hud.sql import attach, by_id, fetch_columns, fetch_models, fetch_tuples, int_array
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -61,16 +61,9 @@ class ResultFilters:
     page: int = number(MAX_PAGE, default=1)
 
 
-@dataclass(slots=True)
-class Moved:
-    """A regression that began in the run, or has its newest point in it."""
-
-    id: int
-    series_id: int
-    state: str
-    last_good_run: int | None  # with `base`, its commit, where both ends are kept
-    base: str
-    head: str  # commit of the first run that moved
+# A regression that began in the run, or has its newest point in it: id, state, last good run and its commit,
+# where both ends are kept, and the commit of the first run that moved.
+Moved: TypeAlias = tuple[int, str, int | None, str, str]
 
 
 @dataclass(frozen=True)
@@ -79,14 +72,6 @@ class Count:
 
     points: int
     experiments: int
-
-
-@dataclass(frozen=True)
-class Worst:
-    kind: str
-    case: str
-    metric: str
-    change: float
 
 
 @dataclass
@@ -98,7 +83,8 @@ class Results:
     total: int = 0  # points that match
     counts: dict[str, Count] = field(default_factory=dict)  # of all points, by kind
     experiments: int = 0  # of the whole run
-    worst: Worst | None = None  # the most certain change for the worse, or doubt
+    # kind, case, metric and change of the most certain change for the worse, or doubt
+    worst: tuple[str, str, str, float] | None = None
     rows: list[PointFields] = field(default_factory=list)
     regressions: dict[int, Moved] = field(default_factory=dict)  # by series
     environments: list[Environment] = field(default_factory=list)
@@ -118,10 +104,6 @@ class Results:
     @property
     def next_page(self) -> int | None:
         return self.filters.page + 1 if self.last < self.total else None
-
-    @property
-    def previous_page(self) -> int | None:
-        return self.filters.page - 1 if self.filters.page > 1 else None
 
     @property
     def judged(self) -> bool:
@@ -181,22 +163,11 @@ class _Stored:
         target = """CASE WHEN target IS NULL THEN 'NaN' WHEN target_arch IS NULL OR target_arch =
             (SELECT arch FROM hud_experiment e WHERE e.id = s.experiment_id) THEN target ELSE 'NaN' END"""
         numbers = [f"coalesce({name}, 'NaN')" for name in ("value", "change", "factor")]
-        words = [
-            "p.series_id",
-            "environment_id",
-            "order_time",
-            "side",
-            "status",
-            "coalesce(verdict, -1::int2)",
-        ]
-        return cls(
-            *fetch_columns(
-                [*words, *numbers, target, "experiment_id", "metric_id"],
-                f"""(SELECT series_id, environment_id, order_time, status, value, target, target_arch,
-                {judged} WHERE run_id = %(run)s) p JOIN hud_series s ON s.id = p.series_id""",
-                {"run": run.pk},
-            )
-        )
+        columns = ["p.series_id", "environment_id", "order_time", "side", "status"]
+        columns += ["coalesce(verdict, -1::int2)", *numbers, target, "experiment_id", "metric_id"]
+        points = f"""(SELECT series_id, environment_id, order_time, status, value, target, target_arch,
+            {judged} WHERE run_id = %(run)s) p JOIN hud_series s ON s.id = p.series_id"""
+        return cls(*fetch_columns(columns, points, {"run": run.pk}))
 
     def key(self, at: int) -> Key:
         return int(self.series[at]), int(self.environment[at]), int(self.time_us[at]), int(self.side[at])
@@ -233,7 +204,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     about = by_id(Experiment, [int(stored.experiment[at]) for at in (*shown, *worst)])
     for at in worst:
         case, title = about[int(stored.experiment[at])].case, metrics[int(stored.metric[at])].title
-        results.worst = Worst(KINDS[kinds[at]], case, title, float(stored.change[at]))
+        results.worst = KINDS[kinds[at]], case, title, float(stored.change[at])
     if shown:
         _fill(run, results, [stored.key(at) for at in shown])
         for at, point in zip(shown, results.rows, strict=True):
@@ -254,10 +225,9 @@ def _fill(run: Run, results: Results, keys: Sequence[Key]) -> None:
         attach(judged, "level_stream", by_id(Stream, [point.level_stream_id for point in judged]))
     by_key = {_key(point): point for point in points}
     results.rows = [by_key[key] for key in keys]
-    moved = fetch(
-        Moved,
+    moved = fetch_tuples(
         """
-        SELECT one.id, one.series_id, one.state, good.id last_good_run, coalesce(good.commit, '') base,
+        SELECT one.series_id, one.id, one.state, good.id last_good_run, coalesce(good.commit, '') base,
             coalesce(first.commit, '') head
         FROM hud_regression one
         LEFT JOIN hud_run first ON first.id = one.first_run_id
@@ -268,7 +238,7 @@ def _fill(run: Run, results: Results, keys: Sequence[Key]) -> None:
         """,
         params,
     )
-    results.regressions = {one.series_id: one for one in moved}
+    results.regressions = {row[0]: row[1:] for row in moved}
     environments = by_id(Environment, [environment for _series, environment, *_key in keys])
     results.environments = [environments[pk] for pk in sorted(environments)]
 
@@ -306,8 +276,7 @@ def _listed(run: Run) -> dict[Key, str]:
 
 def _missed(stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) -> Bools:
     """Return which points miss a target of their own device: 1 statement, none without targets."""
-    names, pks = targets.shipped_metrics(), targets.operator_metrics()
-    aimed = np.isin(stored.metric, [pk for pk, one in metrics.items() if pk in pks or one.name in names])
+    aimed = np.isin(stored.metric, [pk for pk, one in metrics.items() if targets.aims_at(one)])
     rows = np.flatnonzero(~np.isnan(stored.value) & (aimed | ~np.isnan(stored.target))).tolist()
     experiments = by_id(Experiment, [int(stored.experiment[at]) for at in rows])
     missed = np.zeros(stored.series.size, bool)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django import forms
@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
+from hud.accounts.access import scopes_of
 from hud.ingest.deletion import may_delete
 from hud.models import Artifact, Point, Run, Series, State, Task, Upload
 from hud.pages import data, query_string, streams
@@ -55,10 +56,8 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
         streams.of_request(request)
     page = list_query.read(filters)
     if data_format:
-        rows = [line.to_row() for line in page.lines]
-        return data.answer(
-            data_format, "runs", rows, list_query.COLUMNS.names, next=page.next_before, total=page.total
-        )
+        rows, header = list_query.COLUMNS.rows(page.lines), list_query.COLUMNS.names
+        return data.answer(data_format, "runs", rows, header, next=page.next_before, total=page.total)
     context = {
         "page": page,
         "filters": filters,
@@ -88,18 +87,18 @@ def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
 
 def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse:
     name = f"run-{page.run.pk}"
-    compared = [pairs.metric_row(line) for line in page.pairs]
+    compared = pairs.METRIC.rows(page.pairs)
     if data_format == "csv":
         if request.GET.get("table") == "pairs":
-            return data.answer(data_format, f"{name}-pairs", compared)
-        return data.answer(data_format, name, page.to_rows())
+            return data.answer(data_format, f"{name}-pairs", compared, pairs.METRIC.names)
+        return data.answer(data_format, name, page.to_rows(), query.HEADER)
     results = page.results
-    about: dict[str, Any] = {"run": page.line.to_row(), "pairs": compared}
+    about: dict[str, Any] = {"run": list_query.COLUMNS.row(page.line), "pairs": compared}
     about |= {"total": results.total, "next": results.next_page}
     about["counts"] = {kind: count.points for kind, count in results.counts.items()}
-    about["waiting"] = page.waiting.to_row() if page.waiting else None
-    about["kernels"] = [pairs.kernels_row(line) for line in page.kernels]
-    about["artifacts"] = [one.to_row() for one in page.artifacts]
+    about["waiting"] = page.waiting and asdict(page.waiting)
+    about["kernels"] = pairs.KERNELS.rows(page.kernels)
+    about["artifacts"] = query.ARTIFACT.rows(page.artifacts)
     return data.answer(data_format, name, page.to_rows(), **about)
 
 
@@ -119,7 +118,7 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
     """Return the page, its first error, and what of it the visitor may delete."""
-    scopes: frozenset[str] = request.scopes  # type: ignore[attr-defined]  # of the person's role
+    scopes = scopes_of(request)
 
     def may(uploads: list[Upload]) -> bool:
         return "upload" in scopes and may_delete(uploads, scopes=scopes, owner_id=request.user.pk)

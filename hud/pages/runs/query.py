@@ -112,9 +112,6 @@ class RunLine(OfRun):
         asked = self.asked
         return asked.requested_by or ("schedule" if asked.trigger_id else "") or self.run.source
 
-    def to_row(self) -> dict[str, Any]:
-        return COLUMNS.row(self)
-
 
 @dataclass
 class RunsPage:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -88,11 +89,13 @@ def find(stream: Stream, text: str) -> list[Results]:
     measured = fetch_tuples(_MEASURED.format(named=named), params)
     regressed = fetch_tuples(_REGRESSED.format(joins=JOINS, named=named), params)
     experiments = by_id(Experiment, [row[1] for row in (*measured, *regressed)])
+    cases = [row[2:] for row in measured if row[0] == "case" and _can_be_address(row[2])]
+    own = [(experiments[row[1]], *row[4:]) for row in measured if row[0] == "experiment"]
     kinds = [
-        _cases([row[2:] for row in measured if row[0] == "case"]),
+        _results("case", cases, _case),
         _suites(words),
-        _experiments([(experiments[row[1]], *row[4:]) for row in measured if row[0] == "experiment"]),
-        _regressions([(row[0], experiments[row[1]], *row[2:]) for row in regressed]),
+        _results("experiment", own, _experiment),
+        _results("regression", [(row[0], experiments[row[1]], *row[2:]) for row in regressed], _regression),
         _runs(words, params),
         _hosts(words, params),
     ]
@@ -160,23 +163,14 @@ _REGRESSED = """
 """
 
 
-def _results(kind: str, found: list[Result], rows: Sequence[tuple[Any, ...]]) -> Results:
-    """Return results whose rows end with how many there are."""
-    return Results(kind, found, rows[0][-1] if rows else 0)
+def _results(kind: str, rows: Sequence[tuple[Any, ...]], shown: Callable[..., tuple[str, ...]]) -> Results:
+    """Return results of a kind: `shown` returns what is shown of a row. Rows end with how many there are."""
+    return Results(kind, [Result(kind, *shown(*row[:-1])) for row in rows], rows[0][-1] if rows else 0)
 
 
-def _cases(rows: Sequence[tuple[Any, ...]]) -> Results:
-    found = [
-        Result(
-            "case",
-            case,
-            f"{suite}, {experiments} experiment{'s' if experiments > 1 else ''}",
-            link(reverse("suite", args=[suite]), q=case),
-        )
-        for suite, case, experiments, _total in rows
-        if _can_be_address(suite)
-    ]
-    return _results("case", found, rows)
+def _case(suite: str, case: str, experiments: int) -> tuple[str, ...]:
+    about = f"{suite}, {experiments} experiment{'s' if experiments > 1 else ''}"
+    return case, about, link(reverse("suite", args=[suite]), q=case)
 
 
 def _can_be_address(suite: str) -> bool:
@@ -189,7 +183,7 @@ def _suites(words: list[str]) -> Results:
     names = sorted(
         name for name in known if all(word in name.lower() for word in lower) and _can_be_address(name)
     )
-    titles = {name: SUITES[name].title for name in names if name in SUITES}
+    titles = {name: suite.title for name, suite in SUITES.items()}
     found = [
         Result("suite", name, titles.get(name, ""), link(reverse("suite", args=[name])))
         for name in names[:MOST]
@@ -197,27 +191,21 @@ def _suites(words: list[str]) -> Results:
     return Results("suite", found, len(names))
 
 
-def _experiments(rows: Sequence[tuple[Any, ...]]) -> Results:
-    found = []
-    for one, rank, _total in rows:
-        address = reverse("experiment", args=[one.pk])  # without a stream it shows one that has results
-        facts = (one.suite, one.backend, one.mode, one.dtype, one.arch or one.device)
-        about = " · ".join(filter(None, (*facts, "dynamic shapes" if one.dynamic else "")))
-        found.append(Result("experiment", one.title, about, address if rank else link(address)))
-    return _results("experiment", found, rows)
+def _experiment(one: Experiment, rank: int) -> tuple[str, ...]:
+    address = reverse("experiment", args=[one.pk])  # without a stream it shows one that has results
+    facts = (one.suite, one.backend, one.mode, one.dtype, one.arch or one.device)
+    about = " · ".join(filter(None, (*facts, "dynamic shapes" if one.dynamic else "")))
+    return one.title, about, address if rank else link(address)
 
 
-def _regressions(rows: Sequence[tuple[Any, ...]]) -> Results:
-    found = [
-        Result(
-            "regression",
-            f"{pk} {experiment.title}",
-            f"{state}, {metric}, {experiment.backend}",
-            link(reverse("regressions"), stream=stream, open=pk),
-        )
-        for pk, experiment, state, metric, stream, _total in rows
-    ]
-    return _results("regression", found, rows)
+def _regression(pk: int, one: Experiment, state: str, metric: str, stream: str) -> tuple[str, ...]:
+    url = link(reverse("regressions"), stream=stream, open=pk)
+    return f"{pk} {one.title}", f"{state}, {metric}, {one.backend}", url
+
+
+def _run(pk: int, title: str, host: str, at: datetime, commit: str) -> tuple[str, ...]:
+    about = ", ".join(filter(None, (title, host, f"{at:%-d %b %Y}")))
+    return f"Run {pk}", about, reverse("run", args=[pk]), commit
 
 
 def _runs(words: list[str], params: dict[str, Any]) -> Results:
@@ -229,23 +217,15 @@ def _runs(words: list[str], params: dict[str, Any]) -> Results:
         f"""
         SELECT id, title, host_name, order_time, commit, count(*) OVER () FROM hud_run
         WHERE id = %(run)s OR {" AND ".join(texts)}
-        ORDER BY stream_id <> %(stream)s, order_time DESC, id DESC LIMIT %(most)s
+        ORDER BY (id = %(run)s) IS TRUE DESC, stream_id <> %(stream)s, order_time DESC, id DESC LIMIT %(most)s
         """,  # noqa: S608 — the words are parameters  # nosec B608
         {**params, **{f"begins{place}": f"{_like(word)}%" for place, word in enumerate(words)}},
     )
-    found = [
-        Result(
-            "run",
-            f"Run {pk}",
-            ", ".join(filter(None, (title, host, f"{at:%-d %b %Y}"))),
-            reverse("run", args=[pk]),
-            commit,
-        )
-        for pk, title, host, at, commit, _total in rows
-    ]
-    if params["run"] is not None:
-        found.sort(key=lambda one: one.title != f"Run {params['run']}")
-    return _results("run", found, rows)
+    return _results("run", rows, _run)
+
+
+def _host(name: str, detached: datetime | None) -> tuple[str, ...]:
+    return name, "detached" if detached else "attached", reverse("hosts")
 
 
 def _hosts(words: list[str], params: dict[str, Any]) -> Results:
@@ -257,8 +237,4 @@ def _hosts(words: list[str], params: dict[str, Any]) -> Results:
         """,  # noqa: S608 — the words are parameters  # nosec B608
         params,
     )
-    found = [
-        Result("host", name, "detached" if detached else "attached", reverse("hosts"))
-        for name, detached, _total in rows
-    ]
-    return _results("host", found, rows)
+    return _results("host", rows, _host)

@@ -67,8 +67,7 @@ def _form(action: str, stream: Stream, posted: Any = None) -> forms.Form:
 def stream_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     lines = query.read()
     if data_format:
-        rows = [query.COLUMNS.row(line) for line in lines]
-        return data.answer(data_format, "streams", rows, query.COLUMNS.names)
+        return data.answer(data_format, "streams", query.COLUMNS.rows(lines), query.COLUMNS.names)
     content: dict[str, Any] = {"lines": lines}
     changing = streams.named(request.GET.get("change", "")).select_related("reference").first()
     if changing:

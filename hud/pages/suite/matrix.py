@@ -20,14 +20,6 @@ _MOST_LINES = 200
 
 
 @dataclass(slots=True)
-class CodeLine:
-    code: str
-    meaning: str
-    advice: str
-    experiments: int  # whose newest check has this code
-
-
-@dataclass(slots=True)
 class Comparison:
     """One model at equal batch, precision and iterations: seconds per iteration by backend."""
 
@@ -56,16 +48,9 @@ class Comparison:
         return [(self.experiments.get(name), self.times_s.get(name)) for name in self.matrix.backends]
 
 
-@dataclass(slots=True)
-class MatrixPart:
-    codes: list[CodeLine]
-    comparisons: list[Comparison]
-    backends: tuple[str, ...]
-
-
-def read(stream: Stream, suite: str) -> MatrixPart | None:
+def read(stream: Stream, suite: str) -> dict[str, Any] | None:
     """Return the newest check and the newest time of every experiment in a stream, in one statement; None
-    where the suite has no matrix."""
+    where the suite has no matrix. `codes` have meaning, advice and how many newest checks have the code."""
     matrix = SUITES[suite].matrix if suite in SUITES else None
     if matrix is None:
         return None
@@ -89,15 +74,16 @@ def read(stream: Stream, suite: str) -> MatrixPart | None:
         },
     )
     codes = Counter(code for metric, _value, code, *_more in rows if metric == matrix.code_metric and code)
-    lines = [CodeLine(code, *said, codes.pop(code, 0)) for code, said in matrix.codes.items()]
-    lines += [CodeLine(code, "", "", count) for code, count in sorted(codes.items())]
+    lines = [(code, *said, codes.pop(code, 0)) for code, said in matrix.codes.items()]
+    lines += [(code, "", "", count) for code, count in sorted(codes.items())]
     # a single repeat has no time without compilation
     times = [
         (value, *about)
         for metric, value, _code, note, *about in rows
         if metric == matrix.time_metric and value is not None and FIRST_RUN_ONLY not in (note or "")
     ]
-    return MatrixPart(lines, _comparisons(times, matrix)[:_MOST_LINES], matrix.backends)
+    comparisons = _comparisons(times, matrix)[:_MOST_LINES]
+    return {"codes": lines, "comparisons": comparisons, "backends": matrix.backends}
 
 
 def _comparisons(times: Sequence[tuple[Any, ...]], matrix: Matrix) -> list[Comparison]:

@@ -169,7 +169,6 @@ class Newest:
     def with_target(self, met: str, targets: Targets) -> Newest:
         """Return the experiments with a result that meets, or misses, the target of their arch: 2
         statements."""
-        names, pks = targets.shipped_metrics(), targets.operator_metrics()
         rows = fetch_tuples(
             """
             SELECT s.id, newest.target, newest.target_arch FROM hud_series s
@@ -183,7 +182,7 @@ class Newest:
             """,
             {
                 "series": int_array(self.series[self.status >= 0].tolist()),
-                "aimed": [one.pk for one in self.metrics if one.pk in pks or one.name in names],
+                "aimed": [one.pk for one in self.metrics if targets.aims_at(one)],
                 "branches": stored_names(),
             },
         )
@@ -204,14 +203,9 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
     """Return the newest point of each series of these experiments and metrics in a stream: 1 statement, one
     look-up in an index for each."""
     nothing = {"run_id": "0", "value": "'NaN'", "status": "-1::int2", "verdict": "-1::int2"}
+    newest = [f"coalesce({name}, {none})" for name, none in nothing.items()]
     experiment, metric, series, *found = fetch_columns(
-        [
-            "s.experiment_id",
-            "s.metric_id",
-            "s.id",
-            *(f"coalesce({one}, {none})" for one, none in nothing.items()),
-            "(quality IS NOT NULL)::int",
-        ],
+        ["s.experiment_id", "s.metric_id", "s.id", *newest, "(quality IS NOT NULL)::int"],
         """
         hud_series s
         LEFT JOIN LATERAL (

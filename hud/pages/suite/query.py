@@ -16,7 +16,7 @@ from hud.pages.suite import newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals
 from hud.points import expectations
-from hud.points.read import to_row
+from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.branches import stored_names
@@ -76,7 +76,7 @@ class Row:
 
     def to_rows(self, stream: str) -> list[dict[str, Any]]:
         whose = {**identity(self.experiment), "stream": stream}
-        return [{**whose, **to_row(cell)} for cell in self.cells if cell]
+        return [{**whose, **POINT.row(cell)} for cell in self.cells if cell]
 
 
 @dataclass
@@ -138,6 +138,9 @@ class SuitePage:
         return sorted({row.experiment.arch for row in self.rows if row.experiment.arch} - there)
 
 
+IDENTITY = ("experiment", *Experiment.IDENTITY)
+
+
 def identity(experiment: Experiment) -> dict[str, Any]:
     """Return the fields by which the API identifies an experiment."""
     return {"experiment": experiment.pk, **{name: getattr(experiment, name) for name in Experiment.IDENTITY}}
@@ -150,8 +153,7 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
         f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
         {"ids": int_array(experiments)},
     )
-    names = ("experiment", *Experiment.IDENTITY)
-    found = [dict(zip(names, row, strict=True)) for row in rows]
+    found = [dict(zip(IDENTITY, row, strict=True)) for row in rows]
     return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
 
 
@@ -298,19 +300,9 @@ def trends(rows: Sequence[Row]) -> None:
         rows[at - 1].trend.append(each)
 
 
-@dataclass(slots=True)
-class SuiteLine:
-    name: str
-    title: str
-    experiments: int
-    cases: int
-    arches: list[str]
-    runnable: bool  # the runner has it
-    not_offered: str  # why no attached host offers it
-
-
-def read_all(stream: Stream) -> list[SuiteLine]:
-    """Return every suite with data in a stream, then the runner's others, in 2 statements."""
+def read_all(stream: Stream) -> list[dict[str, Any]]:
+    """Return every suite with data in a stream, then the runner's others: whether it is runnable here, and
+    why no attached host offers it. 2 statements."""
     rows = fetch_tuples(
         """
         SELECT suite, count(*), count(DISTINCT "case"),
@@ -322,14 +314,14 @@ def read_all(stream: Stream) -> list[SuiteLine]:
         {"stream": stream.pk},
     )
     found = {name: (experiments, cases, arches) for name, experiments, cases, arches in rows}
-    missing = matching.reasons_of(SUITES, matching.attached())
+    missing, counted = matching.reasons_of(SUITES, matching.attached()), ("experiments", "cases", "arches")
     return [
-        SuiteLine(
-            name,
-            SUITES[name].title if name in SUITES else "",
-            *found.get(name, (0, 0, [])),
-            runnable=name in SUITES,
-            not_offered=missing.get(name, ""),
-        )
+        {
+            "name": name,
+            "title": SUITES[name].title if name in SUITES else "",
+            **dict(zip(counted, found.get(name, (0, 0, [])), strict=True)),
+            "runnable": name in SUITES,
+            "not_offered": missing.get(name, ""),
+        }
         for name in {**found, **SUITES}
     ]

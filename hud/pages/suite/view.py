@@ -14,6 +14,7 @@ from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
 from hud.pages.suite import matrix, query
+from hud.points.read import POINT
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import InvalidRunRequest, RunOptions, request_reruns
 
@@ -30,7 +31,7 @@ class SuiteRerun(forms.Form):
 def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     lines = query.read_all(streams.of_request(request))
     if data_format:
-        return data.answer(data_format, "suites", [asdict(line) for line in lines])
+        return data.answer(data_format, "suites", lines)
     streams.name_in_links(request)
     return render(request, "suite/suites.html", {"lines": lines})
 
@@ -47,6 +48,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
             data_format,
             f"suite-{name}",
             rows,
+            (*query.IDENTITY, "stream", *POINT.names),
             suite=name,
             stream=stream.name,
             total=page.total,

@@ -143,8 +143,8 @@ def test_one_line_of_the_comparison_is_one_runtime(client: Client) -> None:
     ingest(lines(*those), Parameters())
     part = matrix.read(Stream.objects.get(name="import"), "xla")
     assert part
-    assert {one.case for one in part.comparisons} == {"resnet18"}
-    found = {one.runtime: one for one in part.comparisons}
+    assert {one.case for one in part["comparisons"]} == {"resnet18"}
+    found = {one.runtime: one for one in part["comparisons"]}
     assert {name: one.times_s for name, one in found.items()} == {
         name: {"eager": 0.1, "inductor": 0.3, "openxla": time_s} for name, time_s in times.items()
     }
