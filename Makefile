@@ -43,7 +43,10 @@ soak: .venv/dev.stamp
 bench: .venv/dev.stamp
 	@exec $(PY) -m tests.bench $(PART)
 
+# Apart from the others: it needs setproctitle, with which RQ and gunicorn rename the processes that tests look for.
+mutate: export PYTHONPATH := .venv/mutate
 mutate: .venv/dev.stamp
+	@test -d .venv/mutate || $(PY) -m pip install --quiet --target .venv/mutate mutmut==3.8.1
 	@$(PY) -m mutmut run
 	@exec $(PY) -m tests.mutation
 
