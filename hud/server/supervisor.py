@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from hud.server.embedded import make_folder
 from hud.server.processes import Program, adopt_orphans
 
 MAX_LOG_BYTES = 8 * 2**20  # twice that with the predecessor
@@ -29,7 +30,7 @@ class Supervisor:
     """Run stages of programs in an asyncio loop: `start` each stage, finally `stop` all."""
 
     def __init__(self, stages: Sequence[Sequence[Program]], *, logs: Path) -> None:
-        handler = RotatingFileHandler(logs / "supervisor.log", maxBytes=MAX_LOG_BYTES, backupCount=1)
+        handler = RotatingFileHandler(make_folder(logs) / "supervisor.log", maxBytes=MAX_LOG_BYTES, backupCount=1)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.handlers[:] = [handler]
         logger.setLevel(logging.INFO)
