@@ -30,7 +30,9 @@ class Supervisor:
     """Run stages of programs in an asyncio loop: `start` each stage, finally `stop` all."""
 
     def __init__(self, stages: Sequence[Sequence[Program]], *, logs: Path) -> None:
-        handler = RotatingFileHandler(make_folder(logs) / "supervisor.log", maxBytes=MAX_LOG_BYTES, backupCount=1)
+        handler = RotatingFileHandler(
+            make_folder(logs) / "supervisor.log", maxBytes=MAX_LOG_BYTES, backupCount=1
+        )
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.handlers[:] = [handler]
         logger.setLevel(logging.INFO)
