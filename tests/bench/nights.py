@@ -11,8 +11,8 @@ from hud.models import (
     NIGHTLY,
     STATUS_CODES,
     Compilation,
+    DetailedMeasurement,
     Experiment,
-    Measurement,
     Metric,
     Run,
     Series,
@@ -136,9 +136,10 @@ def repeat(experiment: int, compilations: int) -> None:
         for day in range(1, times + 1)
     ]
     Run.objects.bulk_create(runs)
-    for model, whose, changed in (
-        (Compilation, "old.experiment_id", {"busy_us": "old.busy_us * made.factor"}),
-        (Measurement, "series.experiment_id", {"value": "old.value * made.factor"}),
+    of_series = "hud_measurement old JOIN hud_series series ON series.id = old.series_id"
+    for model, source, whose, changed in (
+        (Compilation, "hud_compilation old", "old", {"busy_us": "old.busy_us * made.factor"}),
+        (DetailedMeasurement, of_series, "series", {"value": "old.value * made.factor"}),
     ):
         columns = [str(item.column) for item in model._meta.concrete_fields]
         changed |= {"run_id": "made.id", "order_time": "made.order_time"}
@@ -148,9 +149,8 @@ def repeat(experiment: int, compilations: int) -> None:
                 INSERT INTO {model._meta.db_table} ({", ".join(columns)})
                 SELECT {", ".join(changed.get(name, f"old.{name}") for name in columns)}
                 FROM (SELECT id, order_time, 1 + (random() - 0.5) / 50 AS factor FROM hud_run
-                    WHERE id = ANY(%(runs)s)) made, {model._meta.db_table} old
-                {"JOIN hud_series series ON series.id = old.series_id" if model is Measurement else ""}
-                WHERE old.run_id = %(newest)s AND {whose} = %(experiment)s
+                    WHERE id = ANY(%(runs)s)) made, {source}
+                WHERE old.run_id = %(newest)s AND {whose}.experiment_id = %(experiment)s
                 """,
                 {"runs": [run.pk for run in runs], "newest": newest.pk, "experiment": experiment},
             )
