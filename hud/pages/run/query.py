@@ -164,9 +164,10 @@ class RunPage(OfRun):
 
     @property
     def headline_pairs(self) -> list[MetricComparison]:
-        """Return the main metric of an A/B run's first experiments."""
+        """Return the main metric of an A/B run's first experiments: the first that was measured at equal
+        choices, else the first."""
         first: dict[int, MetricComparison] = {}
-        for line in self.pairs:
+        for line in sorted(self.pairs, key=lambda line: line.code is None):
             first.setdefault(line.experiment.pk, line)
         return list(first.values())[:SHOWN_PICTURES]
 
