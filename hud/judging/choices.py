@@ -144,7 +144,7 @@ Kernels = Mapping[str, TimedChoice]  # of one process, by slot
 
 @dataclass(frozen=True)
 class ChoiceChange:
-    """What the autotuner chooses on both sides.
+    """The choices of the autotuner on both sides.
 
     `same_candidates`: whether each slot of both sides has the same candidates, None where some are unknown;
     `differing` are the slots that have not. `frequencies`: whether choices came with other frequencies.

@@ -1,4 +1,4 @@
-"""What A/B runs measured, and the answers: of each metric, at equal choices of the autotuner where both sides
+"""Answers of A/B runs: of each metric, at equal choices of the autotuner where both sides
 were pinned to draws, else by free pairs; and of the kernels of both sides."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run freezes of an interpreter, so that everything in it is measured with the same packages."""
+"""Fingerprint of an interpreter, which a run freezes: everything in it is measured with the same packages."""
 
 from __future__ import annotations
 

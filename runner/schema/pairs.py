@@ -21,7 +21,7 @@ _MOST_NUMBER = 10_000
 
 
 class PairPlace(NamedTuple):
-    """Where a process stands. `draw` is 2 · pair, + 1 where the candidate drew the choices that are forced;
+    """Place of a process. `draw` is 2 · pair, + 1 where the candidate drew the choices that are forced;
     None for a free process. `repeat` is unique among the processes of a side."""
 
     repeat: int

@@ -1,4 +1,4 @@
-"""Why a number may not decide: a code beside a value, which stays as it was measured.
+"""Reasons why a number may not decide: a code beside a value, which stays as it was measured.
 
 A value with a code is in no geometric mean, level or verdict. Files in other systems' formats do not know it.
 """

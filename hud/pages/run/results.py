@@ -1,4 +1,4 @@
-"""What a run found: its points by importance, sorted, filtered and cut to a page.
+"""Results of a run: its points by importance, sorted, filtered and cut to a page.
 
 A run has thousands of points of which a page shows some, so that only these become objects.
 """
