@@ -15,7 +15,6 @@ from hud.points import write
 from runner.formats.parameters import Parameters
 from tests.bench.records import body
 from tests.support.records import as_lines, v3_record
-from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -150,24 +149,16 @@ def test_a_single_measurement_is_held_by_its_point_until_another_process_comes()
     assert not Point.objects.exists()
 
 
-def _is_alone(cursor: Any) -> bool:
-    cursor.execute(
-        "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-        " AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL)"
-    )
-    return bool(cursor.fetchone()[0])
-
-
 @pytest.mark.django_db(transaction=True)
 def test_a_result_with_one_sample_takes_at_most_300_bytes() -> None:
     nights, results = 10, 500
     with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE hud_point, hud_detailedmeasurement")  # tests that rolled back left pages
         for night in range(nights):
             content = body(night, records=results, shape="harness")
             ingest(content, Parameters(commit=f"{night:x}", commit_date=f"2026-01-{night + 1:02}"))
             while process_pending():
                 pass
-            wait_for(lambda: _is_alone(cursor), "others to end: a vacuum leaves what they may still see")
             cursor.execute("VACUUM ANALYZE")
         cursor.execute(
             "SELECT sum(pg_total_relation_size(name)) FROM unnest(%s::regclass[]) AS name",
