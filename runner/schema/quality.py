@@ -33,7 +33,7 @@ def quality_words(code: str | None) -> str:
 
 @dataclass(frozen=True)
 class MeasurementWarning:
-    """What to know of a value, in words, and the code of its quality, if it may not decide."""
+    """A warning beside a value in words, and the code of its quality if it may not decide."""
 
     text: str = ""
     quality: str = ""

@@ -1,4 +1,4 @@
-"""What a comparison finds in stored compilations, at equal choices and by fresh pairs: the guide's table."""
+"""Tests of the guide's table: simulated comparisons of stored compilations, at equal choices and fresh."""
 
 from __future__ import annotations
 

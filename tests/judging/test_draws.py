@@ -60,7 +60,7 @@ def test_equal_numbers_of_draws_are_one_t_test_over_all() -> None:
 
 
 def test_the_owners_count_alike_however_many_draws_they_have() -> None:
-    """What the baseline chose got 1 % slower, what the candidate chose as much faster: nothing is lost."""
+    """The baseline's choice got 1 % slower, the candidate's as much faster: nothing is lost."""
     found = code_change(at_ratios([1.0094, 1.0096] * 4, [1 / 1.0094, 1 / 1.0096] * 2))
     assert found.ratio == pytest.approx(1.0, abs=1e-6)
     assert [found.at_base, found.at_head] == pytest.approx([1.0095, 1 / 1.0095])

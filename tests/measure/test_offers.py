@@ -28,7 +28,7 @@ def compiled(*configs: Config) -> list[Any]:
 
 @dataclass
 class Autotuner:
-    """What `tuning` uses of inductor's CachingAutotuner: the last candidate does not compile, and a further
+    """A stand-in for inductor's CachingAutotuner: the last candidate does not compile, and a further
     one is made of the first."""
 
     configs: list[Config] | None

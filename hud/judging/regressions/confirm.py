@@ -248,10 +248,12 @@ def _apply_pairs(one: Regression, run_id: int) -> None:
     for answer in comparison.metrics:
         if answer.word == "confirmed" and answer.better is False:
             decide_by_pairs(regression=one, confirmed=True, run_id=run_id, cause=answer.cause)
-        elif answer.better or (answer.word == "dismissed" and not obstacle(one, answer, comparison)):
-            decide_by_pairs(regression=one, confirmed=False, run_id=run_id)
-        elif answer.word == "dismissed":
-            note = f"code: no change; cannot tell of the choices: {obstacle(one, answer, comparison)}"
+        elif answer.better or answer.word == "dismissed":
+            reason = "" if answer.better else obstacle(one, answer, comparison)
+            if not reason:
+                decide_by_pairs(regression=one, confirmed=False, run_id=run_id)
+                continue
+            note = f"code: no change; cannot tell of the choices: {reason}"
             record(one, one.state, one.state, event="cannot tell", note=note, run_id=run_id)
 
 
