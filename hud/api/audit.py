@@ -48,4 +48,4 @@ def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]
     filters = given.model_dump(exclude={"cursor", "limit"})
     rows, next_before = query.read(query.Filters(**filters, before=given.cursor), given.limit)
     following = None if next_before is None else str(next_before)
-    return {"items": query.COLUMNS.rows(rows), "next": following}
+    return {"items": query.ROWS.rows(rows), "next": following}

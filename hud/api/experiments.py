@@ -15,19 +15,19 @@ from pydantic import Field
 
 from hud.api.openapi import parameter
 from hud.api.schemas import ANSWER, Error, ExperimentsFilter, IdentityOut, Items
-from hud.columns import Columns
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment, Series, Stream
 from hud.pages import compilations
 from hud.pages.experiment.series import BadCursor, Filters, etag_of, series_points
 from hud.points import streams
 from hud.problems import Problem
+from hud.tables.table import DataTable
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
 from runner.schema.compilations import Kernel
 
 router = Router(tags=["reading"])
-_COLUMNS = Columns(f"id=pk {' '.join(Experiment.IDENTITY)}")
+_COLUMNS = DataTable(f"id=pk {' '.join(Experiment.IDENTITY)}")
 _EXPORTS = threading.BoundedSemaphore(2)  # at once in a process, since a slow reader holds a thread
 
 

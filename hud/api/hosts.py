@@ -13,16 +13,16 @@ from pydantic import Field
 
 from hud.api.auth import who
 from hud.api.schemas import Error, Items, StrictBody
-from hud.columns import Columns
 from hud.hosts import registration
 from hud.models import Host, Task
 from hud.pages.hosts import queue
 from hud.problems import row_of
 from hud.runs.tasks import detach_host
+from hud.tables.table import DataTable
 
 router = Router(tags=["hosts"])
-_HOST = Columns("id=pk name last_beat clock_skew_s labels facts")
-_ACCELERATOR = Columns(
+_HOST = DataTable("id=pk name last_beat clock_skew_s labels facts")
+_ACCELERATOR = DataTable(
     "id=pk name device device_name arch uuid present dirty=unavailable_reason suites environments",
     suites=lambda one: one.catalog.get("suites", []),
     environments=lambda one: one.catalog.get("pythons", []),

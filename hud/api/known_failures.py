@@ -12,14 +12,14 @@ from pydantic import Field
 from hud.api.auth import who
 from hud.api.experiments import stream_of
 from hud.api.schemas import Error, Filter, IdentityOut, Items, StrictBody
-from hud.columns import EXPERIMENT, Columns
 from hud.judging.regressions.known_failures import MOST_REASON, forget, mark
 from hud.models import Experiment, KnownFailure
 from hud.problems import row_of
+from hud.tables.table import EXPERIMENT, DataTable
 
 router = Router(tags=["known failures"])
 _MOST = 500
-_COLUMNS = Columns(f"id=pk stream=stream.name {EXPERIMENT} reason author created")
+_COLUMNS = DataTable(f"id=pk stream=stream.name {EXPERIMENT} reason author created")
 
 
 class _KnownFailuresQuery(Filter):

@@ -13,11 +13,11 @@ from ninja import Router, Schema, Status
 from hud.api.auth import spend_bytes, spend_call
 from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.schemas import Error
-from hud.columns import Columns
 from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
 from hud.models import ApiKey, Import
 from hud.models.streams import NAME_PATTERN
 from hud.problems import Problem
+from hud.tables.table import DataTable
 from runner.formats import FORMATS
 from runner.formats.compression import is_compressed
 from runner.formats.errors import LARGER_FILES, MalformedUpload, UploadTooLarge
@@ -31,7 +31,7 @@ _CONTENT: dict[str, Any] = {  # for people: the format is detected from the cont
     "text/csv": {"type": "string"},
 }
 
-_IMPORT = Columns(
+_IMPORT = DataTable(
     "id state done_records receipt problem links",
     id=lambda job: str(job.uid),
     links=lambda job: {"self": f"/api/v1/imports/{job.uid}"},

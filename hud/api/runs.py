@@ -12,7 +12,6 @@ from pydantic import Field, create_model
 
 from hud.api.auth import check_may_delete, spend_call, who
 from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody
-from hud.columns import Columns
 from hud.ingest import deletion
 from hud.ingest.deletion import Deletion, uploads_of
 from hud.models import Artifact, Experiment, Host, Run, Task, Upload
@@ -22,6 +21,7 @@ from hud.problems import Problem, row_of
 from hud.runs import logs, matching, requests, streams, tasks
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
+from hud.tables.table import DataTable
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
 from runner.schema.draws import LEAST_DRAWS
@@ -31,10 +31,10 @@ from runner.schema.suite import MAX_COMPILATIONS
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
-_COLUMNS = Columns(
+_COLUMNS = DataTable(
     "id=pk state stream=stream.name reason host=host_name retry_of=request_or_empty.retry_of_id"
 )
-_PROGRESS, _PLACE = Columns("done total eta_s"), Columns("queue_position=position starts_in_s")
+_PROGRESS, _PLACE = DataTable("done total eta_s"), DataTable("queue_position=position starts_in_s")
 
 
 class RunIn(StrictBody):

@@ -15,18 +15,18 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from hud.columns import Columns, under
 from hud.judging.overdue import overdue_suites
 from hud.judging.regressions.groups import Group, group
 from hud.judging.regressions.states import AT_ONCE, RegressionState
 from hud.models import Delivery, Notice, OverdueSuite, Point, Regression, Series, UnjudgedRun, Webhook
+from hud.tables.table import DataTable, under
 
 OVERDUE = "overdue"
 EVENTS = (*(state.value for state in RegressionState if state != RegressionState.SUSPECT), OVERDUE)
 _LONGEST_WAIT = timedelta(minutes=2)
 _MOST_NOTICES = 2000  # at once
 _LISTED = 20  # regressions or suites that a message names
-_OVERDUE = Columns("stream suite branch arch since")
+_OVERDUE = DataTable("stream suite branch arch since")
 
 
 def queue_messages() -> int:
@@ -126,7 +126,7 @@ def _url(one: Regression) -> str:
     return f"{settings.HUD_PUBLIC_URL}/regressions/?id={one.pk}"
 
 
-_COLUMNS = Columns(
+_COLUMNS = DataTable(
     f"""id=pk {under("series.experiment", "suite mode dtype backend arch")} case=series.experiment.title
     metric=series.metric.name unit=series.metric.unit kind before after change factor since
     base_commit=last_good_run?.commit head_commit=first_run?.commit url""",

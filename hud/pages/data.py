@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from django.http import Http404, HttpResponse
 
 from hud.ingest.export import inert
 from hud.problems import Problem
+from hud.tables.table import DataTable
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -25,6 +26,21 @@ def answer(data_format: str, name: str, rows: Rows, header: Sequence[str] = (), 
         return response
     body = orjson.dumps({**about, "items": list(rows)}, option=orjson.OPT_NON_STR_KEYS)
     return HttpResponse(body, content_type="application/json")
+
+
+def answer_table(
+    data_format: str,
+    name: str,
+    table: DataTable[Any, Any],
+    rows: Iterable[Any],
+    *,
+    constant: Mapping[str, Any] | None = None,
+    **about: Any,
+) -> HttpResponse:
+    """Return a table's rows as `answer` does, each with the `constant` values of all."""
+    same = constant or {}
+    items = [{**table.row(row), **same} for row in rows]
+    return answer(data_format, name, items, (*table.names, *same), **about)
 
 
 def missing(data_format: str, text: str) -> HttpResponse:

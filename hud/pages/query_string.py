@@ -1,19 +1,22 @@
-"""A page's query string, declared once: a frozen dataclass whose fields say which values a visitor may send.
+"""A page's query string, declared once: a frozen dataclass whose fields say which values a visitor may send,
+and how the form of the page's filters shows them.
 
 An invalid value is ignored, and the page says so; data are refused with a 400. Never a 500.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, field, fields
 from typing import Any, TypeVar
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.http import QueryDict
+from django.utils.safestring import SafeString
 
 from hud.problems import Problem
+from hud.tables.html import attributes, element, link, text
 from runner.formats.errors import Fault
 
 MAX_ID = 2**31 - 1
@@ -21,22 +24,30 @@ MAX_PAGE = 10_000
 T = TypeVar("T")
 
 
-def parameter(form_field: forms.Field, default: Any = None, *, names: tuple[str, ...] = ()) -> Any:
+def parameter(
+    form_field: forms.Field, default: Any = None, *, names: tuple[str, ...] = (), **shown: Any
+) -> Any:
     """Return a dataclass's field that `form_field` checks; `names` in the address, where not its own, the
-    present one first."""
-    return field(default=default, metadata={"form_field": form_field, "names": names})
+    present one first. `shown` is for `filter_form`: its `label`; `blank`, the choice of any, None without
+    one; or `is_hidden`."""
+    return field(default=default, metadata={"form_field": form_field, "names": names, **shown})
 
 
-def words(most: int = 200) -> Any:
-    return parameter(forms.CharField(required=False, max_length=most), "")
+def words(most: int = 200, **shown: Any) -> Any:
+    return parameter(forms.CharField(required=False, max_length=most), "", **shown)
 
 
-def one_of(*values: str, default: str = "") -> Any:
-    return parameter(forms.ChoiceField(required=False, choices=[(one, one) for one in values]), default)
+def one_of(*values: str, default: str = "", **shown: Any) -> Any:
+    choices = [(value, value) for value in values]
+    return parameter(forms.ChoiceField(required=False, choices=choices), default, **shown)
 
 
 def number(most: int = MAX_ID, *, least: int = 1, default: int | None = None, **about: Any) -> Any:
     return parameter(forms.IntegerField(required=False, min_value=least, max_value=most), default, **about)
+
+
+def day(**about: Any) -> Any:
+    return parameter(forms.DateField(required=False), **about)
 
 
 # The condition of `named` on a text called words
@@ -75,3 +86,78 @@ def read(kind: type[T], given: QueryDict, data_format: str = "") -> tuple[T, lis
     if faults and data_format:
         raise Problem(400, "invalid query string", errors=faults)
     return kind(**values), [f"{fault.pointer[1:]}: {fault.detail}" for fault in faults]
+
+
+def without(query: QueryDict, *names: str) -> str:
+    """Return a query without some names, after an ``&``, for the links of a table that set these."""
+    rest = query.copy()
+    for name in names:
+        rest.pop(name, None)
+    return f"&{rest.urlencode()}" if rest else ""
+
+
+Choices = Sequence[str | tuple[str, str]]  # values, some with a text of their own
+
+
+def filter_form(
+    filters: Any,
+    *,
+    offered: Mapping[str, Choices] | None = None,
+    suggested: Mapping[str, Sequence[str]] | None = None,
+    hidden: Mapping[str, str] | None = None,
+    clear: str = "",
+    button: str = "Filter",
+) -> SafeString:
+    """Return the form of a page's filters: a field for each that has a label, to choose from what is
+    `offered`, or to write, perhaps what is `suggested`. A filter with nothing offered is left out. `hidden`
+    are further parameters; `clear` is the address without filters."""
+    parts = [_hidden(name, value) for name, value in (hidden or {}).items()]
+    for one in fields(filters):
+        name, value = (one.metadata["names"] or (one.name,))[0], getattr(filters, one.name)
+        if one.metadata.get("is_hidden"):
+            parts += [_hidden(name, value)] if value else []
+        elif "label" not in one.metadata:
+            continue
+        elif offered is not None and one.name in offered:
+            parts += [_select(one, name, value, offered[one.name])] if offered[one.name] else []
+        else:
+            parts.append(_input(one, name, value, (suggested or {}).get(one.name, ())))
+    parts.append(f"<button>{button}</button>{link(clear, 'Clear') if clear else ''}")
+    return SafeString(
+        f'<form class="filters" method="get" role="search" data-filters>{" ".join(parts)}</form>'
+    )
+
+
+def none_matches(clear: str, what: str = "Nothing") -> SafeString:
+    """Return what a page says in place of a table whose filters leave no row."""
+    return SafeString(f"{what} matches these filters. {link(clear, 'Clear')}")
+
+
+def _hidden(name: str, value: object) -> str:
+    return f'<input type="hidden" name="{name}" value="{text(value)}">'
+
+
+def _select(one: Field[Any], name: str, value: str, offered: Choices) -> str:
+    blank = one.metadata.get("blank", "any")
+    pairs = [("", blank)] if blank is not None else []
+    pairs += [(choice, choice) if isinstance(choice, str) else choice for choice in offered]
+    options = "".join(
+        f'<option value="{text(choice)}"{" selected" if choice == value else ""}>{text(title)}</option>'
+        for choice, title in pairs
+    )
+    return f'<label>{one.metadata["label"]} <select name="{name}">{options}</select></label>'
+
+
+def _input(one: Field[Any], name: str, value: object, suggested: Sequence[str]) -> str:
+    checks = one.metadata["form_field"]
+    known = f"{name}-suggested" if suggested else ""
+    attrs = attributes(
+        type="date" if isinstance(checks, forms.DateField) else "",
+        name=name,
+        value="" if value is None else str(value),
+        maxlength=str(checks.max_length) if isinstance(checks, forms.CharField) else "",
+        list=known,
+    )
+    options = "".join(str(element("option", "", value=choice)) for choice in suggested)
+    choices = f'<datalist id="{known}">{options}</datalist>' if known else ""
+    return f"<label>{one.metadata['label']} <input{attrs}></label>{choices}"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 
-from hud.columns import Columns
 from hud.models import Experiment, Metric, Point, Series
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
 from hud.sql import fetch_models, int_array
+from hud.tables.table import DataTable
 from runner.suites import SUITES
 
 # Metrics that are read first in suites that the runner does not have, most telling first.
 _OTHER_SUITES = "speedup accuracy abs_latency compilation_latency compression_ratio dynamo_peak_mem"
 _REST = "device_speedup same_choice_ratio device_latency_ms compiled_latency_ms cold_compile_s warm_compile_s"
-POINT = Columns(  # of a point that `show` completed
+POINT = DataTable(  # of a point that `show` completed
     """metric=metric.name unit=metric.unit direction=metric.direction value spread n=samples compilations
     status code reason quality verdict change noise level verdict_reason target target_name target_met
     record_target=target record_target_arch=target_arch warning time=order_time run=run_id processes rerun

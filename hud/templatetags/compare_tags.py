@@ -19,8 +19,9 @@ from hud.pages.compare.judged import Judged
 from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import Row
 from hud.pages.sparkline import TONES, change_interval
+from hud.tables.badges import badge_html
+from hud.tables.formatting import address, percent, signed_percent, unit
 from hud.templatetags.commit_tags import path
-from hud.templatetags.hud_tags import address, badge_html, percent, signed_percent, unit
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes

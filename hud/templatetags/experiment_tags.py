@@ -20,17 +20,10 @@ from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.multiples import Row
 from hud.pages.experiment.query import TableRow
 from hud.runs.branches import other_branch
+from hud.tables.badges import badge_html
+from hud.tables.formatting import address, ago, moment, signed_percent
 from hud.templatetags.commit_tags import commit
-from hud.templatetags.hud_tags import (
-    address,
-    ago,
-    badge_html,
-    moment,
-    signed_percent,
-    targets_html,
-    value_html,
-    verdict_badge,
-)
+from hud.templatetags.hud_tags import targets_html, value_html, verdict_badge
 from hud.templatetags.kernel_tags import in_unit, signed_in_unit
 
 register = template.Library()

@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from functools import lru_cache
 from html import escape
-from typing import Any
 
-import orjson
 from django import template
-from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.models import FIRST_RUN_ONLY, Metric, Point, PointFields
+from hud.models import FIRST_RUN_ONLY, Point, PointFields
 from hud.pages.experiment.history import fact_name
 from hud.pages.sparkline import sparkline as draw_line
 from hud.points.targets import AppliedTarget
+from hud.tables import formatting
+from hud.tables.badges import LOOKS, WORDS, badge_html
+from hud.tables.formatting import number, percent, quantity, signed_percent, unit
 from runner.schema.quality import QUALITIES, quality_words
 
 register = template.Library()
 register.filter(fact_name)
+for _formatting in (
+    formatting.address, formatting.ago, formatting.better, formatting.bytes_text, formatting.duration,
+    formatting.json_text, formatting.long_name, formatting.moment, formatting.number, formatting.p_value,
+    formatting.percent, formatting.plain, formatting.quantity, formatting.second, formatting.signed_percent,
+    formatting.unit,
+):  # fmt: skip
+    register.filter(_formatting)
 
-_LONG_NAME = 60  # characters
-_NO_UNIT = {"", "count"}
-_SIGNS = {"x": "×", "ratio": "%", "B": "", **dict.fromkeys(_NO_UNIT, "")}  # of units, as they are shown
-# Tone (a class of hud.css) → word → icon, so that no meaning depends on colour.
-_ICONS = {
-    "better": {"improved": "▲", "met": "✓", "ok": "✓", "succeeded": "✓", "done": "✓", "online": "●"},
-    "worse": {"regressed": "▼", "missed": "✗", "timed_out": "⏱", "dirty": "!"},
-    "doubt": {"inconclusive": "?", "cannot_tell": "?", "moved": "⇄", "late": "◔", "paused": "‖",
-              "drained": "⏏"},
-    "active": {"confirmed": "●", "busy": "▶", "running": "▶"},
-    "quiet": {
-        "unchanged": "=", "dismissed": "=", "new": "+", "": "…", "none": "◎", "idle": "○", "queued": "…",
-        "cancelled": "⊘", "unsupported": "—", "not_run": "○", "detached": "○", "gone": "○", "in_pairs": "⇄",
-        "unknown": "?",
-    },
-}  # fmt: skip
-_LOOKS = {word: (icon, tone) for tone, icons in _ICONS.items() for word, icon in icons.items()}
-_WORDS = {
-    "": "not judged yet",
-    "in_pairs": "A/B comparison",
-    "cannot_tell": "cannot tell",
-    "moved": "best choice moved",
-    "timed_out": "timed out",
-    "not_run": "not run",
-    "dirty": "unavailable",
-}
 _FOREIGN = "set for another device; not judged here"
 REASONS = {  # of verdicts, as the judge has them
     "suspect": "a second result has to agree",
@@ -70,18 +48,6 @@ _NOTHING = SafeString("")
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 
-@lru_cache(maxsize=2048)
-def badge_html(key: str, text: str = "", title: str = "") -> SafeString:
-    icon, tone = _LOOKS.get(key, ("✗", "worse"))
-    return format_html(
-        '<span class="badge {}"{}><span class="icon" aria-hidden="true">{}</span> {}</span>',
-        tone,
-        format_html(' title="{}"', title) if title else "",
-        icon,
-        text or _WORDS.get(key, key),
-    )
-
-
 @register.simple_tag
 def badge(word: str, title: str = "") -> SafeString:
     """Show a verdict, status or state by word, icon and colour."""
@@ -91,7 +57,7 @@ def badge(word: str, title: str = "") -> SafeString:
 @register.simple_tag
 def verdict_badge(value: Point) -> SafeString:
     """Show the verdict with the change; the title has the noise."""
-    text = _WORDS.get(value.verdict, value.verdict)
+    text = WORDS.get(value.verdict, value.verdict)
     if value.change is not None and value.verdict not in ("", "new", "in_pairs"):
         text = f"{text} {signed_percent(value.change)}"
     noise = f"noise {value.noise * 100:.2f} %, " if value.noise is not None else ""
@@ -179,12 +145,10 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
     if value is None:
         return SafeString('<span class="dim" title="not measured">·</span>')
     if value.value is None:
-        title = ": ".join(filter(None, (_WORDS.get(value.status, value.status), value.reason)))
+        title = ": ".join(filter(None, (WORDS.get(value.status, value.status), value.reason)))
         text = value.code or value.status
         return (
-            badge_html(value.status, _WORDS.get(text, text), title)
-            + SafeString(" ")
-            + expectation_html(value)
+            badge_html(value.status, WORDS.get(text, text), title) + SafeString(" ") + expectation_html(value)
         )
     shown = _number_html(value, number(value.value, value.metric))
     if with_unit and (sign := unit(value.metric)):
@@ -204,7 +168,7 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
 def _target_icon(target: AppliedTarget, value: PointFields) -> SafeString:
     met = target.met_by(value.value, value.metric.direction)
     sentence = target.verdict(value.value, value.metric.direction)
-    icon, tone = _LOOKS[met]
+    icon, tone = LOOKS[met]
     shown = "" if target.own else f" {target.brief.replace(' target ', ' ')}"
     return format_html(
         '<span class="badge small {}" title="{}"><span class="icon" aria-hidden="true">{}</span>'
@@ -215,156 +179,6 @@ def _target_icon(target: AppliedTarget, value: PointFields) -> SafeString:
         sentence,
         shown,
     )
-
-
-@register.filter
-def number(value: float | None, metric: Metric) -> str:
-    """Format with the metric's precision, a ratio in per cent; small values keep three significant digits."""
-    if value is None:
-        return "—"
-    if metric.unit == "B":
-        return bytes_text(value)
-    digits = metric.precision
-    if metric.unit == "ratio":
-        value, digits = value * 100, max(digits - 2, 0)
-    if value and abs(value) < 10.0 ** (2 - digits):
-        return f"{value:.3g}"
-    return f"{value:.{digits}f}"
-
-
-@register.filter
-def quantity(value: float | None, metric: Metric) -> str:
-    """Format with the unit, as ``2542.40 GB/s``."""
-    if value is None or metric.unit == "B" or metric.unit in _NO_UNIT:
-        return number(value, metric)
-    return f"{number(value, metric)} {unit(metric)}"
-
-
-@register.filter
-def unit(metric: Metric) -> str:
-    """Return the unit to show beside a metric's name in a table's head."""
-    return _SIGNS.get(metric.unit, metric.unit)
-
-
-@register.filter
-def better(metric: Metric) -> str:
-    return {"up": "higher is better", "down": "lower is better"}.get(metric.direction, "no direction")
-
-
-@register.filter
-def percent(share: float | None) -> str:
-    """Write ``0.31 %``, ``12 %``."""
-    if share is None:
-        return ""
-    return (f"{share:.2%}" if abs(share) < 0.1 else f"{share:.0%}").replace("-", "−").replace("%", " %")
-
-
-@register.filter
-def long_name(title: str) -> SafeString:
-    """Return attributes that cut a long name to two lines and keep it whole as its tooltip; '' for others."""
-    if len(title) <= _LONG_NAME:
-        return SafeString("")
-    return format_html(' class="long-name" title="{}"', title)
-
-
-@register.filter
-def signed_percent(share: float | None) -> str:
-    """Write ``−12.0 %``; ``0.0 %`` has no sign, and what more than doubled is written without decimals."""
-    if share is None:
-        return ""
-    text = f"{share:+.0%}" if abs(share) >= 1 else f"{share:+.1%}"
-    if text in {"+0.0%", "-0.0%"}:
-        text = "0.0%"
-    return text.replace("-", "−").replace("%", " %")
-
-
-@register.filter
-def p_value(p: float) -> str:
-    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
-
-
-@register.filter
-def bytes_text(size: float | None) -> str:
-    if size is None:
-        return "—"
-    for step, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if abs(size) >= step:
-            return f"{size / step:.2f} {name}"
-    return f"{size:.0f} B"
-
-
-@register.filter
-def duration(seconds: float | None) -> str:
-    """Format as ``1 h 5 min``, ``3 min 20 s`` or ``4.2 s``."""
-    if seconds is None:
-        return "—"
-    if seconds < 10:
-        return f"{max(seconds, 0):.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 48:
-        return f"{hours // 24} days"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-@register.filter
-def ago(moment: datetime | None) -> SafeString | str:
-    """Return a time element, ``5 min ago``, with the exact time in its title."""
-    if moment is None:
-        return "never"
-    seconds = (timezone.now() - moment).total_seconds()
-    words = "just now"
-    if seconds >= 5:
-        words = f"{_coarse(seconds)} ago"
-    elif seconds <= -5:
-        words = f"in {_coarse(-seconds)}"
-    return _time(moment, words)
-
-
-def _coarse(seconds: float) -> str:
-    for step, name in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * step or (step < 86_400 and seconds >= step):
-            return f"{int(seconds // step)} {name}"
-    return f"{int(seconds)} s"
-
-
-@register.filter
-def moment(value: datetime | None) -> SafeString:
-    """Return a time element that `page.js` turns into the reader's time, with UTC in its title."""
-    return _time(value, f"{value:%Y-%m-%d %H:%M} UTC", " data-local") if value else SafeString("")
-
-
-def _time(moment: datetime, words: str, attribute: str = "") -> SafeString:
-    exact = moment.isoformat(" ", "seconds").removesuffix("+00:00")
-    return mark_safe(  # noqa: S308 — numbers and our own words  # nosec B308, B703
-        f'<time datetime="{moment.isoformat()}" title="{exact} UTC"{attribute}>{words}</time>'
-    )
-
-
-@register.filter
-@lru_cache(maxsize=4096)
-def address(pk: int, name: str) -> str:
-    """Return the address of a page, as the tag `url` does at six times the cost."""
-    return reverse(name, args=[pk])
-
-
-@register.filter
-def second(moment: datetime) -> str:
-    """Write ``2026-01-31 23:59:59``, at a tenth of what the filter `date` takes."""
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
-
-
-@register.filter
-def plain(name: str) -> str:
-    return name.replace("_", " ")
-
-
-@register.filter
-def json_text(value: Any) -> str:
-    """Return text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def sparkline(values: Sequence[float]) -> SafeString | str:

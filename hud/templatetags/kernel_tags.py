@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from django import template
-from django.utils.safestring import SafeString
 
-from hud.models import Experiment
 from hud.pages.code.table import Table, short_name
-from hud.pages.limits.lines import RegretLine
-from hud.pages.sparkline import interval
+from hud.tables import formatting
+from hud.tables.formatting import NONE
 
 register = template.Library()
 register.filter(short_name)
-NONE = "–"
+for _formatting in (
+    formatting.milliseconds,
+    formatting.plain_count,
+    formatting.share,
+    formatting.thousandths,
+):
+    register.filter(_formatting)
 
 
 @register.filter
@@ -39,45 +43,8 @@ def signed_seconds(seconds: float | None) -> str:
 
 
 @register.filter
-def plain_count(count: float | None) -> str:
-    """Format a mean of counts: ``2``, ``2.5``."""
-    return NONE if count is None else f"{count:.3g}" if count % 1 else f"{count:.0f}"
-
-
-@register.filter
 def seconds(value_s: float | None) -> str:
     return NONE if value_s is None else f"{value_s:.2f}"
-
-
-@register.filter
-def thousandths(value: float | None, longest: float) -> str:
-    """Return the width of a bar of which the longest has 1000 units."""
-    return f"{1000 * (value or 0.0) / longest:.1f}" if longest else "0"
-
-
-@register.filter
-def share(part: float | None) -> str:
-    """Format a part of 1: ``94 %``, small ones as ``2.9 %``."""
-    return NONE if part is None else f"{100 * part:.{0 if abs(part) >= 0.1 else 1}f} %".replace("-", "−")
-
-
-@register.simple_tag
-def regret_interval(line: RegretLine, longest: float) -> SafeString:
-    """Draw a regret with its 95 % interval on the axis of all."""
-    found = line.found
-    low, high = (found.low, found.high) if found else (line.value, line.value)
-    return interval(line.value, low, high, axis=(0.0, longest), width=64)
-
-
-@register.filter
-def part_of(value: float, whole: float) -> str:
-    """Format a share of a ceiling: ``0.55``."""
-    return f"{value / whole:.2f}" if whole else NONE
-
-
-@register.filter
-def words(experiment: Experiment, names: list[str]) -> str:
-    return " · ".join(filter(None, (getattr(experiment, name) for name in names)))
 
 
 @register.filter
@@ -89,11 +56,6 @@ def short_config(config: str) -> str:
         return config
     rest = [f"{name}={said[name]}" for name in said if not name.endswith("BLOCK") and name != "num_warps"]
     return ", ".join([blocks, f"{said['num_warps']} warps", *rest])
-
-
-@register.filter
-def milliseconds(us: float) -> str:
-    return f"{us / 1e3:.{1 if us >= 1e3 else 3}f}"
 
 
 def signed(value: float, digits: int) -> str:

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from hud.judging.backlog import waiting
 from hud.judging.regressions.counts import Scope, count
 from hud.models import NIGHTLY
+from hud.pages.query_string import without
 from hud.points.streams import Activity, front, with_results
 
 register = template.Library()
@@ -39,10 +40,7 @@ def _links(here: str | None, causes: int, in_stream: str, of_causes: str) -> Saf
 def other_parameters(context: Any, *names: str) -> str:
     """Return the page's query without some names, after an ``&``, for the many links of a table that set
     these: `querystring` copies the query for each."""
-    query = context["request"].GET.copy()
-    for name in names:
-        query.pop(name, None)
-    return f"&{query.urlencode()}" if query else ""
+    return without(context["request"].GET, *names)
 
 
 @register.inclusion_tag("parts/streams.html", takes_context=True)

@@ -18,20 +18,11 @@ from hud.models import Experiment, Point, PointFields, SidePoint
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import Results
 from hud.pages.streams import link
+from hud.tables.badges import badge_html
+from hud.tables.formatting import address, better, long_name, number, p_value, signed_percent
+from hud.tables.table import Column, Order
 from hud.templatetags.commit_tags import commit_range, path
-from hud.templatetags.hud_tags import (
-    REASONS,
-    address,
-    badge_html,
-    better,
-    long_name,
-    number,
-    p_value,
-    signed_percent,
-    targets_html,
-    value_html,
-    verdict_badge,
-)
+from hud.templatetags.hud_tags import REASONS, targets_html, value_html, verdict_badge
 from runner.schema.metrics import role_of
 
 register = template.Library()
@@ -119,18 +110,9 @@ def sorted_head(
     context: Any, current: str, name: str, label: str, *, classes: str = "", title: str = "", anchor: str = ""
 ) -> SafeString:
     """Return a column head that sorts: first upwards, then downwards, then as it was."""
-    following = {name: f"-{name}", f"-{name}": None}.get(current, name)
-    order = {name: "ascending", f"-{name}": "descending"}.get(current, "")
-    return format_html(
-        '<th scope="col" class="{}"{}{}><a href="{}{}">{}{}</a></th>',
-        classes,
-        format_html(' aria-sort="{}"', order) if order else "",
-        format_html(' title="{}"', title) if title else "",
-        querystring(context, sort=following, page=None) or "?",
-        anchor,
-        label,
-        {"ascending": " ↑", "descending": " ↓"}.get(order, ""),
-    )
+    order = Order(current, lambda sort: f"{querystring(context, sort=sort, page=None) or '?'}{anchor}")
+    column = Column[object, object]("", label, css=classes, tooltip=title, sort=name)
+    return SafeString(order.head(column, escape(label)))
 
 
 @register.simple_tag(takes_context=True)

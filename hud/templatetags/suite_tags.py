@@ -13,17 +13,9 @@ from django.utils.safestring import SafeString, mark_safe
 from hud.models import Point
 from hud.pages.suite.newest import Totals
 from hud.pages.suite.query import SPEEDUPS, Row, SuitePage
-from hud.templatetags.hud_tags import (
-    address,
-    ago,
-    badge_html,
-    cell_html,
-    long_name,
-    number,
-    signed_percent,
-    sparkline,
-    unit,
-)
+from hud.tables.badges import badge_html
+from hud.tables.formatting import address, ago, long_name, number, signed_percent, unit
+from hud.templatetags.hud_tags import cell_html, sparkline
 
 register = template.Library()
 _NOTHING = SafeString("")

@@ -14,7 +14,7 @@ from hud.pages.runs.query import RunLine
 from hud.pages.sparkline import interval
 from hud.pages.sparkline import sparkline as draw
 from hud.points.nights import COMPILE, MEMORY, SPEEDUP, Night
-from hud.templatetags.hud_tags import address, signed_percent
+from hud.tables.formatting import address, signed_percent
 
 register = template.Library()
 register.filter("change", signed_percent)

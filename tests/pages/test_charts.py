@@ -14,8 +14,9 @@ from hud.pages.experiment import drawing, scale
 from hud.pages.experiment.drawing import Canvas, Look
 from hud.pages.experiment.multiples import Multiples, Row, Slot
 from hud.pages.experiment.state import lines_of
+from hud.tables.formatting import duration, number, quantity
 from hud.templatetags.experiment_tags import json_block
-from hud.templatetags.hud_tags import duration, number, quantity, sparkline
+from hud.templatetags.hud_tags import sparkline
 from tests.support.experiment_pages import read_page
 from tests.support.factories import (
     create_environment,

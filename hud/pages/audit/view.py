@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 
 from hud.accounts.audit import KINDS
 from hud.pages import data, query_string
@@ -14,7 +15,19 @@ def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)
     rows, next_before = query.read(filters, query.PAGE_ROWS)
     if data_format:
-        items, header = query.COLUMNS.rows(rows), query.COLUMNS.names
-        return data.answer(data_format, "audit", items, header, next=next_before)
-    about = {"filters": filters, "kinds": KINDS, "complaints": complaints}
-    return render(request, "audit/audit.html", {"rows": rows, "next_before": next_before, **about})
+        return data.answer_table(data_format, "audit", query.ROWS, rows, next=next_before)
+    clear = reverse("audit")
+    others = {name: query_string.without(request.GET, name, "before") for name in query.NARROWED}
+    context = {
+        "form": query_string.filter_form(filters, suggested={"action": KINDS}, clear=clear),
+        "table": query.ROWS.html(
+            rows,
+            others,
+            caption="Newest first, times in UTC",
+            empty=query_string.none_matches(clear),
+        ),
+        "filters": filters,
+        "next_before": next_before,
+        "complaints": complaints,
+    }
+    return render(request, "audit/audit.html", context)

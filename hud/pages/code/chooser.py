@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hud.columns import EXPERIMENT, Columns
 from hud.models import Experiment, Stream
 from hud.sql import fetch
+from hud.tables.table import EXPERIMENT, DataTable
 
 _MOST_OFFERED = 60  # points
-COLUMNS = Columns(
+COLUMNS = DataTable(
     f"{EXPERIMENT} points base head time=newest_time",
     base=lambda line: line.sides[0],
     head=lambda line: line.sides[1],

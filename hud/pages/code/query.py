@@ -8,7 +8,6 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
 
-from hud.columns import Columns, experiment_of
 from hud.judging.attribution import Attribution, Change, attribute
 from hud.judging.graph_changes import NoteChange, PartChange, note_changes, notes_of, phase_changes
 from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
@@ -20,6 +19,7 @@ from hud.pages.compilations import code_of
 from hud.pages.experiment.history import changes
 from hud.points.sides import BadSide, Side, parse
 from hud.sql import attach, by_id, fetch_tuples
+from hud.tables.table import DataTable, experiment_of
 from runner.schema.compilations import Compiled, Kernel
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
@@ -29,14 +29,14 @@ _OF_BOTH = {
     for name in ("choice", "config", "binary", "calls")
     for side in ("base", "head")
 }
-_KERNEL = Columns(
+_KERNEL = DataTable(
     "cause kernel=kernel.name kind=kernel.kind origins base_us head_us change_us",
     origins=lambda one: list(one.kernel.origins),
     change_us=lambda one: one.change_us if one.base_us is not None or one.head_us is not None else None,
 )
-_NOTICE = Columns("beyond_noise portion group slot", group=lambda one: one.group or None)
+_NOTICE = DataTable("beyond_noise portion group slot", group=lambda one: one.group or None)
 HEADER = (*_KERNEL.names, "share", *_NOTICE.names, *_OF_BOTH)
-_POINT = Columns(
+_POINT = DataTable(
     f"""side run=run.pk {experiment_of("experiment")} commit=run.commit time host=run.host_name
     torch=environment.torch environment=environment.fingerprint compilations variants""",
     side=lambda point: str(point.side),
@@ -44,11 +44,11 @@ _POINT = Columns(
     compilations=lambda point: [number_of(row) for row in point.rows],
     variants=lambda point: [row.variant for row in point.rows],
 )
-_TIMES = Columns("busy_us kernels_us overlap_us gaps_us call_us overhead_us")
-_TOTALS = Columns("busy_change_us gaps_change_us overhead_change_us remainder_us adds_up card_ratio")
-_COUNT = Columns("metric base head")
-_NOTE = Columns("kind reason place base head")
-_PHASE = Columns("name base_s head_s")
+_TIMES = DataTable("busy_us kernels_us overlap_us gaps_us call_us overhead_us")
+_TOTALS = DataTable("busy_change_us gaps_change_us overhead_change_us remainder_us adds_up card_ratio")
+_COUNT = DataTable("metric base head")
+_NOTE = DataTable("kind reason place base head")
+_PHASE = DataTable("name base_s head_s")
 
 
 @dataclass

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from hud.columns import Columns
 from hud.models import TERMINAL, Run, State, Stream
 from hud.pages.runs.query import OfRun
 from hud.points import nights
 from hud.sql import fetch_tuples
+from hud.tables.table import DataTable
 
-COLUMNS = Columns("""
+COLUMNS = DataTable("""
     side run=run.pk stream=run.stream.name title source=run.source filename=run.upload?.filename branch
     commit=run.commit host=run.host_name time=run.order_time
 """)

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hud.columns import Columns
 from hud.judging.aggregates import (
     FEWEST_CASES,
     FEWEST_TO_CALL,
@@ -25,6 +24,7 @@ from hud.judging.aggregates import (
 from hud.models import Metric
 from hud.pages.compare.environment import Places
 from hud.pages.compare.points import Cohort, Floats, Ints, Key, Point, Points, add_details
+from hud.tables.table import DataTable
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval
 
@@ -32,7 +32,7 @@ Formulas = Literal["", "hud"]
 Sides = tuple[Points, Points]  # the baseline and a candidate
 Statistic = Literal["geometric mean", "arithmetic mean", "sum"]
 _ACCURACY, _SPEEDUP, COMPRESSION = "accuracy", "speedup", "compression_ratio"
-_MEAN = Columns("""
+_MEAN = DataTable("""
     metric=metric.name unit=metric.unit direction=metric.direction statistic base head change low high p
     matched only_base only_head
 """)

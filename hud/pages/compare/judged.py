@@ -10,11 +10,11 @@ from itertools import compress
 
 import numpy as np
 
-from hud.columns import Columns
 from hud.judging.verdict import Rule, judge_points, point_factors
 from hud.models import Metric
 from hud.pages.compare.environment import Place
 from hud.pages.compare.points import Bools, Cohort, Floats, Ints, Point
+from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 from runner.schema.quality import QUALITIES, worst
 
@@ -34,7 +34,7 @@ WORDS = {
     "both_fail": "fails on both sides",
     **QUALITIES,
 }
-COLUMNS = Columns("""
+COLUMNS = DataTable("""
     metric=metric.name unit=metric.unit direction=metric.direction base=base.value head=head.value
     base_n=base.compilations head_n=head.compilations base_status=base.status head_status=head.status
     change margin noise factor verdict reason base_run=base.run_id head_run=head.run_id

@@ -10,25 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hud.columns import Columns
 from hud.models import TERMINAL, Run, Stream
 from hud.points import nights, sides
 from hud.points.nights import Subject
 from hud.points.sides import BadSide, runs_of
 from hud.runs.branches import branch_or_default
 from hud.sql import fetch_models, fetch_tuples
+from hud.tables.table import Column, DataTable
 
 MOST_SIDES = 4
 WINDOW = timedelta(days=14)
 _MOST_RUNS = 3000
-SIDE = Columns(
-    "side=text stream runs run_count commit=newest.commit branch host=newest.host_name from to",
-    **{
-        "runs": lambda side: side.runs[:100],
-        "run_count": lambda side: len(side.runs),
-        "from": lambda side: side.start.isoformat(),
-        "to": lambda side: side.newest.order_time.isoformat(),
-    },
+SIDE = DataTable(
+    "side=text stream",
+    Column("runs", value=lambda side: side.runs[:100]),
+    Column("run_count", value=lambda side: len(side.runs)),
+    "commit=newest.commit branch host=newest.host_name",
+    Column("from", value=lambda side: side.start.isoformat()),
+    Column("to", value=lambda side: side.newest.order_time.isoformat()),
 )
 
 

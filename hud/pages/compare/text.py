@@ -11,8 +11,8 @@ from hud.pages.compare.groups import Group, Mean
 from hud.pages.compare.judged import WORDS, Judged
 from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import Row, complete
-from hud.templatetags.hud_tags import number as number_text
-from hud.templatetags.hud_tags import signed_percent, unit
+from hud.tables.formatting import number as number_text
+from hud.tables.formatting import signed_percent, unit
 
 _ICONS = {"regressed": "▼", "improved": "▲", "failed": "✗", "inconclusive": "?", "unchanged": "="}
 _MARKUP = re.compile(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.columns import Columns
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
 from hud.models import Experiment, Point
@@ -20,6 +19,7 @@ from hud.points import expectations
 from hud.points.nights import COMPILE, SPEEDUP, UNDECIDED, Block, Night, Values, day
 from hud.runs.branches import branch_or_default
 from hud.sql import by_id, fetch_tuples, int_array
+from hud.tables.table import DataTable
 
 GRID_NIGHTS = 28
 _BEYOND = 2.5  # times the noise
@@ -106,7 +106,7 @@ class Case:
         return min((self.factor or 0.0) / CERTAIN, 1.0) * self._size
 
 
-COLUMNS = Columns(
+COLUMNS = DataTable(
     """experiment=experiment.pk case=experiment.case knobs=experiment.knobs verdict base_value=base
     head_value=head change noise factor base_compile_s=compile_base head_compile_s=compile_head nights=marks
     expectation""",

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hud.columns import Columns
 from hud.judging.aggregates import (
     FEWEST_TO_CALL,
     GeometricMean,
@@ -26,6 +25,7 @@ from hud.judging.aggregates import (
 )
 from hud.judging.rules.thresholds import prior_noise
 from hud.points.nights import COMPILE, MEMORY, PASSES, PREFERRED, SPEEDUP, Block, Night, Results, Values
+from hud.tables.table import DataTable
 from runner.schema.metrics import metric_info
 from runner.schema.statistics import geometric_mean, median
 from runner.suites import SUITES
@@ -118,7 +118,7 @@ class Entry:
         return f"{self.suite}/{self.backend}"
 
 
-DATA = Columns(  # of a cell, with its entry and the table
+DATA = DataTable(  # of a cell, with its entry and the table
     """suite=entry.suite backend=entry.backend base head=table.head.side passed=entry.passes.passed
     expected=entry.passes.expected newly_failed not_run undecided=entry.passes.undecided
     column=cell.column metric=cell.metric unit base_value=cell.base head_value=cell.head change=cell.change

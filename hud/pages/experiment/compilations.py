@@ -9,12 +9,12 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from hud.columns import Columns
 from hud.judging.attribution import attribute
 from hud.models import Compilation, Series, Stream, kernels_of
 from hud.pages.code.table import Table
 from hud.runs.branches import other_branch
 from hud.sql import fetch, fetch_tuples
+from hud.tables.table import DataTable
 from runner.schema.statistics import median
 
 SAME_CHOICE = "same_choice_ratio"
@@ -23,12 +23,12 @@ _OF_CHOICES = 60  # newest compilations whose choices are counted
 _FEW_KERNELS = 3  # with more, the choices of one compilation are no longer one fact
 
 
-_MARK = Columns(
+_MARK = DataTable(
     f"run number time variant config busy_us value {SAME_CHOICE}=same_choice",
     time=lambda mark: mark.order_time.isoformat(),
 )
-_CHOICE = Columns("config n median_us")
-_KERNEL = Columns("kernel=name lost_us choices", choices=lambda kernel: _CHOICE.rows(kernel.choices))
+_CHOICE = DataTable("config n median_us")
+_KERNEL = DataTable("kernel=name lost_us choices", choices=lambda kernel: _CHOICE.rows(kernel.choices))
 
 
 @dataclass(slots=True)

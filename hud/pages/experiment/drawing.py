@@ -15,8 +15,8 @@ from django.utils.safestring import SafeString, mark_safe
 from hud.models import Metric
 from hud.pages.experiment.multiples import Key, Row, Slot, Spot, slot_of_time
 from hud.pages.experiment.scale import LOW, TALL, Scale, ScaleName, plain_scale, scale_of
-from hud.templatetags.hud_tags import number as number_text
-from hud.templatetags.hud_tags import quantity
+from hud.tables.formatting import number as number_text
+from hud.tables.formatting import quantity
 from runner.schema.statistics import ValueRule, value_of
 
 WIDTH = 1000.0

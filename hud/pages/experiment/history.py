@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from hud.columns import Columns
 from hud.models import Environment, Experiment, Metric, Point, Run
 from hud.points.targets import Targets
 from hud.runs.branches import branch_or_default, stored_names
 from hud.sql import attach, by_id, fetch_models, int_array
+from hud.tables.table import DataTable
 
 # Facts of an environment, and of the runs in it, whose names are not those that pages show
 _FACT_NAMES = {
@@ -114,7 +114,7 @@ def fill(
             history.newest = newest[pk]
 
 
-ORIGIN = Columns(  # of a point with run and environment
+ORIGIN = DataTable(  # of a point with run and environment
     """placed_by=run.order_time_source host=run.host_name source=run.source commit=run.commit branch
     environment=environment.fingerprint environment_class=environment.class_key torch=environment.torch
     torch_git=environment.torch_git""",

@@ -11,10 +11,10 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from hud.accounts import audit
-from hud.columns import Columns
 from hud.models import Annotation, Experiment
+from hud.tables.table import DataTable
 
-COLUMNS = Columns("id=pk experiment=experiment_id date=at scope suite commit text link author created")
+COLUMNS = DataTable("id=pk experiment=experiment_id date=at scope suite commit text link author created")
 MOST = 200  # of one page
 _FIRST = datetime(2010, 1, 1, tzinfo=timezone.utc)
 _is_link = URLValidator(schemes=["http", "https"], message="an address that begins with http:// or https://")

@@ -9,7 +9,7 @@ from typing import Literal
 
 from hud.models import Metric
 from hud.pages.experiment.multiples import Row
-from hud.templatetags.hud_tags import bytes_text
+from hud.tables.formatting import bytes_text
 
 TALL, LOW = 196, 96  # pixels
 ScaleName = Literal["absolute", "relative", "log"]

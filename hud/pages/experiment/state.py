@@ -15,7 +15,7 @@ from hud.pages.experiment.drawing import Event as Line
 from hud.pages.experiment.multiples import Key, Multiples, Row, Slot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.runs.branches import other_branch
-from hud.templatetags.hud_tags import better, unit
+from hud.tables.formatting import better, unit
 from runner.schema.statistics import median
 
 _NOT_DRAWN = (RegressionState.DISMISSED,)

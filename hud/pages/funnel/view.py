@@ -6,16 +6,16 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from hud.columns import Columns
 from hud.judging.regressions import funnel as weeks
 from hud.pages import data, streams
+from hud.tables.table import DataTable
 
 _HEIGHT = 100  # units of the chart
 _LEAST_COLUMNS = 8  # weeks in it
 _COUNTS = "points suspects repeats noise opened confirmed dismissed resolved accepted"
 _SHOWN = _COUNTS.split()
 _HEIGHTS = ("suspects", "opened", "dismissed")
-_DATA = Columns(f"week=name start {_COUNTS} false_alarm_rate=false_alarms")
+_DATA = DataTable(f"week=name start {_COUNTS} false_alarm_rate=false_alarms")
 
 
 def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:

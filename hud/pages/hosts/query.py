@@ -10,11 +10,11 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
-from hud.columns import Columns, under
 from hud.hosts.registration import is_visible, state_of, unavailable_suites
 from hud.models import Accelerator, Experiment, Host, Task
 from hud.sql import fetch_models, fetch_tuples
-from hud.templatetags.hud_tags import duration
+from hud.tables.formatting import duration
+from hud.tables.table import DataTable, under
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
@@ -29,10 +29,10 @@ _LINES = {
 }
 _LIMITS = {"max_sm_mhz": "{} MHz", "max_memory_mhz": "memory {} MHz", "power_limit_w": "{} W"}
 _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s"}
-_OF_HOST = Columns(
+_OF_HOST = DataTable(
     f"host=host.name state {under('host', 'labels note last_beat refused_results refused_reason')}"
 )
-_OF_ACCELERATOR = Columns(
+_OF_ACCELERATOR = DataTable(
     """accelerator=accelerator.name device=accelerator.device_name arch=accelerator.arch
     accelerator_state=state why_dirty=accelerator.unavailable_reason running waiting suites""",
     running=lambda line: line.running.run_id if line.running else None,

@@ -8,13 +8,13 @@ from datetime import datetime
 from django.db.models import Prefetch
 from django.utils import timezone
 
-from hud.columns import Columns, under
 from hud.models import NIGHTLY, RunRequest, Schedule, ScheduleTrigger
 from hud.runs.schedules import CEILINGS, next_due
+from hud.tables.table import DataTable, under
 
 _SAID = """name enabled cron time_zone suite cases modes dtypes backends compilations repeats device
     environment labels everywhere"""
-COLUMNS = Columns(
+COLUMNS = DataTable(
     f"id=schedule.pk {under('schedule', _SAID)} stream next_due last_due last_reason=last?.reason last_runs",
     stream=lambda line: line.schedule.stream.name if line.schedule.stream else NIGHTLY,
     last_due=lambda line: line.last.due if line.last else None,

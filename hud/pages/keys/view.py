@@ -16,20 +16,16 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 
 from hud.accounts.access import scopes_of
-from hud.accounts.keys import create_key, effective_scopes, revoke_key, with_owners
+from hud.accounts.keys import create_key, revoke_key, with_owners
 from hud.accounts.roles import SCOPES
-from hud.columns import Columns
 from hud.models import ApiKey
 from hud.pages import data
+from hud.pages.keys.table import KEYS, KeysPage
 from hud.problems import Problem
 from hud.runs.streams import BadStreamName, of_new_key
+from hud.tables.html import csrf_field
 
 ROWS = 200
-_COLUMNS = Columns(
-    """name prefix owner=owner?.username scopes host=host?.name stream=stream?.name created last_used expires
-    revoked""",
-    scopes=lambda key: " ".join(key.scopes),
-)
 
 
 class KeyForm(forms.Form):
@@ -66,13 +62,19 @@ logout = LogoutView.as_view()
 
 def key_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "keys", _COLUMNS.rows(_keys(request)), _COLUMNS.names)
+        return data.answer_table(data_format, "keys", KEYS, _keys(request))
     return _page(request, KeyForm(scopes=scopes_of(request)))
 
 
 def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int = 200) -> HttpResponse:
-    lines = [(key, effective_scopes(key)) for key in _keys(request)]
-    context = {"lines": lines, "form": form, "secret": secret, "rows": ROWS, "now": timezone.now()}
+    keys, of_all = _keys(request), "admin" in scopes_of(request)
+    table = KEYS.html(
+        keys,
+        KeysPage(of_all, timezone.now(), csrf_field(request)),
+        caption=f"{'Keys of everybody' if of_all else 'Your keys'}, newest first",
+        empty="No keys yet.",
+    )
+    context = {"table": table, "form": form, "secret": secret, "most": ROWS if len(keys) == ROWS else None}
     return render(request, "keys/keys.html", context, status=status)
 
 

@@ -5,26 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from hud.columns import EXPERIMENT, Columns
 from hud.judging.choices import Regret
 from hud.models import Experiment, Stream
 from hud.points.targets import ceiling_readings
 from runner.schema.statistics import median
 
-KERNEL = Columns(
-    f"""{EXPERIMENT} kernel=name kind slot calls time_us ceiling_us=floor_us lost_us
-    share_of_ceiling bound run""",
-    share_of_ceiling=lambda line: line.floor_us / line.time_us if line.time_us else None,
-)
-MODEL = Columns(f"""{EXPERIMENT} busy_us gaps_us lost_us run ceiling_us=floor_us share_of_ceiling=share
-    covered=coverage""")
-REGRET = Columns(
-    f"{EXPERIMENT} regret=value low high compilations note",
-    low=lambda line: line.found and line.found.low,
-    high=lambda line: line.found and line.found.high,
-    compilations=lambda line: line.found and line.found.compilations,
-)
-NAMELESS = ("kernel", "kind", "time_us", "experiments")  # without bytes and FLOPs, over all experiments
 _SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
 
 
@@ -69,6 +54,10 @@ class KernelLine:
         return self.time_us - self.floor_us
 
     @property
+    def share_of_ceiling(self) -> float | None:
+        return self.floor_us / self.time_us if self.time_us else None
+
+    @property
     def operators(self) -> str:
         names = [origin.rpartition("aten.")[2] for origin in self.origins]
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -109,6 +98,16 @@ class ModelLine:
     @property
     def coverage(self) -> float:
         return min(self.covered_us / self.busy_us, 1.0) if self.busy_us else 0.0
+
+
+@dataclass(slots=True)
+class NamelessLine:
+    """A kernel without bytes and FLOPs, over all experiments."""
+
+    kernel: str
+    kind: str
+    time_us: float
+    experiments: int
 
 
 @dataclass(slots=True)

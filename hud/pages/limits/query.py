@@ -16,6 +16,7 @@ from hud.pages.limits.lines import (
     Ceilings,
     KernelLine,
     ModelLine,
+    NamelessLine,
     RegretLine,
     ceilings_by_arch,
 )
@@ -33,11 +34,11 @@ CHOICES = ("mode", "dtype", "backend", "suite")
 
 @dataclass(frozen=True)
 class Filters:
-    arch: str = words(100)
-    mode: str = words(40)
-    dtype: str = words(40)
-    backend: str = words(100)
-    suite: str = words(60)
+    arch: str = words(100, label="Arch", blank=None)
+    mode: str = words(40, label="Mode")
+    dtype: str = words(40, label="Dtype")
+    backend: str = words(100, label="Backend")
+    suite: str = words(60, label="Suite")
 
 
 @dataclass
@@ -48,7 +49,7 @@ class LimitsPage:
     kernels: list[KernelLine] = field(default_factory=list)
     models: list[ModelLine] = field(default_factory=list)
     regrets: list[RegretLine] = field(default_factory=list)
-    nameless: list[tuple[str, str, float, int]] = field(default_factory=list)  # see `NAMELESS`
+    nameless: list[NamelessLine] = field(default_factory=list)
 
     @property
     def varying(self) -> list[str]:
@@ -205,8 +206,9 @@ def _models(params: dict[str, Any]) -> list[ModelLine]:
     )
 
 
-def _nameless(params: dict[str, Any]) -> list[tuple[str, str, float, int]]:
-    return fetch_tuples(
+def _nameless(params: dict[str, Any]) -> list[NamelessLine]:
+    return fetch(
+        NamelessLine,
         f"""{_KERNELS}
         SELECT name, kind, sum(time_us) time_us, count(DISTINCT experiment_id) experiments
         FROM step WHERE coalesce(memory_us, compute_us) IS NULL

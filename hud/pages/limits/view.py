@@ -6,10 +6,11 @@ from dataclasses import asdict
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 
 from hud.pages import data, query_string, streams
 from hud.pages.limits import query
-from hud.pages.limits.lines import KERNEL, MODEL, NAMELESS, REGRET
+from hud.pages.limits.tables import EXPERIMENTS, KERNELS, NAMELESS, REGRETS
 
 
 def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
@@ -17,18 +18,38 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
     stream = streams.of_request(request)
     page = query.read(filters, stream, everything=bool(data_format))
     if data_format:
-        return data.answer(
+        return data.answer_table(
             data_format,
             "limits",
-            [{**KERNEL.row(kernel), "stream": stream.name} for kernel in page.kernels],
-            (*KERNEL.names, "stream"),
+            KERNELS,
+            page.kernels,
+            constant={"stream": stream.name},
             stream=stream.name,
             arch=page.filters.arch,
             ceilings=asdict(page.ceilings),
-            models=MODEL.rows(page.models),
-            autotune_regret=REGRET.rows(page.regrets),
-            without_formula=[dict(zip(NAMELESS, one, strict=True)) for one in page.nameless],
+            models=EXPERIMENTS.rows(page.models),
+            autotune_regret=REGRETS.rows(page.regrets),
+            without_formula=NAMELESS.rows(page.nameless),
         )
-    choices = [(name, getattr(page.filters, name), page.words.get(name, [])) for name in query.CHOICES]
-    context = {"page": page, "choices": choices, "complaints": complaints}
+    clear = streams.link(reverse("limits"))
+    context = {
+        "page": page,
+        "form": query_string.filter_form(
+            page.filters,
+            offered={"arch": [(arch, arch or "unknown") for arch, *_about in page.arches], **page.words},
+            hidden={"stream": stream.name},
+            clear=clear,
+            button="Show",
+        ),
+        "kernels": KERNELS.html(
+            page.kernels, page, empty="No kernel has bytes or FLOPs and a measured ceiling."
+        ),
+        "regrets": REGRETS.html(
+            page.regrets, page, empty="Not known yet: an experiment needs 10 compilations."
+        ),
+        "experiments": EXPERIMENTS.html(page.models, page, scroll="scroll tall"),
+        "nameless": NAMELESS.html(page.nameless, page, scroll="scroll tall"),
+        "none": query_string.none_matches(clear, "No experiment"),
+        "complaints": complaints,
+    }
     return render(request, "limits/limits.html", context)

@@ -11,13 +11,13 @@ from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
-from hud.columns import Columns
 from hud.models import Webhook, WebhookFormat
 from hud.notifications import webhooks
 from hud.notifications.messages import EVENTS
 from hud.pages import data
+from hud.tables.table import DataTable
 
-_COLUMNS = Columns(  # without the path of the address, which may be a secret of its receiver
+_COLUMNS = DataTable(  # without the path of the address, which may be a secret of its receiver
     "id=pk host name format events active created last_at last_ok last_result waiting",
     host=lambda webhook: urlsplit(webhook.url).hostname,
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hud.columns import Columns, under
 from hud.judging.bisect import work
 from hud.judging.bisect.search import BisectState, most_steps
 from hud.models import Accelerator, Bisect, BisectStep, Regression
+from hud.tables.table import DataTable, under
 
-_STEP = Columns("base head run=run_id answer pairs change low high finished")
-COLUMNS = Columns(
+_STEP = DataTable("base head run=run_id answer pairs change low high finished")
+COLUMNS = DataTable(
     f"""id=bisect.pk regression=bisect.regression_id state=bisect.state
     host=bisect.accelerator?.host.name environments=bisect.builds steps usual_steps
     {under("bisect", "good bad conclusion requested_by created finished")}""",

@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from hud.columns import Columns, experiment_of
 from hud.judging.regressions.counts import JOINS, Counts, Scope, cause_key, count
 from hud.judging.regressions.groups import experiments_of_runs, group, score
 from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionState, possible
@@ -37,6 +36,7 @@ from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectPanel
 from hud.runs.branches import branch_or_default
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.tables.table import DataTable, experiment_of
 from runner.schema.devices import is_named
 
 _TABS: dict[str, tuple[Sequence[RegressionState], bool | None]] = {  # states, and whether they are muted
@@ -53,14 +53,14 @@ MOST_ROWS = 500
 NOBODY = "nobody"
 _NIGHTS = timedelta(days=28)
 _SAME_FACTS = {"date"}  # of an environment, that change every night
-COLUMNS = Columns(f"""
+COLUMNS = DataTable(f"""
     id=pk state stream=series.stream.name {experiment_of("series.experiment")} metric=series.metric.name
     unit=series.metric.unit direction=series.metric.direction before after change factor points kind cause
     canaries since opened cause_id=cause_row_id first_run=first_run_id last_good_run=last_good_run_id
     base_commit=last_good_run?.commit head_commit=first_run?.commit owner=owner?.username note link
     muted_until state_since
 """)
-_EVENT = Columns("at who event before after note run=run_id")
+_EVENT = DataTable("at who event before after note run=run_id")
 HEADER = (*COLUMNS.names, "group", "group_cause", "group_size")
 
 

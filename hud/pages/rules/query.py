@@ -7,20 +7,22 @@ from typing import Any
 
 from django.db.models import Count
 
-from hud.columns import Columns
 from hud.judging.rules.preview import NIGHTS, Flag, Preview, newest_series
 from hud.judging.rules.thresholds import least_change
 from hud.judging.rules.write import rules_of
 from hud.models import Experiment, Metric, Point, Target, Threshold
 from hud.points.targets import AppliedTarget, Targets
+from hud.tables.table import DataTable
 from runner.schema.devices import is_named
 from runner.schema.metrics import METRICS, is_known
 
 MOST_UNKNOWN = 50
-COLUMNS: dict[type[Any], Columns] = {  # of a rule in JSON, CSV and the API
-    Target: Columns("id=pk metric=metric.name suite case backend arch dtype size value share=fraction note"),
-    Threshold: Columns("id=pk metric suite case backend arch relative minimum judged note"),
-    Metric: Columns("id=pk metric=name unit direction"),
+COLUMNS: dict[type[Any], DataTable[Any]] = {  # of a rule in JSON, CSV and the API
+    Target: DataTable(
+        "id=pk metric=metric.name suite case backend arch dtype size value share=fraction note"
+    ),
+    Threshold: DataTable("id=pk metric suite case backend arch relative minimum judged note"),
+    Metric: DataTable("id=pk metric=name unit direction"),
 }
 HEADER = """kind id metric suite case backend arch dtype size value share relative minimum judged unit
     direction note""".split()  # noqa: SIM905 - of all three

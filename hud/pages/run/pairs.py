@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hud.columns import EXPERIMENT, Columns
 from hud.judging.comparison import Comparison, KernelsOfSides, compare
 from hud.models import Run
 from hud.points.read import metric_place
+from hud.tables.table import EXPERIMENT, DataTable
 
-METRIC = Columns(
+METRIC = DataTable(
     f"""{EXPERIMENT} metric=metric.name unit=metric.unit direction=metric.direction base new change low high p
     pairs=pairs.pairs draws verdict=word better cause at_base_draws at_new_draws detects_percent repeated
     base_status new_status=head_status base_values=base new_values=head draw_ratios""",
@@ -32,7 +32,7 @@ def _change_of(name: str) -> Callable[[KernelsOfSides], float | None]:
     return change
 
 
-KERNELS = Columns(  # the three answers of an experiment's kernels: code, choice, and kernels of one side
+KERNELS = DataTable(  # the three answers of an experiment's kernels: code, choice, and kernels of one side
     f"""{EXPERIMENT} base_compilations new_compilations equal_choices=found.code.word change low high
     p=found.code.p coverage equal_choice_percent=found.equal_choice_percent not_pinned
     choice=found.choice.word choice_worse=found.choice.worse choice_ratio=found.choice.ratio

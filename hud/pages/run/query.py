@@ -11,7 +11,6 @@ from typing import Any
 
 from django.utils import timezone
 
-from hud.columns import Columns
 from hud.ingest.deletion import uploads_of
 from hud.judging.comparison import KernelsOfSides, MetricComparison
 from hud.models import (
@@ -35,6 +34,7 @@ from hud.pages.runs.query import OfRun, RunLine
 from hud.pages.suite.query import IDENTITY, identity
 from hud.points.read import POINT
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.tables.table import DataTable
 from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
@@ -43,7 +43,7 @@ SHOWN_COMMANDS = 5
 SHOWN_PICTURES = 3
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
 HEADER = (*IDENTITY, *POINT.names, "stream")
-ARTIFACT = Columns(
+ARTIFACT = DataTable(
     """id=artifact.pk task=task.task.position name=task.name process=task.task.repeat kind=artifact.kind
     size_bytes=artifact.size_bytes sha256=artifact.sha256 url""",
     url=lambda line: f"/api/v1/runs/{line.task.task.run_id}/artifacts/{line.artifact.pk}",

@@ -11,12 +11,12 @@ from django.db.models import Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from hud.columns import Columns
 from hud.models import ACTIVE, Host, Point, Run, RunRequest, Series, SidePoint, State, Stream, Upload
 from hud.pages.query_string import number, one_of, words
 from hud.runs import streams
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.tables.table import DataTable
 
 PAGE_ROWS = 50
 # Kinds of runs with their names on the page. A night is a schedule's run or an upload with a commit of the
@@ -29,7 +29,7 @@ KINDS = {
     "upload": "upload",
 }
 RANGE = ".."
-COLUMNS = Columns("""
+COLUMNS = DataTable("""
     run=run.pk state=run.state reason=run.reason title host arch=asked.arch source=run.source
     commit=run.commit branch filename=run.upload?.filename external_id=run.external_id done total
     created=run.created started=run.started finished=run.finished requested_by=asked.requested_by

@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from hud.columns import Columns
 from hud.judging.regressions.counts import JOINS
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Stream
@@ -21,9 +20,10 @@ from hud.pages.query_string import MAX_ID
 from hud.pages.query_string import words as text_field
 from hud.pages.streams import link
 from hud.sql import by_id, fetch_tuples
+from hud.tables.table import DataTable
 from runner.suites import SUITES
 
-COLUMNS = Columns(
+COLUMNS = DataTable(
     "kind title about url", about=lambda one: ", ".join(filter(None, (one.about, one.commit[:10])))
 )
 MOST = 12  # results of a kind

@@ -8,13 +8,13 @@ from datetime import datetime
 
 from django.db.models import Count, F, OuterRef, Q, Subquery
 
-from hud.columns import Columns
 from hud.models import Run, Series, Stream
 from hud.points import nights
 from hud.points.nights import Night
 from hud.points.streams import front
+from hud.tables.table import DataTable
 
-COLUMNS = Columns(
+COLUMNS = DataTable(
     """name=stream.name title=stream.title owner=stream.owner?.username reference=stream.reference?.name
     front=is_front archived aliases=stream.aliases created=stream.created newest experiments series runs
     newest_night=night?.side newest_night_time newest_night_complete""",

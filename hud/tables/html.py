@@ -1,0 +1,63 @@
+"""Pieces of HTML for the cells of tables. Every text is escaped; what is HTML already is a SafeString.
+
+Python, because a template's loop over hundreds of cells costs several times as much.
+"""
+
+from __future__ import annotations
+
+from html import escape  # of strings only, at a fifth of the cost of Django's
+
+from django.http import HttpRequest
+from django.middleware.csrf import get_token
+from django.utils.safestring import SafeString
+
+NOTHING = SafeString("")
+
+
+def text(value: object) -> str:
+    """Return a value as HTML: '' for None, a SafeString as it is, anything else escaped."""
+    if value.__class__ is SafeString:
+        return value
+    return "" if value is None else escape(str(value))
+
+
+def attributes(**values: str | None) -> str:
+    """Return the attributes that have a value, each after a space; `css` is ``class``, ``_`` is ``-``."""
+    return "".join(
+        f' {"class" if name == "css" else name.replace("_", "-")}="{text(value)}"'
+        for name, value in values.items()
+        if value
+    )
+
+
+def element(name: str, content: object, **values: str | None) -> SafeString:
+    """Return an element with its content and attributes."""
+    return SafeString(f"<{name}{attributes(**values)}>{text(content)}</{name}>")
+
+
+def link(address: str, content: object, **values: str | None) -> SafeString:
+    return SafeString(f'<a href="{text(address)}"{attributes(**values)}>{text(content)}</a>')
+
+
+def dim(content: object) -> SafeString:
+    return SafeString(f'<span class="dim">{text(content)}</span>')
+
+
+def code(content: object) -> SafeString:
+    return SafeString(f"<code>{text(content)}</code>")
+
+
+def join(*parts: object, by: str = " ") -> SafeString:
+    """Return the parts that are not empty, one after the other."""
+    return SafeString(by.join([shown for part in parts if (shown := text(part))]))
+
+
+def csrf_field(request: HttpRequest) -> SafeString:
+    """Return the field that each form of a table needs, as the tag `csrf_token` does."""
+    return SafeString(f'<input type="hidden" name="csrfmiddlewaretoken" value="{get_token(request)}">')
+
+
+def post_button(address: str, csrf: SafeString, content: object, **values: str | None) -> SafeString:
+    """Return a form of one button that sends a POST."""
+    button = element("button", content, **values)
+    return SafeString(f'<form method="post" action="{text(address)}" class="inline">{csrf}{button}</form>')

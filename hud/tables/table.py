@@ -1,0 +1,205 @@
+"""A table, declared once: its columns with their data and their cells. JSON, CSV and HTML come from it.
+
+>>> KEYS = DataTable[ApiKey, KeysPage](
+...     Column("name", "Name", is_head=True),
+...     Column("owner", "Owner", "owner?.username", label="owner", only=lambda page: page.of_all),
+...     "expires revoked",
+...     Column("", "State", draw=_state),
+... )
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from operator import attrgetter
+from typing import Any, Generic
+
+from django.utils.safestring import SafeString
+from typing_extensions import TypeVar
+
+from hud.tables.html import NOTHING, attributes, element, text
+
+Row = TypeVar("Row", default=Any)
+Page = TypeVar("Page", default=Any)  # what the cells need besides their row
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row, Page]):
+    """A column. Without a `name` it is only on the page, without a `title` only in JSON and CSV.
+
+    A cell shows what `draw` returns, else what `show` makes of the value. Both return text, which is escaped,
+    or HTML as a SafeString.
+    """
+
+    name: str = ""  # the key in JSON and CSV
+    title: str = ""  # the head on the page
+    value: str | Callable[[Row], Any] = ""  # a path as `owner?.name` ('' without an owner); default: the name
+    _: KW_ONLY
+    draw: Callable[[Row, Page], object] | None = None
+    show: Callable[[Any], object] | None = None
+    unit: str = ""  # beside the title
+    css: str = ""  # classes of the head and of the cells
+    cell_css: str = ""  # of the cells alone
+    label: str = ""  # before the cell where a phone shows rows as blocks
+    is_head: bool = False  # the cell names its row
+    hides_title: bool = False  # from all but screen readers
+    head: Callable[[Page], object] | None = None  # in place of the title
+    tooltip: str = ""  # of the head
+    cell_tooltip: Callable[[Row], str | None] | None = None
+    sort: str = ""  # the word of the address that sorts by it
+    only: Callable[[Page], bool] | None = None  # whether the page has it
+
+    def read(self) -> Callable[[Row], Any]:
+        """Return what reads the value of a row."""
+        if callable(self.value):
+            return self.value
+        path = self.value or self.name
+        first, _sign, rest = path.partition("?.")
+        if not rest:
+            return attrgetter(path)
+        owner_of, value_of = attrgetter(first), attrgetter(rest)
+        return lambda row: "" if (owner := owner_of(row)) is None else value_of(owner)
+
+    def content(self) -> Callable[[Row, Page], object]:
+        """Return what draws the inside of a cell."""
+        if self.draw:
+            return self.draw
+        read, show = self.read(), self.show
+        if show is None:
+            return lambda row, _page: read(row)
+        return lambda row, _page: show(read(row))
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a table is sorted, and the address of another order."""
+
+    current: str  # the `sort` of a column, with a minus if downwards
+    address: Callable[[str | None], str]
+
+    def head(self, column: Column[Any, Any], content: str) -> str:
+        """Return a head that sorts: first upwards, then downwards, then as it was."""
+        name = column.sort
+        following = {name: f"-{name}", f"-{name}": None}.get(self.current, name)
+        order = {name: "ascending", f"-{name}": "descending"}.get(self.current, "")
+        arrow = {"ascending": " ↑", "descending": " ↓"}.get(order, "")
+        start = f'<th scope="col"{attributes(css=column.css, aria_sort=order, title=column.tooltip)}>'
+        return f'{start}<a href="{text(self.address(following))}">{content}{arrow}</a></th>'
+
+
+class DataTable(Generic[Row, Page]):
+    """The columns of a table in their order; a text has columns that are only data, as ``id=pk at who``, of
+    which `computed` says how some are read."""
+
+    def __init__(
+        self,
+        *columns: Column[Row, Page] | str,
+        css: str = "",
+        row_attributes: Callable[[Row, Page], str] | None = None,
+        after: Callable[[Row, Page], str] | None = None,  # rows below a row
+        **computed: Callable[[Row], Any],
+    ) -> None:
+        self.columns = [part for column in columns for part in _columns(column, computed)]
+        self._readers = {column.name: column.read() for column in self.columns if column.name}
+        self._css, self._row_attributes, self._after = css, row_attributes, after
+        self._drawn = [column for column in self.columns if column.title]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the header of the CSV, and the keys of a row in JSON."""
+        return tuple(self._readers)
+
+    def row(self, row: Row) -> dict[str, Any]:
+        return {name: read(row) for name, read in self._readers.items()}
+
+    def rows(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+        return [self.row(row) for row in rows]
+
+    def html(
+        self,
+        rows: Sequence[Row],
+        page: Page,
+        *,
+        caption: str = "",
+        empty: object = "",  # in place of a table without rows
+        order: Order | None = None,
+        scroll: str = "scroll",  # classes of the box around the table
+    ) -> SafeString:
+        """Return the table in its box."""
+        if not rows and empty:
+            return element("p", empty, css="empty")
+        title = element("caption", caption) if caption else NOTHING
+        return SafeString(
+            f'<div class="{scroll}"><table{attributes(css=self._css)}>{title}'
+            f"<thead><tr>{self.head(page, order)}</tr></thead>"
+            f"<tbody>{self.body(rows, page)}</tbody></table></div>"
+        )
+
+    def head(self, page: Page, order: Order | None = None) -> SafeString:
+        return SafeString("".join(_head(column, page, order) for column in self._of(page)))
+
+    def body(self, rows: Iterable[Row], page: Page) -> SafeString:
+        """Return the rows, each with its cells."""
+        cells = [_cell(column) for column in self._of(page)]
+        row_attributes, after = self._row_attributes, self._after
+        parts = []
+        for row in rows:
+            parts.append(f"<tr{row_attributes(row, page)}>" if row_attributes else "<tr>")
+            parts += [draw(row, page) for draw in cells]
+            parts.append(f"</tr>{after(row, page)}" if after else "</tr>")
+        return SafeString("".join(parts))
+
+    def width(self, page: Page) -> int:
+        """Return how many columns the page has, for a cell across all."""
+        return len(self._of(page))
+
+    def _of(self, page: Page) -> list[Column[Row, Page]]:
+        return [column for column in self._drawn if column.only is None or column.only(page)]
+
+
+def under(path: str, names: str) -> str:
+    """Return columns that are attributes of one part: ``a=path.a b=path.b``."""
+    return " ".join(f"{name}={path}.{name}" for name in names.split())
+
+
+def experiment_of(path: str) -> str:
+    """Return the columns that identify the experiment at a path."""
+    return f"experiment={path}.pk {under(path, 'suite case knobs mode dtype backend device arch dynamic')}"
+
+
+EXPERIMENT = experiment_of("experiment")
+
+
+def _columns(
+    column: Column[Row, Page] | str, computed: Mapping[str, Callable[[Row], Any]]
+) -> Iterator[Column[Row, Page]]:
+    if isinstance(column, Column):
+        yield column
+        return
+    for part in column.split():
+        name, _sign, path = part.partition("=")
+        yield Column(name, "", computed.get(name) or path)
+
+
+def _head(column: Column[Row, Page], page: Page, order: Order | None) -> str:
+    content = text(column.head(page) if column.head else column.title)
+    if column.hides_title:
+        content = f'<span class="visually-hidden">{content}</span>'
+    if column.unit:
+        content += f' <span class="unit">{text(column.unit)}</span>'
+    if order and column.sort:
+        return order.head(column, content)
+    return f'<th scope="col"{attributes(css=column.css, title=column.tooltip)}>{content}</th>'
+
+
+def _cell(column: Column[Row, Page]) -> Callable[[Row, Page], str]:
+    """Return what draws a cell of a column."""
+    draw, tooltip = column.content(), column.cell_tooltip
+    classes = f"{column.css} {column.cell_css}".strip()
+    name, scope = ("th", ' scope="row"') if column.is_head else ("td", "")
+    start = f"<{name}{scope}{attributes(css=classes, data_label=column.label)}"
+    end = f"</{name}>"
+    if tooltip is None:
+        return lambda row, page: f"{start}>{text(draw(row, page))}{end}"
+    return lambda row, page: f"{start}{attributes(title=tooltip(row))}>{text(draw(row, page))}{end}"

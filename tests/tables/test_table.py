@@ -1,0 +1,135 @@
+"""A table's columns give its data and its cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+from django.http import QueryDict
+
+from hud.pages.query_string import Choices, day, filter_form, number, one_of, read, words
+from hud.tables.html import code, join, link, post_button
+from hud.tables.table import Column, DataTable, Order
+
+
+@dataclass(frozen=True)
+class Owner:
+    name: str
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    time_us: float | None = None
+    owner: Owner | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    with_owner: bool = True
+
+
+LINES = DataTable[Line, Shown](
+    Column("name", "Name", is_head=True, sort="name"),
+    Column("time_us", "Time", unit="µs", show=lambda time_us: time_us and f"{time_us:.1f}", css="num"),
+    "double",
+    Column("owner", "Owner", "owner?.name", label="owner", only=lambda page: page.with_owner),
+    Column("", "Actions", draw=lambda line, page: link(f"?open={line.name}", "Open"), hides_title=True),
+    css="readings",
+    double=lambda line: 2 * (line.time_us or 0.0),
+)
+
+
+def test_data_have_the_named_columns_in_their_order() -> None:
+    assert LINES.names == ("name", "time_us", "double", "owner")
+    assert LINES.rows([Line("a", 1.5, Owner("eva")), Line("b")]) == [
+        {"name": "a", "time_us": 1.5, "double": 3.0, "owner": "eva"},
+        {"name": "b", "time_us": None, "double": 0.0, "owner": ""},
+    ]
+
+
+def test_a_cell_shows_its_value_escaped_and_keeps_html() -> None:
+    body = LINES.body([Line("<a>", 1.25, Owner("e&a")), Line("b")], Shown())
+    assert body == (
+        '<tr><th scope="row">&lt;a&gt;</th><td class="num">1.2</td><td data-label="owner">e&amp;a</td>'
+        '<td><a href="?open=&lt;a&gt;">Open</a></td></tr>'
+        '<tr><th scope="row">b</th><td class="num"></td><td data-label="owner"></td>'
+        '<td><a href="?open=b">Open</a></td></tr>'
+    )
+
+
+def test_the_head_has_units_and_what_the_page_shows() -> None:
+    head = LINES.head(Shown(with_owner=False))
+    assert head == (
+        '<th scope="col">Name</th><th scope="col" class="num">Time <span class="unit">µs</span></th>'
+        '<th scope="col"><span class="visually-hidden">Actions</span></th>'
+    )
+    assert LINES.width(Shown()) == 4
+    assert "data-label" not in LINES.body([Line("a")], Shown(with_owner=False))
+
+
+def test_a_table_without_rows_says_so() -> None:
+    assert LINES.html([], Shown(), empty="None <yet>.") == '<p class="empty">None &lt;yet&gt;.</p>'
+    table = LINES.html([Line("a")], Shown(), caption="Lines", empty="None yet.")
+    assert table.startswith('<div class="scroll"><table class="readings"><caption>Lines</caption><thead>')
+
+
+def test_a_head_sorts_upwards_then_downwards_then_not() -> None:
+    def address(sort: str | None) -> str:
+        return f"?q=x&sort={sort}" if sort else "?q=x"
+
+    for current, expected in (
+        ("", '<th scope="col"><a href="?q=x&amp;sort=name">Name</a></th>'),
+        ("name", '<th scope="col" aria-sort="ascending"><a href="?q=x&amp;sort=-name">Name ↑</a></th>'),
+        ("-name", '<th scope="col" aria-sort="descending"><a href="?q=x">Name ↓</a></th>'),
+    ):
+        assert LINES.head(Shown(), Order(current, address)).startswith(expected)
+
+
+def test_rows_have_attributes_and_further_rows_below() -> None:
+    table = DataTable[Line](
+        Column("name", "Name"),
+        row_attributes=lambda line, page: " data-row" if line.name == "a" else "",
+        after=lambda line, page: "<tr><td>more</td></tr>" if line.name == "b" else "",
+    )
+    assert table.body([Line("a"), Line("b")], None) == (
+        "<tr data-row><td>a</td></tr><tr><td>b</td></tr><tr><td>more</td></tr>"
+    )
+
+
+def test_pieces_escape_texts() -> None:
+    button = post_button("/a?b&c", join(""), "<Go>", css="danger", aria_label='"x"')
+    assert button == (
+        '<form method="post" action="/a?b&amp;c" class="inline">'
+        '<button class="danger" aria-label="&quot;x&quot;">&lt;Go&gt;</button></form>'
+    )
+    assert join("<", code("<"), "", None, by=" · ") == "&lt; · <code>&lt;</code>"
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    q: str = words(50, label="Search")
+    suite: str = words(label="Suite", blank="all")
+    arch: str = words(label="Arch", blank=None)
+    since: date | None = day(names=("from",), label="From")  # noqa: RUF009 - as in a page
+    tab: str = one_of("inbox", "muted", is_hidden=True)
+    page: int | None = number()
+
+
+def test_the_form_of_filters_has_those_with_a_label() -> None:
+    filters, _faults = read(Narrowed, QueryDict("q=%22&arch=h200&from=2026-01-02&tab=muted&page=2"))
+    offered: dict[str, Choices] = {"suite": [], "arch": ["b200", ("h200", "H200 <x>")]}
+    form = filter_form(
+        filters, offered=offered, suggested={"q": ["a&b"]}, hidden={"stream": "s"}, clear="/x/"
+    )
+    assert form == (
+        '<form class="filters" method="get" role="search" data-filters>'
+        '<input type="hidden" name="stream" value="s"> '
+        '<label>Search <input name="q" value="&quot;" maxlength="50" list="q-suggested"></label>'
+        '<datalist id="q-suggested"><option value="a&amp;b"></option></datalist> '
+        '<label>Arch <select name="arch"><option value="b200">b200</option>'
+        '<option value="h200" selected>H200 &lt;x&gt;</option></select></label> '
+        '<label>From <input type="date" name="from" value="2026-01-02"></label> '
+        '<input type="hidden" name="tab" value="muted"> '
+        '<button>Filter</button><a href="/x/">Clear</a></form>'
+    )
