@@ -22,9 +22,8 @@ from hud.models import ApiKey, Host
 
 logger = logging.getLogger(__name__)
 _COMMANDS = (  # what RQ's worker needs; others, such as PFCOUNT, have had holes
-    *("+auth", "+hello", "+select", "+ping", "+multi", "+exec", "+discard", "+info", "+exists", "+del"),
-    *("+expire", "+hget", "+hstrlen", "+hexists", "+hset", "+sadd", "+srem", "+llen", "+lrem"),
-    *("+lmove", "+blmove", "+rpoplpush", "+brpoplpush"),
+    *("+auth", "+hello", "+select", "+ping", "+multi", "+exec", "+info", "+exists", "+del", "+expire"),
+    *("+hget", "+hstrlen", "+hexists", "+hset", "+sadd", "+srem", "+blmove"),
 )
 
 

@@ -32,7 +32,7 @@ from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, unavailable_reason
 from runner.system.fingerprints import Fingerprints
 from runner.system.interpreters import Interpreter
-from runner.system.processes import adopt_orphans, below_me, dying_with_me, read_process, reap, send
+from runner.system.processes import adopt_orphans, below_me, dying_with_me, reap, send
 
 DETACHED = 1  # exit status
 STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers
@@ -374,8 +374,7 @@ def _redis_problem(url: str) -> str:
 
 def _is_busy(worker: _Worker) -> bool:
     holder = locks.holder(locks.default_folder(), worker.config.lock)
-    horse = read_process(holder.pid) if holder else None
-    return horse is not None and horse.parent == worker.process.pid
+    return holder is not None and holder.pid == worker.process.pid
 
 
 def _lacking(pythons: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -198,7 +198,7 @@ def test_a_left_over_is_delivered(
     task = fake.add()
     task.state, task.token, task.attempt = "running", "t", 1
     lease = Lease(task.uid, "t", 1, 1, SPEC.to_json(), 45, 10)
-    folder = Folder.create(tmp_path / "data", lease, "cpu")
+    folder = Folder.create(tmp_path / "data", lease)
     (folder.path / "results.jsonl").write_text('{"a": 1}\n' + json.dumps(task_record(SPEC)) + "\n")
     folder.end(TaskOutcome("timed_out", "timeout", "the time limit of 1 s was reached", 1.0))
     folder.release()
