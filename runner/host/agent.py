@@ -44,7 +44,6 @@ _REFUSED_S = 30.0
 _FREE_BYTES = 256 * 2**20  # on the disk of the spool; a host with less takes no task
 _AGAIN_S = 1.0  # after an unexpected error
 _DELIVERY_S = 2.0
-_SETTLED_S = 10.0  # a task without outcome is left to its worker for that long
 _LONGEST_RESTART_S = 30.0
 _SHORT_LIFE_S = 5.0  # a worker that ends sooner is started again with growing pauses
 
@@ -129,7 +128,6 @@ class Agent:
         self._stopping = False
         self._asked = threading.Event()  # to stop, by a signal
         self._detached = False
-        self._seen: dict[Path, float] = {}  # leftover folders without outcome: since when
 
     def run(self) -> int:
         """Work until a signal (return 0) or until detached (DETACHED). Call it in the main thread."""
@@ -349,7 +347,7 @@ class Agent:
             try:
                 if folder.outcome is not None:
                     folder.deliver(self._hud)
-                elif time.monotonic() - self._seen.setdefault(folder.path, time.monotonic()) > _SETTLED_S:
+                else:
                     folder.send_log(self._hud)
             except LeaseBroken as error:  # noqa: PERF203 - few folders, each delivered or kept by itself
                 folder.refuse(str(error))

@@ -199,7 +199,6 @@ def _run_folder(config: WorkerConfig, run: int) -> Path:
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
             shutil.rmtree(other, ignore_errors=True)
-    shutil.rmtree(Path(config.data) / "pairs", ignore_errors=True)  # where older releases kept them
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
     return own
 
