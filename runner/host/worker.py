@@ -42,7 +42,7 @@ _REMEMBERED = 1000  # wake-ups that were answered, which are not answered again
 logger = logging.getLogger(__name__)
 
 
-class WakeUp(Job):  # type: ignore[misc]  # rq has no annotations that mypy accepts
+class WakeUp(Job):
     """An RQ job that is read no further than its call, which RQ's own would import with its callbacks."""
 
     def refresh(self) -> None:
@@ -63,7 +63,7 @@ class WakeUp(Job):  # type: ignore[misc]  # rq has no annotations that mypy acce
         return same and function == FUNCTION and instance is None and not named
 
 
-class AcceleratorWorker(SimpleWorker):  # type: ignore[misc]
+class AcceleratorWorker(SimpleWorker):
     """Answer the wake-ups of one accelerator, one at a time."""
 
     max_connection_wait_time = 2.0  # RQ would wait up to a minute before it looks for Redis again
