@@ -28,6 +28,7 @@ from typing import Any
 import psutil
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import PGconn, Ping
 
 from hud.server import worker_account
 from hud.server.processes import Program
@@ -63,12 +64,7 @@ class Server(Program):
     def answers(self) -> bool:
         """Return whether it accepts work now; False while it starts, recovers or is down."""
         if self.name == "postgres":
-            with suppress(psycopg.OperationalError):
-                psycopg.connect(
-                    host=str(self.run), port=PORT, user="hud", dbname="hud", connect_timeout=2
-                ).close()
-                return True
-            return False
+            return PGconn.ping(f"host={self.run} port={PORT} connect_timeout=2".encode()) == Ping.OK
         with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
             connection.settimeout(2)
             connection.connect(str(self.run / "redis" / "redis.sock"))

@@ -172,6 +172,11 @@ def test_redis_users_are_restored_and_end_with_their_hosts(open_redis: OpenRedis
     with Redis.from_url(url) as connected:
         assert connected.ping()
         assert redis_users.url_of(host) == url, "the same, as long as its key is the same"
+        with Redis.from_url(open_redis.url) as redis:
+            redis.execute_command("ACL", "SETUSER", f"host-{host.pk}", "+llen")  # as of an earlier release
+        redis_users.sync()
+        with pytest.raises(NoPermissionError):
+            connected.execute_command("LLEN", f"rq:queue:host-{host.pk}-accelerator-1")
         tasks.detach_host(host=host, who="t")
         redis_users.sync()
         with pytest.raises(RedisError):
