@@ -28,8 +28,6 @@ class Queues(dict[str, dict[str, Any]]):
             default={
                 "USE_REDIS_CACHE": "inert_jobs",
                 "SERIALIZER": "rq.serializers.JSONSerializer",
-                "DEFAULT_TIMEOUT": -1,  # the runner enforces time limits
-                "DEFAULT_RESULT_TTL": 0,  # PostgreSQL holds the results
             }
         )
 

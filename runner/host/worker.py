@@ -31,12 +31,13 @@ from rq.worker import WorkerStatus
 
 from runner.host.agent import WorkerConfig
 from runner.host.jobs import work
-from runner.schema.wake_up import FUNCTION, MESSAGE_BYTES, digest_of, sign
+from runner.schema.wake_up import FUNCTION, digest_of, sign
 
 _CONNECT_S = 5
 _LISTEN_S = 10  # Redis answers a waiting worker at least this often
 _RECONNECT_S = 1.0
 _LONGEST_S = 24 * 3600  # RQ's pages list a busy worker for so long
+_CALL_BYTES = 4096  # at most, compressed
 _REMEMBERED = 1000  # wake-ups that were answered, which are not answered again
 
 logger = logging.getLogger(__name__)
@@ -46,11 +47,11 @@ class WakeUp(Job):
     """An RQ job that is read no further than its call, which RQ's own would import with its callbacks."""
 
     def refresh(self) -> None:
-        """Read the call, of which `MESSAGE_BYTES` inflate to 4 MiB at most. Raise NoSuchJobError for none."""
-        if not 0 < self.connection.hstrlen(self.key, "data") <= MESSAGE_BYTES:
+        """Read the call, of which `_CALL_BYTES` inflate to 4 MiB at most. Raise NoSuchJobError for none."""
+        if not 0 < self.connection.hstrlen(self.key, "data") <= _CALL_BYTES:
             raise NoSuchJobError(f"job {self.id!r} is no wake-up")
         data = self.connection.hget(self.key, "data") or b""
-        self.restore({b"data": data[:MESSAGE_BYTES]})
+        self.restore({b"data": data[:_CALL_BYTES]})
 
     def is_signed(self, key_digest: str, queue: str) -> bool:
         """Return whether the call is `FUNCTION` with one argument, which the job's id signs."""

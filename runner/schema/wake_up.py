@@ -10,7 +10,6 @@ import hashlib
 import hmac
 
 FUNCTION = "runner.host.jobs.work"  # by name only: the web process never imports it
-MESSAGE_BYTES = 4096  # at most, compressed
 
 
 def sign(job_id: str, argument: str, *, key_digest: str, queue: str) -> str:
