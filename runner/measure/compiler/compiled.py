@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,10 +9,10 @@ import torch
 from torch._dynamo.utils import counters
 from torch._inductor import metrics
 
-from runner.launch.failures import TaskFailure, failure_of
+from runner.launch.failures import TaskFailure
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.kernels import tuning
-from runner.measure.state.device import Device, prepare
+from runner.measure.state.device import Device
 from runner.measure.timing.compile_time import forget_compiles
 from runner.schema.inductor_options import InductorValue
 
@@ -49,23 +47,3 @@ def by_inductor(function: Callable[..., Any], options: Mapping[str, InductorValu
     """Return the function as `compile_inductor` compiles it, at its first call."""
     options = {**options, **candidate_options()}
     return torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=options)
-
-
-def main(device_name: str) -> int:
-    """Compile one small function and print how that went. Run as a module, with a device."""
-    try:
-        device = prepare(device_name)
-        x = torch.randn(4096, device=device.type)
-        started = time.perf_counter()
-        with torch.no_grad():
-            compile_inductor(lambda x: torch.sin(x) + 1, (x,), device, {})
-    except Exception as error:  # noqa: BLE001 - the printed answer
-        failure = failure_of(error)
-        sys.stdout.write(f"cannot compile: {failure.code}: {failure}\n")
-        return 1
-    sys.stdout.write(f"compiles; a small kernel took {time.perf_counter() - started:.1f} s\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -19,6 +19,7 @@ from torch._dynamo import utils
 from torch._dynamo.utils import counters
 
 from runner.formats import compile_notes
+from runner.measure.notes import blind, note
 from runner.schema.compilations import Compiled, Note
 
 # Where hits and misses are counted: (group, prefix); names moved between releases of torch.
@@ -132,23 +133,23 @@ def modules() -> list[Any]:
 
 def graph_facts(compiled: Compiled = _NOTHING) -> Compiled:
     """Return a compilation with the facts of its graphs since dynamo and its counters were last cleared."""
-    phases = {name: round(sum(times), 4) for name, times in utils.compilation_time_metrics.items()}
-    return dataclasses.replace(
-        compiled,
-        graph_breaks=_graph_breaks(),
-        recompiles=recompiles(),
-        cudagraph_skips=_cudagraph_skips(),
-        phases_s={name: time_s for name, time_s in phases.items() if time_s >= _LEAST_PHASE_S},
-        caches=_caches(),
-    )
+    facts: dict[str, Any] = {"recompiles": recompiles()}
+    with note("graph breaks"):
+        facts |= {"graph_breaks": _graph_breaks(), "cudagraph_skips": _cudagraph_skips()}
+    with note("phases"):
+        phases = {name: round(sum(times), 4) for name, times in utils.compilation_time_metrics.items()}
+        facts["phases_s"] = {name: time_s for name, time_s in phases.items() if time_s >= _LEAST_PHASE_S}
+        facts["caches"] = _caches()
+    return dataclasses.replace(compiled, **facts, blind=blind())
 
 
 def recompiles() -> tuple[Note, ...]:
     """Return the recompiles so far, each with the guard that failed; also those after the first calls."""
-    notes = []
-    for code, guards in utils.guard_failures.items():
-        function = (code.co_filename, code.co_firstlineno)
-        notes += compile_notes.recompiles_of_frame([str(guard) for guard in guards], function)
+    notes: list[Note] = []
+    with note("graph breaks"):
+        for code, guards in utils.guard_failures.items():
+            function = (code.co_filename, code.co_firstlineno)
+            notes += compile_notes.recompiles_of_frame([str(guard) for guard in guards], function)
     return compile_notes.summed(notes)
 
 
@@ -198,7 +199,9 @@ def _caches() -> dict[str, tuple[int, int]]:
 
 def _autotuned() -> tuple[int, int]:
     """Return hits and misses of the local cache of autotuned configurations, since the process began."""
-    remote_cache = sys.modules.get("torch._inductor.remote_cache")  # not every backend needs inductor
-    stats = getattr(remote_cache, "cache_stats", None)  # from torch 2.6 on
-    one = stats._stats.get(_LOCAL_AUTOTUNE) if stats else None
-    return (one.hit, one.miss) if one else (0, 0)
+    found = (0, 0)
+    if remote_cache := sys.modules.get("torch._inductor.remote_cache"):  # not every backend needs inductor
+        with note("phases"):
+            if one := remote_cache.cache_stats._stats.get(_LOCAL_AUTOTUNE):
+                found = (one.hit, one.miss)
+    return found
