@@ -143,9 +143,10 @@ def torch_facts(
 
 
 def canary(device: str, python: str, variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Return what `runner/measure/canary.py` prints in an interpreter; `error` where it does not answer."""
+    """Return the answer of an interpreter's `compile_small`, also where it gives none."""
+    module = "runner.measure.compiler.compiled"
     try:
-        return asked("runner.measure.canary", device, python=python, variables=variables, limit_s=_CANARY_S)
+        return asked(module, device, python=python, variables=variables, limit_s=_CANARY_S)
     except (RuntimeError, ValueError, IndexError) as error:
         return {"error": str(error)[:500]}
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch._dynamo import utils
 
-from runner.measure import canary, notes
+from runner.measure import notes
+from runner.measure.compiler import compiled
 from runner.measure.compiler.counters import forget, graph_facts
 from runner.measure.kernels import produced, tuning
 from runner.measure.notes import blind, note
@@ -20,6 +21,7 @@ from runner.measure.state.device import Device
 from runner.schema.compilations import COMPILED, Compiled
 from runner.system import machine
 
+EMPTY = SimpleNamespace()
 WRAPPER = """# AOT ID: ['0_inference']
 async_compile = AsyncCompile()
 triton_poi_fused_sin_0 = async_compile.triton('triton_poi_fused_sin_0', '''
@@ -118,9 +120,9 @@ def test_what_torch_has_no_more_is_blind_in_the_record(
 @pytest.mark.parametrize(
     "wrapped",
     [
-        lambda: tuning._noting_times(lambda _self, _launcher: 1.0)(SimpleNamespace(), SimpleNamespace()),
-        lambda: tuning._noting_offers(lambda _self: 1.0)(SimpleNamespace()),
-        lambda: tuning._noting_files(lambda _self, _stream, _launcher: 1.0)(SimpleNamespace(), 0, None),
+        lambda: tuning._noting(lambda _self, _launcher: 1.0, tuning._note_time)(EMPTY, EMPTY),
+        lambda: tuning._noting(lambda _self: 1.0, lambda *_: None, tuning._note_offers)(EMPTY),
+        lambda: tuning._noting(lambda _self, _stream, _launcher: 1.0, tuning._note_files)(EMPTY, 0, EMPTY),
     ],
 )
 def test_a_changed_autotuner_works_on_and_its_choices_are_blind(wrapped: Callable[[], float]) -> None:
@@ -154,7 +156,7 @@ def test_the_canary_says_which_notes_this_torch_takes(inductor_cache: dict[str, 
 
 def test_a_note_that_stays_empty_is_blind_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function, **_options: torch.sin)
-    monkeypatch.setattr(canary, "produced", lambda *_args: produced.Produced(graph_facts()))
+    monkeypatch.setattr(compiled, "produced", lambda *_args: produced.Produced(graph_facts()))
     forget()
-    answer = canary.compile_small("cpu")
+    answer = compiled.compile_small("cpu")
     assert (answer["noted"], sorted(answer["blind"])) == ([], ["graph breaks", "kernels", "phases"])

@@ -1,7 +1,7 @@
 """What dynamo and inductor say of the graphs that this process compiled: breaks, recompiles, skipped CUDA
 graphs, seconds by phase, hits and misses by cache.
 
-Read from tables that torch fills anyway (2.4 to 2.13 have them all), so nothing is slower for it. Skipped
+Read from tables that torch fills anyway (2.4 to 2.15 have them all), so nothing is slower for it. Skipped
 CUDA graphs alone are only logged with their reason.
 """
 
@@ -67,11 +67,7 @@ def counts() -> Counts:
         str(reason).strip()[:_MOST_CHARACTERS]: int(times)
         for reason, times in counters["graph_break"].items()
     }
-    caches = {}
-    for group, prefix in _CACHES:
-        for name in (f"{prefix}_{word}" for word in ("hit", "miss", "bypass")):
-            if counters[group][name]:
-                caches[name] = int(counters[group][name])
+    names = [(group, f"{prefix}_{end}") for group, prefix in _CACHES for end in ("hit", "miss", "bypass")]
     return Counts(
         calls_captured=int(counters["stats"]["calls_captured"]),
         unique_graphs=int(counters["stats"]["unique_graphs"]),
@@ -82,7 +78,7 @@ def counts() -> Counts:
         autograd_compiles=int(counters["compiled_autograd"]["compiles"]),
         cudagraph_skips=int(counters["inductor"]["cudagraph_skips"]),
         reasons=dict(list(reasons.items())[:_MOST_REASONS]),
-        caches=caches,
+        caches={name: int(counters[group][name]) for group, name in names if counters[group][name]},
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib.util import find_spec
@@ -68,10 +68,10 @@ def watch() -> None:
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner  # noqa: PLC0415
         from torch._inductor.select_algorithm import add_feedback_saver  # noqa: PLC0415
 
-        CachingAutotuner.bench = _noting_times(CachingAutotuner.bench)
-        CachingAutotuner.precompile = _noting_offers(CachingAutotuner.precompile)
+        CachingAutotuner.bench = _noting(CachingAutotuner.bench, _note_time)
+        CachingAutotuner.precompile = _noting(CachingAutotuner.precompile, _note_offers, _note_offers)
         add_feedback_saver(_note_ranking)
-        CachingAutotuner.save_gpu_kernel = _noting_files(CachingAutotuner.save_gpu_kernel)
+        CachingAutotuner.save_gpu_kernel = _noting(CachingAutotuner.save_gpu_kernel, _note_files)
 
 
 def chosen(autotuner: Any, source: str) -> Chosen:
@@ -109,55 +109,44 @@ def _of_launcher(autotuner: Any, launcher: Any, source: str) -> Chosen:
     return Chosen(config, str(getattr(launcher, "cache_hash", "") or ""), len(timed), offered)
 
 
-def _noting_times(bench: Any) -> Any:
-    @wraps(bench)
-    def noting(self: Any, launcher: Any, *args: Any, **kwargs: Any) -> Any:
-        time_ms = bench(self, launcher, *args, **kwargs)
-        with note("choices"):
-            vars(self).setdefault(_TIMED, {})[config_text(launcher.config)] = float(time_ms) * 1e3
-        return time_ms
+def _noting(method: Any, after: Callable[..., None], before: Callable[[Any], None] | None = None) -> Any:
+    """Return an autotuner's method with notes taken before it, and after it of its result and arguments."""
 
-    return noting
-
-
-def _noting_offers(precompile: Any) -> Any:
-    """Note the configurations before they are compiled, since those that fail go, and those that inductor
-    adds then."""
-
-    @wraps(precompile)
+    @wraps(method)
     def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _note_offers(self)
-        result = precompile(self, *args, **kwargs)
-        _note_offers(self)
-        return result
-
-    return noting
-
-
-def _note_offers(autotuner: Any) -> None:
-    """Note the configurations that an autotuner holds: those to compile, else those that are."""
-    with note("choices"):
-        compiled = getattr(autotuner, "compile_results", None) or autotuner.launchers
-        configs = autotuner.configs or [one.config for one in compiled]
-        texts = {*vars(autotuner).get(_OFFERED, ()), *map(config_text, configs)}
-        vars(autotuner)[_OFFERED] = tuple(sorted(texts))[:_MOST_OFFERED]
-
-
-def _noting_files(save: Any) -> Any:
-    @wraps(save)
-    def noting(self: Any, *args: Any) -> Any:  # with the launcher last
-        result = save(self, *args)
         with note("choices"):
-            from torch._inductor.codecache import CudaKernelParamCache  # noqa: PLC0415 - only with Triton
-
-            saved = CudaKernelParamCache.get(self.inductor_meta["kernel_name"]) or {}
-            found = _of_launcher(self, args[-1], getattr(self.fn, "src", ""))
-            for value in saved.values():
-                if isinstance(value, str) and _CUBIN.fullmatch(PurePath(value).name):
-                    _by_file[PurePath(value).name] = found
+            if before:
+                before(self)
+        result = method(self, *args, **kwargs)
+        with note("choices"):
+            after(self, result, *args)
         return result
 
     return noting
+
+
+def _note_time(autotuner: Any, time_ms: float, launcher: Any, *_others: Any) -> None:
+    vars(autotuner).setdefault(_TIMED, {})[config_text(launcher.config)] = float(time_ms) * 1e3
+
+
+def _note_offers(autotuner: Any, *_others: Any) -> None:
+    """Note the configurations that an autotuner holds: those to compile, else those that are. Before they are
+    compiled, since those that fail go, and after, since inductor adds some."""
+    compiled = getattr(autotuner, "compile_results", None) or autotuner.launchers
+    configs = autotuner.configs or [one.config for one in compiled]
+    texts = {*vars(autotuner).get(_OFFERED, ()), *map(config_text, configs)}
+    vars(autotuner)[_OFFERED] = tuple(sorted(texts))[:_MOST_OFFERED]
+
+
+def _note_files(autotuner: Any, _result: Any, *args: Any) -> None:
+    """Note the file of a binary that was saved; the launcher is the last argument in every release."""
+    from torch._inductor.codecache import CudaKernelParamCache  # noqa: PLC0415 - only with Triton
+
+    saved = CudaKernelParamCache.get(autotuner.inductor_meta["kernel_name"]) or {}
+    found = _of_launcher(autotuner, args[-1], getattr(autotuner.fn, "src", ""))
+    for value in saved.values():
+        if isinstance(value, str) and _CUBIN.fullmatch(PurePath(value).name):
+            _by_file[PurePath(value).name] = found
 
 
 def _note_ranking(timings: Mapping[Any, float], name: str, inputs: Any, *_others: Any) -> None:
