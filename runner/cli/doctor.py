@@ -60,7 +60,7 @@ def _inductor(python: str, device: str) -> list[Finding]:
         return [Finding(f"inductor on {device}", f"cannot compile: {answer['error']}", False)]
     noted = ", ".join(answer["noted"])
     if not {"choices"} & {*answer["noted"], *answer["blind"]}:
-        noted += " (choices: not applicable, without Triton)"
+        noted += " (choices: not applicable on a CPU)"
     return [
         Finding(f"inductor on {device}", f"compiles; a small kernel took {answer['compiled_s']:.1f} s"),
         Finding(f"notes on {device}", "; ".join(filter(None, (noted, blind_text(answer["blind"]))))),

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch._dynamo import utils
@@ -18,6 +19,7 @@ from runner.measure.compiler.counters import forget, graph_facts
 from runner.measure.kernels import produced, tuning
 from runner.measure.notes import blind, note
 from runner.measure.state.device import Device
+from runner.measure.timing import gpu_active_time
 from runner.schema.compilations import COMPILED, Compiled
 from runner.system import machine
 
@@ -51,8 +53,7 @@ def wrapper(tmp_path: Path) -> SimpleNamespace:
 
 def record(*modules: Any) -> Compiled:
     """Return what a record says of a compilation that loaded these wrappers."""
-    found: dict[str, Any] = produced.produced(modules).facts([])[COMPILED]
-    return Compiled(**{name: found.get(name, ()) for name in ("kernels", "blind", "phases_s")})
+    return msgspec.convert(produced.produced([*modules]).facts([])[COMPILED], Compiled)
 
 
 def test_the_first_failure_of_a_note_is_kept_in_one_line() -> None:
@@ -68,8 +69,8 @@ def test_nothing_is_blind_where_everything_is_there(wrapper: SimpleNamespace) ->
     found = record(wrapper)
     assert not found.blind
     (kernel,) = found.kernels
-    assert kernel["config"] == "XBLOCK=256 num_warps=4 num_stages=1"
-    assert kernel["origins"] == ["aten.sin"]
+    assert kernel.config == "XBLOCK=256 num_warps=4 num_stages=1"
+    assert kernel.origins == ("aten.sin",)
 
 
 def _no_launchers(_patch: pytest.MonkeyPatch, wrapper: Any) -> None:
@@ -141,7 +142,7 @@ def test_an_autotuner_that_is_not_there_is_blind_only_with_triton(monkeypatch: p
 
 
 def test_a_profile_that_fails_costs_times_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produced.gpu_active_time, "profile", lambda *_args, **_named: {"traceEvents": []})
+    monkeypatch.setattr(gpu_active_time, "profile", lambda *_args, **_named: {"traceEvents": []})
     assert produced.profiled_steps(print, Device("cuda", "H200", "GPU-1", 0, 1)) == []
     assert blind()["kernels"] == "ValueError: the profiler saw no kernel"
 

@@ -322,7 +322,12 @@ def test_a_warning_that_rows_share_is_said_once(client: Client) -> None:
 
 
 def test_it_says_which_notes_its_compilations_could_not_take(client: Client) -> None:
-    blind = {"choices": "AttributeError: <launchers>"}, {"phases": "KeyError: 'x'"}, {}, {}
+    blind: list[dict[str, str]] = [
+        {"choices": "AttributeError: <launchers>"},
+        {"phases": "KeyError: 'x'"},
+        {},
+        {},
+    ]
     ingest(
         as_lines(*(compiled_record(Compiled(blind=one), at) for at, one in enumerate(blind))), Parameters()
     )

@@ -104,7 +104,7 @@ def profiled_steps(
     return steps
 
 
-def produced(modules: Sequence[Any], steps: Sequence[Sequence[Work]] = ()) -> Produced:
+def produced(modules: list[Any], steps: Sequence[Sequence[Work]] = ()) -> Produced:
     """Return what the wrapper modules of one compilation contain, with times from the profiled `steps`, and
     the facts of its graphs.
 
@@ -116,7 +116,7 @@ def produced(modules: Sequence[Any], steps: Sequence[Sequence[Work]] = ()) -> Pr
     return replace(found, compiled=replace(graph_facts(found.compiled), unpinned=pinning.unpinned()))
 
 
-def _produced(modules: Sequence[Any], steps: Sequence[Sequence[Work]]) -> Produced:
+def _produced(modules: list[Any], steps: Sequence[Sequence[Work]]) -> Produced:
     found = graphs(modules)
     if generated_kernels(modules) and not any(call.generated for graph in found for call in graph.calls):
         raise LookupError("the wrappers' calls of their kernels are not recognised")
