@@ -11,7 +11,7 @@ from runner.launch.failures import failure_of
 
 NoteName = Literal["choices", "kernels", "phases", "graph breaks"]
 _MOST_CHARACTERS = 300
-_blind: dict[str, str] = {}  # of this process
+blind: dict[str, str] = {}  # kinds of notes that failed in this process so far, each with its first exception
 
 
 @contextmanager
@@ -20,11 +20,6 @@ def note(name: NoteName) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the numbers stand; the record names the note that is missing
-        if name not in _blind:
+        if name not in blind:
             traceback.print_exc()
-            _blind[name] = failure_of(error).reason[:_MOST_CHARACTERS]
-
-
-def blind() -> dict[str, str]:
-    """Return the kinds of notes that failed in this process so far, each with its first exception."""
-    return dict(_blind)
+            blind[name] = failure_of(error).reason[:_MOST_CHARACTERS]

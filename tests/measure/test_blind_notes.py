@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch._dynamo import utils
 
-from runner.measure import notes
 from runner.measure.compiler import compiled
 from runner.measure.compiler.counters import forget, graph_facts
 from runner.measure.kernels import produced, tuning
@@ -37,8 +36,10 @@ def call(args):
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes, "_blind", {})
+def _fresh() -> Iterator[None]:
+    blind.clear()
+    yield
+    blind.clear()
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_the_first_failure_of_a_note_is_kept_in_one_line() -> None:
     for error in (KeyError("a\nb"), ValueError("later")):
         with note("phases"):
             raise error
-    assert blind() == {"phases": "KeyError: 'a\\nb'"}
+    assert blind == {"phases": "KeyError: 'a\\nb'"}
     with pytest.raises(KeyboardInterrupt), note("choices"):
         raise KeyboardInterrupt
 
@@ -128,23 +129,23 @@ def test_what_torch_has_no_more_is_blind_in_the_record(
 )
 def test_a_changed_autotuner_works_on_and_its_choices_are_blind(wrapped: Callable[[], float]) -> None:
     assert wrapped() == 1.0
-    assert blind()["choices"].startswith("AttributeError: ")
+    assert blind["choices"].startswith("AttributeError: ")
 
 
 def test_an_autotuner_that_is_not_there_is_blind_only_with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_heuristics", SimpleNamespace())
     monkeypatch.setattr(tuning, "find_spec", lambda _name: None)
     tuning.watch.__wrapped__()
-    assert not blind()
+    assert not blind
     monkeypatch.setattr(tuning, "find_spec", lambda name: name == "triton")
     tuning.watch.__wrapped__()
-    assert blind()["choices"].startswith("ImportError: ")
+    assert blind["choices"].startswith("ImportError: ")
 
 
 def test_a_profile_that_fails_costs_times_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_active_time, "profile", lambda *_args, **_named: {"traceEvents": []})
     assert produced.profiled_steps(print, Device("cuda", "H200", "GPU-1", 0, 1)) == []
-    assert blind()["kernels"] == "ValueError: the profiler saw no kernel"
+    assert blind["kernels"] == "ValueError: the profiler saw no kernel"
 
 
 def test_the_canary_says_which_notes_this_torch_takes(inductor_cache: dict[str, str]) -> None:

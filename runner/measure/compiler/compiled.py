@@ -84,7 +84,7 @@ def compile_small(device_name: str) -> dict[str, Json]:
         noted["choices"] = [
             one for one in kernels if one.config and (one.candidates or len(one.offered) == 1)
         ]
-    blind = {name: _EMPTY for name, facts in noted.items() if not facts} | notes.blind()
+    blind = {name: _EMPTY for name, facts in noted.items() if not facts} | notes.blind
     return {"compiled_s": compiled_s, "noted": [name for name in noted if name not in blind], "blind": blind}
 
 

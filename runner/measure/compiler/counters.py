@@ -136,7 +136,7 @@ def graph_facts(compiled: Compiled = _NOTHING) -> Compiled:
         phases = {name: round(sum(times), 4) for name, times in utils.compilation_time_metrics.items()}
         facts["phases_s"] = {name: time_s for name, time_s in phases.items() if time_s >= _LEAST_PHASE_S}
         facts["caches"] = _caches()
-    return dataclasses.replace(compiled, **facts, blind=blind())
+    return dataclasses.replace(compiled, **facts, blind=dict(blind))
 
 
 def recompiles() -> tuple[Note, ...]:
