@@ -191,7 +191,7 @@ class Agent:
         """Compile once by each new interpreter, while the accelerator is free, to know which notes of its
         torch can be taken."""
         accelerator = next(iter(self._accelerators.values()), None)
-        for name, facts in self._facts["pythons"].items():
+        for name, facts in self._facts.get("pythons", {}).items():
             if accelerator is None or facts.keys() & {"error", "notes"}:
                 continue
             try:
