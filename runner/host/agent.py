@@ -159,6 +159,8 @@ class Agent:
 
     def _watch_interpreters(self) -> None:
         self._ask_interpreters()
+        self._try_notes()
+        self._known = True
         time.sleep(_WATCH_S)
 
     def _ask_interpreters(self) -> None:
@@ -181,7 +183,25 @@ class Agent:
         if changed:
             self._looked = now
             self._facts = {**self._facts, "pythons": found, "lacking": _lacking(found)}
-            self._known = True
+            self._news.set()
+
+    def _try_notes(self) -> None:
+        """Compile once by each new interpreter, while the accelerator is free, to know which notes of its
+        torch can be taken."""
+        accelerator = next(iter(self._accelerators.values()), None)
+        for name, facts in self._facts.get("pythons", {}).items():
+            if accelerator is None or facts.keys() & {"error", "notes"}:
+                continue
+            try:
+                lock = locks.acquire(locks.default_folder(), accelerator.lock, what="a first compilation")
+            except (locks.Busy, OSError):  # tried again at the next look
+                return
+            python = self._pythons[name]
+            variables = {**python.environment, "CUDA_VISIBLE_DEVICES": accelerator.visible}
+            with os.fdopen(lock):
+                notes = machine.canary(accelerator.device, python.path, variables)
+            known = {**self._facts["pythons"], name: {**facts, "notes": notes}}
+            self._facts = {**self._facts, "pythons": known}
             self._news.set()
 
     def _devices(self) -> list[dict[str, Any]]:

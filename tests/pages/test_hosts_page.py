@@ -153,7 +153,11 @@ FACTS = {
     "cpu": "Xeon", "cpu_count": 96, "memory_bytes": 2_164_000_000_000, "os": "Debian", "python": "3.12.1",
     "gpus": [{"name": "NVIDIA H200", "uuid": "GPU-1", "memory_bytes": 150_754_820_096, "driver": "570.1"}],
     "gpu_limits": [{"uuid": "GPU-1", "max_sm_mhz": "1980", "max_memory_mhz": "3201", "power_limit_w": "700"}],
-    "pythons": {"default": {"torch": "2.11.0", "cuda": "13.0"}, "old": {"error": "no torch here"}},
+    "pythons": {
+        "default": {"torch": "2.11.0", "cuda": "13.0", "notes": {"blind": {"choices": "AttributeError: x"}}},
+        "old": {"error": "no torch here"},
+        "bare": {"torch": "2.9.0", "notes": {"error": "no_cpp_compiler: none"}},
+    },
     "ceilings": {"GPU-1": {"copy_gbps": {"value": 4012.3, "day": "2026-11-20"}}},
     "lacking": {"timm": "no interpreter has timm"},
 }  # fmt: skip
@@ -166,6 +170,8 @@ def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
         assert words in text
     assert "copy 4012 GB/s" in text
     assert "no torch here" in text
+    assert "blind: choices — AttributeError: x" in text
+    assert "cannot compile: no_cpp_compiler: none" in text
     assert "<strong>timm</strong>: no interpreter has timm" in text
     assert "{&#x27;" not in text, "no dict as Python writes it"
 
@@ -176,6 +182,8 @@ def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
 )
 def test_a_host_may_say_anything(name: str, said: Any) -> None:
     query.read_facts({name: said})
+    query.read_facts({"pythons": {"default": {"notes": said}}})
+    query.read_facts({"pythons": {"default": {"notes": {"blind": said}}}})
 
 
 def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:

@@ -15,6 +15,7 @@ from hud.hosts.registration import is_visible, state_of, unavailable_suites
 from hud.models import Accelerator, Experiment, Host, Task
 from hud.sql import fetch_models, fetch_tuples
 from hud.templatetags.hud_tags import duration
+from runner.schema.compilations import blind_text
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
@@ -237,7 +238,7 @@ def read_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
         })  # fmt: skip
     keys = ("torch", "cuda", "triton", "python", "error")
     pythons = [
-        {"name": name, **{key: _text(_object(one).get(key)) for key in keys}}
+        {"name": name, **{key: _text(_object(one).get(key)) for key in keys}, "notes": _notes(_object(one))}
         for name, one in sorted(_object(facts.get("pythons")).items())
     ]
     ceilings = {}
@@ -252,6 +253,14 @@ def read_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
             ceilings[accelerator] = ", ".join(texts)
     lacking = unavailable_suites(facts)
     return {"lines": lines, "gpus": gpus, "pythons": pythons, "ceilings": ceilings, "lacking": lacking}
+
+
+def _notes(python: dict[str, Any]) -> str:
+    """Return what a first compilation by an interpreter lacked, '' for nothing."""
+    answer = _object(python.get("notes"))
+    if answer.get("error"):
+        return f"cannot compile: {_text(answer['error'])}"
+    return blind_text({_text(name): _text(why) for name, why in _object(answer.get("blind")).items()})
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -95,6 +95,7 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
     results = page.results
     about: dict[str, Any] = {"run": list_query.COLUMNS.row(page.line), "pairs": compared}
     about |= {"total": results.total, "next": results.next_page}
+    about["blind"] = page.blind
     about["counts"] = {kind: count.points for kind, count in results.counts.items()}
     about["waiting"] = page.waiting and asdict(page.waiting)
     about["kernels"] = pairs.KERNELS.rows(page.kernels)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -31,6 +30,7 @@ from runner.measure.compiler import artifacts, counters
 from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.produced import keep_code, produced
+from runner.measure.notes import note
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
@@ -313,11 +313,9 @@ def _kernel_results(
 ) -> list[Result]:
     """Profile the compiled step and return its GPU time and its kernels; none for a backend that generates
     none. `called` are the call times, `extern` the operators that inductor left to libraries."""
-    try:
+    busy = None
+    with note("kernels"):  # the metrics that lack get a record of their own
         busy = _profiled(setup, call, report)
-    except Exception:  # noqa: BLE001 - the other numbers stand; the metrics that lack get a record of their own
-        traceback.print_exc()
-        busy = None
     results: list[Result] = []
     found = kernels(modules)
     contents = produced(modules, busy.steps if busy else ())
