@@ -13,7 +13,7 @@ from ninja import Path, Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
-from hud.api.openapi import parameter
+from hud.api.openapi import file_answer, parameter
 from hud.api.schemas import ANSWER, Error, ExperimentsFilter, IdentityOut, Items
 from hud.columns import Columns
 from hud.ingest.export import FORMATS, export, export_wide
@@ -44,7 +44,7 @@ class ExperimentsOut(Items[ExperimentOut]):
     next: str | None
 
 
-@router.get("/experiments", response={200: ExperimentsOut, (401, 403, 404, 422): Error})
+@router.get("/experiments", response={200: ExperimentsOut, 404: Error})
 def get_experiments(request: HttpRequest, given: Query[_ExperimentsQuery]) -> dict[str, Any]:
     """List experiments by id, by default of all streams; `next` is the cursor of the next page."""
     fields = given.model_dump(exclude={"stream", "cursor", "limit"})
@@ -90,15 +90,10 @@ def _holding(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 @router.get(
     "/export",
-    response={(401, 403, 404, 422): Error},
-    openapi_extra={
-        "responses": {
-            200: {
-                "description": "v3 records as JSON lines (they can be uploaded again), or flat rows",
-                "content": {kind: {"schema": {}} for kind in FORMATS.values()},
-            }
-        }
-    },
+    response={404: Error},
+    openapi_extra=file_answer(
+        "v3 records as JSON lines (they can be uploaded again), or flat rows", *FORMATS.values()
+    ),
 )
 def get_export(request: HttpRequest, given: Query[_ExportQuery]) -> StreamingHttpResponse:
     """Stream every measurement that matches the filters. `layout=wide`, for `format=csv` and one `suite`: a
@@ -173,7 +168,7 @@ class SeriesOut(Schema):
 
 @router.get(
     "/series/{int:experiment}/{path:metric}",
-    response={200: SeriesOut, 304: None, (401, 403, 404, 422): Error},
+    response={200: SeriesOut, 304: None},
     openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
 )
 def get_series(
@@ -220,7 +215,7 @@ class VariantOut(Schema):
 _Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]
 
 
-@router.get("/variants/{variant}", response={200: VariantOut, (401, 403, 404, 422): Error})
+@router.get("/variants/{variant}", response=VariantOut)
 def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
     """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
     a series name it."""

@@ -12,7 +12,7 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.auth import who
-from hud.api.schemas import SHOWN, Error, StrictBody
+from hud.api.schemas import SHOWN, StrictBody
 from hud.judging.rules import write
 from hud.judging.rules.write import InvalidRule
 from hud.models import Metric, Target, Threshold
@@ -111,13 +111,13 @@ _KINDS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 }
 
 
-@router.get("/rules", response={200: RulesOut, (401, 403): Error})
+@router.get("/rules", response=RulesOut)
 def get_rules(request: HttpRequest) -> dict[str, Any]:
     """List targets, thresholds, and the metrics whose unit and direction an operator said."""
     return {name: query.COLUMNS[kind].rows(write.rules_of(kind)) for name, (kind, _of) in _KINDS.items()}
 
 
-@router.put("/rules", response={200: RulesOut, (401, 403, 422): Error})
+@router.put("/rules", response=RulesOut)
 def put_rules(request: HttpRequest, given: RulesIn) -> dict[str, Any]:
     """Replace rules, all or nothing. A list that is given becomes all rules of its kind, an empty one removes
     them; a list that is left out stays as it is. The same request again changes nothing. What a changed

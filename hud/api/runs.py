@@ -11,6 +11,7 @@ from ninja import Router, Schema, Status
 from pydantic import Field, create_model
 
 from hud.api.auth import check_may_delete, spend_call, who
+from hud.api.openapi import file_answer
 from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody
 from hud.columns import Columns
 from hud.ingest import deletion
@@ -77,7 +78,7 @@ class RunOut(Schema):
     waiting: Waiting | None
 
 
-@router.post("/runs", response={201: RunOut, (401, 403, 404, 422, 429, 503): Error})
+@router.post("/runs", response={201: RunOut, 404: Error})
 def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     """Request a rerun of an experiment or a run of a suite's cases.
 
@@ -143,7 +144,7 @@ def _host(name: str) -> Host | None:
     return host
 
 
-@router.get("/runs/{int:run_id}", response={200: RunOut, (401, 403, 404): Error})
+@router.get("/runs/{int:run_id}", response=RunOut)
 def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
 
@@ -158,7 +159,7 @@ DeletionOut = create_model(
 )
 
 
-@router.delete("/runs/{int:run_id}", response={200: DeletionOut, (401, 403, 404, 409, 503): Error})
+@router.delete("/runs/{int:run_id}", response={200: DeletionOut, 409: Error})
 def delete_run(request: HttpRequest, run_id: int, dry_run: bool = False) -> dict[str, int]:
     """Delete a run that has ended, with everything that only it has. Series that stay are judged again. This
     takes the scope `run` too, unless the run came in uploads of the key's owner within a day."""
@@ -167,7 +168,7 @@ def delete_run(request: HttpRequest, run_id: int, dry_run: bool = False) -> dict
     return deletion.delete(run, who=who(request), dry_run=dry_run).to_json()
 
 
-@router.delete("/uploads/{int:upload_id}", response={200: DeletionOut, (401, 403, 404, 409, 503): Error})
+@router.delete("/uploads/{int:upload_id}", response={200: DeletionOut, 409: Error})
 def delete_upload(request: HttpRequest, upload_id: int, dry_run: bool = False) -> dict[str, int]:
     """Delete an upload with its measurements, and its runs unless other uploads have measurements in them.
     The same file can then be uploaded again. Scopes as for a run."""
@@ -176,19 +177,13 @@ def delete_upload(request: HttpRequest, upload_id: int, dry_run: bool = False) -
     return deletion.delete(upload, who=who(request), dry_run=dry_run).to_json()
 
 
-@router.post("/runs/{int:run_id}/cancel", response={200: RunOut, (401, 403, 404, 503): Error})
+@router.post("/runs/{int:run_id}/cancel", response=RunOut)
 def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     tasks.cancel(run=row_of(Run, run_id), who=who(request))
     return _run_out(row_of(Run, run_id, related="request"))
 
 
-@router.get(
-    "/runs/{int:run_id}/log",
-    response={404: Error},
-    openapi_extra={
-        "responses": {200: {"description": "bytes of the log", "content": {"text/plain": {"schema": {}}}}}
-    },
-)
+@router.get("/runs/{int:run_id}/log", openapi_extra=file_answer("bytes of the log", "text/plain"))
 def get_log(
     request: HttpRequest, run_id: int, start: int = 0, task: int | None = None, attempt: int | None = None
 ) -> HttpResponse:
@@ -220,7 +215,7 @@ class ArtifactOut(Schema):
     url: str
 
 
-@router.get("/runs/{int:run_id}/artifacts", response={200: Items[ArtifactOut], (401, 403, 404): Error})
+@router.get("/runs/{int:run_id}/artifacts", response=Items[ArtifactOut])
 def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
     """List the files that the run's tasks left behind, with sizes and URLs."""
     return {"items": ARTIFACT.rows(artifacts_of(row_of(Run, run_id)))}
@@ -228,12 +223,7 @@ def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
 
 @router.get(
     "/runs/{int:run_id}/artifacts/{int:artifact_id}",
-    response={(401, 403, 404): Error},
-    openapi_extra={
-        "responses": {
-            200: {"description": "the file", "content": {"application/octet-stream": {"schema": {}}}}
-        }
-    },
+    openapi_extra=file_answer("the file", "application/octet-stream"),
 )
 def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileResponse:
     """Download an artifact."""
