@@ -28,7 +28,7 @@ from runner.formats.scalars import branch_name
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.pairs import MAX_DRAWS
 from runner.schema.plan import Caches, Selection
-from runner.schema.suite import MAX_COMPILATIONS
+from runner.schema.suite import MAX_COMPILATIONS, BadRequest
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
@@ -118,7 +118,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
             chosen = {name: value for name, value in knobs.items() if value is not None}
             selection = Selection(given.suite, device, cases=given.cases, knobs=chosen)
             run = requests.request_suite(selection, options)
-    except requests.InvalidRunRequest as error:
+    except BadRequest as error:
         pointer = f"/knobs/{error.knob}" if error.knob in knobs else ""
         faults = [Fault(f"/new_options/{name}", problem) for name, problem in error.options.items()]
         raise Problem(422, str(error), errors=faults or [Fault(pointer, str(error))]) from error

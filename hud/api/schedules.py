@@ -77,7 +77,7 @@ def delete_schedule(request: HttpRequest, schedule_id: int) -> Status[None]:
 
 
 def _store(request: HttpRequest, schedule: Schedule, given: ScheduleIn) -> dict[str, Any]:
-    """Store a schedule with these settings. Raise Problem, BadStreamName."""
+    """Store a schedule with these settings. Raise Problem."""
     schedule.stream = streams.find_or_make(given.stream, is_operator=True) if given.stream else None
     for name, value in given.model_dump(exclude={"stream"}).items():
         setattr(schedule, name, value)

@@ -24,7 +24,8 @@ from hud.runs import matching, requests
 from hud.runs.matching import ResourceRequest
 from hud.sql import fetch_tuples
 from runner import suites
-from runner.schema.plan import Replication, Selection
+from runner.schema.plan import Replication, Selection, plan
+from runner.schema.suite import BadRequest
 from runner.suites import SUITES
 
 FIELDS = "minute, hour, day of month, month, day of week"
@@ -67,9 +68,9 @@ def _request_fault(schedule: Schedule) -> str:
         return f"no suite is called {schedule.suite!r}; there are: {', '.join(sorted(SUITES))}"
     device = schedule.device or SUITES[schedule.suite].devices[0]
     try:
-        specs = requests.plan_suite(selection_of(schedule, device))
+        specs = plan(selection_of(schedule, device))
         requests.processes_of(specs, Replication(schedule.compilations, schedule.repeats))
-    except requests.InvalidRunRequest as error:
+    except BadRequest as error:
         return str(error)
     return ""
 
@@ -233,6 +234,6 @@ def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | N
                 trigger=trigger,
             ),
         )
-    except requests.InvalidRunRequest as error:
+    except BadRequest as error:
         return str(error)
     return ""

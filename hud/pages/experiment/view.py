@@ -27,8 +27,8 @@ from hud.points.read import POINT
 from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.matching import ResourceRequest
-from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun, spec_of
-from runner.schema.suite import TaskSpec, value_rule
+from hud.runs.requests import RunOptions, request_rerun, spec_of
+from runner.schema.suite import BadRequest, TaskSpec, value_rule
 from runner.suites import SUITES
 
 
@@ -153,7 +153,7 @@ def rerun_form(
     task, where it is known."""
     try:
         spec = spec or spec_of(asked, device=asked.device)
-    except InvalidRunRequest:
+    except BadRequest:
         return RerunForm(places=places, **options)
     suite = SUITES[asked.suite]
     return RerunForm(
@@ -202,7 +202,7 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
             options = _rerun_options(form, asked, request.user.get_username(), stream)
             run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
             return redirect("run", pk=run.pk)
-        except InvalidRunRequest as error:
+        except BadRequest as error:
             problem = "" if form.refuse(error) else str(error)
     choice, _complaints = query_string.read(Choice, request.POST)
     page = query.read(pk, stream, choice.range, **choice.of_query)
