@@ -14,13 +14,14 @@ from hud.api.auth import check_may_delete, spend_call, who
 from hud.api.openapi import file_answer
 from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody
 from hud.columns import Columns
+from hud.hosts.registration import visible_accelerators
 from hud.ingest import deletion
 from hud.ingest.deletion import Deletion, uploads_of
 from hud.models import Artifact, Experiment, Host, Run, Task, Upload
 from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run.query import ARTIFACT, artifacts_of
 from hud.problems import Problem, row_of
-from hud.runs import logs, matching, requests, streams, tasks
+from hud.runs import logs, requests, streams, tasks
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
 from runner.formats.errors import Fault
@@ -96,7 +97,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     _check_subject(given)
     host, device, knobs = _host(given.host), given.device, given.knobs or {}
     if given.experiment is None and host is None and not device:
-        kinds = {item.device for item in matching.attached() if given.arch in {"", item.arch}}
+        kinds = {item.device for item in visible_accelerators() if given.arch in {"", item.arch}}
         device = "cpu" if kinds == {"cpu"} else ""  # '' leaves the choice to the suite
     options = RunOptions(
         ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),

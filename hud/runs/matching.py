@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from hud.hosts.registration import unavailable_suites, visible
+from hud.hosts.registration import unavailable_suites
 from hud.models import Accelerator, Host
 from runner.schema.suite import TaskSpec, suite_of
 
@@ -50,12 +50,6 @@ class ResourceRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     interpreter: str = ""  # by name
     base_interpreter: str = ""  # the baseline of an A/B comparison
-
-
-def attached() -> list[Accelerator]:
-    """Return the accelerators of every visible host."""
-    found = Accelerator.objects.filter(visible("host__"), present=True).select_related("host")
-    return sorted(found, key=lambda one: (one.host.name, one.name))
 
 
 def eligible_accelerators(

@@ -161,7 +161,7 @@ def request_run(
         base = resources.base_interpreter or interpreter
         resources = replace(resources, interpreter=interpreter, base_interpreter=base)
     able, problem = matching.eligible_accelerators(
-        resources, {spec.suite for spec in specs}, matching.attached()
+        resources, {spec.suite for spec in specs}, registration.visible_accelerators()
     )
     if not problem:
         interpreters = (resources.interpreter, resources.base_interpreter)

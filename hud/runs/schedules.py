@@ -19,6 +19,7 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from hud.accounts import audit
+from hud.hosts.registration import visible_accelerators
 from hud.models import Accelerator, RunRequest, Schedule, ScheduleTrigger, State
 from hud.runs import matching, requests
 from hud.runs.matching import ResourceRequest
@@ -199,7 +200,7 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
     if not schedule.everywhere:
         return [(schedule.device or "cuda", None)]
     devices = [schedule.device] if schedule.device else SUITES[schedule.suite].devices
-    accelerators = matching.attached()
+    accelerators = visible_accelerators()
     able = [
         item
         for device in devices

@@ -19,6 +19,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from hud.hosts.registration import visible_accelerators
 from hud.judging.comparison import (
     SAME_CHOICE,
     Comparison,
@@ -33,7 +34,6 @@ from hud.judging.regressions.decide import decide_by_pairs
 from hud.judging.regressions.events import record
 from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
 from hud.models import Accelerator, Environment, Host, Measurement, Regression, Run, Series, State, Task
-from hud.runs import matching
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, RunOptions, request_rerun
 from hud.runs.tasks import cancel, end_early
@@ -166,7 +166,7 @@ def accelerator_of(one: Regression, attached: Sequence[Accelerator] | None = Non
     uuid = environment.facts.get("gpu_uuid", "") if environment else ""
     there = [
         item
-        for item in (matching.attached() if attached is None else attached)
+        for item in (visible_accelerators() if attached is None else attached)
         if item.host.name == one.first_run.host_name
         and not (item.unavailable_reason or item.host.drained or item.host.paused_until)
     ]

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from django.utils import timezone
 
-from hud.hosts.registration import is_visible
+from hud.hosts.registration import is_visible, present_accelerators
 from hud.models import (
     ACTIVE,
     Annotation,
@@ -28,7 +28,7 @@ from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.history import History, Range, changes, fill
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
-from hud.pages.hosts.query import Place, places_for, present_accelerators
+from hud.pages.hosts.query import Place, places_for
 from hud.pages.hosts.queue import usual_by_place
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
 from hud.points import expectations

@@ -11,6 +11,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from hud.accounts.access import after_login, form_as_it_was
+from hud.hosts.registration import present_accelerators
 from hud.judging.regressions import known_failures
 from hud.judging.regressions.states import RegressionState, possible
 from hud.models import Annotation, Experiment, KnownFailure, Stream
@@ -20,7 +21,7 @@ from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.history import ORIGIN
 from hud.pages.experiment.query import ExperimentPage, TableRow
-from hud.pages.hosts.query import Place, places_for, present_accelerators
+from hud.pages.hosts.query import Place, places_for
 from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import IDENTITY, identity
 from hud.points.read import POINT

@@ -11,9 +11,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from hud.columns import Columns, under
-from hud.hosts.registration import is_visible, state_of, unavailable_suites
+from hud.hosts.registration import state_of, unavailable_suites
 from hud.models import Accelerator, Experiment, Host, Task
-from hud.sql import fetch_models, fetch_tuples
+from hud.sql import fetch_tuples
 from hud.templatetags.hud_tags import duration
 
 SILENT = {"lost", "detached"}
@@ -162,19 +162,6 @@ class Place:
         state = "" if self.state == "online" else f", {self.state}"
         about = "" if self.process_s is None else f", about {duration(self.process_s)} a process"
         return f"{name} · {self.arch}{state}{about}"
-
-
-def present_accelerators() -> list[Accelerator]:
-    """Return the accelerators of attached hosts, silent ones too: 1 statement."""
-    attached = """JOIN hud_host host ON host.id = one.host_id
-        WHERE one.present AND host.detached_at IS NULL ORDER BY host.name, one.name"""
-    return fetch_models(Accelerator, attached, {}, host=Host)
-
-
-def visible_accelerators() -> list[Accelerator]:
-    """Return the accelerators of every visible host: 1 statement."""
-    now = timezone.now()
-    return [one for one in present_accelerators() if is_visible(one.host, now)]
 
 
 def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> list[Place]:
