@@ -1,4 +1,4 @@
-"""Register, drain, pause and detach hosts. Their states follow from the last heartbeat."""
+"""Register, drain and pause hosts, and list their accelerators. Their states follow from the last heartbeat."""
 
 from __future__ import annotations
 
@@ -189,11 +189,3 @@ def pause(*, host: Host, until: datetime, note: str, who: str) -> None:
 def resume(*, host: Host, who: str) -> None:
     Host.objects.filter(pk=host.pk).update(drained=False, paused_until=None, note="")
     audit.note(who=who, action="host.resume", subject=host.name)
-
-
-def detach(*, host: Host, who: str) -> None:
-    """Detach a host and revoke its keys. `tasks.detach_host` also cancels the runs requested for it."""
-    with transaction.atomic():
-        Host.objects.filter(pk=host.pk).update(detached_at=Now())
-        ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
-        audit.note(who=who, action="host.detach", subject=host.name)

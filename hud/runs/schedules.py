@@ -101,17 +101,13 @@ def save(schedule: Schedule, *, who: str) -> Schedule:
     return schedule
 
 
-def enable(*, schedule: Schedule, who: str) -> None:
-    """Let a schedule fire from its next due time on."""
-    if Schedule.objects.filter(pk=schedule.pk, enabled=False).update(enabled=True, active_from=Now()):
-        audit.note(who=who, action="schedule.enable", subject=f"schedule {schedule.name}")
-
-
-def disable(*, schedule: Schedule, who: str, reason: str = "") -> None:
-    """Stop a schedule from firing; its runs go on."""
-    if Schedule.objects.filter(pk=schedule.pk, enabled=True).update(enabled=False):
-        detail = {"reason": reason} if reason else None
-        audit.note(who=who, action="schedule.disable", subject=f"schedule {schedule.name}", detail=detail)
+def switch(*, schedule: Schedule, enabled: bool, who: str, reason: str = "") -> None:
+    """Let a schedule fire from its next due time on, or stop it from firing; its runs go on."""
+    columns = {"enabled": True, "active_from": Now()} if enabled else {"enabled": False}
+    if Schedule.objects.filter(pk=schedule.pk, enabled=not enabled).update(**columns):
+        action = "schedule.enable" if enabled else "schedule.disable"
+        detail = {"reason": reason} if reason else {}
+        audit.note(who=who, action=action, subject=f"schedule {schedule.name}", detail=detail)
 
 
 def delete(*, schedule: Schedule, who: str) -> None:
@@ -175,7 +171,7 @@ def fire_due(now: datetime | None = None) -> list[ScheduleTrigger]:
         try:
             due = latest_due(schedule, now)
         except ValueError as error:  # not written by `save`
-            disable(schedule=schedule, who="tick", reason=str(error))
+            switch(schedule=schedule, enabled=False, who="tick", reason=str(error))
             continue
         if due >= schedule.active_from and not schedule.triggers.filter(due=due).exists():
             fired += filter(None, [fire(schedule, due)])

@@ -22,8 +22,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
 from hud.accounts import audit
-from hud.hosts import registration
-from hud.models import ACTIVE, Accelerator, Audit, Host, Run, RunRequest, State, Task
+from hud.models import ACTIVE, Accelerator, ApiKey, Audit, Host, Run, RunRequest, State, Task
 from hud.problems import Problem
 from hud.runs import cards, matching, states, wakeup
 from hud.runs.requests import DEFAULT_INTERPRETER
@@ -268,11 +267,14 @@ def end_early(*, run: Run, reason: str) -> None:
 
 
 def detach_host(*, host: Host, who: str) -> None:
-    """Detach a host and cancel the runs requested for it, which no other host may take.
+    """Detach a host, revoke its keys and cancel the runs requested for it, which no other host may take.
 
     Other tasks that it still runs are lost when their leases end, and go to another host.
     """
-    registration.detach(host=host, who=who)
+    with transaction.atomic():
+        Host.objects.filter(pk=host.pk).update(detached_at=Now())
+        ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
+        audit.note(who=who, action="host.detach", subject=host.name)
     for run in Run.objects.filter(request__host=host, state__in=ACTIVE):
         cancel(run=run, who=f"{who}, who detached {host.name}")
 

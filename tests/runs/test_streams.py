@@ -171,7 +171,7 @@ def test_a_new_key_whose_default_stream_is_somebody_elses_is_refused() -> None:
         with pytest.raises(Problem, match="name the key otherwise"):
             key_of(name, owner=mara)
     call_command("create_key", "laptop", "--scopes", "upload")  # acts as an operator
-    with pytest.raises(CommandError, match="--stream"):
+    with pytest.raises(CommandError, match="give it a stream"):
         call_command("create_key", "日本", "--scopes", "upload")
 
 
