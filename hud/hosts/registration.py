@@ -1,4 +1,4 @@
-"""Register, drain and pause hosts, and list their accelerators. Their states follow from the last heartbeat."""
+"""Register, drain and pause hosts, and list their accelerators. States follow from the last heartbeat."""
 
 from __future__ import annotations
 
