@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 import orjson
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
+from django.utils.deprecation import MiddlewareMixin
 
 from runner.formats.errors import Fault
 
@@ -61,15 +62,11 @@ def row_of(kind: type[_Row], pk: int, related: str | None = None) -> _Row:
     return found
 
 
-class ProblemMiddleware:
+class ProblemMiddleware(MiddlewareMixin):
     """Answer a Problem that a page raises, and turn errors that ninja answers itself, such as 405, into
     problem+json."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        answer = self._get_response(request)
+    def process_response(self, request: HttpRequest, answer: HttpResponse) -> HttpResponse:
         if (
             answer.status_code < HTTPStatus.BAD_REQUEST
             or not request.path.startswith("/api/")

@@ -12,6 +12,7 @@ from django.db import DatabaseError, InterfaceError
 from django.db.models import Min, QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
 from redis.exceptions import RedisError, ResponseError
 
 from hud.hosts import queues
@@ -44,16 +45,13 @@ def readyz(request: HttpRequest) -> JsonResponse:
     return JsonResponse(answer, status=503 if wrong else 200)
 
 
-class ProbeMiddleware:
+class ProbeMiddleware(MiddlewareMixin):
     """Answer probes before all else: they come over plain HTTP and name an address, or nothing, as host."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
         probe = {"/healthz": healthz, "/readyz": readyz}.get(request.path)
         if probe is None or request.method not in {"GET", "HEAD"}:
-            return self._get_response(request)
+            return None
         answer = probe(request)
         answer["Content-Length"] = str(len(answer.content))  # for the connection to stay open
         return answer

@@ -34,7 +34,7 @@ from hud.pages.experiment.history import fact_name
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.query_string import number, one_of, words
 from hud.pages.regressions import bisects
-from hud.pages.regressions.bisects import BisectPanel
+from hud.pages.regressions.bisects import BisectView
 from hud.runs.branches import branch_or_default
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.devices import is_named
@@ -131,7 +131,7 @@ class Detail:
     events: list[RegressionEvent]
     actions: list[Event]
     environment: list[tuple[str, str, str]]  # fact, before, after
-    bisect: BisectPanel
+    bisect: tuple[BisectView | None, str]  # the newest, and why another cannot start
     rerun: Rerun
     cause: CauseLines | None = None  # that it belongs to, where that is on the page
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
@@ -371,8 +371,8 @@ def _detail(one: Regression, causes: Sequence[CauseLines]) -> Detail:
     actions = possible(RegressionState(one.state))
     builds = Builds()
     rerun = builds.of_regressions([one])[one.pk]
-    panel = bisects.panel(one, builds.accelerators)
-    return Detail(one, events, actions, _differences(one), panel, rerun, cause, code)
+    bisect = bisects.newest(one, builds.accelerators)
+    return Detail(one, events, actions, _differences(one), bisect, rerun, cause, code)
 
 
 def _differences(one: Regression) -> list[tuple[str, str, str]]:
