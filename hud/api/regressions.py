@@ -93,8 +93,7 @@ def post_regression(request: HttpRequest, regression_id: int, given: RegressionE
     """Decide on a regression. Accepting or dismissing makes the present level the baseline; a regression that
     the decision does not fit answers 409. `until` belongs to `mute`."""
     _decide(request, [row_of(Regression, regression_id, related="series__experiment")], given)
-    regression = query.complete(regression_id)
-    assert regression
+    (regression,) = query.complete([row_of(Regression, regression_id, related="series")])
     return query.COLUMNS.row(regression)
 
 
@@ -172,10 +171,8 @@ class RegressionDetailOut(RegressionOut):
 @router.get("/regressions/{int:regression_id}", response=RegressionDetailOut)
 def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     """Get a regression with its history."""
-    detail = query.detail_of(regression_id) if regression_id < 2**31 else None
-    if detail is None:
-        raise Problem(404, f"no regression has the id {regression_id}")
-    return detail.to_json()
+    (regression,) = query.complete([row_of(Regression, regression_id, related="series")])
+    return query.with_history(regression, regression.events.order_by("pk"))
 
 
 class BisectStepOut(Schema):

@@ -104,13 +104,9 @@ def processes_standing_still() -> dict[str, str]:
 
 
 def _process_problems() -> dict[str, str]:
-    started = set(Heartbeat.objects.values_list("name", flat=True))
-    waiting = {name: "" if name in started else _waiting_work_problem(name) for name in _WORK}
-    return waiting | processes_standing_still()
-
-
-def _waiting_work_problem(name: str) -> str:
-    field = "finished" if name == "judge" else "created"
-    oldest = _WORK[name]().aggregate(oldest=Min(field))["oldest"]
-    waits = oldest is not None and timezone.now() - oldest > STILL
-    return f"{name} was never started, and work waits for it" if waits else ""
+    problems = dict.fromkeys(_WORK, "")
+    for name in problems.keys() - set(Heartbeat.objects.values_list("name", flat=True)):
+        oldest = _WORK[name]().aggregate(oldest=Min("finished" if name == "judge" else "created"))["oldest"]
+        if oldest is not None and timezone.now() - oldest > STILL:
+            problems[name] = f"{name} was never started, and work waits for it"
+    return problems | processes_standing_still()

@@ -55,9 +55,7 @@ def pass_over(accelerator_id: int) -> None:
     execute(
         f"""
         UPDATE hud_task SET passed_at = clock_timestamp() WHERE id IN (
-            SELECT t.id FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
-            JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-            JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
+            SELECT t.id FROM {matching.FITTING_RUNS}
             JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued' AND t.passed_at IS NULL
             WHERE a.id = %(accelerator)s AND {matching.OPEN} AND t.home_id <> a.id
             FOR UPDATE OF t SKIP LOCKED)

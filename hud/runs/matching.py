@@ -29,6 +29,12 @@ FITS = """
             AND NOT h.facts->'pythons'->begun.python->'fingerprint'
                 @> (interpreter - '{host,packages}'::text[])))
 """
+# Accelerators, each with the unended runs that it fits.
+FITTING_RUNS = f"""
+    hud_accelerator a JOIN hud_host h ON h.id = a.host_id
+    JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
+    JOIN hud_runrequest q ON q.run_id = r.id AND {FITS}
+"""
 # The accelerator may be given new tasks now.
 OPEN = """
     (a.unavailable_reason = '' AND NOT h.drained

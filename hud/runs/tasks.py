@@ -37,9 +37,7 @@ LeaseBroken = states.StaleToken
 
 
 _NEXT = f"""
-    SELECT t.id FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
-    JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-    JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
+    SELECT t.id FROM {matching.FITTING_RUNS}
     JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued'
     WHERE a.id = %(accelerator)s AND {matching.OPEN} AND {cards.MAY_GO}
     ORDER BY {matching.ORDER}, t.home_id IS DISTINCT FROM a.id, t.position

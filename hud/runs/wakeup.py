@@ -25,10 +25,7 @@ _TTL_S = 120  # a job that no host has taken by then is stale; tick rings again
 
 
 _WAITING = f"""
-    SELECT a.id, min(r.uid::text) FROM hud_accelerator a
-    JOIN hud_host h ON h.id = a.host_id
-    JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-    JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
+    SELECT a.id, min(r.uid::text) FROM {matching.FITTING_RUNS}
     WHERE {matching.OPEN} AND {matching.HEARD}
       AND (r.id = %(run)s OR %(run)s IS NULL)
       AND (a.rung_at IS NULL OR a.rung_at > clock_timestamp()

@@ -157,7 +157,10 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
             rule = write.rule_of(form.model, form.cleaned_data, pk)
             if "preview" in request.POST:
                 write.check(rule)
-                found = _preview(rule)
+                if isinstance(rule, Target):
+                    found = query.preview_target(rule, replaces=rule.pk)
+                else:
+                    found = preview(rule, replaces=editing if isinstance(editing, Threshold) else None)
                 transaction.set_rollback(True)  # a metric that is new
             else:
                 write.save(rule, who=request.user.get_username())
@@ -191,10 +194,3 @@ def _existing(kind: str, pk: int) -> Rule:
     if rule is None:
         raise Http404("this rule is gone")
     return rule
-
-
-def _preview(rule: Rule) -> Preview:
-    if isinstance(rule, Target):
-        return query.preview_target(rule, replaces=rule.pk)
-    stored = Threshold.objects.filter(pk=rule.pk).first() if isinstance(rule, Threshold) and rule.pk else None
-    return preview(rule, replaces=stored)
