@@ -96,7 +96,7 @@ def raw_body(description: str, content: dict[str, Any]) -> dict[str, Any]:
 
 def file_answer(description: str, *kinds: str) -> dict[str, Any]:
     """Return `openapi_extra` for a call that answers a file of one of these types."""
-    content = {kind: {"schema": {}} for kind in kinds}
+    content: dict[str, Any] = {kind: {"schema": {}} for kind in kinds}
     return {"responses": {200: {"description": description, "content": content}}}
 
 

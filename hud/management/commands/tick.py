@@ -31,28 +31,22 @@ class Command(RoundsCommand):
     lock = 7_014_001
 
     def start(self) -> None:
-        self.has_begun = False
+        self.pause_s = settings.HUD_TICK_S
         self.start_pruning()
         if not self.once:
             Deliverer(self.stop).start()
 
     def round(self) -> int:
         self.put_off_pruning_after_a_gap()
-        if not self.has_begun and not self.once:
-            heartbeats.restart("tick")
-            self.has_begun = True
+        if self.is_fresh and not self.once:
+            heartbeats.restart("tick")  # hosts may have been silent because of us: a new grace period
+            self.is_fresh = False
         tick()
         if self.once:
             deliver()
         else:
             self.prune()
         return 0
-
-    def database_is_away(self) -> None:
-        self.has_begun = False  # hosts may have been silent because of us: a new grace period
-
-    def pause_s(self) -> float:
-        return float(settings.HUD_TICK_S)
 
     def start_pruning(self) -> None:
         self.is_pruning, self._batches = True, retention.batches()
