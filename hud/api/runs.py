@@ -102,12 +102,8 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     options = RunOptions(
         ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
         who=who(request),
-        repeats=given.repeats,
-        compilations=given.compilations,
-        draws=given.draws,
+        **given.model_dump(include={"repeats", "compilations", "draws", "caches", "pinned"}),
         pairs=None if given.pairs == "auto" else given.pairs,
-        caches=given.caches,
-        pinned=given.pinned,
         candidate_options=given.new_options,
         branch=branch_name(given.branch),
         stream=streams.for_upload(given.stream, request.auth) if given.stream else None,  # type: ignore[attr-defined]
