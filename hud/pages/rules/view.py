@@ -31,7 +31,7 @@ class RuleForm(forms.Form):
     """What the forms have in common: `of` returns what the form says of a rule, `refuse` shows what is wrong
     with it."""
 
-    model: ClassVar[type[Target | Threshold | Metric]]
+    model: ClassVar[type[Any]]
 
     @classmethod
     def of(cls, rule: Any) -> dict[str, Any]:
@@ -112,8 +112,7 @@ def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         return data.answer(data_format, "rules", query.rows(), query.HEADER)
     kind, _dash, number = request.GET.get("edit", "").partition("-")
-    rule = _rule(kind, int(number)) if kind in FORMS and number.isdecimal() and len(number) < 10 else None
-    if rule is not None:
+    if rule := _rule(kind, number):
         form = FORMS[kind](initial=FORMS[kind].of(rule), auto_id=f"{kind}_%s")
         return _page(request, {kind: form}, editing=rule)
     named = request.GET.get("metric", "")[:200]
@@ -182,15 +181,13 @@ def delete(request: HttpRequest, kind: str, pk: int) -> HttpResponse:
     return redirect("rules")
 
 
-def _rule(kind: str, pk: int) -> Rule | None:
-    if kind not in FORMS or pk > 2**31 - 1:
-        return None
-    wanted: dict[str, Any] = {"pk": pk, **({"told": True} if kind == "metric" else {})}
-    return FORMS[kind].model._default_manager.filter(**wanted).first()
+def _rule(kind: str, number: str) -> Rule | None:
+    rules: list[Any] = write.rules_of(FORMS[kind].model) if kind in FORMS else []
+    return next((rule for rule in rules if str(rule.pk) == number), None)
 
 
 def _existing(kind: str, pk: int) -> Rule:
-    rule = _rule(kind, pk)
+    rule = _rule(kind, str(pk))
     if rule is None:
         raise Http404("this rule is gone")
     return rule
