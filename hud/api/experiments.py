@@ -8,7 +8,7 @@ from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.utils.http import parse_etags
+from django.utils.cache import get_conditional_response
 from ninja import Path, Query, Router
 from ninja.schema import Schema
 from pydantic import Field
@@ -19,7 +19,7 @@ from hud.columns import Columns
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment, Series, Stream
 from hud.pages import compilations
-from hud.pages.experiment.series import BadCursor, Filters, etag_of, series_points
+from hud.pages.experiment.series import etag_of, series_points
 from hud.points import streams
 from hud.problems import Problem
 from runner.formats.errors import Fault
@@ -181,22 +181,16 @@ def get_series(
     stream = stream_of(given.stream)
     if known and not given.stream:
         stream = streams.with_experiment(experiment, stream)
-    filters = Filters(branch_name(given.branch), given.since, given.until, given.cursor)
+    filters = {**given.model_dump(exclude={"stream"}), "branch": branch_name(given.branch)}
     found = Series.objects.select_related("experiment", "metric", "stream")
     found = found.filter(experiment=experiment, metric__name=metric, stream=stream) if known else found.none()
     series = found.first()
     if series is None:
         detail = f"experiment {experiment} has no metric {metric[:200]!r} in the stream {stream}"
         raise Problem(404, detail)
-    etag = f'"{etag_of(series, filters)}"'
-    asked = [known.removeprefix("W/") for known in parse_etags(request.headers.get("If-None-Match", ""))]
-    if etag in asked or "*" in asked:  # a compressed answer has a weak tag
-        return HttpResponse(status=304, headers={"ETag": etag})
-    response["ETag"] = etag
-    try:
-        return series_points(series, filters)
-    except BadCursor as error:
-        raise Problem(422, str(error), errors=[Fault("?cursor", str(error))]) from error
+    response["ETag"] = f'"{etag_of(series, filters)}"'
+    answer = get_conditional_response(request, etag=response["ETag"], response=response)
+    return answer if answer is not response else series_points(series, **filters)
 
 
 class VariantOut(Schema):
