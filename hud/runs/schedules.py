@@ -87,8 +87,7 @@ def selection_of(schedule: Schedule, device: str) -> Selection:
 def save(schedule: Schedule, *, who: str) -> Schedule:
     """Check and store a schedule; due times before now are not made up. Raise ValidationError."""
     schedule.active_from = Now()
-    schedule.clean_fields(exclude=["active_from", "created"])
-    schedule.validate_unique()
+    schedule.full_clean(exclude=["active_from", "created"])
     check(schedule)
     with transaction.atomic():
         action = "schedule.change" if schedule.pk else "schedule.create"
