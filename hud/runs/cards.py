@@ -24,11 +24,6 @@ MAY_GO = f"""
 """  # noqa: S608 - constants of ours  # nosec B608
 
 
-def params() -> dict[str, float]:
-    """Return the parameters of `MAY_GO`."""
-    return {"same_card": settings.HUD_SAME_CARD_S, "lost": settings.HUD_LOST_S}
-
-
 def assign(run: Run) -> None:
     """Give each task of a new run the card of the newest task of its stream that measured the same: 1
     statement. A processor is no card."""

@@ -65,7 +65,8 @@ def claim(
 def _take(accelerator: Accelerator, nonce: str, fingerprints: Mapping[str, Fingerprint]) -> Task | None:
     """Give the next task to an accelerator, or end it as failed if an interpreter has changed."""
     with transaction.atomic():
-        found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk, **cards.params()})
+        bounds = {"same_card": settings.HUD_SAME_CARD_S, "lost": settings.HUD_LOST_S}
+        found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk, **bounds})
         if not found:
             cards.pass_over(accelerator.pk)
             return None
