@@ -77,6 +77,7 @@ def test_accelerators_say_what_they_do(client: Client) -> None:
     run = create_run("running", device="cuda", host=host)
     create_task(run, state="running", accelerator=busy)
     create_task(run)
+    create_task(create_run("queued", device="cuda", labels={"gpu": "another"}))
     text = page_of(client, "/hosts/")
     assert f'<a href="/runs/{run.pk}/">run {run.pk}</a> layer_norm' in text
     for state in ("busy", "unavailable", "gone"):
