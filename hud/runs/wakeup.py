@@ -25,10 +25,7 @@ _TTL_S = 120  # a job that no host has taken by then is stale; tick rings again
 
 
 _WAITING = f"""
-    SELECT a.id, min(t.uid::text) FROM hud_accelerator a
-    JOIN hud_host h ON h.id = a.host_id
-    JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-    JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
+    SELECT a.id, min(t.uid::text) FROM {matching.FITTING_RUNS}
     JOIN LATERAL (SELECT uid FROM hud_task WHERE run_id = r.id AND state = 'queued' LIMIT 1) t ON true
     WHERE {matching.OPEN} AND {matching.HEARD}
       AND (r.id = %(run)s OR %(run)s IS NULL)

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from runner.schema.options import EXPLAIN, EXPLAIN_S, Option, OptionValue
@@ -28,12 +29,14 @@ _KNOBS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class BadRequest(ValueError):
-    """A suite, case or option that is not offered. The text names it and what is offered; `knob` is the
-    option that is wrong, or ''."""
+    """A suite, case or option that is not offered, or a run that cannot be. The text names it and what is
+    offered; `knob` is the option that is wrong, or ''; `options` has a reason for each wrong option of
+    inductor."""
 
-    def __init__(self, text: str, knob: str = "") -> None:
+    def __init__(self, text: str, knob: str = "", options: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(text)
         self.knob = knob
+        self.options = options
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from hud.models import ApiKey, Audit, Host, Run, Schedule, Stream
 from hud.pages.hosts import query, queue
-from hud.runs import requests, schedules
-from runner.schema.plan import Selection
+from hud.runs import schedules
+from runner.schema.plan import Selection, plan
 from tests.support.claims import request
 from tests.support.factories import create_accelerator, create_host, create_run, create_task, create_user
 from tests.support.pages import page_of
@@ -77,6 +77,7 @@ def test_accelerators_say_what_they_do(client: Client) -> None:
     run = create_run("running", device="cuda", host=host)
     create_task(run, state="running", accelerator=busy)
     create_task(run)
+    create_task(create_run("queued", device="cuda", labels={"gpu": "another"}))
     text = page_of(client, "/hosts/")
     assert f'<a href="/runs/{run.pk}/">run {run.pk}</a> layer_norm' in text
     for state in ("busy", "unavailable", "gone"):
@@ -188,7 +189,7 @@ def test_a_host_may_say_anything(name: str, said: Any) -> None:
 
 def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
     accelerator = create_accelerator(arch="cpu-x86_64", labels={"gpu": "none"})
-    now, (spec,) = timezone.now(), requests.plan_suite(Selection("micro", "cpu", cases=["layer_norm"]))
+    now, (spec,) = timezone.now(), plan(Selection("micro", "cpu", cases=["layer_norm"]))
     create_task(
         create_run("succeeded", device="cpu"),
         spec=spec,

@@ -23,9 +23,10 @@ from hud.pages.run.results import ResultFilters
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, tasks
-from hud.runs.requests import InvalidRunRequest, request_explanation
+from hud.runs.requests import request_explanation
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
+from runner.schema.suite import BadRequest
 from runner.suites import SUITES
 
 _PIECE_BYTES = 128 * 1024  # of the log, at a time
@@ -186,7 +187,7 @@ def explain(request: HttpRequest, pk: int) -> HttpResponse:
     )
     try:
         asked = request_explanation(failed, series, request.user.get_username())
-    except InvalidRunRequest as error:
+    except BadRequest as error:
         messages.error(request, str(error))
         return redirect("run", pk=pk)
     return redirect("run", pk=asked.pk)
