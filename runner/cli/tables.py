@@ -29,6 +29,7 @@ from runner.schema.suite import TaskSpec, suite_of, value_rule
 
 # Metrics that a person reads first, in this order.
 MAIN = (
+    "20th", "50th", "80th",
     "speedup", "device_speedup", "device_bandwidth_gbps", "share_of_ceiling", "device_latency_ms",
     "gpu_busy_ms", "compiled_latency_ms", "abs_latency", "eager_latency_ms", "call_bandwidth_gbps",
     "matmul_tflops", "token_per_sec", "per_iter_time", "cold_compile_s", "warm_compile_s",
