@@ -92,15 +92,16 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
     axes = dict(suite.axes)
     on_device = suite.backends_on(request.device)
     backends = request.backends or [name for name in axes.get("backend", ()) if name in on_device]
+    modes = request.modes or axes.get("mode", suite.modes[:1])
     found = []
     for names, knobs in chosen:
-        for values in itertools.product(*knobs.values()):
+        for values, mode in itertools.product(itertools.product(*knobs.values()), modes):
             selection = Selection(
                 suite.name,
                 request.device,
                 cases=names,
-                modes=request.modes or axes.get("mode", ()),
-                dtypes=request.dtypes or axes.get("dtype", ()),
+                modes=[mode],
+                dtypes=request.dtypes or suite.default_dtypes(mode),
                 backends=backends,
                 dynamic=request.dynamic,
                 knobs=dict(zip(knobs, values, strict=True)),

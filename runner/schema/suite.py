@@ -202,6 +202,10 @@ class Suite:
         names = ", ".join(case.name for case in self.cases)
         raise BadRequest(f"suite {self.name} has no case {name!r}; it has: {names}")
 
+    def default_dtypes(self, mode: str) -> tuple[str, ...]:
+        """Return the dtypes that a command measures in a mode where it names none; () for all of a case."""
+        return dict(self.axes).get("dtype", ())
+
     def has_case(self, name: str) -> bool:
         return any(name == case.name for case in self.cases)
 

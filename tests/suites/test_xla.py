@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from runner.formats.statuses import VERIFIER_CODES
 from runner.formats.xla import ON_XLA, XlaFiles
 from runner.launch.launch import launch
 from runner.launch.report import Report
+from runner.launch.results import complete
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.quality import NONE, MeasurementWarning
 from runner.schema.statistics import median
@@ -100,6 +102,32 @@ def test_a_cell_without_torch_xla_is_a_row_with_its_reason(
     rows = {record["metric"]["name"]: record for record in records_in(tmp_path)}
     assert set(rows) == {"verification_code", "total_time", "per_iter_time"}
     assert rows["total_time"]["metric"]["extra_info"]["reason"] == str(failure)
+    verified = replace(task, knobs={"verify": True})
+    xla.run(verified, Report(tmp_path))
+    assert records_in(tmp_path)[3]["metric"]["extra_info"]["code"] == "VERIFIER_SKIPPED"
+
+
+@pytest.mark.parametrize(
+    ("status", "verify", "code"),
+    [
+        ("crashed", True, "VERIFIER_DIDNT_RUN"),
+        ("timed_out", True, "VERIFIER_DIDNT_RUN"),
+        ("timed_out", False, "VERIFIER_SKIPPED"),
+        ("unsupported", True, "VERIFIER_SKIPPED"),
+    ],
+)
+def test_a_line_has_one_of_upstreams_codes_however_its_cell_ended(
+    tmp_path: Path, status: str, verify: bool, code: str
+) -> None:
+    """And its record keeps its own word."""
+    task = replace(spec(), knobs={"verify": verify})
+    (tmp_path / "results.jsonl").touch()
+    outcome, found = complete(tmp_path, task, TaskOutcome(status, "its_word", "why"), sys.executable, {})
+    XlaFiles(tmp_path / "out").add(TaskResult(task, outcome, tmp_path, found.records))
+    body = (tmp_path / "out" / "results.jsonl").read_bytes()
+    assert json.loads(body)["verification_code"] == code
+    codes = [item.code for item in observe(body).measurements if item.metric == "verification_code"]
+    assert codes == ["its_word"] if verify else codes
 
 
 def test_a_cell_is_verified_measured_and_dumped(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ ORIGINS = {
     **{case.name: "torchbench" for case in _TORCHBENCH},
     **{case.name: "huggingface" for case in _HUGGINGFACE},
 }
-# amp and bfloat16 are what cachebench takes in training and in inference
 _DTYPES = ("amp", "bfloat16", "float16", "float32")
 _SHARED_KNOBS = ("size", "batch_size", "cudagraphs")
 
@@ -46,6 +45,10 @@ class CacheSuite(Suite):
         knobs = {**task.identity(), "origin": ORIGINS[task.case]}
         return [Expected(task.case, task.backend, task.device, knobs, METRICS)]
 
+    def default_dtypes(self, mode: str) -> tuple[str, ...]:
+        """Return cachebench's dtype."""
+        return ("bfloat16",) if mode == "inference" else ("amp",)
+
 
 SUITE = CacheSuite(
     name="cache",
@@ -65,5 +68,4 @@ SUITE = CacheSuite(
     ),
     dynamic=True,
     timeout_s=4000,
-    axes=(("dtype", ("amp",)),),
 )

@@ -59,7 +59,7 @@ _CODES = {
         "Run with verify=true.",
     ),
     "VERIFIER_DIDNT_RUN": (
-        "The check did not finish: crash, time-out, or the experiment cannot run.",
+        "The check did not finish: crash or time-out.",
         "Read the reason in its row; --resume tries again.",
     ),
 }

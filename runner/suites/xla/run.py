@@ -72,7 +72,8 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     except Exception as error:  # noqa: BLE001 - a cell that fails is a row too
         failure = failure_of(error)
         if spec.setting("verify") and checked is NOT_ASKED:
-            checked = Verification("VERIFIER_DIDNT_RUN", True, "not_run", str(failure))
+            code = "VERIFIER_SKIPPED" if failure.status == "unsupported" else "VERIFIER_DIDNT_RUN"
+            checked = Verification(code, True, "not_run", str(failure))
         Rows(spec, report).failed(failure, checked)
         return failure
     report.event("finished", 2, 2)
@@ -214,6 +215,6 @@ class Rows:
     def _checked(self, checked: Verification) -> None:
         """Record the verifier's code. One that was asked for and broke down has failed."""
         status = _STATUS[checked.status]
-        if checked.requested and status == "not_run" and checked.code != "VERIFIER_DIDNT_RUN":
+        if checked.requested and status == "not_run" and not checked.code.startswith("VERIFIER_"):
             status = "failed"
         self._recorder.status("verification_code", status, checked.code, checked.facts(), knobs=self._knobs)
