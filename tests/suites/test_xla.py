@@ -16,6 +16,7 @@ from django.test import Client
 
 from hud.models import Measurement, Stream
 from hud.pages.suite import matrix as matrix_page
+from runner.__main__ import main
 from runner.cli import request, tables
 from runner.cli.output import Output
 from runner.cli.request import Request
@@ -31,6 +32,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites.xla import SUITE, models
 from runner.suites.xla import run as xla
 from runner.suites.xla.run import NOT_ASKED, Rows, Verification
+from runner.system import environment
 from tests.support.observed import SHIPPED, observe
 
 SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
@@ -371,5 +373,29 @@ def test_a_cell_on_torch_xla(tmp_path: Path) -> None:
     assert "xla_CompileTime_number" in {record["metric"]["name"] for record in records_in(tmp_path)}
 
 
-def test_the_suite_offers_what_its_models_are() -> None:
-    assert {case.name for case in SUITE.cases} == set(models._RECIPES)
+def test_a_model_is_that_of_its_own_suite_in_the_same_state_on_every_device() -> None:
+    task = TaskSpec("xla", "squeezenet1_1", "training", "float32", "eager", "cpu", knobs={"batch_size": 2})
+    (experiment,) = SUITE.expected(task, {})
+    assert experiment.knobs == {"origin": "torchbench", "batch_size": 2}
+    one, other = (models.build(task, models.Machine(task), torch.float32) for _ in range(2))
+    assert one.inputs[0].shape == (2, 3, 224, 224)
+    assert all(map(torch.equal, one.module.parameters(), other.module.parameters()))
+    with torch.enable_grad():
+        loss, gradients, *_rest = one.step(one.inputs, full_output=True)
+    assert loss.ndim == 0
+    assert all(gradient is not None for gradient in gradients.values())
+
+
+def test_cells_that_the_interpreter_cannot_run_are_left_out_and_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "xla", "--case", "llama", "--device", "cpu", "--dry-run"]
+    for packages, cells in (({}, 4), ({"torch_xla": "2.9"}, 8)):
+        found = replace(environment.environment("cpu"), packages=packages)
+        monkeypatch.setattr(environment, "asked", lambda *_asked, found=found: found)
+        assert main(words) == 0
+        out, err = capsys.readouterr()
+        assert len(out.splitlines()) == cells
+        assert ("4 of 8" in err) == (cells == 4)
+    monkeypatch.setattr(environment, "asked", lambda *_asked: replace(found, packages={}))
+    assert main([*words, "--backend", "openxla"]) == 0, "what is named is tried, and its row has the reason"
