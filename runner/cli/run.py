@@ -26,6 +26,7 @@ from runner.schema.plan import CACHES, Caches, Replication
 from runner.schema.records import SUCCESS, Json
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES, file, suite_of
+from runner.suites.presets import PRESETS
 from runner.system import environment, machine
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--file", type=Path, metavar="MODEL.PY", help="a case of one's own: its build() → (module, inputs)")
 
     add = parser.add_argument_group("what to run").add_argument
+    add("--preset", choices=PRESETS, help="what this system's own script measures; other options go first")
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
     case = "NAME[OPTION=VALUE,…]"
     add("--case", dest="cases", action="append", default=[], metavar=case, help="several integers: 1024+4096")
@@ -85,6 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command; return 0 for success, 1 if something failed and 130 if cancelled. Raise BadRequest
     or locks.Busy."""
+    for name, value in PRESETS.get(options.preset, {}).items():
+        setattr(options, name, getattr(options, name) or value)
     if options.file:
         try:
             options.file.read_bytes()

@@ -12,7 +12,7 @@ from runner.suites.torchdynamo import OPTIONS
 
 _TORCHBENCH, _HUGGINGFACE = torchbench.SUITE.cases, huggingface.SUITE.cases
 # cachebench's own lists, first here; it takes any other model of the two suites by name too.
-_DEFAULTS = (
+DEFAULTS = (
     *("nanogpt", "BERT_pytorch", "resnet50", "moco", "llama"),
     *("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification"),
 )
@@ -26,7 +26,7 @@ _SHARED_KNOBS = ("size", "batch_size", "cudagraphs")
 
 def _cases() -> tuple[Case, ...]:
     found = {case.name: case for case in (*_TORCHBENCH, *_HUGGINGFACE)}
-    names = [name for name in _DEFAULTS if name in found]
+    names = [name for name in DEFAULTS if name in found]
     names += [name for name in found if name not in names]
     return tuple(
         replace(found[name], dtypes=tuple(kind for kind in _DTYPES if kind in found[name].dtypes))
