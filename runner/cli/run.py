@@ -159,18 +159,16 @@ def main(options: argparse.Namespace) -> int:
 def _runnable(tasks: list[TaskSpec], python: Interpreter) -> tuple[list[TaskSpec], str]:
     """Leave out the cells of a matrix that need a package which the interpreter lacks. Also return a message
     that counts them, or ''."""
-    needs = {
-        task.fingerprint(): {*suite_of(task.suite).packages_of(task)}
-        for task in tasks
-        if suite_of(task.suite).matrix
-    }
-    if not any(needs.values()):
-        return tasks, ""
-    lacking = set().union(*needs.values()) - {
-        *environment.asked("cpu", python.path, python.environment).packages
-    }
-    found = [task for task in tasks if not needs.get(task.fingerprint(), set()) & lacking]
-    if not found or len(found) == len(tasks):
+
+    def needs(task: TaskSpec) -> set[str]:
+        suite = suite_of(task.suite)
+        return {*suite.packages_of(task)} if suite.matrix else set()
+
+    lacking = {name for task in tasks for name in needs(task)}
+    if lacking:
+        lacking -= environment.asked("cpu", python.path, python.environment).packages.keys()
+    found = [task for task in tasks if not needs(task) & lacking]
+    if not found or not lacking:
         return tasks, ""
     names = ", ".join(sorted(lacking))
     return found, f"{len(tasks) - len(found)} of {len(tasks)} cells need {names}, which the interpreter lacks"

@@ -53,8 +53,7 @@ class _Key(NamedTuple):
 def results(finished: Sequence[TaskResult]) -> str:
     """Return a table with a row for each case and shape and a column for each main metric that was measured.
 
-    A number that may not decide stands in parentheses. Below follows a line for each case with warnings, or
-    with artifacts that could not be kept.
+    A number that may not decide stands in parentheses. Below follows a line for each case with warnings.
     """
     rows = [row for task in finished for row in _rows(task)]
     heads = {
@@ -110,16 +109,12 @@ def _end(status: str, code: str) -> tuple[int, bool, str]:
 
 
 def _warnings(finished: Sequence[TaskResult]) -> list[str]:
-    """Return a line for each case: warnings of its main metrics and artifacts that could not be kept, once
-    each and at most four."""
+    """Return a line for each case: warnings of its main metrics, once each and at most four."""
     by_case: dict[str, dict[str, None]] = {}
     for record in (record for task in finished for record in task.records):
-        warnings = list(((record.get("benchmark") or {}).get("extra_info") or {}).get("not_kept") or [])
-        of_value = (record["metric"].get("extra_info") or {}).get("warning") or ""
-        if of_value and record["metric"]["name"] in MAIN and _value(record) is not None:
-            warnings += of_value.split("; ")
-        if warnings:
-            by_case.setdefault(_key(record).case, {}).update(dict.fromkeys(warnings))
+        warning = (record["metric"].get("extra_info") or {}).get("warning") or ""
+        if warning and record["metric"]["name"] in MAIN and _value(record) is not None:
+            by_case.setdefault(_key(record).case, {}).update(dict.fromkeys(warning.split("; ")))
     return [
         f"{case}: {'; '.join([*warnings][:_MOST_WARNINGS])}{'; …' if len(warnings) > _MOST_WARNINGS else ''}"
         for case, warnings in by_case.items()

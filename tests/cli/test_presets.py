@@ -22,9 +22,12 @@ CACHEBENCH = {  # TORCHBENCH_MODELS, HUGGINGFACE_MODELS
     *("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification"),
 }
 GPT_FAST = {  # the dtypes of each experiment of benchmark.py and generate.py, without torchao's
-    **{"mlp_layer_norm_gelu": ["bfloat16"], "layer_norm": ["bfloat16"]},
-    **{"gather_gemv": ["int8", "bfloat16"], "gemv": ["int8", "bfloat16"]},
-    **{"Llama-2-7b-chat-hf": ["bfloat16", "int8"], "Mixtral-8x7B-v0.1": ["int8"]},
+    "mlp_layer_norm_gelu": ["bfloat16"],
+    "layer_norm": ["bfloat16"],
+    "gather_gemv": ["int8", "bfloat16"],
+    "gemv": ["int8", "bfloat16"],
+    "Llama-2-7b-chat-hf": ["bfloat16", "int8"],
+    "Mixtral-8x7B-v0.1": ["int8"],
 }
 NOT_YET_IMPLEMENTED = (  # skip_operator of operatorbench.py
     *("aten.gather.default", "nll_loss", "aten.index", "aten.scatter_", "masked_fill_.Scalar"),
@@ -88,9 +91,7 @@ def test_xla_measures_eight_cells_of_each_model_of_torchbench(plan: Plan) -> Non
 def test_the_harness_runs_its_three_suites_in_both_modes(plan: Plan) -> None:
     planned = plan("torchdynamo")
     assert {(task.suite, task.mode) for task in planned} == {
-        (suite, mode)
-        for suite in ("torchbench", "huggingface", "timm")
-        for mode in ("inference", "training")
+        (suite, mode) for suite in ("torchbench", "huggingface", "timm") for mode in ("inference", "training")
     }
     assert {(task.dtype, task.backend) for task in planned} == {("float32", "inductor")}
     only = plan("torchdynamo", "timm --mode training")

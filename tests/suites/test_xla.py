@@ -26,12 +26,12 @@ from runner.launch.launch import launch
 from runner.launch.report import Report
 from runner.launch.results import complete
 from runner.schema.outcome_records import TaskOutcome, TaskResult
-from runner.schema.quality import NONE, MeasurementWarning
+from runner.schema.quality import MeasurementWarning
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites.xla import SUITE, models
 from runner.suites.xla import run as xla
-from runner.suites.xla.run import NOT_ASKED, Rows, Verification
+from runner.suites.xla.run import NOT_ASKED, Verification
 from runner.system import environment
 from tests.support.observed import SHIPPED, observe
 
@@ -207,20 +207,16 @@ def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_wrong_result_withholds_times_and_keeps_counts(tmp_path: Path) -> None:
-    rows = Rows(spec(), Report(tmp_path))
-    failure = rows.measured(
-        {"total_time": [1.0], "xla_CompileTime_number": [2.0]},
-        Verification("FAIL", True, "failed", "off"),
-        NONE,
-    )
+    samples = {"total_time": [1.0], "xla_CompileTime_number": [2.0]}
+    wrong = Verification("FAIL", True, "failed", "off")
+    failure = xla.record(spec(), Report(tmp_path), wrong, samples)
     assert failure is not None
     assert (failure.status, failure.code) == ("wrong", "FAIL")
     found = {record["metric"]["name"]: record["metric"] for record in records_in(tmp_path)}
     assert "benchmark_values" not in found["total_time"]
     assert found["xla_CompileTime_number"]["benchmark_values"] == [2.0]
     busy = MeasurementWarning("busy", "busy_cpu")
-    samples = {"total_time": [1.0], "xla_CompileTime_number": [2.0]}
-    assert Rows(spec(), Report(tmp_path)).measured(samples, NOT_ASKED, busy) is None
+    assert xla.record(spec(), Report(tmp_path), NOT_ASKED, samples, warning=busy) is None
     found = {record["metric"]["name"]: record["metric"]["extra_info"] for record in records_in(tmp_path)}
     assert found["total_time"]["quality"] == "busy_cpu"
     assert "quality" not in found["xla_CompileTime_number"]
