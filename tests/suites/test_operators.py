@@ -30,9 +30,9 @@ from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import quantiles
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
-from runner.suites.operators import OWN_INPUTS, call_metrics, inputs, one, stage, tensors
+from runner.suites.operators import call_metrics, inputs, one, stage, tensors
 from runner.suites.operators import run as operators
-from runner.suites.operators.inputs import BadInputs, Call, TensorForm, Word
+from runner.suites.operators.inputs import OWN_INPUTS, BadInputs, Call, TensorForm, Word
 from tests.suites.test_micro import needs_compiler
 from tests.support.observed import observe
 from tests.support.operator_shapes import Recording, shape_file, trace_model

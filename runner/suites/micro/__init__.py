@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,6 +13,7 @@ from runner.schema.targets import GPT_FAST_SIZES, TargetFraction, mean_over
 
 # A CPU takes smaller ones than gpt-fast, so that one kernel stays under a minute.
 SIZES = {"cuda": GPT_FAST_SIZES, "cpu": (256, 512, 1024, 2048)}
+_SIZES = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
 _REPEAT = Option("repeat", "int", "samples of call time for each shape, at least", low=20, high=1000)
 
 _METRICS = (
@@ -71,9 +73,13 @@ class MicroSuite(Suite):
 
     def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:
         """Ask for the sizes of a mean, else for a list of one size."""
-        asked = {name: value for name, value in stored.items() if name not in {"D", "sizes"}}
-        sizes = str(stored.get("sizes") or stored.get("D", ""))
-        return {**asked, "D": [*map(int, sizes.split(","))]} if sizes else asked
+        asked = {name: value for name, value in stored.items() if (name, value) != ("D", "mean")}
+        sizes = str(asked.pop("sizes", ""))
+        if isinstance(size := asked.get("D"), int):
+            asked["D"] = [size]
+        elif _SIZES.fullmatch(sizes):
+            asked["D"] = [*map(int, sizes.split(","))]
+        return asked
 
     def complete_knobs(self, knobs: Mapping[str, Any], device: str) -> Mapping[str, Any]:
         """Name the sizes of a mean, which runners of earlier releases left out: they were the device's."""

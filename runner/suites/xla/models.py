@@ -111,6 +111,7 @@ def build(spec: TaskSpec, machine: Machine, dtype: torch.dtype) -> Model:
     machine.seed()
     torch.manual_seed(SEED)
     training, batch = spec.mode == "training", batch_size_of(spec)
+    inputs: Inputs
     if spec.case in _OWN:
         make, sample = _OWN[spec.case]
         module, inputs = make().train(training).to(dtype), (torch.randn(batch or 1, *sample).to(dtype),)
