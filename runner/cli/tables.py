@@ -275,11 +275,14 @@ def _code_change(of_draws: Mapping[int, Mapping[int, Mapping[int, float]]]) -> l
     middles = [geometric_mean(side) for side in zip(*((one.base, one.head) for one in complete), strict=True)]
     texts = [f"{value:.4g}" for value in middles] or ["", ""]
     change = "" if found.ratio is None else _percent(math.log(found.ratio))
-    interval = ""
-    if found.low is not None and found.high is not None:
-        interval = f"{_percent(math.log(found.low))} to {_percent(math.log(found.high))}"
-    p = "" if found.p is None else f"{found.p:.2g}"
-    return [*texts, change, interval, p, "{} + {}".format(*found.draws), found.word]
+    low, high = (None if bound is None else math.log(bound) for bound in (found.low, found.high))
+    return [*texts, change, *_precision(low, high, found.p), "{} + {}".format(*found.draws), found.word]
+
+
+def _precision(low: float | None, high: float | None, p: float | None) -> list[str]:
+    """Return a change's interval, whose bounds are logarithms, and its p; '' for what is not known."""
+    interval = "" if low is None or high is None else f"{_percent(low)} to {_percent(high)}"
+    return [interval, "" if p is None else f"{p:.2g}"]
 
 
 def _place(record: Mapping[str, Json]) -> PairPlace:
@@ -299,15 +302,11 @@ def _compared(metric: str, numbers: Sequence[Mapping[int, float]]) -> list[str]:
     except ValueError:
         return [*texts, "", "", "", f"{len(complete)}", "inconclusive"]
     change = "" if found.change is None else f"{found.change:+.1%}"
-    bounded = found.low is not None and found.high is not None
-    interval = f"{_percent(found.low)} to {_percent(found.high)}" if bounded else ""
-    p = "" if found.p is None else f"{found.p:.2g}"
-    return [*texts, change, interval, p, f"{len(complete)}", found.word]
+    return [*texts, change, *_precision(found.low, found.high, found.p), f"{len(complete)}", found.word]
 
 
-def _percent(log_ratio: float | None) -> str:
+def _percent(log_ratio: float) -> str:
     """Return a change in per cent, or as a factor from 5 on."""
-    assert log_ratio is not None
     small = abs(log_ratio) < math.log(5)
     return f"{math.expm1(log_ratio):+.1%}" if small else f"×{math.exp(min(log_ratio, 700)):.3g}"
 
