@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ _DIGITS = 8
 _OWN_NAME = f"{OWN}(-[0-9a-f]{{{_DIGITS}}})?"
 _SHAPE = r"(\S{0,200}#[0-9a-f]{8})?"  # '' for the quantiles over all calls
 _DTYPES = ("float16", "float32", "bfloat16")
-_OPERATOR = re.compile(r"aten\.(?P<name>\w{1,80})\.\w{1,80}", re.ASCII)
+_OPERATOR = re.compile(r"aten\.\w{1,80}\.\w{1,80}", re.ASCII)
 _FREQUENT, _MOST_FREQUENT = "frequent", 20  # a name for the operators that models call most
 _QUANTILES = ("20th", "50th", "80th")
 METRICS_CUDA = ("device_latency_ms", "device_speedup")
@@ -31,10 +32,7 @@ class OperatorSuite(Suite):
 
     def case(self, name: str) -> Case:
         """Return any operator as a case: a log of one's own may hold it."""
-        match = _OPERATOR.fullmatch(name)
-        return (
-            Case(name, f"{match['name']} over its recorded shapes", _DTYPES) if match else super().case(name)
-        )
+        return _case_of(name) if _OPERATOR.fullmatch(name) else super().case(name)
 
     def has_case(self, name: str) -> bool:
         return name == _FREQUENT or bool(_OPERATOR.fullmatch(name))
@@ -86,6 +84,10 @@ class OperatorSuite(Suite):
         return {**stored, "inputs": OWN} if own else dict(stored)
 
 
+def _case_of(name: str) -> Case:
+    return Case(name, f"{name.split('.')[1]} over its recorded shapes", _DTYPES)
+
+
 def call_metrics(task: TaskSpec) -> tuple[str, ...]:
     """Return the metrics of one recorded call."""
     on_cuda = task.device == "cuda" and task.setting("graph_replay")
@@ -115,10 +117,7 @@ SUITE = OperatorSuite(
     class_packages=("numpy",),
     headline_metrics=("50th", "20th", "80th", "device_speedup", "abs"),
     reference_backends=("eager",),
-    cases=tuple(
-        Case(name, f"{name.split('.')[1]} over its recorded shapes", _DTYPES)
-        for name in dict.fromkeys(name for inputs in INPUTS if inputs != OWN for name in recorded(inputs))
-    ),
+    cases=tuple(map(_case_of, dict.fromkeys(itertools.chain(*map(recorded, INPUTS[:-1]))))),
     backends=("inductor", "autotune"),
     compiles=True,
     options=(
