@@ -16,6 +16,7 @@ from hud.runs import requests
 from runner.formats.parameters import Parameters
 from runner.schema.suite import BadRequest
 from runner.suites import operators
+from runner.suites.operators.inputs import OWN_INPUTS
 from tests.support.claims import request, rerun
 from tests.support.factories import create_accelerator
 from tests.support.observed import SHIPPED
@@ -72,7 +73,7 @@ def test_a_file_of_recorded_inputs_that_was_changed_is_another_experiment(
 ) -> None:
     """And a rerun of either is asked for as the host's own file, whichever that is by then."""
     path = tmp_path / "own.txt"
-    monkeypatch.setenv(operators.OWN_INPUTS, str(path))
+    monkeypatch.setenv(OWN_INPUTS, str(path))
     names = []
     for text in ("one", "another"):
         path.write_text(text)
