@@ -15,7 +15,6 @@ from django.db.backends.signals import connection_created
 from django.db.migrations.loader import MigrationLoader
 from django.db.models.signals import post_migrate
 
-from hud.hosts import queues
 from hud.server.embedded import PRIVATE_FILES
 from hud.timestamps import read_faster
 
@@ -36,7 +35,6 @@ class HudConfig(AppConfig):
         checks.register(check_deployment, deploy=True)
         connection_created.connect(read_faster)
         post_migrate.connect(make_streams, sender=self)
-        queues.make_jobs_inert()
 
 
 def make_streams(**_options: Any) -> None:

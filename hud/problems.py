@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import errno
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 import orjson
+from django.db import IntegrityError, InterfaceError, OperationalError
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
+from django.utils.deprecation import MiddlewareMixin
+from psycopg.errors import DiskFull, ForeignKeyViolation
 
 from runner.formats.errors import Fault
 
 PROBLEM = "application/problem+json"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _Row = TypeVar("_Row", bound=Model)
 
 
@@ -53,6 +58,20 @@ class Problem(Exception):
         return response
 
 
+def passing_problem(error: BaseException | None) -> Problem | None:
+    """Return what to answer to an error of the database or a disk after which the same request may succeed;
+    None for any other error."""
+    if isinstance(error, OperationalError | InterfaceError):
+        if isinstance(error.__cause__, DiskFull):
+            return Problem(507, "the disk of the database is full; try again", retry_after_s=30)
+        return Problem(503, "the database is away; try again", retry_after_s=5)
+    if isinstance(error, IntegrityError) and isinstance(error.__cause__, ForeignKeyViolation):
+        return Problem(503, "something that this refers to was just deleted; try again", retry_after_s=1)
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return Problem(507, "the disk of the hud is full; try again", retry_after_s=30)
+    return None
+
+
 def row_of(kind: type[_Row], pk: int, related: str | None = None) -> _Row:
     """Return the row with this id and, in the same statement, a related one. Raise Problem 404 without it."""
     found = kind._default_manager.select_related(related).filter(pk=pk).first()
@@ -61,15 +80,11 @@ def row_of(kind: type[_Row], pk: int, related: str | None = None) -> _Row:
     return found
 
 
-class ProblemMiddleware:
+class ProblemMiddleware(MiddlewareMixin):
     """Answer a Problem that a page raises, and turn errors that ninja answers itself, such as 405, into
     problem+json."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        answer = self._get_response(request)
+    def process_response(self, request: HttpRequest, answer: HttpResponse) -> HttpResponse:
         if (
             answer.status_code < HTTPStatus.BAD_REQUEST
             or not request.path.startswith("/api/")

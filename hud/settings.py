@@ -171,8 +171,11 @@ DATABASES: dict[str, dict[str, Any]] = {
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"  # int4, since every measurement has series and run ids
 
 REDIS_URL = embedded.redis_url(HUD_DATA, SECRET_KEY)
-RQ_QUEUES = queues.Queues(REDIS_URL)
-RQ = {"JOB_CLASS": "rq.job.Job"}
+RQ_QUEUES = queues.Queues()
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    "inert_jobs": {"BACKEND": "hud.hosts.queue_pages.InertJobs"},
+}
 RQ_SHOW_ADMIN_LINK = False  # its pages are at /django-rq/ alone
 
 # Tasks and hosts, in seconds of the database's clock. Tests scale them down.

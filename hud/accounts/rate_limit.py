@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import threading
-import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.forms import UsernameField
 from django.contrib.auth.signals import user_logged_in
+from django.core.cache.backends.locmem import LocMemCache
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -25,7 +25,7 @@ from redis.exceptions import RedisError
 
 from hud.hosts import queues
 
-_MOST_CALLERS = 10_000  # remembered by one process
+_OWN = LocMemCache("rate_limit", {"OPTIONS": {"MAX_ENTRIES": 10_000}})  # callers that one process remembers
 _HASHING = threading.BoundedSemaphore(2)  # passwords that one process checks at once
 
 
@@ -34,8 +34,6 @@ class RateLimit:
 
     def __init__(self, name: str, most: Callable[[], int], window_s: int) -> None:
         self._name, self._most, self._window_s = name, most, window_s
-        self._lock = threading.Lock()
-        self._own: dict[str, tuple[int, float]] = {}  # caller → (attempts, time of reset)
 
     def take(self, caller: str) -> int:
         """Count an attempt; return 0, or the seconds to wait after too many."""
@@ -58,20 +56,9 @@ class RateLimit:
                 if left_s > self._window_s:  # its clock went back
                     redis.delete(key)
         except (RedisError, OSError):
-            return self._count_here(caller, change)
+            _OWN.add(key, 0, timeout=self._window_s)
+            return _OWN.incr(key, change), self._window_s
         return int(count), int(left_s)
-
-    def _count_here(self, caller: str, change: int) -> tuple[int, int]:
-        now = time.monotonic()
-        with self._lock:
-            if len(self._own) >= _MOST_CALLERS:
-                self._own = {key: kept for key, kept in self._own.items() if kept[1] > now}
-            count, until = self._own.get(caller, (0, 0.0))
-            if until <= now:
-                count, until = 0, now + self._window_s
-            if len(self._own) < _MOST_CALLERS or caller in self._own:
-                self._own[caller] = (count + change, until)
-        return count + change, int(until - now) + 1
 
 
 PASSWORDS = RateLimit("password", lambda: settings.HUD_WRONG_PASSWORDS, 300)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 
 from django.contrib.auth.models import Group, User
-from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from hud.accounts.audit import note
@@ -17,9 +16,7 @@ def create_user(*, name: str, role: Role, who: str, password: str = "") -> tuple
     password = password or secrets.token_urlsafe(12)
     user = User(username=name)
     user.set_password(password)
-    user.clean_fields()
-    if User.objects.filter(username=name).exists():
-        raise ValidationError(f"there is a login {name!r} already")
+    user.full_clean()
     with transaction.atomic():
         user.save()
         note(who=who, action="user.create", subject=name)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import TooManyFieldsSent
-from django.db import DataError, IntegrityError, InterfaceError, OperationalError
+from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
-from psycopg.errors import DiskFull, ForeignKeyViolation
 
 from hud.api.auth import Key
 from hud.api.openapi import Api, StrictParser
 from hud.api.results import refusal
-from hud.problems import Problem
+from hud.problems import Problem, passing_problem
 from hud.runs.tasks import LeaseBroken
 from runner.formats.errors import BadUpload, Fault
 
 logger = logging.getLogger(__name__)
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 api = Api(
     title="Compiler HUD",
     version="1",
@@ -52,31 +49,11 @@ def _not_storable(_error: Exception) -> Problem:
     return Problem(422, "a text holds a character, or a number a value, that cannot be stored")
 
 
-def _database_away(error: Exception) -> Problem:
-    if isinstance(error.__cause__, DiskFull):
-        logger.warning("the database's disk is full: %s", error)
-        return Problem(507, "the disk of the database is full; try again", retry_after_s=30)
-    logger.warning("the database is away: %s", error)
-    return Problem(503, "the database is away; try again", retry_after_s=5)
-
-
-def _deleted_meanwhile(error: Exception) -> Problem:
-    """Answer 503 for a row whose run, upload or series somebody has just deleted; else it is unexpected."""
-    if not isinstance(error.__cause__, ForeignKeyViolation):
-        return _unexpected(error)
-    return Problem(503, "something that this refers to was just deleted; try again", retry_after_s=1)
-
-
-def _disk_full(error: OSError) -> Problem:
-    """Answer 507 for a full disk or quota; any other OSError is unexpected."""
-    if error.errno not in _FULL:
-        return _unexpected(error)
-    logger.warning("a file could not be written: %s", error)
-    return Problem(507, "the disk of the hud is full; try again", retry_after_s=30)
-
-
-def _unexpected(_error: Exception) -> Problem:
-    return Problem(500, "an error of ours; it is in the log")
+def _passing_or_ours(error: Exception) -> Problem:
+    problem = passing_problem(error)
+    if problem:
+        logger.warning("%s: %s", problem, error)
+    return problem or Problem(500, "an error of ours; it is in the log")
 
 
 _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
@@ -91,11 +68,7 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     TooManyFieldsSent: lambda _error: Problem(400, "the query has too many parts"),
     DataError: _not_storable,
     UnicodeEncodeError: _not_storable,
-    IntegrityError: _deleted_meanwhile,
-    OperationalError: _database_away,
-    InterfaceError: _database_away,
-    OSError: _disk_full,
-    Exception: _unexpected,
+    Exception: _passing_or_ours,
 }
 
 

@@ -31,7 +31,6 @@ router = Router(tags=["hosts"])
 MAX_FACTS_BYTES = 1024 * 1024  # about 15 kB for each interpreter of a host
 _LEASE = {"parameters": [parameter("header", "X-Task-Token", "the token of the task's claim", format="uuid")]}
 _BYTES: dict[str, Any] = {"application/octet-stream": {}}
-_LOST: dict[Any, Any] = {(404, 409): Error}  # another host's task; a broken lease
 
 
 class HostBody(Schema):
@@ -85,7 +84,7 @@ class BeatIn(HostBody):
         return facts
 
 
-@router.post("/hosts/beat", response={200: dict[str, Any], (409, 422): Error})
+@router.post("/hosts/beat", response={200: dict[str, Any], 409: Error})
 def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     """Send a heartbeat with the host's facts and devices."""
     host = host_of(request)
@@ -176,7 +175,7 @@ class ProgressIn(HostBody):
     label: str = Field("", max_length=200)
 
 
-@router.post("/tasks/{uuid:uid}/progress", response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE)
+@router.post("/tasks/{uuid:uid}/progress", response={200: dict[str, Any], 409: Error}, openapi_extra=_LEASE)
 def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[str, Any]:
     """Extend the lease; the answer says whether to stop."""
     task = tasks.leased_task(**_lease(request, uid))
@@ -185,7 +184,7 @@ def progress(request: HttpRequest, uid: uuid.UUID, given: ProgressIn) -> dict[st
 
 @router.put(
     "/tasks/{uuid:uid}/results",
-    response={200: ReceiptOut, (411, 415): Error, **_LOST},
+    response={200: ReceiptOut, 409: Error},
     openapi_extra=_LEASE | raw_body("v3 records, one a line", {"application/x-ndjson": RECORD, **_BYTES}),
 )
 def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
@@ -196,7 +195,7 @@ def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
 
 @router.put(
     "/tasks/{uuid:uid}/log",
-    response={200: dict[str, Any], (411, 415, 507): Error, **_LOST},
+    response={200: dict[str, Any], (409, 507): Error},
     openapi_extra=_LEASE | raw_body("bytes of the log", _BYTES),
 )
 def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
@@ -210,7 +209,7 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
 
 @router.put(
     "/tasks/{uuid:uid}/artifacts/{kind}",
-    response={201: dict[str, Any], (411, 415, 507): Error, **_LOST},
+    response={201: dict[str, Any], (409, 507): Error},
     openapi_extra=_LEASE | raw_body("the file", _BYTES),
 )
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
@@ -230,7 +229,7 @@ class FinishIn(HostBody):
     seconds: float = 0.0
 
 
-@router.post("/tasks/{uuid:uid}/finish", response={200: dict[str, Any], **_LOST}, openapi_extra=_LEASE)
+@router.post("/tasks/{uuid:uid}/finish", response={200: dict[str, Any], 409: Error}, openapi_extra=_LEASE)
 def finish(request: HttpRequest, uid: uuid.UUID, given: FinishIn) -> dict[str, Any]:
     """End the task."""
     try:

@@ -100,7 +100,7 @@ class AttributionOut(Schema):
     kernels: list[KernelChangeOut]
 
 
-@router.get("/attribution", response={200: AttributionOut, (401, 403, 404, 422): Error})
+@router.get("/attribution", response={200: AttributionOut, 404: Error})
 def get_attribution(request: HttpRequest, given: Query[_SidesQuery]) -> dict[str, Any]:
     """Get what changed between two points: kernels with their cause and share of the change of busy time,
     environment, graph facts and compile time."""

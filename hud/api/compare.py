@@ -49,7 +49,7 @@ class CompareOut(Schema):
 
 @router.get(
     "/compare",
-    response={200: CompareOut, (400, 401, 403, 404, 422): Error},
+    response={200: CompareOut, (400, 404): Error},
     openapi_extra={"responses": {200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}}},
 )
 def get_compare(request: HttpRequest, given: Query[_CompareQuery]) -> Any:

@@ -8,17 +8,17 @@ from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.utils.http import parse_etags
+from django.utils.cache import get_conditional_response
 from ninja import Path, Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
-from hud.api.openapi import parameter
+from hud.api.openapi import file_answer, parameter
 from hud.api.schemas import ANSWER, Error, ExperimentsFilter, IdentityOut, Items
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Experiment, Series, Stream
 from hud.pages import compilations
-from hud.pages.experiment.series import BadCursor, Filters, etag_of, series_points
+from hud.pages.experiment.series import etag_of, series_points
 from hud.points import streams
 from hud.problems import Problem
 from hud.tables.table import DataTable
@@ -44,7 +44,7 @@ class ExperimentsOut(Items[ExperimentOut]):
     next: str | None
 
 
-@router.get("/experiments", response={200: ExperimentsOut, (401, 403, 404, 422): Error})
+@router.get("/experiments", response={200: ExperimentsOut, 404: Error})
 def get_experiments(request: HttpRequest, given: Query[_ExperimentsQuery]) -> dict[str, Any]:
     """List experiments by id, by default of all streams; `next` is the cursor of the next page."""
     fields = given.model_dump(exclude={"stream", "cursor", "limit"})
@@ -90,15 +90,10 @@ def _holding(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 @router.get(
     "/export",
-    response={(401, 403, 404, 422): Error},
-    openapi_extra={
-        "responses": {
-            200: {
-                "description": "v3 records as JSON lines (they can be uploaded again), or flat rows",
-                "content": {kind: {"schema": {}} for kind in FORMATS.values()},
-            }
-        }
-    },
+    response={404: Error},
+    openapi_extra=file_answer(
+        "v3 records as JSON lines (they can be uploaded again), or flat rows", *FORMATS.values()
+    ),
 )
 def get_export(request: HttpRequest, given: Query[_ExportQuery]) -> StreamingHttpResponse:
     """Stream every measurement that matches the filters. `layout=wide`, for `format=csv` and one `suite`: a
@@ -173,7 +168,7 @@ class SeriesOut(Schema):
 
 @router.get(
     "/series/{int:experiment}/{path:metric}",
-    response={200: SeriesOut, 304: None, (401, 403, 404, 422): Error},
+    response={200: SeriesOut, 304: None},
     openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
 )
 def get_series(
@@ -186,22 +181,16 @@ def get_series(
     stream = stream_of(given.stream)
     if known and not given.stream:
         stream = streams.with_experiment(experiment, stream)
-    filters = Filters(branch_name(given.branch), given.since, given.until, given.cursor)
+    filters = {**given.model_dump(exclude={"stream"}), "branch": branch_name(given.branch)}
     found = Series.objects.select_related("experiment", "metric", "stream")
     found = found.filter(experiment=experiment, metric__name=metric, stream=stream) if known else found.none()
     series = found.first()
     if series is None:
         detail = f"experiment {experiment} has no metric {metric[:200]!r} in the stream {stream}"
         raise Problem(404, detail)
-    etag = f'"{etag_of(series, filters)}"'
-    asked = [known.removeprefix("W/") for known in parse_etags(request.headers.get("If-None-Match", ""))]
-    if etag in asked or "*" in asked:  # a compressed answer has a weak tag
-        return HttpResponse(status=304, headers={"ETag": etag})
-    response["ETag"] = etag
-    try:
-        return series_points(series, filters)
-    except BadCursor as error:
-        raise Problem(422, str(error), errors=[Fault("?cursor", str(error))]) from error
+    response["ETag"] = f'"{etag_of(series, filters)}"'
+    answer = get_conditional_response(request, etag=response["ETag"], response=response)
+    return answer if answer is not response else series_points(series, **filters)
 
 
 class VariantOut(Schema):
@@ -220,7 +209,7 @@ class VariantOut(Schema):
 _Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]
 
 
-@router.get("/variants/{variant}", response={200: VariantOut, (401, 403, 404, 422): Error})
+@router.get("/variants/{variant}", response=VariantOut)
 def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
     """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
     a series name it."""

@@ -12,7 +12,7 @@ from ninja import Router, Schema, Status
 from pydantic import Field
 
 from hud.api.auth import who
-from hud.api.schemas import Error, Items, StrictBody
+from hud.api.schemas import Items, StrictBody
 from hud.hosts import registration
 from hud.models import Host, Task
 from hud.pages.hosts import queue
@@ -56,7 +56,7 @@ class HostOut(Schema):
     accelerators: list[AcceleratorOut]
 
 
-@router.get("/hosts", response={200: Items[HostOut], (401, 403): Error})
+@router.get("/hosts", response=Items[HostOut])
 def get_hosts(request: HttpRequest) -> dict[str, Any]:
     """List attached hosts by name, silent ones for two weeks."""
     found = registration.visible_hosts().prefetch_related("accelerators").order_by("name")
@@ -82,7 +82,7 @@ class QueueOut(Items[QueuedOut]):
     more: int
 
 
-@router.get("/queue", response={200: QueueOut, (401, 403): Error})
+@router.get("/queue", response=QueueOut)
 def get_queue(request: HttpRequest) -> dict[str, Any]:
     """List running and queued runs in the order of service, with estimated starts."""
     found = queue.read()
@@ -95,7 +95,7 @@ class TokenOut(Schema):
     command: str
 
 
-@router.post("/hosts/tokens", response={201: TokenOut, (401, 403): Error})
+@router.post("/hosts/tokens", response={201: TokenOut})
 def post_token(request: HttpRequest) -> Status[dict[str, Any]]:
     """Create a registration token, which works once within an hour and is shown only now."""
     token = registration.create_token(who=who(request))
@@ -112,16 +112,13 @@ class PauseIn(DrainIn):
     minutes: int = Field(ge=1, le=30 * 24 * 60)
 
 
-_ANSWERS: dict[Any, Any] = {200: HostOut, (401, 403, 404, 422): Error}
-
-
-@router.post("/hosts/{int:host_id}/drain", response=_ANSWERS)
+@router.post("/hosts/{int:host_id}/drain", response=HostOut)
 def drain(request: HttpRequest, host_id: int, given: DrainIn) -> dict[str, Any]:
     """Let a host finish its running tasks and take no more."""
     return _do(host_id, lambda host: registration.drain(host=host, note=given.note, who=who(request)))
 
 
-@router.post("/hosts/{int:host_id}/pause", response=_ANSWERS)
+@router.post("/hosts/{int:host_id}/pause", response=HostOut)
 def pause(request: HttpRequest, host_id: int, given: PauseIn) -> dict[str, Any]:
     """Drain a host for some minutes."""
     until = timezone.now() + timedelta(minutes=given.minutes)
@@ -130,13 +127,13 @@ def pause(request: HttpRequest, host_id: int, given: PauseIn) -> dict[str, Any]:
     )
 
 
-@router.post("/hosts/{int:host_id}/resume", response=_ANSWERS)
+@router.post("/hosts/{int:host_id}/resume", response=HostOut)
 def resume(request: HttpRequest, host_id: int) -> dict[str, Any]:
     """Let a host take work again."""
     return _do(host_id, lambda host: registration.resume(host=host, who=who(request)))
 
 
-@router.post("/hosts/{int:host_id}/detach", response=_ANSWERS)
+@router.post("/hosts/{int:host_id}/detach", response=HostOut)
 def detach(request: HttpRequest, host_id: int) -> dict[str, Any]:
     """Detach a host: revoke its keys and cancel the runs requested for it."""
     return _do(host_id, lambda host: detach_host(host=host, who=who(request)))

@@ -44,7 +44,7 @@ class KnownFailureOut(IdentityOut):
     created: datetime
 
 
-@router.get("/known_failures", response={200: Items[KnownFailureOut], (401, 403, 404, 422): Error})
+@router.get("/known_failures", response={200: Items[KnownFailureOut], 404: Error})
 def get_known_failures(request: HttpRequest, given: Query[_KnownFailuresQuery]) -> dict[str, Any]:
     """List failures that people have marked as known, the newest first, at most 500: of all streams and
     experiments, or of one."""
@@ -56,7 +56,7 @@ def get_known_failures(request: HttpRequest, given: Query[_KnownFailuresQuery]) 
     return {"items": [_COLUMNS.row(failure) for failure in failures[:_MOST]]}
 
 
-@router.post("/known_failures", response={201: KnownFailureOut, (401, 403, 404, 422): Error})
+@router.post("/known_failures", response={201: KnownFailureOut, 404: Error})
 def post_known_failure(request: HttpRequest, given: KnownFailureIn) -> Any:
     """Mark the failures of an experiment in a stream as known: they are shown, and are no news. Marked again,
     it gets the new reason."""
@@ -66,7 +66,7 @@ def post_known_failure(request: HttpRequest, given: KnownFailureIn) -> Any:
     return Status(201, _COLUMNS.row(failure))
 
 
-@router.delete("/known_failures/{int:failure_id}", response={204: None, (401, 403, 404): Error})
+@router.delete("/known_failures/{int:failure_id}", response={204: None})
 def delete_known_failure(request: HttpRequest, failure_id: int) -> HttpResponse:
     """Forget a known failure: if it goes on, it is news again with the next night."""
     forget(row_of(KnownFailure, failure_id), who=who(request))

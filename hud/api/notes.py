@@ -45,7 +45,7 @@ class AnnotationOut(AnnotationIn):
     created: datetime
 
 
-@router.get("/annotations", response={200: Items[AnnotationOut], (401, 403, 404, 422): Error})
+@router.get("/annotations", response={200: Items[AnnotationOut], 404: Error})
 def get_annotations(request: HttpRequest, given: Query[_AnnotationsQuery]) -> dict[str, Any]:
     """List notes, the newest first, at most 500: all, or those that concern an experiment, are of a suite, or
     stand at a commit."""
@@ -59,7 +59,7 @@ def get_annotations(request: HttpRequest, given: Query[_AnnotationsQuery]) -> di
     return {"items": notes.COLUMNS.rows(found[:_MOST])}
 
 
-@router.post("/annotations", response={201: AnnotationOut, (401, 403, 404, 422): Error})
+@router.post("/annotations", response={201: AnnotationOut, 404: Error})
 def post_annotation(request: HttpRequest, given: AnnotationIn) -> Any:
     """Add a note at a `commit` or a `date`: of an `experiment`, of a `suite`, or without either of
     everything."""
@@ -76,7 +76,7 @@ def post_annotation(request: HttpRequest, given: AnnotationIn) -> Any:
     return Status(201, notes.COLUMNS.row(note))
 
 
-@router.delete("/annotations/{int:annotation_id}", response={204: None, (401, 403, 404): Error})
+@router.delete("/annotations/{int:annotation_id}", response={204: None})
 def delete_annotation(request: HttpRequest, annotation_id: int) -> HttpResponse:
     notes.delete(row_of(Annotation, annotation_id), who=who(request))
     return HttpResponse(status=204)

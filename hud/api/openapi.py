@@ -29,6 +29,7 @@ _KEY = {
 _PATH = {404: "nothing is here"}
 _GIVEN = {422: "not what this call takes; `errors` says where"}
 _BODY = {400: "the body is not of its format", 413: "the body is over the limit"}
+_RAW_BODY = {411: "no Content-Length", 415: "an unknown Content-Encoding"}
 
 
 class StrictParser(Parser):
@@ -77,14 +78,26 @@ def _complete(operation: dict[str, Any]) -> None:
         errors |= _GIVEN
     if "requestBody" in operation:
         errors |= _BODY
-    for status, text in errors.items():
-        responses.setdefault(status, {"description": text, "content": {PROBLEM: {"schema": _ERROR}}})
+    for status, answer in _problems(errors).items():
+        responses.setdefault(status, answer)
+
+
+def _problems(errors: dict[int, str]) -> dict[int, dict[str, Any]]:
+    content = {PROBLEM: {"schema": _ERROR}}
+    return {status: {"description": text, "content": content} for status, text in errors.items()}
 
 
 def raw_body(description: str, content: dict[str, Any]) -> dict[str, Any]:
     """Return `openapi_extra` for a call that reads its body itself; `content` maps types to schemas."""
     kinds = {kind: {"schema": schema} for kind, schema in content.items()}
-    return {"requestBody": {"required": True, "description": description, "content": kinds}}
+    body = {"required": True, "description": description, "content": kinds}
+    return {"requestBody": body, "responses": _problems(_RAW_BODY)}
+
+
+def file_answer(description: str, *kinds: str) -> dict[str, Any]:
+    """Return `openapi_extra` for a call that answers a file of one of these types."""
+    content: dict[str, Any] = {kind: {"schema": {}} for kind in kinds}
+    return {"responses": {200: {"description": description, "content": content}}}
 
 
 def parameter(location: str, name: str, description: str = "", **schema: Any) -> dict[str, Any]:

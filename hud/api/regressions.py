@@ -68,7 +68,7 @@ class RegressionOut(IdentityOut):
     state_since: datetime
 
 
-@router.get("/regressions", response={200: Items[RegressionOut], (401, 403, 404, 422): Error})
+@router.get("/regressions", response={200: Items[RegressionOut], 404: Error})
 def get_regressions(request: HttpRequest, given: Query[_RegressionsQuery]) -> dict[str, Any]:
     """List regressions, the newest first, at most 500: of one state and stream, or of all. They are of the
     default branch; another branch has none."""
@@ -88,15 +88,12 @@ class RegressionEventIn(Schema):
     )
 
 
-@router.post(
-    "/regressions/{int:regression_id}", response={200: RegressionOut, (401, 403, 404, 409, 422): Error}
-)
+@router.post("/regressions/{int:regression_id}", response={200: RegressionOut, 409: Error})
 def post_regression(request: HttpRequest, regression_id: int, given: RegressionEventIn) -> dict[str, Any]:
     """Decide on a regression. Accepting or dismissing makes the present level the baseline; a regression that
     the decision does not fit answers 409. `until` belongs to `mute`."""
     _decide(request, [row_of(Regression, regression_id, related="series__experiment")], given)
-    regression = query.complete(regression_id)
-    assert regression
+    (regression,) = query.complete([row_of(Regression, regression_id, related="series")])
     return query.COLUMNS.row(regression)
 
 
@@ -129,14 +126,14 @@ class CauseOut(Schema):
     regressions: list[int]
 
 
-@router.get("/causes", response={200: Items[CauseOut], (401, 403, 404, 422): Error})
+@router.get("/causes", response={200: Items[CauseOut], 404: Error})
 def get_causes(request: HttpRequest, given: Query[_CausesQuery]) -> dict[str, Any]:
     """List causes, the newest first, at most 500: of one stream, or of all, and with a regression in a
     state."""
     return {"items": query.causes(stream_of(given.stream) if given.stream else None, given.state or "")}
 
 
-@router.get("/causes/{int:cause_id}", response={200: CauseOut, 303: None, (401, 403, 404): Error})
+@router.get("/causes/{int:cause_id}", response={200: CauseOut, 303: None})
 def get_cause(request: HttpRequest, cause_id: int) -> dict[str, Any] | HttpResponse:
     """Get a cause. One that was merged leads to the other."""
     cause = row_of(Cause, cause_id, related="stream")
@@ -146,7 +143,7 @@ def get_cause(request: HttpRequest, cause_id: int) -> dict[str, Any] | HttpRespo
     return query.cause_row(cause)
 
 
-@router.post("/causes/{int:cause_id}", response={200: CauseOut, (401, 403, 404, 409, 422): Error})
+@router.post("/causes/{int:cause_id}", response={200: CauseOut, 409: Error})
 def post_cause(request: HttpRequest, cause_id: int, given: RegressionEventIn) -> dict[str, Any]:
     """Decide on the regressions of a cause that wait for somebody, as on a regression. One that was merged
     stands for the other."""
@@ -171,13 +168,11 @@ class RegressionDetailOut(RegressionOut):
     history: list[RegressionHistoryOut]
 
 
-@router.get("/regressions/{int:regression_id}", response={200: RegressionDetailOut, (401, 403, 404): Error})
+@router.get("/regressions/{int:regression_id}", response=RegressionDetailOut)
 def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     """Get a regression with its history."""
-    detail = query.detail_of(regression_id) if regression_id < 2**31 else None
-    if detail is None:
-        raise Problem(404, f"no regression has the id {regression_id}")
-    return detail.to_json()
+    (regression,) = query.complete([row_of(Regression, regression_id, related="series")])
+    return query.with_history(regression, regression.events.order_by("pk"))
 
 
 class BisectStepOut(Schema):
@@ -209,9 +204,7 @@ class BisectOut(Schema):
     finished: datetime | None
 
 
-@router.post(
-    "/regressions/{int:regression_id}/bisect", response={201: BisectOut, (401, 403, 404, 409): Error}
-)
+@router.post("/regressions/{int:regression_id}/bisect", response={201: BisectOut, 409: Error})
 def post_bisect(request: HttpRequest, regression_id: int) -> Status[dict[str, Any]]:
     """Search for the version of torch that made a regression, over the interpreters of the host that measured
     it: its two ends in pairs first. Answers 409 where that cannot start."""
@@ -219,7 +212,7 @@ def post_bisect(request: HttpRequest, regression_id: int) -> Status[dict[str, An
     return Status(201, bisects.COLUMNS.row(bisects.view(bisect)))
 
 
-@router.get("/bisects/{int:bisect_id}", response={200: BisectOut, (401, 403, 404): Error})
+@router.get("/bisects/{int:bisect_id}", response=BisectOut)
 def get_bisect(request: HttpRequest, bisect_id: int) -> dict[str, Any]:
     """Return a bisect with its steps so far."""
     return bisects.COLUMNS.row(bisects.view(row_of(Bisect, bisect_id, related="accelerator__host")))

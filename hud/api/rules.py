@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
@@ -12,7 +11,7 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.auth import who
-from hud.api.schemas import SHOWN, Error, StrictBody
+from hud.api.schemas import SHOWN, StrictBody
 from hud.judging.rules import write
 from hud.judging.rules.write import InvalidRule
 from hud.models import Metric, Target, Threshold
@@ -22,6 +21,7 @@ from runner.formats.errors import Fault
 
 router = Router(tags=["rules"])
 _MOST = 1000  # of a kind
+_KINDS: dict[str, Any] = {"targets": Target, "metrics": Metric, "thresholds": Threshold}
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -89,45 +89,24 @@ class RulesOut(Schema):
     metrics: list[MetricOut]
 
 
-def _target(row: TargetIn) -> Target:
-    said = row.model_dump()
-    return Target(metric=write.metric_of(said.pop("metric")), fraction=said.pop("share"), **said)
-
-
-def _threshold(row: ThresholdIn) -> Threshold:
-    return Threshold(**row.model_dump())
-
-
-def _metric(row: MetricIn) -> Metric:
-    metric = write.metric_of(row.metric)
-    metric.unit, metric.direction = row.unit, row.direction
-    return metric
-
-
-_KINDS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "targets": (Target, _target),
-    "metrics": (Metric, _metric),
-    "thresholds": (Threshold, _threshold),
-}
-
-
-@router.get("/rules", response={200: RulesOut, (401, 403): Error})
+@router.get("/rules", response=RulesOut)
 def get_rules(request: HttpRequest) -> dict[str, Any]:
     """List targets, thresholds, and the metrics whose unit and direction an operator said."""
-    return {name: query.COLUMNS[kind].rows(write.rules_of(kind)) for name, (kind, _of) in _KINDS.items()}
+    return {name: query.COLUMNS[kind].rows(write.rules_of(kind)) for name, kind in _KINDS.items()}
 
 
-@router.put("/rules", response={200: RulesOut, (401, 403, 422): Error})
+@router.put("/rules", response=RulesOut)
 def put_rules(request: HttpRequest, given: RulesIn) -> dict[str, Any]:
     """Replace rules, all or nothing. A list that is given becomes all rules of its kind, an empty one removes
     them; a list that is left out stays as it is. The same request again changes nothing. What a changed
     threshold or metric touches is judged again in the background."""
     with transaction.atomic():
-        for name, (kind, rule_of) in _KINDS.items():
+        for name, kind in _KINDS.items():
             rows = getattr(given, name)
             try:
                 if rows is not None:
-                    write.replace(kind, [rule_of(row) for row in rows], who=who(request))
+                    rules = [write.rule_of(kind, row.model_dump()) for row in rows]
+                    write.replace(kind, rules, who=who(request))
             except InvalidRule as error:
                 fault = Fault(f"/{name}/{error.field}", str(error))
                 raise Problem(422, "a rule makes no sense; nothing was changed", errors=[fault]) from error

@@ -11,14 +11,16 @@ from ninja import Router, Schema, Status
 from pydantic import Field, create_model
 
 from hud.api.auth import check_may_delete, spend_call, who
+from hud.api.openapi import file_answer
 from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody
+from hud.hosts.registration import visible_accelerators
 from hud.ingest import deletion
 from hud.ingest.deletion import Deletion, uploads_of
 from hud.models import Artifact, Experiment, Host, Run, Task, Upload
 from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run.query import ARTIFACT, artifacts_of
 from hud.problems import Problem, row_of
-from hud.runs import logs, matching, requests, streams, tasks
+from hud.runs import logs, requests, streams, tasks
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
 from hud.tables.table import DataTable
@@ -27,7 +29,7 @@ from runner.formats.scalars import branch_name
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.pairs import MAX_DRAWS
 from runner.schema.plan import Caches, Selection
-from runner.schema.suite import MAX_COMPILATIONS
+from runner.schema.suite import MAX_COMPILATIONS, BadRequest
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
@@ -77,7 +79,7 @@ class RunOut(Schema):
     waiting: Waiting | None
 
 
-@router.post("/runs", response={201: RunOut, (401, 403, 404, 422, 429, 503): Error})
+@router.post("/runs", response={201: RunOut, 404: Error})
 def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     """Request a rerun of an experiment or a run of a suite's cases.
 
@@ -95,17 +97,13 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     _check_subject(given)
     host, device, knobs = _host(given.host), given.device, given.knobs or {}
     if given.experiment is None and host is None and not device:
-        kinds = {item.device for item in matching.attached() if given.arch in {"", item.arch}}
+        kinds = {item.device for item in visible_accelerators() if given.arch in {"", item.arch}}
         device = "cpu" if kinds == {"cpu"} else ""  # '' leaves the choice to the suite
     options = RunOptions(
         ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
         who=who(request),
-        repeats=given.repeats,
-        compilations=given.compilations,
-        draws=given.draws,
+        **given.model_dump(include={"repeats", "compilations", "draws", "caches", "pinned"}),
         pairs=None if given.pairs == "auto" else given.pairs,
-        caches=given.caches,
-        pinned=given.pinned,
         candidate_options=given.new_options,
         branch=branch_name(given.branch),
         stream=streams.for_upload(given.stream, request.auth) if given.stream else None,  # type: ignore[attr-defined]
@@ -117,7 +115,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
             chosen = {name: value for name, value in knobs.items() if value is not None}
             selection = Selection(given.suite, device, cases=given.cases, knobs=chosen)
             run = requests.request_suite(selection, options)
-    except requests.InvalidRunRequest as error:
+    except BadRequest as error:
         pointer = f"/knobs/{error.knob}" if error.knob in knobs else ""
         faults = [Fault(f"/new_options/{name}", problem) for name, problem in error.options.items()]
         raise Problem(422, str(error), errors=faults or [Fault(pointer, str(error))]) from error
@@ -143,7 +141,7 @@ def _host(name: str) -> Host | None:
     return host
 
 
-@router.get("/runs/{int:run_id}", response={200: RunOut, (401, 403, 404): Error})
+@router.get("/runs/{int:run_id}", response=RunOut)
 def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
 
@@ -158,7 +156,7 @@ DeletionOut = create_model(
 )
 
 
-@router.delete("/runs/{int:run_id}", response={200: DeletionOut, (401, 403, 404, 409, 503): Error})
+@router.delete("/runs/{int:run_id}", response={200: DeletionOut, 409: Error})
 def delete_run(request: HttpRequest, run_id: int, dry_run: bool = False) -> dict[str, int]:
     """Delete a run that has ended, with everything that only it has. Series that stay are judged again. This
     takes the scope `run` too, unless the run came in uploads of the key's owner within a day."""
@@ -167,7 +165,7 @@ def delete_run(request: HttpRequest, run_id: int, dry_run: bool = False) -> dict
     return deletion.delete(run, who=who(request), dry_run=dry_run).to_json()
 
 
-@router.delete("/uploads/{int:upload_id}", response={200: DeletionOut, (401, 403, 404, 409, 503): Error})
+@router.delete("/uploads/{int:upload_id}", response={200: DeletionOut, 409: Error})
 def delete_upload(request: HttpRequest, upload_id: int, dry_run: bool = False) -> dict[str, int]:
     """Delete an upload with its measurements, and its runs unless other uploads have measurements in them.
     The same file can then be uploaded again. Scopes as for a run."""
@@ -176,19 +174,13 @@ def delete_upload(request: HttpRequest, upload_id: int, dry_run: bool = False) -
     return deletion.delete(upload, who=who(request), dry_run=dry_run).to_json()
 
 
-@router.post("/runs/{int:run_id}/cancel", response={200: RunOut, (401, 403, 404, 503): Error})
+@router.post("/runs/{int:run_id}/cancel", response=RunOut)
 def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     tasks.cancel(run=row_of(Run, run_id), who=who(request))
     return _run_out(row_of(Run, run_id, related="request"))
 
 
-@router.get(
-    "/runs/{int:run_id}/log",
-    response={404: Error},
-    openapi_extra={
-        "responses": {200: {"description": "bytes of the log", "content": {"text/plain": {"schema": {}}}}}
-    },
-)
+@router.get("/runs/{int:run_id}/log", openapi_extra=file_answer("bytes of the log", "text/plain"))
 def get_log(
     request: HttpRequest, run_id: int, start: int = 0, task: int | None = None, attempt: int | None = None
 ) -> HttpResponse:
@@ -220,7 +212,7 @@ class ArtifactOut(Schema):
     url: str
 
 
-@router.get("/runs/{int:run_id}/artifacts", response={200: Items[ArtifactOut], (401, 403, 404): Error})
+@router.get("/runs/{int:run_id}/artifacts", response=Items[ArtifactOut])
 def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
     """List the files that the run's tasks left behind, with sizes and URLs."""
     return {"items": ARTIFACT.rows(artifacts_of(row_of(Run, run_id)))}
@@ -228,12 +220,7 @@ def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
 
 @router.get(
     "/runs/{int:run_id}/artifacts/{int:artifact_id}",
-    response={(401, 403, 404): Error},
-    openapi_extra={
-        "responses": {
-            200: {"description": "the file", "content": {"application/octet-stream": {"schema": {}}}}
-        }
-    },
+    openapi_extra=file_answer("the file", "application/octet-stream"),
 )
 def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileResponse:
     """Download an artifact."""

@@ -23,13 +23,11 @@ class Queues(dict[str, dict[str, Any]]):
     `items` are `default` and the queues of attached accelerators: those that `/django-rq/` lists.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self) -> None:
         super().__init__(
             default={
-                "URL": url,
+                "USE_REDIS_CACHE": "inert_jobs",
                 "SERIALIZER": "rq.serializers.JSONSerializer",
-                "DEFAULT_TIMEOUT": -1,  # the runner enforces time limits
-                "DEFAULT_RESULT_TTL": 0,  # PostgreSQL holds the results
             }
         )
 
@@ -41,30 +39,6 @@ class Queues(dict[str, dict[str, Any]]):
 
         attached = Accelerator.objects.filter(host__detached_at__isnull=True)
         return {name: self[name] for name in ("default", *(one.queue for one in attached))}.items()
-
-
-def make_jobs_inert() -> None:
-    """Keep this process from inflating, loading or running what a job in Redis holds, whoever put it there.
-
-    django-rq's pages read jobs by RQ's own class and defaults, which no setting changes: they would inflate
-    any size, load pickles, and call the failure callback of an abandoned job.
-    """
-    from rq.job import Job  # noqa: PLC0415 — settings need this module, but no RQ
-    from rq.serializers import DefaultSerializer, JSONSerializer  # noqa: PLC0415
-
-    from runner.schema.wake_up import harmless_fields  # noqa: PLC0415
-
-    restore = Job.restore
-
-    def restore_harmless(job: Job, message: dict[bytes, bytes]) -> None:
-        fields = harmless_fields(message)
-        try:
-            restore(job, fields)
-        except ValueError:  # a time that is none
-            restore(job, {b"data": fields[b"data"]})
-
-    Job.restore = restore_harmless
-    DefaultSerializer.loads = JSONSerializer.loads
 
 
 def connect() -> Redis:

@@ -7,14 +7,11 @@ key. Redis forgets its users when it restarts; `manage.py tick` restores them.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import logging
-from collections.abc import Iterable
 from urllib.parse import urlsplit, urlunsplit
 
 from django.conf import settings
-from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from hud.hosts import queues
@@ -22,9 +19,8 @@ from hud.models import ApiKey, Host
 
 logger = logging.getLogger(__name__)
 _COMMANDS = (  # what RQ's worker needs; others, such as PFCOUNT, have had holes
-    *("+auth", "+hello", "+select", "+ping", "+multi", "+exec", "+discard", "+info", "+exists", "+del"),
-    *("+expire", "+hget", "+hstrlen", "+hexists", "+hset", "+sadd", "+srem", "+llen", "+lrem"),
-    *("+lmove", "+blmove", "+rpoplpush", "+brpoplpush"),
+    *("+auth", "+hello", "+select", "+ping", "+multi", "+exec", "+info", "+exists", "+del", "+expire"),
+    *("+hget", "+hstrlen", "+hexists", "+hset", "+sadd", "+srem", "+blmove"),
 )
 
 
@@ -40,12 +36,16 @@ def url_of(host: Host) -> str:
 
 
 def sync() -> None:
-    """Create and delete Redis users to match the attached hosts; store for each host whether it has one.
-    Do nothing while Redis is down."""
+    """Create and delete Redis users to match the attached hosts, with the rights of this release; store for
+    each host whether it has one. Do nothing while Redis is down."""
     attached = Host.objects.filter(detached_at__isnull=True)
     try:
         with queues.connect() as redis:
-            _create_missing(redis, attached)
+            for host in attached:
+                if digest := key_digest_of(host.pk):
+                    redis.execute_command("ACL", "SETUSER", _name(host), *_rules(host, _password(digest)))
+                    if not host.redis_user:
+                        Host.objects.filter(pk=host.pk).update(redis_user=True)
             for host in Host.objects.filter(detached_at__isnull=False, redis_user=True):
                 redis.execute_command("ACL", "DELUSER", _name(host))  # also ends its connections
                 Host.objects.filter(pk=host.pk).update(redis_user=None)
@@ -54,21 +54,6 @@ def sync() -> None:
             logger.warning("all hosts share one Redis user, because the server makes no others: %s", error)
     except (RedisError, OSError) as error:
         logger.warning("Redis is away: %s", error)
-
-
-def _create_missing(redis: Redis, hosts: Iterable[Host]) -> None:
-    answer = redis.execute_command("ACL", "LIST")
-    lines = [line.decode() if isinstance(line, bytes) else line for line in answer]
-    rules = {line.split(" ")[1]: line for line in lines}
-    for host in hosts:
-        digest = key_digest_of(host.pk)
-        if digest is None:
-            continue
-        password = _password(digest)
-        if f"#{hashlib.sha256(password.encode()).hexdigest()}" not in rules.get(_name(host), ""):
-            redis.execute_command("ACL", "SETUSER", _name(host), *_rules(host, password))
-        if not host.redis_user:
-            Host.objects.filter(pk=host.pk).update(redis_user=True)
 
 
 def _rules(host: Host, password: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Register, drain, pause and detach hosts. Their states follow from the last heartbeat."""
+"""Register, drain and pause hosts, and list their accelerators. States follow from the last heartbeat."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import QuerySet
+from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from hud.accounts import audit
 from hud.accounts.keys import create_key, digest
 from hud.models import Accelerator, Aliases, ApiKey, Host
 from hud.problems import Problem
+from hud.sql import fetch_models
 from runner.schema.plan import PROTOCOL
 
 HIDDEN_AFTER = timedelta(days=14)  # of silence; the host reappears with its next heartbeat
@@ -46,20 +47,26 @@ def note_of(host: Host, state: str) -> str:
 
 def visible_hosts() -> QuerySet[Host]:
     """Return the attached hosts that sent a heartbeat, or were created, within HIDDEN_AFTER."""
-    return Host.objects.filter(visible(""))
-
-
-def visible(host: str) -> Q:
-    """Return the condition of `visible_hosts` for a table that reaches its host by `host`, as ``host__``."""
-    since = timezone.now() - HIDDEN_AFTER
-    heard = Q((f"{host}last_beat__gt", since))
-    new = Q((f"{host}last_beat", None), (f"{host}created__gt", since))
-    return Q((heard | new), (f"{host}detached_at", None))
+    heard = Coalesce("last_beat", "created")
+    return Host.objects.alias(heard=heard).filter(heard__gt=timezone.now() - HIDDEN_AFTER, detached_at=None)
 
 
 def is_visible(host: Host, now: datetime) -> bool:
     """Return whether `visible_hosts` has the host."""
     return host.detached_at is None and (host.last_beat or host.created) > now - HIDDEN_AFTER
+
+
+def present_accelerators() -> list[Accelerator]:
+    """Return the accelerators of attached hosts, silent ones too: 1 statement."""
+    attached = """JOIN hud_host host ON host.id = one.host_id
+        WHERE one.present AND host.detached_at IS NULL ORDER BY host.name, one.name"""
+    return fetch_models(Accelerator, attached, {}, host=Host)
+
+
+def visible_accelerators() -> list[Accelerator]:
+    """Return the accelerators of every visible host: 1 statement."""
+    now = timezone.now()
+    return [one for one in present_accelerators() if is_visible(one.host, now)]
 
 
 def unavailable_suites(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -182,11 +189,3 @@ def pause(*, host: Host, until: datetime, note: str, who: str) -> None:
 def resume(*, host: Host, who: str) -> None:
     Host.objects.filter(pk=host.pk).update(drained=False, paused_until=None, note="")
     audit.note(who=who, action="host.resume", subject=host.name)
-
-
-def detach(*, host: Host, who: str) -> None:
-    """Detach a host and revoke its keys. `tasks.detach_host` also cancels the runs requested for it."""
-    with transaction.atomic():
-        Host.objects.filter(pk=host.pk).update(detached_at=Now())
-        ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
-        audit.note(who=who, action="host.detach", subject=host.name)

@@ -125,7 +125,8 @@ _COLUMNS = {
     "order_time": "timestamptz", "variant": "text", "busy_us": "float8", "gaps_us": "float8",
     "overlap_us": "float8", "kernels": "int4[]", "times_us": "real[]", "binary_list_id": "int4",
     "binary_places": "int2[]", "graph_breaks": "jsonb", "recompiles": "jsonb", "cudagraph_skips": "jsonb",
-    "phases_s": "jsonb", "caches": "jsonb", "unpinned": "text[]", "upload_id": "int4",
+    "phases_s": "jsonb", "caches": "jsonb", "unpinned": "text[]", "blind": "jsonb",
+    "upload_id": "int4",
 }  # fmt: skip
 _KERNEL = {
     "digest": "uuid", "slot": "text", "choice": "text", "name": "text", "kind": "text", "config": "text",
@@ -247,6 +248,7 @@ def _row(
         _named(compiled.phases_s),
         _named(compiled.caches),
         list(compiled.unpinned) or None,
+        _named({name: _short(reason) for name, reason in compiled.blind.items()}) if compiled.blind else None,
         upload_id,
     )
 

@@ -383,6 +383,8 @@ def _check_names(measurement: ParsedMeasurement) -> None:
     """Write the settings as JSON and the names in one form. Raise WrongRecord for names that cannot be
     stored."""
     if measurement.knobs:
+        if suite := SUITES.get(measurement.suite):
+            measurement.knobs = dict(suite.complete_knobs(measurement.knobs, measurement.device))
         measurement.knobs_key = stored_knobs(measurement.knobs)
     texts: tuple[str, ...] = measurement.identity[:8]
     joined = "".join(texts)

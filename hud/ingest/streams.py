@@ -45,7 +45,7 @@ class Merging(Counts):
 
 def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
     """Change a stream; a stream that becomes the front one takes the place of another. Return it as it is
-    now. Raise Problem, BadStreamName."""
+    now. Raise Problem."""
     moves_levels = changes.reference is not None
     with changing_references() if moves_levels or changes.name else transaction.atomic():
         stream = _locked(stream)[0]

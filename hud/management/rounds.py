@@ -17,6 +17,8 @@ class RoundsCommand(BaseCommand):
     number may be started: its holder works, the others wait to take over."""
 
     lock: ClassVar[int | None] = None
+    pause_s = 1.0  # between rounds that find nothing
+    is_fresh = True  # until a round clears it: the command has begun, or has lost its connection
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--once", action="store_true", help="process what is pending, then end")
@@ -38,11 +40,11 @@ class RoundsCommand(BaseCommand):
             except (DatabaseError, InterfaceError) as error:
                 self.stderr.write(f"the database is away: {error}")
                 connection.close()
-                self.database_is_away()
+                self.is_fresh = True
             if once and not done:
                 return
             if not done:
-                self.stop.wait(self.pause_s())
+                self.stop.wait(self.pause_s)
 
     def start(self) -> None:
         """Begin, before the first round."""
@@ -50,10 +52,3 @@ class RoundsCommand(BaseCommand):
     def round(self) -> int:
         """Do one round; return how much was done, 0 where nothing is left."""
         raise NotImplementedError
-
-    def database_is_away(self) -> None:
-        """Note that a round has lost its connection."""
-
-    def pause_s(self) -> float:
-        """Return the seconds between rounds that find nothing."""
-        return 1.0

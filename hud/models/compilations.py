@@ -107,6 +107,7 @@ class Compilation(NamedRow):
     caches = models.JSONField(default=dict)  # hits and misses by cache
     # slots that were left to the autotuner although choices were forced; NULL where none were
     unpinned = ArrayField(models.CharField(max_length=16), null=True)
+    blind = models.JSONField(null=True)  # kinds of notes that failed, with the reason; NULL where none did
     upload = models.ForeignKey(Upload, models.SET_NULL, null=True, db_index=False, db_constraint=False)
     uncounted = models.BooleanField(default=True)  # waits for `hud.judging.compilations`
 
@@ -133,6 +134,7 @@ class Compilation(NamedRow):
             phases_s=self.phases_s,
             caches={name: (hits, misses) for name, (hits, misses) in self.caches.items()},
             unpinned=tuple(self.unpinned or ()),
+            blind=self.blind or {},
             **notes,
         )
 

@@ -26,32 +26,25 @@ _OVERDUE_EVERY_S = 60.0
 _KEPT = timedelta(days=30)  # of what was delivered or given up
 
 
-class Deliverer(threading.Thread):
-    """A thread beside the work of `tick`, which must not wait for a slow receiver."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        super().__init__(name="deliver", daemon=True)
-        self.stop = stop
-
-    def run(self) -> None:
-        looked = -_OVERDUE_EVERY_S
-        while not self.stop.is_set():
-            try:
-                if time.monotonic() - looked >= _OVERDUE_EVERY_S:
-                    looked = time.monotonic()
-                    queue_overdue(timezone.now())
-                    Delivery.objects.filter(created__lt=timezone.now() - _KEPT).delete()
-                sent = deliver()
-            except (DatabaseError, InterfaceError) as error:
-                logger.warning("messages wait for the database: %s", error)
-                connection.close()
-                sent = 0
-            except Exception:  # one message that cannot be made must not stop the others for good
-                logger.exception("messages were not delivered")
-                sent = 0
-            if not sent:
-                self.stop.wait(settings.HUD_TICK_S)
-        connection.close()
+def deliver_until(stop: threading.Event) -> None:
+    """Deliver beside the work of `tick`, which must not wait for a slow receiver."""
+    looked = -_OVERDUE_EVERY_S
+    while not stop.is_set():
+        sent = 0
+        try:
+            if time.monotonic() - looked >= _OVERDUE_EVERY_S:
+                looked = time.monotonic()
+                queue_overdue(timezone.now())
+                Delivery.objects.filter(created__lt=timezone.now() - _KEPT).delete()
+            sent = deliver()
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("messages wait for the database: %s", error)
+            connection.close()
+        except Exception:  # one message that cannot be made must not stop the others for good
+            logger.exception("messages were not delivered")
+        if not sent:
+            stop.wait(settings.HUD_TICK_S)
+    connection.close()
 
 
 def deliver() -> int:

@@ -40,8 +40,7 @@ def save(webhook: Webhook, *, who: str) -> None:
     except CannotSend as error:
         raise ValidationError({"url": str(error)}) from error
     with transaction.atomic():
-        if Webhook.objects.exclude(pk=webhook.pk).filter(name=webhook.name).exists():
-            raise ValidationError({"name": "another webhook has this name"})
+        webhook.validate_unique()
         action = "webhook.change" if webhook.pk else "webhook.create"
         webhook.save()
         # neither the secret nor the path, which may be one

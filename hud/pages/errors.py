@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from django.db import IntegrityError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from psycopg.errors import ForeignKeyViolation
 
-from hud.problems import Problem
+from hud.problems import Problem, passing_problem
 
 API = "/api/"
 _WORDS = {
@@ -23,12 +21,9 @@ _WORDS = {
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer 503 with `Retry-After` where the database does not answer, or where somebody has just deleted
-    what a new row refers to; else 500."""
-    error = sys.exc_info()[1]
-    away = isinstance(error, OperationalError | InterfaceError)
-    deleted = isinstance(error, IntegrityError) and isinstance(error.__cause__, ForeignKeyViolation)
-    return _answer(request, status=503 if away or deleted else 500)
+    """Answer 503 with `Retry-After` for an error that passes, such as a database that does not answer; else
+    500."""
+    return _answer(request, status=503 if passing_problem(sys.exc_info()[1]) else 500)
 
 
 def _answer(request: HttpRequest, exception: Exception | None = None, *, status: int) -> HttpResponse:

@@ -12,6 +12,7 @@ from django.db import DatabaseError, InterfaceError
 from django.db.models import Min, QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
 from redis.exceptions import RedisError, ResponseError
 
 from hud.hosts import queues
@@ -44,16 +45,13 @@ def readyz(request: HttpRequest) -> JsonResponse:
     return JsonResponse(answer, status=503 if wrong else 200)
 
 
-class ProbeMiddleware:
+class ProbeMiddleware(MiddlewareMixin):
     """Answer probes before all else: they come over plain HTTP and name an address, or nothing, as host."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
         probe = {"/healthz": healthz, "/readyz": readyz}.get(request.path)
         if probe is None or request.method not in {"GET", "HEAD"}:
-            return self._get_response(request)
+            return None
         answer = probe(request)
         answer["Content-Length"] = str(len(answer.content))  # for the connection to stay open
         return answer
@@ -106,13 +104,9 @@ def processes_standing_still() -> dict[str, str]:
 
 
 def _process_problems() -> dict[str, str]:
-    started = set(Heartbeat.objects.values_list("name", flat=True))
-    waiting = {name: "" if name in started else _waiting_work_problem(name) for name in _WORK}
-    return waiting | processes_standing_still()
-
-
-def _waiting_work_problem(name: str) -> str:
-    field = "finished" if name == "judge" else "created"
-    oldest = _WORK[name]().aggregate(oldest=Min(field))["oldest"]
-    waits = oldest is not None and timezone.now() - oldest > STILL
-    return f"{name} was never started, and work waits for it" if waits else ""
+    problems = dict.fromkeys(_WORK, "")
+    for name in problems.keys() - set(Heartbeat.objects.values_list("name", flat=True)):
+        oldest = _WORK[name]().aggregate(oldest=Min("finished" if name == "judge" else "created"))["oldest"]
+        if oldest is not None and timezone.now() - oldest > STILL:
+            problems[name] = f"{name} was never started, and work waits for it"
+    return problems | processes_standing_still()

@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 
 from hud.pages.hosts.query import Place
-from hud.runs.requests import MAX_REPEATS, InvalidRunRequest
+from hud.runs.requests import MAX_REPEATS
 from runner.schema import inductor_options
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.inductor_options import InductorOptions
@@ -214,7 +214,7 @@ class RerunForm(forms.Form):
             return {}
         return {option.name: self.cleaned_data.get(name) for name, option in self._knobs.items()}
 
-    def refuse(self, error: InvalidRunRequest) -> bool:
+    def refuse(self, error: BadRequest) -> bool:
         """Show the reason beside the field that is wrong. Return False where there is none."""
         name = "new_options" if error.options else f"{_KNOB}{error.knob}"
         if name not in self.fields:

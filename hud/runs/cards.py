@@ -24,11 +24,6 @@ MAY_GO = f"""
 """  # noqa: S608 - constants of ours  # nosec B608
 
 
-def params() -> dict[str, float]:
-    """Return the parameters of `MAY_GO`."""
-    return {"same_card": settings.HUD_SAME_CARD_S, "lost": settings.HUD_LOST_S}
-
-
 def assign(run: Run) -> None:
     """Give each task of a new run the card of the newest task of its stream that measured the same: 1
     statement. A processor is no card."""
@@ -55,9 +50,7 @@ def pass_over(accelerator_id: int) -> None:
     execute(
         f"""
         UPDATE hud_task SET passed_at = clock_timestamp() WHERE id IN (
-            SELECT t.id FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
-            JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-            JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
+            SELECT t.id FROM {matching.FITTING_RUNS}
             JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued' AND t.passed_at IS NULL
             WHERE a.id = %(accelerator)s AND {matching.OPEN} AND t.home_id <> a.id
             FOR UPDATE OF t SKIP LOCKED)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from hud.hosts.registration import unavailable_suites, visible
+from hud.hosts.registration import unavailable_suites
 from hud.models import Accelerator, Host
 from runner.schema.suite import TaskSpec, suite_of
 
@@ -28,6 +28,12 @@ FITS = """
         WHERE b.detached_at IS NULL AND b.last_beat > clock_timestamp() - interval '10 min'
             AND NOT h.facts->'pythons'->begun.python->'fingerprint'
                 @> (interpreter - '{host,packages}'::text[])))
+"""
+# Accelerators, each with the unended runs that it fits.
+FITTING_RUNS = f"""
+    hud_accelerator a JOIN hud_host h ON h.id = a.host_id
+    JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
+    JOIN hud_runrequest q ON q.run_id = r.id AND {FITS}
 """
 # The accelerator may be given new tasks now.
 OPEN = """
@@ -50,12 +56,6 @@ class ResourceRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     interpreter: str = ""  # by name
     base_interpreter: str = ""  # the baseline of an A/B comparison
-
-
-def attached() -> list[Accelerator]:
-    """Return the accelerators of every visible host."""
-    found = Accelerator.objects.filter(visible("host__"), present=True).select_related("host")
-    return sorted(found, key=lambda one: (one.host.name, one.name))
 
 
 def eligible_accelerators(

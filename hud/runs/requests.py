@@ -49,16 +49,6 @@ _PINNED = re.compile(
 _NO_KNOBS: Mapping[str, OptionValue | None] = MappingProxyType({})
 
 
-class InvalidRunRequest(ValueError):
-    """The request cannot be run. `knob` names the wrong case parameter, and `options` gives a reason for each
-    wrong inductor option."""
-
-    def __init__(self, text: str, knob: str = "", options: Mapping[str, str] = MappingProxyType({})) -> None:
-        super().__init__(text)
-        self.knob = knob
-        self.options = options
-
-
 @dataclass(frozen=True)
 class RunOptions:
     """The resources of a run, how often each task is measured (None: the default, `Replication`), and the
@@ -94,7 +84,7 @@ def request_rerun(
     experiment: Experiment, options: RunOptions, *, knobs: Mapping[str, OptionValue | None] = _NO_KNOBS
 ) -> Run:
     """Request a run of an experiment. `knobs` replace its case parameters, as in `spec_of`; if they describe
-    another experiment, the run belongs to that one. Raise InvalidRunRequest."""
+    another experiment, the run belongs to that one. Raise BadRequest."""
     spec = spec_of(experiment, device=_device(options.resources, experiment.device), knobs=knobs)
     subject: Experiment | None = experiment
     title = experiment.title
@@ -106,10 +96,10 @@ def request_rerun(
 
 
 def request_reruns(experiments: Sequence[Experiment], options: RunOptions) -> Run:
-    """Request one run of several experiments of a suite on one device. Raise InvalidRunRequest."""
+    """Request one run of several experiments of a suite on one device. Raise BadRequest."""
     suites = {one.suite for one in experiments}
     if len(suites) != 1:
-        raise InvalidRunRequest("choose experiments of one suite")
+        raise BadRequest("choose experiments of one suite")
     device = options.resources.device
     if len(experiments) == 1:
         return request_rerun(experiments[0], options)
@@ -122,22 +112,22 @@ def request_reruns(experiments: Sequence[Experiment], options: RunOptions) -> Ru
 
 def request_explanation(failed: Run, series: Series, who: str) -> Run:
     """Request a run that finds the part of the compiler at fault for a failed metric of a run, on any host of
-    the same arch, with the same interpreter. Raise InvalidRunRequest."""
+    the same arch, with the same interpreter. Raise BadRequest."""
     experiment = series.experiment
     suite = SUITES.get(experiment.suite)
     knobs = suite.explaining_knobs(series.metric.name, experiment.backend) if suite else {}
     if not knobs:
-        raise InvalidRunRequest(f"{experiment.title}, {experiment.backend}: the runner cannot explain it")
+        raise BadRequest(f"{experiment.title}, {experiment.backend}: the runner cannot explain it")
     interpreter = "" if failed.upload_id else failed.interpreter
     resources = ResourceRequest(experiment.device, arch=experiment.arch, interpreter=interpreter)
     return request_rerun(experiment, RunOptions(resources, who, retry_of=failed), knobs=knobs)
 
 
 def request_suite(selection: Selection, options: RunOptions) -> Run:
-    """Request a run of a suite or part of it, by default on the host's device. Raise InvalidRunRequest."""
+    """Request a run of a suite or part of it, by default on the host's device. Raise BadRequest."""
     if not selection.device:
         selection = replace(selection, device=_device(options.resources, "cuda"))
-    specs = plan_suite(selection)
+    specs = plan(selection)
     cases = ", ".join(selection.cases) or "all cases"
     return request_run(specs, options, title=f"{selection.suite}: {cases}")
 
@@ -150,14 +140,6 @@ def _device(resources: ResourceRequest, default: str) -> str:
     return "cuda" if found.exists() else "cpu"
 
 
-def plan_suite(selection: Selection) -> list[TaskSpec]:
-    """Return the tasks of a suite or part of it. Raise InvalidRunRequest if the suite has no such part."""
-    try:
-        return plan(selection)
-    except BadRequest as error:
-        raise InvalidRunRequest(str(error), error.knob) from error
-
-
 def request_run(
     specs: Sequence[TaskSpec],
     options: RunOptions,
@@ -167,7 +149,7 @@ def request_run(
     repeats: Sequence[Experiment] = (),
 ) -> Run:
     """Store a run with its tasks and wake idle hosts after the commit. A run that `repeats` experiments is a
-    rerun, like a retry and one with pinned choices. Raise InvalidRunRequest."""
+    rerun, like a retry and one with pinned choices. Raise BadRequest."""
     replication = options.replication
     is_free_ab = replication.is_ab and not replication.at_equal_choices
     processes = processes_of(specs, replication)
@@ -179,29 +161,29 @@ def request_run(
         base = resources.base_interpreter or interpreter
         resources = replace(resources, interpreter=interpreter, base_interpreter=base)
     able, problem = matching.eligible_accelerators(
-        resources, {spec.suite for spec in specs}, matching.attached()
+        resources, {spec.suite for spec in specs}, registration.visible_accelerators()
     )
     if not problem:
         interpreters = (resources.interpreter, resources.base_interpreter)
         problem = matching.missing_packages(specs, able, interpreters)
     if problem:
-        raise InvalidRunRequest(problem)
+        raise BadRequest(problem)
     if candidate_options:
         kinds = registration.inductor_options(able, resources.interpreter)
         if problems := inductor_options.problems(candidate_options, kinds):
             text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-            raise InvalidRunRequest(f"options of inductor cannot be set: {text}", options=problems)
+            raise BadRequest(f"options of inductor cannot be set: {text}", options=problems)
         for spec in specs:
             if not SUITES[spec.suite].takes_inductor_options(spec):
                 task = f"{spec.suite}/{spec.case} ({spec.backend})"
-                raise InvalidRunRequest(f"{task} takes no options of inductor")
+                raise BadRequest(f"{task} takes no options of inductor")
     earlier = Run.objects.filter(request__experiment=experiment).order_by("-created")
     retry_of = options.retry_of or (earlier.first() if experiment else None)
     stream = options.stream or _stream_of(options, repeats)
     try:
         streams.check_open(stream)
     except Problem as error:
-        raise InvalidRunRequest(str(error)) from error
+        raise BadRequest(str(error)) from error
     with transaction.atomic():
         run = Run.objects.create(
             title=title[:300],
@@ -269,54 +251,49 @@ def _stream_of(options: RunOptions, repeats: Sequence[Experiment]) -> Stream:
 
 
 def _pinned(specs: Sequence[TaskSpec], options: RunOptions) -> dict[str, Any]:
-    """Return the choices to force and where they come from; {} where none are. Raise InvalidRunRequest."""
+    """Return the choices to force and where they come from; {} where none are. Raise BadRequest."""
     is_ab = options.replication.is_ab
     if not options.pinned:
         if options.caches == "pinned" and not is_ab:
-            raise InvalidRunRequest("say whose choices are pinned: run:ID/experiment:ID/compilation:NUMBER")
+            raise BadRequest("say whose choices are pinned: run:ID/experiment:ID/compilation:NUMBER")
         return {}
     if is_ab:
-        raise InvalidRunRequest(
-            "an A/B comparison pins the choices that its own sides draw, not those of a run"
-        )
+        raise BadRequest("an A/B comparison pins the choices that its own sides draw, not those of a run")
     if options.caches == "kept" or len(specs) != 1:
-        raise InvalidRunRequest("the choices of a compilation are pinned in one task, compiled afresh")
+        raise BadRequest("the choices of a compilation are pinned in one task, compiled afresh")
     return {"source": options.pinned, "choices": _choices_of(options.pinned)}
 
 
 def _choices_of(source: str) -> dict[str, str]:
     """Return the configuration of each slot in the compilation that `source` names, such as
-    ``run:12/experiment:5/compilation:2``; without a number in the first. Raise InvalidRunRequest."""
+    ``run:12/experiment:5/compilation:2``; without a number in the first. Raise BadRequest."""
     found = _PINNED.fullmatch(source)
     if found is None:
-        raise InvalidRunRequest(f"{source!r} is not run:ID/experiment:ID[/compilation:NUMBER]")
+        raise BadRequest(f"{source!r} is not run:ID/experiment:ID[/compilation:NUMBER]")
     wanted = {"run_id": int(found["run"]), "experiment_id": int(found["experiment"])}
     if found["number"] is not None:
         wanted["number"] = int(found["number"])
     stored = Compilation.objects.filter(**wanted).exclude(variant="")
     compilation = stored.order_by("number", "repeat", "side").first()
     if compilation is None:
-        raise InvalidRunRequest(f"no compilation with kernels is stored for {source}")
+        raise BadRequest(f"no compilation with kernels is stored for {source}")
     rows = Kernel.objects.filter(pk__in=compilation.kernels)
     by_id = {row.pk: (row.slot, row.config) for row in rows}
     choices = compilations.pinned(by_id[pk] for pk in compilation.kernels if pk in by_id)
     if not choices:
-        raise InvalidRunRequest(f"{source} has no kernel whose configuration can be forced")
+        raise BadRequest(f"{source} has no kernel whose configuration can be forced")
     return choices
 
 
 def processes_of(specs: Sequence[TaskSpec], replication: Replication) -> list[Process]:
-    """Return the processes of a run. Raise InvalidRunRequest for more of them, compilations or repeats than a
+    """Return the processes of a run. Raise BadRequest for more of them, compilations or repeats than a
     run may have."""
     repeats = replication.repeats
     if repeats is not None and not 1 <= repeats <= MAX_REPEATS:
-        raise InvalidRunRequest(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
-    try:
-        processes = replication.processes(specs)
-    except BadRequest as error:
-        raise InvalidRunRequest(str(error)) from error
+        raise BadRequest(f"repeats are 1 to {MAX_REPEATS}, not {repeats}")
+    processes = replication.processes(specs)
     if len(processes) > MAX_TASKS:
-        raise InvalidRunRequest(f"a run has at most {MAX_TASKS} tasks; this one would have {len(processes)}")
+        raise BadRequest(f"a run has at most {MAX_TASKS} tasks; this one would have {len(processes)}")
     return processes
 
 
@@ -324,16 +301,16 @@ def spec_of(
     experiment: Experiment, *, device: str, knobs: Mapping[str, OptionValue | None] = _NO_KNOBS
 ) -> TaskSpec:
     """Return the task that measures this experiment on a device. `knobs` replace its case parameters; None
-    stands for the suite's default. Raise InvalidRunRequest."""
+    stands for the suite's default. Raise BadRequest."""
     suite = SUITES.get(experiment.suite)
     if suite is None:
         known = ", ".join(sorted(SUITES))
-        raise InvalidRunRequest(f"the runner has no suite {experiment.suite!r} here; it has: {known}")
+        raise BadRequest(f"the runner has no suite {experiment.suite!r} here; it has: {known}")
     offered = {option.name for option in suite.options}
     if unknown := next((name for name in knobs if name not in offered), ""):
-        raise InvalidRunRequest(f"suite {experiment.suite} has no option {unknown!r}", unknown)
+        raise BadRequest(f"suite {experiment.suite} has no option {unknown!r}", unknown)
     asked = {**suite.asked_knobs(experiment.knobs), **knobs}
-    (spec,) = plan_suite(
+    (spec,) = plan(
         Selection(
             experiment.suite,
             device,

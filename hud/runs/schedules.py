@@ -19,12 +19,14 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from hud.accounts import audit
+from hud.hosts.registration import visible_accelerators
 from hud.models import Accelerator, RunRequest, Schedule, ScheduleTrigger, State
 from hud.runs import matching, requests
 from hud.runs.matching import ResourceRequest
 from hud.sql import fetch_tuples
 from runner import suites
-from runner.schema.plan import Replication, Selection
+from runner.schema.plan import Replication, Selection, plan
+from runner.schema.suite import BadRequest
 from runner.suites import SUITES
 
 FIELDS = "minute, hour, day of month, month, day of week"
@@ -67,9 +69,9 @@ def _request_fault(schedule: Schedule) -> str:
         return f"no suite is called {schedule.suite!r}; there are: {', '.join(sorted(SUITES))}"
     device = schedule.device or SUITES[schedule.suite].devices[0]
     try:
-        specs = requests.plan_suite(selection_of(schedule, device))
+        specs = plan(selection_of(schedule, device))
         requests.processes_of(specs, Replication(schedule.compilations, schedule.repeats))
-    except requests.InvalidRunRequest as error:
+    except BadRequest as error:
         return str(error)
     return ""
 
@@ -85,8 +87,7 @@ def selection_of(schedule: Schedule, device: str) -> Selection:
 def save(schedule: Schedule, *, who: str) -> Schedule:
     """Check and store a schedule; due times before now are not made up. Raise ValidationError."""
     schedule.active_from = Now()
-    schedule.clean_fields(exclude=["active_from", "created"])
-    schedule.validate_unique()
+    schedule.full_clean(exclude=["active_from", "created"])
     check(schedule)
     with transaction.atomic():
         action = "schedule.change" if schedule.pk else "schedule.create"
@@ -99,17 +100,13 @@ def save(schedule: Schedule, *, who: str) -> Schedule:
     return schedule
 
 
-def enable(*, schedule: Schedule, who: str) -> None:
-    """Let a schedule fire from its next due time on."""
-    if Schedule.objects.filter(pk=schedule.pk, enabled=False).update(enabled=True, active_from=Now()):
-        audit.note(who=who, action="schedule.enable", subject=f"schedule {schedule.name}")
-
-
-def disable(*, schedule: Schedule, who: str, reason: str = "") -> None:
-    """Stop a schedule from firing; its runs go on."""
-    if Schedule.objects.filter(pk=schedule.pk, enabled=True).update(enabled=False):
-        detail = {"reason": reason} if reason else None
-        audit.note(who=who, action="schedule.disable", subject=f"schedule {schedule.name}", detail=detail)
+def switch(*, schedule: Schedule, enabled: bool, who: str, reason: str = "") -> None:
+    """Let a schedule fire from its next due time on, or stop it from firing; its runs go on."""
+    columns = {"enabled": True, "active_from": Now()} if enabled else {"enabled": False}
+    if Schedule.objects.filter(pk=schedule.pk, enabled=not enabled).update(**columns):
+        action = "schedule.enable" if enabled else "schedule.disable"
+        detail = {"reason": reason} if reason else {}
+        audit.note(who=who, action=action, subject=f"schedule {schedule.name}", detail=detail)
 
 
 def delete(*, schedule: Schedule, who: str) -> None:
@@ -173,7 +170,7 @@ def fire_due(now: datetime | None = None) -> list[ScheduleTrigger]:
         try:
             due = latest_due(schedule, now)
         except ValueError as error:  # not written by `save`
-            disable(schedule=schedule, who="tick", reason=str(error))
+            switch(schedule=schedule, enabled=False, who="tick", reason=str(error))
             continue
         if due >= schedule.active_from and not schedule.triggers.filter(due=due).exists():
             fired += filter(None, [fire(schedule, due)])
@@ -198,7 +195,7 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
     if not schedule.everywhere:
         return [(schedule.device or "cuda", None)]
     devices = [schedule.device] if schedule.device else SUITES[schedule.suite].devices
-    accelerators = matching.attached()
+    accelerators = visible_accelerators()
     able = [
         item
         for device in devices
@@ -233,6 +230,6 @@ def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | N
                 trigger=trigger,
             ),
         )
-    except requests.InvalidRunRequest as error:
+    except BadRequest as error:
         return str(error)
     return ""

@@ -12,18 +12,10 @@ from hud.accounts.keys import effective_scopes
 from hud.models import ADHOC, IMPORT, NIGHTLY, OPERATORS_OWN, ApiKey, Schedule, Stream
 from hud.models.streams import NAME_PATTERN
 from hud.problems import Problem
-from runner.formats.errors import BadUpload, Fault
+from runner.formats.errors import Fault
 
 _NAME = re.compile(NAME_PATTERN)
 _OPERATOR = "rules"  # a scope that operators have and uploaders lack
-
-
-class BadStreamName(BadUpload):
-    """A name that no stream can have."""
-
-    def __init__(self, name: str) -> None:
-        detail = "a stream's name has 1 to 60 lower-case letters, digits, dots, dashes and underscores"
-        super().__init__(f"{name[:60]!r} names no stream", [Fault("?stream", detail)])
 
 
 def slug(name: str) -> str:
@@ -38,9 +30,11 @@ def named(name: str) -> QuerySet[Stream]:
 
 
 def check_name(name: str) -> None:
-    """Raise BadStreamName."""
+    """Raise Problem 422 for a name that no stream can have."""
     if not _NAME.fullmatch(name):
-        raise BadStreamName(name)
+        allowed = "1 to 60 lower-case letters, digits, dots, dashes and underscores"
+        fault = Fault("?stream", f"a stream's name has {allowed}")
+        raise Problem(422, f"{name[:60]!r} names no stream, whose name has {allowed}", errors=[fault])
 
 
 def check_open(stream: Stream) -> Stream:
@@ -54,7 +48,7 @@ def check_open(stream: Stream) -> Stream:
 
 def for_upload(name: str, key: ApiKey | None) -> Stream:
     """Return the stream of an upload, made if its name is new. Without a name it is the key's, or `import`
-    for the command line, which acts as an operator. Raise BadStreamName, Problem 403."""
+    for the command line, which acts as an operator. Raise Problem 403, 422."""
     if not name:
         if key is None:
             return check_open(Stream.objects.get_or_create(name=IMPORT)[0])
@@ -67,8 +61,7 @@ def find_or_make(
     name: str, *, key: ApiKey | None = None, owner: User | None = None, is_operator: bool = False
 ) -> Stream:
     """Return a stream that the caller may write to. An unknown name is made; it belongs to the caller, and
-    its reference is the front stream that an operator chose, else `nightly`. Raise BadStreamName,
-    Problem 403."""
+    its reference is the front stream that an operator chose, else `nightly`. Raise Problem 403, 422."""
     check_name(name)
     stream = named(name).first()
     if stream is None:
@@ -90,7 +83,7 @@ def of_new_key(
 ) -> Stream | None:
     """Return the stream of a new key: the named one, else that of the owner's earlier key of the same name,
     else one of the key's own name; None for a key that may not upload. Raise Problem 403 where it belongs
-    to somebody else, BadStreamName."""
+    to somebody else, 422 for a name that none can have."""
     if not {"upload", "admin"} & set(scopes):
         return None
     earlier = ApiKey.objects.filter(name=name, owner=owner, host=None, stream__isnull=False)
@@ -98,7 +91,8 @@ def of_new_key(
     try:
         return find_or_make(stream_name or replaced or slug(name), owner=owner, is_operator=is_operator)
     except Problem as error:
-        raise Problem(403, f"{error}; name the key otherwise, or give it a stream of your own") from error
+        detail = f"{error}; name the key otherwise, or give it a stream of your own"
+        raise Problem(error.status, detail, errors=error.errors) from error
 
 
 def adhoc() -> Stream:

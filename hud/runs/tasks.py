@@ -22,8 +22,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
 from hud.accounts import audit
-from hud.hosts import registration
-from hud.models import ACTIVE, Accelerator, Audit, Host, Run, RunRequest, State, Task
+from hud.models import ACTIVE, Accelerator, ApiKey, Audit, Host, Run, RunRequest, State, Task
 from hud.problems import Problem
 from hud.runs import cards, matching, states, wakeup
 from hud.runs.requests import DEFAULT_INTERPRETER
@@ -38,9 +37,7 @@ LeaseBroken = states.StaleToken
 
 
 _NEXT = f"""
-    SELECT t.id FROM hud_accelerator a JOIN hud_host h ON h.id = a.host_id
-    JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-    JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
+    SELECT t.id FROM {matching.FITTING_RUNS}
     JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued'
     WHERE a.id = %(accelerator)s AND {matching.OPEN} AND {cards.MAY_GO}
     ORDER BY {matching.ORDER}, t.home_id IS DISTINCT FROM a.id, t.position
@@ -68,7 +65,8 @@ def claim(
 def _take(accelerator: Accelerator, nonce: str, fingerprints: Mapping[str, Fingerprint]) -> Task | None:
     """Give the next task to an accelerator, or end it as failed if an interpreter has changed."""
     with transaction.atomic():
-        found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk, **cards.params()})
+        bounds = {"same_card": settings.HUD_SAME_CARD_S, "lost": settings.HUD_LOST_S}
+        found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk, **bounds})
         if not found:
             cards.pass_over(accelerator.pk)
             return None
@@ -268,11 +266,14 @@ def end_early(*, run: Run, reason: str) -> None:
 
 
 def detach_host(*, host: Host, who: str) -> None:
-    """Detach a host and cancel the runs requested for it, which no other host may take.
+    """Detach a host, revoke its keys and cancel the runs requested for it, which no other host may take.
 
     Other tasks that it still runs are lost when their leases end, and go to another host.
     """
-    registration.detach(host=host, who=who)
+    with transaction.atomic():
+        Host.objects.filter(pk=host.pk).update(detached_at=Now())
+        ApiKey.objects.filter(host=host, revoked__isnull=True).update(revoked=Now())
+        audit.note(who=who, action="host.detach", subject=host.name)
     for run in Run.objects.filter(request__host=host, state__in=ACTIVE):
         cancel(run=run, who=f"{who}, who detached {host.name}")
 

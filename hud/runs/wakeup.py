@@ -1,4 +1,4 @@
-"""Wake idle accelerators with a job in Redis that says "there is work".
+"""Wake idle accelerators with an RQ job that names a waiting task; which one they get, they claim over HTTP.
 
 `manage.py tick` repeats a lost wake-up; a superfluous one finds nothing to claim.
 """
@@ -25,16 +25,13 @@ _TTL_S = 120  # a job that no host has taken by then is stale; tick rings again
 
 
 _WAITING = f"""
-    SELECT a.id, min(r.uid::text) FROM hud_accelerator a
-    JOIN hud_host h ON h.id = a.host_id
-    JOIN hud_run r ON r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-    JOIN hud_runrequest q ON q.run_id = r.id AND {matching.FITS}
+    SELECT a.id, min(t.uid::text) FROM {matching.FITTING_RUNS}
+    JOIN LATERAL (SELECT uid FROM hud_task WHERE run_id = r.id AND state = 'queued' LIMIT 1) t ON true
     WHERE {matching.OPEN} AND {matching.HEARD}
       AND (r.id = %(run)s OR %(run)s IS NULL)
       AND (a.rung_at IS NULL OR a.rung_at > clock_timestamp()
         OR a.rung_at < clock_timestamp() - %(again)s * interval '1 s')
-      AND NOT EXISTS (SELECT 1 FROM hud_task t WHERE t.accelerator_id = a.id AND t.state = 'running')
-      AND EXISTS (SELECT 1 FROM hud_task t WHERE t.run_id = r.id AND t.state = 'queued')
+      AND NOT EXISTS (SELECT 1 FROM hud_task WHERE accelerator_id = a.id AND state = 'running')
     GROUP BY a.id
 """  # noqa: S608 - constants of ours  # nosec B608
 
@@ -54,15 +51,15 @@ def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int
     rung = []
     try:
         with queues.connect() as redis:
-            for pk, run_uid in waiting:
+            for pk, task in waiting:
                 accelerator = accelerators[pk]
                 host, queue = accelerator.host_id, accelerator.queue
                 job_id = f"host-{host}-{uuid.uuid4()}"  # the host's Redis user may touch it
                 digest = redis_users.key_digest_of(host) or ""
                 Queue(queue, connection=redis, serializer=JSONSerializer).enqueue(
                     FUNCTION,
-                    run_uid,
-                    job_id=sign(job_id, run_uid, key_digest=digest, queue=queue),
+                    task,
+                    job_id=sign(job_id, task, key_digest=digest, queue=queue),
                     job_timeout=-1,
                     result_ttl=0,
                     failure_ttl=3600,

@@ -28,12 +28,15 @@ from typing import Any
 import psutil
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import PGconn, Ping
 
+from hud.server import worker_account
 from hud.server.processes import Program
 
 MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path, with its name, has at most 107 bytes
 PORT = 5432  # only part of the socket's name
 NOBODY = 65534
+_CHECKOUT = Path(__file__).resolve().parents[2]
 _STOP_S = 20
 _REDIS_USER = "hud"
 _WHEEL_REDIS = (6, 2, 14)
@@ -61,15 +64,10 @@ class Server(Program):
     def answers(self) -> bool:
         """Return whether it accepts work now; False while it starts, recovers or is down."""
         if self.name == "postgres":
-            with suppress(psycopg.OperationalError):
-                psycopg.connect(
-                    host=str(self.run), port=PORT, user="hud", dbname="hud", connect_timeout=2
-                ).close()
-                return True
-            return False
+            return PGconn.ping(f"host={self.run} port={PORT} connect_timeout=2".encode()) == Ping.OK
         with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
             connection.settimeout(2)
-            connection.connect(str(self.run / "redis.sock"))
+            connection.connect(str(self.run / "redis" / "redis.sock"))
             connection.sendall(b"PING\r\n")
             return connection.recv(64).startswith(b"+PONG")
         return False
@@ -143,7 +141,7 @@ def connect(database: Mapping[str, Any]) -> psycopg.Connection[Any]:
 def redis_url(data: Path, secret: str) -> str:
     """Return `REDIS_URL`, or the URL of the embedded Redis. `secret` is the site's secret key."""
     user = f"{_REDIS_USER}:{_redis_password(secret)}"
-    return os.environ.get("REDIS_URL") or f"unix://{user}@{run_folder(data)}/redis.sock?db=0"
+    return os.environ.get("REDIS_URL") or f"unix://{user}@{run_folder(data)}/redis/redis.sock?db=0"
 
 
 def _redis_password(secret: str) -> str:
@@ -195,14 +193,14 @@ def redis(data: Path) -> Server:
     """
     run = _private_run_folder(make_folder(data))
     _wait_for_predecessor("redis-server", data / "redis")  # it removes the socket when it ends
-    command = [*dies_with_parent("TERM"), redis_binary()[0], "--port", "0"]
-    command += ["--unixsocket", str(run / "redis.sock"), "--unixsocketperm", "770"]
-    folder = make_folder(data / "redis")
+    folder, binary = make_folder(data / "redis"), redis_binary()[0]
+    socket_path = make_folder(run / "redis") / "redis.sock"
+    account = worker_account.redis_prefix(data, run, _CHECKOUT, binary) or dies_with_parent("TERM")
+    command = [*account, binary, "--port", "0", "--unixsocket", str(socket_path), "--unixsocketperm", "770"]
     password = _redis_password(os.environ.get("SECRET_KEY") or secret_key(data, required=False))
     digest = hashlib.sha256(password.encode()).hexdigest()
-    users = f"user default on nopass -@all +ping\nuser {_REDIS_USER} on #{digest} ~* &* +@all\n"
-    write_private(folder / "users.acl", users)
-    command += ["--aclfile", str(folder / "users.acl")]
+    command += ["--user", "default", "on", "nopass", "-@all", "+ping"]
+    command += ["--user", _REDIS_USER, "on", f"#{digest}", "~*", "&*", "+@all"]
     command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "everysec"]
     command += ["--save", "", "--maxmemory", "256mb", "--maxmemory-policy", "noeviction"]
     command += ["--proto-max-bulk-len", "1mb"]  # a message has less than a thousandth of it

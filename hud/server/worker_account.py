@@ -1,7 +1,8 @@
-"""The account of the embedded host's agent where root runs `make up`: benchmark code is arbitrary code.
+"""The accounts of the agent and of Redis where root runs `make up`: benchmark code is arbitrary code.
 
-It owns its folder below the data folder and reads the checkout. It may talk to Redis, whose messages carry no
-data, and not to PostgreSQL, whose socket is for its owner alone. Secrets are readable for root only.
+Each owns its folder below the data folder and reads the checkout. The agent's may talk to Redis, whose
+messages carry no data, and not to PostgreSQL, whose socket is for its owner alone. Secrets are readable for
+root only.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import zlib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from shlex import quote
 
@@ -27,13 +29,53 @@ def uid_of(data: Path) -> int:
     return GROUP + 1 + zlib.crc32(bytes(data.resolve())) % 180
 
 
+def redis_uid_of(data: Path) -> int:
+    """Return the user id of an installation's Redis, in the same range."""
+    return uid_of(data) - 200
+
+
 @functools.cache
 def prefix(data: Path, checkout: Path) -> tuple[str, ...]:
-    """Return a command prefix that changes to the account and ends with its parent."""
+    """Return a command prefix that changes to the agent's account and ends with its parent."""
     groups = {path.stat().st_gid for pattern in _GPU_DEVICES for path in Path("/").glob(pattern)} - {0}
-    account = (f"--reuid={uid_of(data)}", f"--regid={GROUP}", "--no-new-privs", "--pdeathsig=TERM")
-    all_groups = f"--groups={','.join(map(str, sorted({GROUP, *groups})))}"
+    return _prefix(data, checkout, uid_of(data), {GROUP, *groups})
+
+
+def _prefix(data: Path, checkout: Path, uid: int, groups: Collection[int]) -> tuple[str, ...]:
+    account = (f"--reuid={uid}", f"--regid={GROUP}", "--no-new-privs", "--pdeathsig=TERM")
+    all_groups = f"--groups={','.join(map(str, sorted(groups)))}"
     return (*_way_through_closed_folders(data, checkout), "setpriv", *account, all_groups)
+
+
+def redis_prefix(data: Path, run: Path, checkout: Path, command: str) -> tuple[str, ...]:
+    """Give Redis its folders; return a command prefix that changes to its account. Return () where that is
+    not possible, with the folders its starter's."""
+    uid, folders = redis_uid_of(data), (data / "redis", run / "redis")
+    if os.geteuid() == 0 and shutil.which("setpriv"):
+        _open_way({data: 0o710, run: 0o2710})
+        _give(uid, *folders)
+        folders[1].chmod(0o710)
+        as_redis = _prefix(data, checkout, uid, {GROUP})
+        tried = subprocess.run([*as_redis, command, "--version"], cwd="/", capture_output=True, check=False)
+        if not tried.returncode:
+            return as_redis
+    _give(os.geteuid(), *folders)
+    return ()
+
+
+def _open_way(modes: Mapping[Path, int]) -> None:
+    """Let the group enter folders; sockets and locks get the group of theirs."""
+    for path, mode in modes.items():
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        os.chown(path, -1, GROUP)
+        path.chmod(path.stat().st_mode & 0o7001 | mode)
+
+
+def _give(uid: int, *folders: Path) -> None:
+    for folder in folders:
+        if folder.stat().st_uid != uid:
+            for path in (*folder.rglob("*"), folder):
+                os.chown(path, uid, GROUP, follow_symlinks=False)
 
 
 def _way_through_closed_folders(data: Path, checkout: Path) -> tuple[str, ...]:
@@ -70,16 +112,10 @@ def prepare(data: Path, run: Path, checkout: Path) -> str:
     if not shutil.which("setpriv"):
         return "there is no setpriv (util-linux)"
     folder = data / "agent"
-    locks = _locks()
-    for path, mode in ((data, 0o710), (run, 0o2710), (locks, 0o2770)):
-        path.mkdir(mode=mode, parents=True, exist_ok=True)
-        os.chown(path, -1, GROUP)
-        path.chmod(path.stat().st_mode & 0o7001 | mode)  # sockets and locks get the group of their folder
+    _open_way({data: 0o710, run: 0o2710, _locks(): 0o2770})
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "home").mkdir(exist_ok=True)
-    if folder.stat().st_uid != uid_of(data):
-        for path in (*folder.rglob("*"), folder):
-            os.chown(path, uid_of(data), GROUP, follow_symlinks=False)
+    _give(uid_of(data), folder)
     code = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch(); import runner.host.attach"
     tried = subprocess.run(
         [*prefix(data, checkout), sys.executable, "-c", code, str(folder / "tried")],

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from runner.schema.compilations import blind_text
 from runner.system import machine
 
-_COMPILE_S = 300
 _NO_COMPILER = "none: inductor cannot compile for the CPU; install g++ or name a compiler in CXX"
 _CEILINGS = {
     "copy_gbps": ("copy", "GB/s"),
@@ -48,20 +48,23 @@ def examine(python: str = sys.executable) -> list[Finding]:
         version = f"{facts['torch']} ({facts['torch_git'][:12]})"
         version += f", triton {facts['triton']}" if facts["triton"] else ""
         version += f", CUDA {facts['cuda']}" if facts["cuda"] else ""
-        findings += [Finding(f"torch on {device}", version), _inductor(python, device)]
+        findings += [Finding(f"torch on {device}", version), *_inductor(python, device)]
         findings += _ceilings(facts["gpu_uuid"] or facts["cpu"], device)
     return findings
 
 
-def _inductor(python: str, device: str) -> Finding:
-    """Compile one small function: only that shows whether all the tools are there."""
-    module = "runner.measure.compiler.compiled"
-    try:
-        answer = machine.run_module(module, device, python=python, variables={}, limit_s=_COMPILE_S)
-    except RuntimeError as error:
-        return Finding(f"inductor on {device}", str(error), False)
-    lines = answer.stdout.strip().splitlines() or ["said nothing"]
-    return Finding(f"inductor on {device}", lines[-1], answer.returncode == 0)
+def _inductor(python: str, device: str) -> list[Finding]:
+    """Compile one small function."""
+    answer = machine.canary(device, python)
+    if "error" in answer:
+        return [Finding(f"inductor on {device}", f"cannot compile: {answer['error']}", False)]
+    noted = ", ".join(answer["noted"])
+    if not {"choices"} & {*answer["noted"], *answer["blind"]}:
+        noted += " (choices: not applicable on a CPU)"
+    return [
+        Finding(f"inductor on {device}", f"compiles; a small kernel took {answer['compiled_s']:.1f} s"),
+        Finding(f"notes on {device}", "; ".join(filter(None, (noted, blind_text(answer["blind"]))))),
+    ]
 
 
 def _ceilings(key: str, device: str) -> list[Finding]:

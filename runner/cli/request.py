@@ -43,7 +43,7 @@ def tasks(request: Request) -> list[TaskSpec]:
     suites = [suite_of(name) for name in request.suites]
     for name in (text.partition("[")[0] for text in request.cases):
         # the plan of a single suite rejects an unknown case itself
-        if len(suites) > 1 and not any(_has(suite, name) for suite in suites):
+        if len(suites) > 1 and not any(suite.has_case(name) for suite in suites):
             raise BadRequest(f"none of {', '.join(suite.name for suite in suites)} has a case {name!r}")
     wanted, unwanted = _pattern("--filter", request.filter), _pattern("--exclude", request.exclude)
     found = [
@@ -75,10 +75,6 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
         raise BadRequest(f"{option} {text!r} is no regular expression: {error}") from error
 
 
-def _has(suite: Suite, case: str) -> bool:
-    return case in suite.case_groups or any(case == one.name for one in suite.cases)
-
-
 def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
     given = {name: getattr(request, name) for name in ("repeat", "iterations_per_run", "batch_size")}
     settings = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -90,21 +86,22 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
         match = _CASE.fullmatch(text)
         if match is None:
             raise BadRequest(f"--case {text!r} is not NAME or NAME[OPTION=VALUE,…]")
-        if len(request.suites) == 1 or _has(suite, match["name"]):
+        if len(request.suites) == 1 or suite.has_case(match["name"]):
             settings = match["knobs"].split(",") if match["knobs"] else []
             chosen.append(([match["name"]], {**shared, **_values(suite, settings)}))
     axes = dict(suite.axes)
     on_device = suite.backends_on(request.device)
     backends = request.backends or [name for name in axes.get("backend", ()) if name in on_device]
+    modes = request.modes or axes.get("mode", suite.modes[:1])
     found = []
     for names, knobs in chosen:
-        for values in itertools.product(*knobs.values()):
+        for values, mode in itertools.product(itertools.product(*knobs.values()), modes):
             selection = Selection(
                 suite.name,
                 request.device,
                 cases=names,
-                modes=request.modes or axes.get("mode", ()),
-                dtypes=request.dtypes or axes.get("dtype", ()),
+                modes=[mode],
+                dtypes=request.dtypes or suite.default_dtypes(mode),
                 backends=backends,
                 dynamic=request.dynamic,
                 knobs=dict(zip(knobs, values, strict=True)),

@@ -26,7 +26,8 @@ from runner.schema.plan import CACHES, Caches, Replication
 from runner.schema.records import SUCCESS, Json
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES, file, suite_of
-from runner.system import machine
+from runner.suites.presets import PRESETS
+from runner.system import environment, machine
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--file", type=Path, metavar="MODEL.PY", help="a case of one's own: its build() → (module, inputs)")
 
     add = parser.add_argument_group("what to run").add_argument
+    add("--preset", choices=PRESETS, help="what this system's own script measures; other options go first")
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
     case = "NAME[OPTION=VALUE,…]"
     add("--case", dest="cases", action="append", default=[], metavar=case, help="several integers: 1024+4096")
@@ -85,6 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command; return 0 for success, 1 if something failed and 130 if cancelled. Raise BadRequest
     or locks.Busy."""
+    for name, value in PRESETS.get(options.preset, {}).items():
+        setattr(options, name, getattr(options, name) or value)
     if options.file:
         try:
             options.file.read_bytes()
@@ -102,6 +106,7 @@ def main(options: argparse.Namespace) -> int:
         tasks = request.partition(tasks, options.partition)
     baseline = read_records(options.baseline, "--baseline") if options.baseline else None
     pythons, python, base = _pythons(options)
+    tasks, left_out = (tasks, "") if options.backends else _runnable(tasks, pythons[python])
     new_options = _new_options(options.new_opt, tasks, pythons[python])
     base = base or (python if new_options else "")  # against itself
     sides = {name: pythons[name] for name in (base, python) if name}
@@ -128,7 +133,7 @@ def main(options: argparse.Namespace) -> int:
     done = {one.name for one in earlier}
     waiting = [job for job in jobs if job.key not in done]
     placeless = output.check([job.task for job in jobs]) if output else ""
-    for text in filter(None, (once, others, placeless)):
+    for text in filter(None, (left_out, once, others, placeless)):
         print(text, file=sys.stderr)
     if options.dry_run:
         print("".join(f"{line}\n" for line in _commands(options, waiting, replication)), end="")
@@ -149,6 +154,24 @@ def main(options: argparse.Namespace) -> int:
     # cells of a matrix that cannot be here are no failure beside others
     succeeded = statuses <= SUCCESS or (statuses <= SUCCESS | {"unsupported"} and statuses & SUCCESS)
     return 0 if succeeded and not (output and output.empty) else 1
+
+
+def _runnable(tasks: list[TaskSpec], python: Interpreter) -> tuple[list[TaskSpec], str]:
+    """Leave out the cells of a matrix that need a package which the interpreter lacks. Also return a message
+    that counts them, or ''."""
+
+    def needs(task: TaskSpec) -> set[str]:
+        suite = suite_of(task.suite)
+        return {*suite.packages_of(task)} if suite.matrix else set()
+
+    lacking = {name for task in tasks for name in needs(task)}
+    if lacking:
+        lacking -= environment.asked("cpu", python.path, python.environment).packages.keys()
+    found = [task for task in tasks if not needs(task) & lacking]
+    if not found or not lacking:
+        return tasks, ""
+    names = ", ".join(sorted(lacking))
+    return found, f"{len(tasks) - len(found)} of {len(tasks)} cells need {names}, which the interpreter lacks"
 
 
 def _replication(options: argparse.Namespace, *, is_ab: bool) -> Replication:

@@ -29,6 +29,7 @@ from runner.schema.suite import TaskSpec, suite_of, value_rule
 
 # Metrics that a person reads first, in this order.
 MAIN = (
+    "20th", "50th", "80th",
     "speedup", "device_speedup", "device_bandwidth_gbps", "share_of_ceiling", "device_latency_ms",
     "gpu_busy_ms", "compiled_latency_ms", "abs_latency", "eager_latency_ms", "call_bandwidth_gbps",
     "matmul_tflops", "token_per_sec", "per_iter_time", "cold_compile_s", "warm_compile_s",
@@ -52,8 +53,7 @@ class _Key(NamedTuple):
 def results(finished: Sequence[TaskResult]) -> str:
     """Return a table with a row for each case and shape and a column for each main metric that was measured.
 
-    A number that may not decide stands in parentheses. Below follows a line for each case with warnings, or
-    with artifacts that could not be kept.
+    A number that may not decide stands in parentheses. Below follows a line for each case with warnings.
     """
     rows = [row for task in finished for row in _rows(task)]
     heads = {
@@ -109,16 +109,12 @@ def _end(status: str, code: str) -> tuple[int, bool, str]:
 
 
 def _warnings(finished: Sequence[TaskResult]) -> list[str]:
-    """Return a line for each case: warnings of its main metrics and artifacts that could not be kept, once
-    each and at most four."""
+    """Return a line for each case: warnings of its main metrics, once each and at most four."""
     by_case: dict[str, dict[str, None]] = {}
     for record in (record for task in finished for record in task.records):
-        warnings = list(((record.get("benchmark") or {}).get("extra_info") or {}).get("not_kept") or [])
-        of_value = (record["metric"].get("extra_info") or {}).get("warning") or ""
-        if of_value and record["metric"]["name"] in MAIN and _value(record) is not None:
-            warnings += of_value.split("; ")
-        if warnings:
-            by_case.setdefault(_key(record).case, {}).update(dict.fromkeys(warnings))
+        warning = (record["metric"].get("extra_info") or {}).get("warning") or ""
+        if warning and record["metric"]["name"] in MAIN and _value(record) is not None:
+            by_case.setdefault(_key(record).case, {}).update(dict.fromkeys(warning.split("; ")))
     return [
         f"{case}: {'; '.join([*warnings][:_MOST_WARNINGS])}{'; …' if len(warnings) > _MOST_WARNINGS else ''}"
         for case, warnings in by_case.items()
@@ -279,11 +275,14 @@ def _code_change(of_draws: Mapping[int, Mapping[int, Mapping[int, float]]]) -> l
     middles = [geometric_mean(side) for side in zip(*((one.base, one.head) for one in complete), strict=True)]
     texts = [f"{value:.4g}" for value in middles] or ["", ""]
     change = "" if found.ratio is None else _percent(math.log(found.ratio))
-    interval = ""
-    if found.low is not None and found.high is not None:
-        interval = f"{_percent(math.log(found.low))} to {_percent(math.log(found.high))}"
-    p = "" if found.p is None else f"{found.p:.2g}"
-    return [*texts, change, interval, p, "{} + {}".format(*found.draws), found.word]
+    low, high = (None if bound is None else math.log(bound) for bound in (found.low, found.high))
+    return [*texts, change, *_precision(low, high, found.p), "{} + {}".format(*found.draws), found.word]
+
+
+def _precision(low: float | None, high: float | None, p: float | None) -> list[str]:
+    """Return a change's interval, whose bounds are logarithms, and its p; '' for what is not known."""
+    interval = "" if low is None or high is None else f"{_percent(low)} to {_percent(high)}"
+    return [interval, "" if p is None else f"{p:.2g}"]
 
 
 def _place(record: Mapping[str, Json]) -> PairPlace:
@@ -303,15 +302,11 @@ def _compared(metric: str, numbers: Sequence[Mapping[int, float]]) -> list[str]:
     except ValueError:
         return [*texts, "", "", "", f"{len(complete)}", "inconclusive"]
     change = "" if found.change is None else f"{found.change:+.1%}"
-    bounded = found.low is not None and found.high is not None
-    interval = f"{_percent(found.low)} to {_percent(found.high)}" if bounded else ""
-    p = "" if found.p is None else f"{found.p:.2g}"
-    return [*texts, change, interval, p, f"{len(complete)}", found.word]
+    return [*texts, change, *_precision(found.low, found.high, found.p), f"{len(complete)}", found.word]
 
 
-def _percent(log_ratio: float | None) -> str:
+def _percent(log_ratio: float) -> str:
     """Return a change in per cent, or as a factor from 5 on."""
-    assert log_ratio is not None
     small = abs(log_ratio) < math.log(5)
     return f"{math.expm1(log_ratio):+.1%}" if small else f"×{math.exp(min(log_ratio, 700)):.3g}"
 

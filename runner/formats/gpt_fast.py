@@ -13,24 +13,24 @@ import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 from runner.formats import v3
 from runner.formats.format import Format, Item, Writer, each, is_json, unsaid
 from runner.formats.layout import Layout, Quantity
-from runner.formats.measurement import ParsedMeasurement
+from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.table import Row, csv_text, table
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json, Metric, Record
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec, suite_of
-from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
+from runner.schema.targets import GPT_FAST_SIZES, GPT_FAST_TARGET_ARCH, gpt_fast_target, mean_over
 
 _NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage
 _FIRST = {"name", "mode", "target", "actual", "percentage"}
 _OF_METRIC = re.compile(r"(?P<metric>\w+)\[(?P<part>target|actual|pct)\]")
 _SECOND_METRICS = {"memory_bandwidth": "memory_bandwidth(GB/s)"}
+_MEAN = mean_over(GPT_FAST_SIZES)
 _MICRO = {"layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu"}
 # gpt-fast's names, and the columns of the CSV that its benchmark.py writes.
 _MICRO_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
@@ -45,6 +45,7 @@ _LAYOUT = Layout(
     arch="arch",
     model_type=lambda row: "OSS model" if row.get("is_model", "").lower() == "true" else "micro-benchmark",
     origin="pytorch",
+    parameters={"sizes": "sizes"},
 )
 _COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is_model")
 
@@ -83,11 +84,11 @@ def _by_metric(cells: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """Complete a row. A micro-benchmark's is a mean over four sizes; targets are a 40 GB A100's."""
+    """Complete a row. A micro-benchmark's is a mean over its sizes; targets are a 40 GB A100's."""
     micro = record.model.type == "micro-benchmark" or measurement.case in _MICRO
     measurement.suite = "micro" if micro else "gpt_fast"
     measurement.backend = measurement.backend or "inductor"
-    measurement.knobs = {"D": "mean"} if micro else {}
+    measurement.knobs = {**_MEAN, **knobs_of(record)} if micro else {}
     measurement.target_arch = GPT_FAST_TARGET_ARCH
 
 
@@ -97,10 +98,8 @@ def _unsupported_reason(task: TaskSpec) -> str:
     if task.suite == "micro":
         if gpt_fast_target(task.case, task.dtype) is None:
             return f"it has no {task.case} in {task.dtype}"
-        sizes = cast("Sequence[int] | None", task.knobs.get("D"))
-        measured = {one.knobs.get("D") for one in suite_of(task.suite).expected(task, {})}
-        in_part = sizes and "mean" not in measured
-        return "its row is the mean over all sizes" if in_part else ""
+        is_mean = any("sizes" in one.knobs for one in suite_of(task.suite).expected(task, {}))
+        return "" if is_mean else "its row is the mean over all sizes"
     return unsaid(task)
 
 
@@ -109,7 +108,8 @@ def _files(path: Path, _tasks: Sequence[TaskSpec]) -> list[Path]:
 
 
 class GptFastFiles:
-    """Write `PATH.csv` and `PATH.json`. A micro-benchmark's row is its mean over the full set of sizes."""
+    """Write `PATH.csv` and `PATH.json`. A micro-benchmark's row is its mean over the full set of sizes; a
+    column names these where they are not those of gpt-fast's script."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -126,18 +126,20 @@ class GptFastFiles:
                 continue
             if is_model:  # the mean of the five sequences, as the script has it
                 rows.append(_row(record, statistics.fmean(values), "True"))
-            elif record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}:
+            elif "sizes" in record["benchmark"]["extra_info"]["knobs"]:
                 rows.append(_row(record, median(values), "False"))
         if not rows:
             return []
         self._rows += rows
         path, lines = _files(self._path, [finished.task])
-        path.write_text(csv_text([_COLUMNS, *([row[name] for name in _COLUMNS] for row in self._rows)]))
+        columns = [*_COLUMNS, *["sizes"] * any(row["sizes"] for row in self._rows)]
+        path.write_text(csv_text([columns, *([row[name] for name in columns] for row in self._rows)]))
         lines.write_text("".join(json.dumps(_json(row)) + "\n" for row in self._rows))
         return [path, lines]
 
 
 def _row(record: Mapping[str, Json], value: float, is_model: str) -> dict[str, str]:
+    sizes = record["benchmark"]["extra_info"]["knobs"].get("sizes", "")
     return {
         "name": record["model"]["name"],
         "metric": record["metric"]["name"],
@@ -147,6 +149,7 @@ def _row(record: Mapping[str, Json], value: float, is_model: str) -> dict[str, s
         "device": record["benchmark"]["extra_info"]["device"],
         "arch": record["benchmark"]["extra_info"]["arch"],
         "is_model": is_model,
+        "sizes": "" if sizes == _MEAN["sizes"] else sizes,
     }
 
 

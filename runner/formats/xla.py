@@ -21,7 +21,7 @@ from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, 
 from runner.formats.measurement import MODES, ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import finite, number_of, shortened, text
-from runner.formats.statuses import status_of_error
+from runner.formats.statuses import VERIFIER_CODES, status_of_error
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Benchmark, Json, Metric, Model, Record
 from runner.schema.suite import TaskSpec, suite_of
@@ -83,7 +83,7 @@ def _records(item: Value) -> Iterator[Item]:
             "reason": error if isinstance(error, str) else None,
         }
         if check := _map(ours.get("check")):
-            said = {**check, "code": code}
+            said = {"code": code, **check}
         found.append((Metric("verification_code", extra_info=said), "/verification_code"))
     names = ours.get("without")
     without = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
@@ -283,16 +283,21 @@ def _axes(task: TaskSpec) -> dict[str, Json]:
 def _outcome(finished: TaskResult) -> dict[str, Json]:
     """Return the verifier's code, and what it leaves open in our words."""
     metrics = [record["metric"] for record in finished.records]
-    checked = next(metric["extra_info"] for metric in metrics if metric["name"] == "verification_code")
-    facts = ("status", "check_requested", "check_status", "reason")
+    codes = (metric["extra_info"] for metric in metrics if metric["name"] == "verification_code")
+    checked: dict[str, Json] = next(codes, {})
+    code = checked.get("code")
+    facts = ("status", "code", "check_requested", "check_status", "reason")
     ours: dict[str, Json] = {"check": {name: checked[name] for name in facts if name in checked}}
+    if code not in VERIFIER_CODES:  # the task ended before its verifier told anything
+        asked = finished.task.setting("verify") and finished.outcome.status != "unsupported"
+        code = "VERIFIER_DIDNT_RUN" if asked else "VERIFIER_SKIPPED"
     missing = [metric for metric in metrics if "benchmark_values" not in metric]
     missing = [metric for metric in missing if metric["name"] != "verification_code"]
     if missing:
         said = missing[0]["extra_info"]
         ours |= {name: said[name] for name in ("status", "code", "reason")}
         ours["without"] = [metric["name"] for metric in missing]
-    return {"verification_code": checked["code"], "runner": ours}
+    return {"verification_code": code, "runner": ours}
 
 
 def _metrics_of(finished: TaskResult) -> dict[str, Json]:

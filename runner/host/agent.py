@@ -32,7 +32,7 @@ from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, unavailable_reason
 from runner.system.fingerprints import Fingerprints
 from runner.system.interpreters import Interpreter
-from runner.system.processes import adopt_orphans, below_me, dying_with_me, read_process, reap, send
+from runner.system.processes import adopt_orphans, below_me, dying_with_me, reap, send
 
 DETACHED = 1  # exit status
 STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers
@@ -44,7 +44,6 @@ _REFUSED_S = 30.0
 _FREE_BYTES = 256 * 2**20  # on the disk of the spool; a host with less takes no task
 _AGAIN_S = 1.0  # after an unexpected error
 _DELIVERY_S = 2.0
-_SETTLED_S = 10.0  # a task without outcome is left to its worker for that long
 _LONGEST_RESTART_S = 30.0
 _SHORT_LIFE_S = 5.0  # a worker that ends sooner is started again with growing pauses
 
@@ -129,7 +128,6 @@ class Agent:
         self._stopping = False
         self._asked = threading.Event()  # to stop, by a signal
         self._detached = False
-        self._seen: dict[Path, float] = {}  # leftover folders without outcome: since when
 
     def run(self) -> int:
         """Work until a signal (return 0) or until detached (DETACHED). Call it in the main thread."""
@@ -161,6 +159,8 @@ class Agent:
 
     def _watch_interpreters(self) -> None:
         self._ask_interpreters()
+        self._try_notes()
+        self._known = True
         time.sleep(_WATCH_S)
 
     def _ask_interpreters(self) -> None:
@@ -183,7 +183,25 @@ class Agent:
         if changed:
             self._looked = now
             self._facts = {**self._facts, "pythons": found, "lacking": _lacking(found)}
-            self._known = True
+            self._news.set()
+
+    def _try_notes(self) -> None:
+        """Compile once by each new interpreter, while the accelerator is free, to know which notes of its
+        torch can be taken."""
+        accelerator = next(iter(self._accelerators.values()), None)
+        for name, facts in self._facts.get("pythons", {}).items():
+            if accelerator is None or facts.keys() & {"error", "notes"}:
+                continue
+            try:
+                lock = locks.acquire(locks.default_folder(), accelerator.lock, what="a first compilation")
+            except (locks.Busy, OSError):  # tried again at the next look
+                return
+            python = self._pythons[name]
+            variables = {**python.environment, "CUDA_VISIBLE_DEVICES": accelerator.visible}
+            with os.fdopen(lock):
+                notes = machine.canary(accelerator.device, python.path, variables)
+            known = {**self._facts["pythons"], name: {**facts, "notes": notes}}
+            self._facts = {**self._facts, "pythons": known}
             self._news.set()
 
     def _devices(self) -> list[dict[str, Any]]:
@@ -349,7 +367,7 @@ class Agent:
             try:
                 if folder.outcome is not None:
                     folder.deliver(self._hud)
-                elif time.monotonic() - self._seen.setdefault(folder.path, time.monotonic()) > _SETTLED_S:
+                else:
                     folder.send_log(self._hud)
             except LeaseBroken as error:  # noqa: PERF203 - few folders, each delivered or kept by itself
                 folder.refuse(str(error))
@@ -374,8 +392,7 @@ def _redis_problem(url: str) -> str:
 
 def _is_busy(worker: _Worker) -> bool:
     holder = locks.holder(locks.default_folder(), worker.config.lock)
-    horse = read_process(holder.pid) if holder else None
-    return horse is not None and horse.parent == worker.process.pid
+    return holder is not None and holder.pid == worker.process.pid
 
 
 def _lacking(pythons: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -133,22 +133,11 @@ class Hud:
         answer = self._call("POST", "tasks/claim", asked)
         if not answer:
             return None
-        return Lease(
-            task=str(uuid.UUID(answer["task"])),  # it becomes the name of a folder
-            token=str(answer["token"]),
-            attempt=int(answer["attempt"]),
-            run=int(answer["run"]),
-            spec=answer["spec"],
-            lease_s=float(answer["lease_s"]),
-            beat_s=float(answer["beat_s"]),
-            python=str(answer.get("python") or "default"),
-            base_python=str(answer.get("base_python") or ""),
-            process=int(answer.get("process") or 0),
-            pinned=dict(answer.get("pinned") or {}),
-            rounds=int(answer.get("rounds") or 1),
-            caches=next((name for name in CACHES if name == answer.get("caches")), "fresh"),
-            new_options=dict(answer.get("new_options") or {}),
-        )
+        values = {each.name: answer[each.name] for each in fields(Lease) if answer.get(each.name)}
+        values["task"] = str(uuid.UUID(values["task"]))  # it becomes the name of a folder
+        if values.get("caches") not in CACHES:
+            values["caches"] = "fresh"
+        return Lease(**values)
 
     def progress(self, lease: Lease, event: Mapping[str, Json]) -> bool:
         """Report progress, which extends the lease; return whether to cancel the task. Raise LeaseBroken."""

@@ -98,7 +98,7 @@ def _run(
     """Run a claimed task and deliver its results; return False if nothing more shall be claimed."""
     logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
     try:
-        folder = Folder.create(Path(config.data), lease, config.name)
+        folder = Folder.create(Path(config.data), lease)
     except (OSError, ValueError) as error:
         logger.warning("no folder for task %s: %s", lease.task, error)
         with contextlib.suppress(HudError):
@@ -188,6 +188,9 @@ def _launch(
             )
         except OSError as error:  # the disk is full, or the machine has no process left
             return TaskOutcome("failed", "host_error", f"{config.host}: {error}")
+        except Exception as error:  # a mistake of the runner, which another attempt would meet too
+            logger.exception("task %s", lease.task)
+            return TaskOutcome("crashed", "runner_error", f"the runner of {config.host} failed: {error!r}")
 
 
 def _run_folder(config: WorkerConfig, run: int) -> Path:
@@ -196,7 +199,6 @@ def _run_folder(config: WorkerConfig, run: int) -> Path:
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
             shutil.rmtree(other, ignore_errors=True)
-    shutil.rmtree(Path(config.data) / "pairs", ignore_errors=True)  # where older releases kept them
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
     return own
 

@@ -44,7 +44,6 @@ class Folder:
 
     path: Path
     lease: Lease
-    accelerator: str
     results_offset: int = 0
     log_offset: int | None = None  # None: not known, the HUD is asked
     refusal: str = ""  # why the HUD does not take the results
@@ -52,7 +51,7 @@ class Folder:
     _outcome: TaskOutcome | None = field(default=None, repr=False)
 
     @classmethod
-    def create(cls, data: Path, lease: Lease, accelerator: str) -> Folder:
+    def create(cls, data: Path, lease: Lease) -> Folder:
         """Create the folder of a claimed task, owned by this process, or go on with the one that an earlier
         answer to the same claim made. Raise BlockingIOError if another process owns it."""
         path = data / "spool" / f"{lease.task}-{lease.attempt}"
@@ -65,8 +64,8 @@ class Folder:
             folder.refuse("the same attempt was claimed again")  # its return did not reach the HUD
         draft = data / "spool.new" / path.name  # moved when it is complete and owned
         draft.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_json(draft / "lease.json", {**dataclasses.asdict(lease), "accelerator": accelerator})
-        folder = cls(draft, lease, accelerator, log_offset=0)
+        write_json(draft / "lease.json", dataclasses.asdict(lease))
+        folder = cls(draft, lease, log_offset=0)
         folder.own()
         path.parent.mkdir(mode=0o700, exist_ok=True)
         folder.path = draft.rename(path)
@@ -77,8 +76,8 @@ class Folder:
         """Open an existing folder. Raise ValueError if it holds no lease."""
         try:
             value = read_object(path / "lease.json")
-            accelerator = value.pop("accelerator")
-            return cls(path, Lease(**value), accelerator)
+            value.pop("accelerator", None)  # of an earlier release
+            return cls(path, Lease(**value))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} holds no lease: {error}") from error
 
@@ -256,7 +255,7 @@ class Folder:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def left_over(data: Path, accelerator: str | None = None) -> list[Folder]:
+def left_over(data: Path) -> list[Folder]:
     """Return the folders that no process works on, now owned by this one: deliver or `release` them."""
     spool = data / "spool"
     found = []
@@ -265,7 +264,7 @@ def left_over(data: Path, accelerator: str | None = None) -> list[Folder]:
             folder = Folder.open(path)
         except ValueError:  # just delivered
             continue
-        if accelerator in {None, folder.accelerator} and folder.own():
+        if folder.own():
             found.append(folder)
     return found
 

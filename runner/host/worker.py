@@ -1,23 +1,21 @@
 """The RQ worker of one accelerator: `python -m runner.host.worker CONFIG_FILE`, started by the agent.
 
-RQ waits for wake-ups in Redis and starts a fresh process ("horse") for each. Everything else that RQ would do
-on behalf of Redis is switched off: commands to workers, callbacks, retries, results, registries. Redis may
-stop, restart or lose everything at any time.
+It waits for wake-ups in Redis, and answers each with `work`, whose benchmarks are processes of their own.
+Redis may stop, restart or lose everything at any time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
+import json
 import logging
-import os
-import signal
 import sys
 import threading
 import time
 import uuid
+import warnings
 from collections import deque
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,211 +23,112 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
-from rq import Worker
-from rq.exceptions import StopRequested
+from rq import Queue, SimpleWorker
+from rq.exceptions import NoSuchJobError, StopRequested
 from rq.job import Job
-from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 
 from runner.host.agent import WorkerConfig
-from runner.host.client import Hud, HudError, with_retries
 from runner.host.jobs import work
-from runner.host.spool import Folder, left_over
-from runner.host.wake_up import WakeUp
-from runner.launch import results
-from runner.schema.outcome_records import TaskOutcome
-from runner.schema.suite import BadRequest, TaskSpec
-from runner.schema.wake_up import digest_of
-from runner.system.processes import Tree, die_with
+from runner.schema.wake_up import FUNCTION, digest_of, sign
 
 _CONNECT_S = 5
 _LISTEN_S = 10  # Redis answers a waiting worker at least this often
-_DEAF_S = _LISTEN_S + 10  # without an answer for so long a new connection is made
 _RECONNECT_S = 1.0
-_BEAT_S = 10  # heartbeats of a busy worker, for RQ's own pages
-_GRACE_S = 2.0  # for processes that a killed horse left behind
-_PATIENCE_S = 5.0
-_POLL_S = 0.2
+_LONGEST_S = 24 * 3600  # RQ's pages list a busy worker for so long
+_CALL_BYTES = 4096  # at most, compressed
 _REMEMBERED = 1000  # wake-ups that were answered, which are not answered again
-_STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 logger = logging.getLogger(__name__)
 
 
-def _nothing(*_arguments: object) -> None:
-    pass
+class WakeUp(Job):
+    """An RQ job that is read no further than its call, which RQ's own would import with its callbacks."""
+
+    def refresh(self) -> None:
+        """Read the call, of which `_CALL_BYTES` inflate to 4 MiB at most. Raise NoSuchJobError for none."""
+        if not 0 < self.connection.hstrlen(self.key, "data") <= _CALL_BYTES:
+            raise NoSuchJobError(f"job {self.id!r} is no wake-up")
+        data = self.connection.hget(self.key, "data") or b""
+        self.restore({b"data": data[:_CALL_BYTES]})
+
+    def is_signed(self, key_digest: str, queue: str) -> bool:
+        """Return whether the call is `FUNCTION` with one argument, which the job's id signs."""
+        try:
+            function, instance, (argument,), named = json.loads(self.data)
+        except (ValueError, TypeError, RecursionError):
+            return False
+        signed = sign(self.id.rpartition("-")[0], str(argument), key_digest=key_digest, queue=queue)
+        same = hmac.compare_digest(self.id.encode(), signed.encode())
+        return same and function == FUNCTION and instance is None and not named
 
 
-def _may_fail(method: Callable[..., None]) -> Callable[..., None]:
-    def called(*arguments: Any, **named: Any) -> None:
-        with contextlib.suppress(RedisError):
-            method(*arguments, **named)
-
-    return called
-
-
-class AcceleratorWorker(Worker):
+class AcceleratorWorker(SimpleWorker):
     """Answer the wake-ups of one accelerator, one at a time."""
 
     max_connection_wait_time = 2.0  # RQ would wait up to a minute before it looks for Redis again
 
-    def __init__(self, config: WorkerConfig, connection: Redis) -> None:
+    def __init__(self, config: WorkerConfig, stopping: threading.Event) -> None:
         super().__init__(
             [config.queue],
             name=f"{config.queue}-{uuid.uuid4().hex}",  # its Redis user may touch only names that begin so
-            connection=connection,
+            connection=Redis.from_url(
+                config.redis_url, socket_connect_timeout=_CONNECT_S, retry=Retry(NoBackoff(), 0)
+            ),
             job_class=WakeUp,
             serializer=JSONSerializer,
             worker_ttl=_LISTEN_S + 15,  # RQ listens for 15 s less
-            job_monitoring_interval=_BEAT_S,
             log_job_description=False,
         )
         self._config = config
-        self._tree = Tree()
         self._key_digest = digest_of(config.key)
         self._answered: deque[str] = deque(maxlen=_REMEMBERED)
-        self.stop_asked = False
+        self._stopping = stopping
 
-    def execute_job(self, job: Job, queue: Queue) -> None:
-        """Fork a process ("horse") that works until there is no task left; end all that it leaves alive."""
-        with contextlib.suppress(RedisError):
-            self.connection.lrem(queue.intermediate_queue_key, 1, job.id)
-            self.connection.delete(job.key)
+    def execute_job(self, job: WakeUp, queue: Queue) -> None:
+        """Work until there is no task left. Only Redis knew of the job, and forgets it now."""
+        self.connection.delete(queue.intermediate_queue_key, job.key)
         if job.id in self._answered or not job.is_signed(self._key_digest, self._config.queue):
             logger.warning("a message in %s is no wake-up of the hud and was thrown away", queue.name)
             return
         self._answered.append(job.id)
-        self.set_state(WorkerStatus.BUSY)
-        self._fork()
-        status = self._wait_for_end()
-        self._horse_pid = 0
-        if status:
-            logger.error("the horse ended with status %s", status)
-            self._tree.end(_GRACE_S)
-            self._report_death(status)
-        self.set_state(WorkerStatus.IDLE)
-
-    def _fork(self) -> None:
-        """Start the horse. SIGTERM waits meanwhile, so that it reaches either nobody or the horse too."""
-        worker = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-        self._horse_pid = os.fork()
-        if not self._horse_pid:
-            try:
-                die_with(worker)
-                os.setpgrp()
-                stop = threading.Event()
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                signal.signal(signal.SIGTERM, lambda *_: stop.set())
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-                work(self._config, stop.is_set)
-            except BaseException:  # a horse never returns into the worker's loop
-                logger.exception("the horse failed")
-                os._exit(1)
-            os._exit(0)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-        if self.stop_asked:
-            self.handle_warm_shutdown_request()
-
-    def _wait_for_end(self) -> int:
-        """Wait for the horse; return its exit status as os.waitpid() gives it."""
-        last_beat = time.monotonic()
-        while True:
-            pid, status = os.waitpid(self._horse_pid, os.WNOHANG)
-            if pid:
-                return status
-            if time.monotonic() > last_beat + _BEAT_S:
-                self.heartbeat()
-                last_beat = time.monotonic()
-            time.sleep(_POLL_S)
-
-    def _report_death(self, status: int) -> None:
-        """End the task during which the horse died; it is not tried again."""
-        code, how = "runner_error", f"ended with exit code {os.waitstatus_to_exitcode(status)}"
-        if os.WIFSIGNALED(status):
-            code = signal.Signals(os.WTERMSIG(status)).name
-            how = f"was ended by {code}"
-        hud = Hud(self._config.hud, self._config.key)
-        for folder in left_over(Path(self._config.data), self._config.name):
-            if folder.outcome is None:
-                folder.end(TaskOutcome("crashed", code, f"the work process of the host {how}"))
-            self._complete(folder)
-            with contextlib.suppress(HudError, OSError):  # the agent delivers what stays in the spool
-                with_retries(partial(folder.deliver, hud), patience_s=_PATIENCE_S)
-            folder.release()
-
-    def _complete(self, folder: Folder) -> None:
-        """Complete the results as `launch` would; not those of a pair: which side ran is not known."""
-        lease = folder.lease
-        interpreter = self._config.pythons.get(lease.python)
-        if lease.base_python or interpreter is None or (end := folder.outcome) is None:
-            return
-        variables = {**os.environ, "RUNNER_HOST": self._config.host, **interpreter.environment}
         try:
-            results.complete(folder.path, TaskSpec.from_json(lease.spec), end, interpreter.path, variables)
-        except BadRequest as error:
-            logger.warning("results of task %s are not completed: %s", lease.task, error)
+            self.set_state(WorkerStatus.BUSY)
+            self.heartbeat(_LONGEST_S)
+            work(self._config, self._stopping.is_set)
+        finally:
+            self.set_state(WorkerStatus.IDLE)
 
-    def handle_warm_shutdown_request(self) -> None:
-        """Handle SIGTERM: the horse gives its task back and ends; RQ then leaves its loop."""
-        self.stop_asked = True
-        if self._horse_pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._horse_pid, signal.SIGTERM)
-
-    # RQ writes these for its own pages only: they may fail.
-    set_state = _may_fail(Worker.set_state)
-    heartbeat = _may_fail(Worker.heartbeat)
-    set_shutdown_requested_date = _may_fail(Worker.set_shutdown_requested_date)
-    register_death = _may_fail(Worker.register_death)
-
-    def _set_ip_address(self, _connection: Redis) -> None:
-        self.ip_address = "unknown"  # a host's own Redis user may not list connections
+    def request_stop(self, *_signal: Any) -> None:
+        """Handle SIGTERM: `work` gives its task back and ends, then RQ leaves its loop."""
+        self._stopping.set()
+        self._stop_requested = True
+        if self.get_state() != WorkerStatus.BUSY:
+            raise StopRequested
 
     # Not used: commands that come through Redis, and clearing up of jobs that RQ does not keep.
+    def _nothing(self, *_arguments: Any) -> None:
+        pass
+
     subscribe = check_for_suspension = run_maintenance_tasks = _nothing
-    request_force_stop = _nothing  # a second SIGTERM: the agent kills what takes too long
-
-
-def _connect(url: str) -> Redis:
-    """Return a connection; wait until Redis answers."""
-    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
-    while True:
-        connection = Redis.from_url(
-            url,
-            socket_connect_timeout=_CONNECT_S,
-            socket_timeout=_DEAF_S,  # redis-py's own 5 s would cut off RQ's blocking reads
-            retry=Retry(NoBackoff(), 0),
-            **keepalive,
-        )
-        try:
-            connection.ping()
-        except RedisError as error:
-            logger.warning("Redis does not answer: %s", error)
-            time.sleep(_RECONNECT_S)
-        else:
-            return connection
 
 
 def main(config_file: str) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("rq.worker").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module="rq")  # that a host's Redis user may not list connections
     config = WorkerConfig.load(Path(config_file))
+    stopping = threading.Event()
     with contextlib.suppress(StopRequested):  # SIGTERM between two connections
-        while not _serve(config):
+        while True:
+            try:
+                AcceleratorWorker(config, stopping).work(logging_level="WARNING")
+            except RedisError as error:
+                logger.warning("Redis went away: %s", error)
+            if stopping.is_set():
+                return
             time.sleep(_RECONNECT_S)
-
-
-def _serve(config: WorkerConfig) -> bool:
-    """Work until SIGTERM (return True), or until Redis or a message makes RQ give up (False)."""
-    worker = None
-    try:
-        worker = AcceleratorWorker(config, _connect(config.redis_url))
-        worker.work(logging_level="WARNING")
-    except RedisError as error:
-        logger.warning("Redis went away: %s", error)
-    return worker is not None and worker.stop_asked
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from runner.system.log import CappedLog
 SIDES: tuple[Side, Side] = (BASE, NEW)
 _RUN_TIMES = ("device_latency_ms", "gpu_busy_ms", "compiled_latency_ms")  # the surest first
 _UNKNOWN = "not pinned: the process that drew these choices did not tell its kernels"
-_OF_KERNELS = ("kernels", "busy_us", "gaps_us", "overlap_us", "unpinned")  # of `Compiled`
+_OF_KERNELS = ("kernels", "busy_us", "gaps_us", "overlap_us", "unpinned", "blind")  # of `Compiled`
 _WITH = "/@"  # in a key, before what a job is measured with
 _FILLED = "filled"  # in a folder of caches: a process has filled them; it holds the number of its compilation
 

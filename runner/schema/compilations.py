@@ -85,6 +85,7 @@ class Compiled:
     phases_s: Mapping[str, float] = field(default_factory=dict)  # dynamo's own phases
     caches: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # hits and misses by cache
     unpinned: tuple[str, ...] = ()  # of a process with forced choices: slots left to the autotuner
+    blind: Mapping[str, str] = field(default_factory=dict)  # kinds of notes that failed, with the reason
 
     def to_json(self) -> dict[str, Json]:
         """Return the JSON object without empty fields; `msgspec.convert` reads it back."""
@@ -125,6 +126,12 @@ class Explanation:
     def before(self, reason: str) -> str:
         """Return the reason of the failure with the explanation before it, where it is not cut."""
         return f"{self.text()}; {reason}"
+
+
+def blind_text(blind: Mapping[str, str]) -> str:
+    """Return `blind: choices — AttributeError: …`, '' if no note is."""
+    reasons = "; ".join(f"{name} — {reason}" for name, reason in blind.items())
+    return f"blind: {reasons}" if reasons else ""
 
 
 def explained_in(reason: str) -> str:

@@ -10,8 +10,9 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from runner.schema.options import EXPLAIN, EXPLAIN_S, Option, OptionValue
@@ -28,12 +29,14 @@ _KNOBS = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class BadRequest(ValueError):
-    """A suite, case or option that is not offered. The text names it and what is offered; `knob` is the
-    option that is wrong, or ''."""
+    """A suite, case or option that is not offered, or a run that cannot be. The text names it and what is
+    offered; `knob` is the option that is wrong, or ''; `options` has a reason for each wrong option of
+    inductor."""
 
-    def __init__(self, text: str, knob: str = "") -> None:
+    def __init__(self, text: str, knob: str = "", options: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(text)
         self.knob = knob
+        self.options = options
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,6 @@ class Suite:
     headline_metrics: tuple[str, ...] = ()  # what a person reads first, most telling first
     # A matrix: the modes, backends and dtypes that a command runs where it names none.
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    case_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names that stand for several
     backend_pattern: str = ""  # other backends whose whole name matches can be named too
     packages: tuple[str, ...] = ()  # what an interpreter must have besides torch to run any of it
     class_packages: tuple[str, ...] = CLASS_PACKAGES  # whose version may change its numbers
@@ -203,9 +205,17 @@ class Suite:
         names = ", ".join(case.name for case in self.cases)
         raise BadRequest(f"suite {self.name} has no case {name!r}; it has: {names}")
 
-    def cases_called(self, name: str) -> list[Case]:
-        """Return the cases that a case or a group of cases stands for. Raise BadRequest as `case`."""
-        return [self.case(one) for one in self.case_groups.get(name, (name,))]
+    def default_dtypes(self, mode: str) -> tuple[str, ...]:
+        """Return the dtypes that a command measures in a mode where it names none; () for all of a case."""
+        return dict(self.axes).get("dtype", ())
+
+    def has_case(self, name: str) -> bool:
+        return any(name == case.name for case in self.cases)
+
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue]) -> list[Case]:
+        """Return the cases of these names; without a name, all that a task with these knobs can measure.
+        Raise BadRequest as `case`."""
+        return [self.case(name) for name in names] or list(self.cases)
 
     def check(self, task: TaskSpec) -> None:
         """Raise BadRequest for a task with anything that the suite does not offer."""
@@ -287,6 +297,10 @@ class Suite:
     def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:
         """Return the knobs that a task is given to measure the experiment with these stored knobs."""
         return dict(stored)
+
+    def complete_knobs(self, knobs: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+        """Return the knobs of a stored result with what earlier releases did not say."""
+        return knobs
 
     def has_compilations(self, task: TaskSpec) -> bool:
         """Return whether the task can be compiled several times, from empty caches each time."""

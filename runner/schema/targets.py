@@ -6,7 +6,9 @@ measured ceiling (below), then the record's own target where it was made for thi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class TargetFraction:
     fraction: float
 
 
+GPT_FAST_SIZES = (1024, 4096, 8192, 16384)  # over which each of its micro-benchmarks is a mean
 # gpt-fast writes these targets whatever the device; they are a 40 GB A100's.
 GPT_FAST_TARGET_ARCH = "a100-40gb"
 # (case, dtype) → the target as its script writes it, of `memory_bandwidth(GB/s)` or `flops_utilization`.
@@ -40,6 +43,11 @@ _GPT_FAST_MODEL_TARGETS = {
     ("Llama-2-7b-chat-hf", "int8"): ("144", "957", "136"),
     ("Mixtral-8x7B-v0.1", "int8"): ("175", "1130", "133"),
 }
+
+
+def mean_over(sizes: Iterable[int]) -> dict[str, Any]:
+    """Return the case parameters of a mean over these sizes."""
+    return {"D": "mean", "sizes": ",".join(map(str, sorted(sizes)))}
 
 
 def gpt_fast_target(case: str, dtype: str) -> str | None:

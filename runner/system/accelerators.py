@@ -78,7 +78,7 @@ def _holder(accelerator: Accelerator, workers: Collection[int]) -> str:
     process = read_process(holder.pid)
     if process and not process.dead:
         by = f"process {holder.pid}" + (f" ({holder.what})" if holder.what else "")
-        return "" if process.parent in workers else f"in use by {by}"
+        return "" if holder.pid in workers else f"in use by {by}"
     pids = locks.processes_with(folder, accelerator.lock)
     left = ", ".join(map(str, pids)) or "unknown"
     return f"a benchmark that its runner left behind still holds it (process {left}); end it to go on"

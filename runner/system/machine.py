@@ -24,6 +24,7 @@ from runner.schema import inductor_options
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _PROGRAM_S = 20  # nvidia-smi answers in 0.1 s, and after minutes where a driver is broken
 _ASKED_S = 120
+_CANARY_S = 300
 DAILY_READINGS = 7  # a ceiling is the median of this many
 # Variables of the environment that belong to its class (measuring rule 1).
 _CHANGING = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_", "PYTORCH_", "TRITON_", "CUBLAS_", "NVIDIA_TF32_")
@@ -139,6 +140,15 @@ def torch_facts(
     Raise RuntimeError with the last line of its output if there is no torch or no such device.
     """
     return asked("runner.measure.state.environment", device, python=python, variables=variables)
+
+
+def canary(device: str, python: str, variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the answer of an interpreter's `compile_small`, also where it gives none."""
+    module = "runner.measure.compiler.compiled"
+    try:
+        return asked(module, device, python=python, variables=variables, limit_s=_CANARY_S)
+    except (RuntimeError, ValueError, IndexError) as error:
+        return {"error": str(error)[:500]}
 
 
 def asked(

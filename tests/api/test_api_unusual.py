@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -17,6 +18,7 @@ from hud.api import experiments
 from hud.hosts import registration
 from hud.ingest import ingest
 from hud.models import Experiment, Host, IdempotencyKey, Import, Measurement, Run, Upload
+from hud.pages.hosts import queue
 from runner.formats.parameters import Parameters
 from runner.schema.plan import PROTOCOL
 from tests.api.imports import process_imports
@@ -173,6 +175,20 @@ def test_a_run_request_is_validated(client: Client, key: str, cpu_host: Host) ->
     for odd in (b"null", b"[]", b'"micro"', b"7", b"", b"{"):
         assert start(client, key, odd).status_code in {400, 422}
     assert not Run.objects.filter(state="queued").exists()
+
+
+@pytest.mark.parametrize(("number", "statuses"), [(errno.ENOSPC, (507, 503)), (errno.EPERM, (500, 500))])
+def test_a_full_disk_passes_and_another_error_of_files_does_not(
+    client: Client, monkeypatch: pytest.MonkeyPatch, number: int, statuses: tuple[int, int]
+) -> None:
+    def fail(*_given: Any, **_named: Any) -> None:
+        raise OSError(number, "of the test")
+
+    client.raise_request_exception = False
+    monkeypatch.setattr(queue, "read", fail)
+    answers = [client.get(path) for path in ("/api/v1/queue", "/hosts/")]
+    assert tuple(answer.status_code for answer in answers) == statuses
+    assert all(("Retry-After" in answer) is (number == errno.ENOSPC) for answer in answers)
 
 
 def test_exports_at_once_are_few(client: Client, key: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,6 +189,21 @@ def test_the_doctor_says_whether_inductor_can_work(
     assert "not read yet" in said
 
 
+def test_the_doctor_says_which_notes_are_blind(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = dict.fromkeys(("torch_git", "triton", "cuda", "gpu_uuid", "cpu"), "")
+    monkeypatch.setattr(machine, "torch_facts", lambda *_: {"torch": "2.15", **facts})
+    monkeypatch.setattr(machine, "gpus", list)
+    answer = {"compiled_s": 1.5, "noted": ["kernels", "phases"], "blind": {"graph breaks": "KeyError: 'x'"}}
+    monkeypatch.setattr(machine, "canary", lambda *_: answer)
+    assert main(["doctor"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "notes on cpu" in line]
+    assert "kernels, phases" in line
+    assert "blind: graph breaks — KeyError: 'x'" in line
+    assert "choices" in line, "what no CPU has is no defect"
+
+
 OWN = """
 import torch
 from beside_my_model import WIDTH

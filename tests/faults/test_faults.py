@@ -18,7 +18,7 @@ from runner.schema.fingerprints import CHANGED_INTERPRETER
 from runner.schema.plan import Selection
 from tests.faults.installation.site import Site, freeze, only_task, thaw, tree, worker_of
 from tests.support.claims import options
-from tests.support.hosts import alive, parent_of
+from tests.support.hosts import alive
 from tests.support.servers import ROOT, EmbeddedServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -88,21 +88,20 @@ def test_a_task_that_kills_its_worker_twice_is_lost(site: Site) -> None:
     assert site.control.starts == 2
 
 
-def test_kill_9_inside_the_worker_is_a_crash(site: Site) -> None:
+def test_kill_9_of_the_benchmark_is_a_crash(site: Site) -> None:
     """The same path as the system's out-of-memory killer: failed with the signal's name, not tried again."""
-    site.control.plan({"1": {"spin": True}, "2": {"spin": True, "stray": True}})
-    for start, victim in ((1, "benchmark"), (2, "horse")):
-        run = site.request()
-        benchmark = site.control.wait_for_start(start)
-        with site.measured(f"failed, {victim}"):
-            os.kill(benchmark if victim == "benchmark" else parent_of(benchmark), signal.SIGKILL)
-            (ended,) = site.wait_for_end(run, timeout_s=CRASH_S)
-        assert ended.state == State.FAILED
-        task = only_task(run)
-        assert (task.status, task.code, task.attempt) == ("crashed", "SIGKILL", 1)
-        assert not alive(benchmark)
-        assert b"stand-in at work\n" in read(task, 0, 1000)
+    site.control.plan({"1": {"spin": True, "stray": True}})
+    run = site.request()
+    benchmark = site.control.wait_for_start()
+    with site.measured("failed"):
+        os.kill(benchmark, signal.SIGKILL)
+        (ended,) = site.wait_for_end(run, timeout_s=CRASH_S)
+    assert ended.state == State.FAILED
+    task = only_task(run)
+    assert (task.status, task.code, task.attempt) == ("crashed", "SIGKILL", 1)
+    assert not alive(benchmark)
     assert not alive(site.control.stray)
+    assert b"stand-in at work\n" in read(task, 0, 1000)
     (ended,) = site.wait_for_end(site.request())
     assert ended.state == State.SUCCEEDED
 

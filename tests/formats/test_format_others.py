@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner.formats import format_of, reasons
+from runner.formats.gpt_fast import GptFastFiles
 from runner.formats.measurement import ParsedMeasurement
 from runner.schema.metrics import metric_info
+from runner.schema.outcome_records import TaskOutcome, TaskResult
+from runner.schema.suite import TaskSpec
+from runner.suites import suite_of
+from tests.support.finished import record
 from tests.support.observed import by_metric, observe, observe_sample, skips
 
 # ---- gpt-fast
@@ -23,10 +29,31 @@ def test_gpt_fast_s_models_and_micro_benchmarks_are_two_suites() -> None:
         + "Llama-2-7b-chat-hf,token_per_sec,144,210.5,int8,cuda,NVIDIA H200,True\n"
     )
     micro, model = observer.measurements
-    assert micro.identity[:6] == ("micro", "gemv", '{"D":"mean"}', "inference", "int8", "inductor")
+    sizes = '{"D":"mean","sizes":"1024,4096,8192,16384"}'
+    assert micro.identity[:6] == ("micro", "gemv", sizes, "inference", "int8", "inductor")
     assert (micro.samples, micro.target, micro.target_arch) == ([1954.39], 870.0, "a100-40gb")
     assert model.identity[:3] == ("gpt_fast", "Llama-2-7b-chat-hf", "{}")
     assert model.identity[7] == "h200"
+
+
+def test_means_over_other_sizes_are_another_experiment(tmp_path: Path) -> None:
+    """And a file with gpt-fast's own sizes has no other columns than its script's."""
+    identities = []
+    for knobs, columns in (({"D": [1024, 4096, 8192, 16384]}, 8), ({}, 9)):
+        task = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs=knobs)
+        (mean,) = (one.knobs for one in suite_of("micro").expected(task, {}) if "sizes" in one.knobs)
+        row = record(None, "memory_bandwidth(GB/s)", [1.5])
+        row["benchmark"]["extra_info"] |= {"device": "cpu", "arch": "x86_64", "knobs": mean}
+        files = GptFastFiles(tmp_path / f"{columns}.csv").add(
+            TaskResult(task, TaskOutcome("ok"), tmp_path, [row])
+        )
+        for path in files:
+            body = path.read_text()
+            (item,) = observe(body, path.name).measurements
+            assert item.knobs == mean
+            identities.append(item.identity)
+        assert len(files[0].read_text().partition("\n")[0].split(",")) == columns
+    assert len({*identities}) == 2, "each of them in CSV and JSON"
 
 
 def test_gpt_fast_s_first_files_had_fewer_columns() -> None:

@@ -22,6 +22,7 @@ from runner.formats.xla import XlaFiles
 from runner.launch.pairs import LaunchRequest
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.targets import GPT_FAST_SIZES, mean_over
 from runner.suites import SUITES
 from tests.support.observed import observe
 
@@ -51,7 +52,7 @@ def record(task: TaskSpec, metric: str, *values: float, **over: Any) -> dict[str
 
 def of_gpt_fast(task: TaskSpec) -> list[dict[str, Any]]:
     if task.suite == "micro":
-        return [record(task, "memory_bandwidth(GB/s)", 1.0, knobs={"D": "mean"})]
+        return [record(task, "memory_bandwidth(GB/s)", 1.0, knobs=mean_over(GPT_FAST_SIZES))]
     return [record(task, "token_per_sec", 1.0)]
 
 

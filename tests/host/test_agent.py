@@ -71,7 +71,7 @@ def make_agent(fake: FakeHud, control: Control, tmp_path: Path) -> Iterator[Call
 @pytest.fixture
 def agent(make_agent: Callable[..., HostProcess], fake: FakeHud) -> HostProcess:
     process = make_agent("--key", KEY, "--label", "pool=nightly")
-    wait_for(lambda: "pythons" in (fake.beats or [{"facts": {}}])[-1]["facts"], "a beat that knows all")
+    wait_for(lambda: fake.beats and '"notes"' in json.dumps(fake.beats[-1]["facts"]), "a beat that knows all")
     return process
 
 
@@ -98,6 +98,7 @@ def test_it_beats(agent: HostProcess, fake: FakeHud) -> None:
     assert beat["facts"]["cpu_count"] > 0
     python = beat["facts"]["pythons"]["default"]
     assert (python["torch"], python["fingerprint"]["torch"]) == ("0.0+standin", "0.0+standin")
+    assert python["notes"]["blind"] == {"phases": "AttributeError: phases"}
     (device,) = beat["devices"]
     assert (device["name"], device["device"], device["dirty"]) == ("cpu", "cpu", "")
     assert device["arch"].startswith("cpu-")
@@ -198,7 +199,7 @@ def test_a_left_over_is_delivered(
     task = fake.add()
     task.state, task.token, task.attempt = "running", "t", 1
     lease = Lease(task.uid, "t", 1, 1, SPEC.to_json(), 45, 10)
-    folder = Folder.create(tmp_path / "data", lease, "cpu")
+    folder = Folder.create(tmp_path / "data", lease)
     (folder.path / "results.jsonl").write_text('{"a": 1}\n' + json.dumps(task_record(SPEC)) + "\n")
     folder.end(TaskOutcome("timed_out", "timeout", "the time limit of 1 s was reached", 1.0))
     folder.release()

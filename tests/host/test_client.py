@@ -57,7 +57,7 @@ def folder(hud: Hud, task: FakeTask, tmp_path: Path) -> Folder:
     """A claimed task's folder, with everything that a finished task leaves."""
     lease = hud.claim(1, "nonce")
     assert lease
-    folder = Folder.create(tmp_path, lease, "cpu")
+    folder = Folder.create(tmp_path, lease)
     (folder.path / "results.jsonl").write_text("".join(LINES))
     (folder.path / "log").write_bytes(b"line\n" * 1000)
     (folder.path / "artifacts" / "trace").mkdir(parents=True)
@@ -215,7 +215,7 @@ def test_refused_keeps_the_newest(hud: Hud, fake: FakeHud, tmp_path: Path) -> No
         task = fake.add()
         lease = hud.claim(1, str(number))
         assert lease
-        folder = Folder.create(tmp_path, lease, "cpu")
+        folder = Folder.create(tmp_path, lease)
         os.utime(folder.path / "lease.json", (number, number))
         folder.refuse("test")
         os.utime(tmp_path / "refused" / folder.path.name, (number, number))
@@ -294,7 +294,7 @@ def test_a_folder_has_one_owner(folder: Folder, tmp_path: Path) -> None:
 
 def test_the_same_claim_goes_on_in_its_folder(hud: Hud, folder: Folder, tmp_path: Path) -> None:
     folder.release()
-    again = Folder.create(tmp_path, folder.lease, "cpu")
+    again = Folder.create(tmp_path, folder.lease)
     assert again.path == folder.path
     assert (again.path / "results.jsonl").exists()
 
@@ -308,7 +308,7 @@ def test_an_attempt_claimed_again_starts_over(
     lease = hud.claim(1, "another")
     assert lease
     assert lease.attempt == folder.lease.attempt
-    again = Folder.create(tmp_path, lease, "cpu")
+    again = Folder.create(tmp_path, lease)
     assert again.path == folder.path
     assert not (again.path / "results.jsonl").exists()
     assert Folder.open(again.path).lease.token == task.token

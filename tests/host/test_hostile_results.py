@@ -45,7 +45,7 @@ class Bed:
 
     def run(self, code: str) -> TaskOutcome:
         """Run the benchmark and deliver what it left, as a worker does."""
-        folder = Folder.create(self.data, self.lease, "cpu")
+        folder = Folder.create(self.data, self.lease)
         outcome = launch(SPEC, folder.path, command=[sys.executable, "-c", code])
         folder.end(outcome)
         folder.deliver(Hud(self.fake.url, KEY))
@@ -168,11 +168,11 @@ open("results.jsonl", "w").write({GOOD!r})
 )
 def test_a_spoilt_folder_does_not_hold_up_others(bed: Bed, tmp_path: Path, spoil: dict[str, str]) -> None:
     """Left by dead workers; the agent delivers them in the order of their names."""
-    spoilt = Folder.create(tmp_path, replace(bed.lease, task="0" * 8 + bed.lease.task[8:]), "cpu")
+    spoilt = Folder.create(tmp_path, replace(bed.lease, task="0" * 8 + bed.lease.task[8:]))
     spoilt.release()
     for name, text in spoil.items():
         (spoilt.path / name).write_text(text)
-    good = Folder.create(tmp_path, bed.lease, "cpu")
+    good = Folder.create(tmp_path, bed.lease)
     (good.path / "results.jsonl").write_text(GOOD)
     good.end(TaskOutcome("ok"))
     good.release()

@@ -23,11 +23,13 @@ from rq.serializers import JSONSerializer
 from hud.hosts import redis_users
 from hud.models import Host
 from runner.host.agent import WorkerConfig
-from runner.host.wake_up import WakeUp
+from runner.host.jobs import work
+from runner.host.worker import WakeUp
+from runner.launch.pairs import LaunchRequest
 from runner.schema.wake_up import FUNCTION, digest_of, sign
 from runner.system.interpreters import Interpreter
 from tests.host.fake_hud import KEY, FakeHud
-from tests.support.hosts import Control, HostProcess, alive, parent_of, ring
+from tests.support.hosts import Control, HostProcess, alive, ring
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_for
 
@@ -61,10 +63,10 @@ def redis_user() -> str:
 
 
 @pytest.fixture
-def worker(fake: FakeHud, control: Control, redis_user: str, tmp_path: Path) -> Iterator[HostProcess]:
+def config(fake: FakeHud, control: Control, redis_user: str, tmp_path: Path) -> WorkerConfig:
     parts = urlsplit(fake.redis_url)
     redis_url = urlunsplit(parts._replace(netloc=f"{redis_user}@")) if redis_user else fake.redis_url
-    config = WorkerConfig(
+    return WorkerConfig(
         hud=fake.url,
         key=KEY,
         host="here",
@@ -77,6 +79,10 @@ def worker(fake: FakeHud, control: Control, redis_user: str, tmp_path: Path) -> 
         data=str(tmp_path / "data"),
         pythons={"default": Interpreter(str(control.python), {"STANDIN": str(control.folder)})},
     )
+
+
+@pytest.fixture
+def worker(config: WorkerConfig, tmp_path: Path) -> Iterator[HostProcess]:
     process = HostProcess(tmp_path, ["-m", "runner.host.worker", str(config.save())], {})
     process.start()
     yield process
@@ -204,22 +210,6 @@ def test_a_killed_benchmark_is_a_crash(worker: HostProcess, fake: FakeHud, contr
     os.kill(control.wait_for_start(), signal.SIGKILL)
     wait_for(lambda: task.state == "done", "the end of the task", 5)
     assert (task.end["status"], task.end["code"]) == ("crashed", "SIGKILL")
-
-
-def test_a_killed_horse_is_a_crash(worker: HostProcess, fake: FakeHud, control: Control) -> None:
-    task, after = fake.add(), fake.add()
-    control.plan({"1": {"spin": True, "stray": True}})
-    ring(fake.redis_url, QUEUE, RUN)
-    pid, stray = control.wait_for_start(), control.stray
-    os.kill(parent_of(pid), signal.SIGKILL)
-    wait_for(lambda: task.state == "done", "the end of the task", 5)
-    assert (task.end["status"], task.end["code"]) == ("crashed", "SIGKILL")
-    said = {one["metric"]["name"]: one["metric"].get("extra_info", {}) for one in task.records.values()}
-    assert (said["speedup"]["status"], said["speedup"]["code"]) == ("crashed", "SIGKILL")
-    assert not alive(pid)
-    assert not alive(stray)
-    ring(fake.redis_url, QUEUE, RUN)
-    wait_for(lambda: after.state == "done", "the next task")
 
 
 def test_a_killed_worker_takes_its_benchmark_along(
@@ -407,19 +397,33 @@ def test_unsigned_foreign_and_replayed_wake_ups_run_nothing(worker: HostProcess,
     assert task.state == "done"
 
 
-def test_a_wake_up_performs_nothing(redis_url: str) -> None:
+def test_a_wake_up_is_read_no_further_than_its_call(redis_url: str) -> None:
     true, other = (sign(name, RUN, key_digest=digest_of(KEY), queue="q") for name in ("true", "other"))
     with Redis.from_url(redis_url) as connection:
-        ring(redis_url, "q", RUN, job_id="true")
+        ring(redis_url, "q", RUN, job_id="true", on_failure=Callback("os.system"), meta={"a": "b"})
         wake_up = WakeUp.fetch(true, connection, JSONSerializer)
         assert wake_up.is_signed(digest_of(KEY), "q")
         assert not wake_up.is_signed(digest_of(KEY), "p")
+        assert (wake_up.failure_callback, wake_up.meta) == (None, {})
         ring(redis_url, "q", RUN, job_id="other", function="os.system")
         assert not WakeUp.fetch(other, connection, JSONSerializer).is_signed(digest_of(KEY), "q")
-        connection.hset(f"rq:job:{true}", "data", b"x" * 5000)
-        connection.set("rq:job:text", "no hash")
-        for name in (true, "text", "no/such job"):
-            with pytest.raises(NoSuchJobError):
-                WakeUp.fetch(name, connection, JSONSerializer)
-        with pytest.raises(PermissionError):
-            wake_up.perform()
+        connection.hset(f"rq:job:{true}", "data", zlib.compress(b" " * 10**6))
+        assert len(WakeUp.fetch(true, connection, JSONSerializer).data) == 10**6
+        connection.hset(f"rq:job:{true}", "data", zlib.compress(b" " * 10**7))
+        with pytest.raises(NoSuchJobError):
+            WakeUp.fetch(true, connection, JSONSerializer)
+
+
+def test_a_mistake_of_the_runner_ends_the_task(
+    fake: FakeHud, config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, after = fake.add(), fake.add()
+
+    def fail(_request: LaunchRequest) -> None:
+        raise ZeroDivisionError
+
+    config.save()
+    monkeypatch.setenv("RUNNER_LOCKS", config.data)
+    monkeypatch.setattr("runner.host.jobs.run_task", fail)
+    work(config, lambda: False)
+    assert [one.end["code"] for one in (task, after)] == ["runner_error"] * 2

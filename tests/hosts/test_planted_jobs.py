@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import zlib
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def plant(redis: Redis, queue: str, name: str, data: bytes, proof: Path) -> None
             "result": planted,
         },
     )
+    redis.xadd(f"rq:results:{name}", {"type": 1, "created_at": 1, "return_value": b64encode(planted)})
     redis.sadd("rq:queues", f"rq:queue:{queue}")
     redis.rpush(f"rq:queue:{queue}", name)
     redis.zadd(f"rq:wip:{queue}", {f"{name}:1": 1})

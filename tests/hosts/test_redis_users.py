@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,16 +108,15 @@ def test_a_host_s_user_is_enough_for_its_worker(open_redis: OpenRedis, tmp_path:
         hud="http://127.0.0.1:9", key="k", host="one", accelerator=accelerator.pk, name="cpu", lock="cpu",
         visible="", queue=accelerator.queue, redis_url=url, data=str(tmp_path), pythons={},
     )  # fmt: skip
-    with Redis.from_url(url) as redis:
-        worker = AcceleratorWorker(config, redis)
-        worker.register_birth()
-        worker.heartbeat()
-        job, queue = worker.dequeue_job_and_maintain_ttl(5)
-        assert job.is_signed(redis_users.key_digest_of(host.pk) or "", accelerator.queue)
-        assert job.id.startswith(f"host-{host.pk}-")
-        worker.execute_job(job, queue)  # with the wrong key: it is thrown away
-        worker.set_state("busy")
-        worker.register_death()
+    worker = AcceleratorWorker(config, threading.Event())
+    worker.register_birth()
+    job, queue = worker.dequeue_job_and_maintain_ttl(5)
+    assert job.is_signed(redis_users.key_digest_of(host.pk) or "", accelerator.queue)
+    assert not job.is_signed(redis_users.key_digest_of(host.pk) or "", f"{accelerator.queue}0")
+    assert job.id.startswith(f"host-{host.pk}-")
+    worker.execute_job(job, queue)  # with the wrong key: it is thrown away
+    worker.set_state("busy")
+    worker.register_death()
     with Redis.from_url(open_redis.url) as redis:
         refused = {entry["object"] for entry in redis.acl_log()}
         assert refused <= {"client"}, "redis-py tells its name and version where it may"
@@ -153,6 +153,9 @@ def test_a_host_s_user_reaches_nothing_else(open_redis: OpenRedis) -> None:
             ("PFCOUNT", f"rq:job:host-{one.pk}-x"),
             ("RPUSH", f"rq:queue:host-{one.pk}-accelerator-1", "x"),
             ("SUBSCRIBE", "rq:pubsub:x"),
+            ("SADD", "rq:suspended", "x"),
+            ("LLEN", f"rq:queue:host-{one.pk}-accelerator-1"),
+            ("HGETALL", f"rq:worker:host-{one.pk}-x"),
         ):
             with pytest.raises(NoPermissionError):
                 redis.execute_command(*command)
@@ -169,10 +172,15 @@ def test_redis_users_are_restored_and_end_with_their_hosts(open_redis: OpenRedis
     with Redis.from_url(url) as connected:
         assert connected.ping()
         assert redis_users.url_of(host) == url, "the same, as long as its key is the same"
+        with Redis.from_url(open_redis.url) as redis:
+            redis.execute_command("ACL", "SETUSER", f"host-{host.pk}", "+llen")  # as of an earlier release
+        redis_users.sync()
+        with pytest.raises(NoPermissionError):
+            connected.execute_command("LLEN", f"rq:queue:host-{host.pk}-accelerator-1")
         tasks.detach_host(host=host, who="t")
         redis_users.sync()
         with pytest.raises(RedisError):
-            connected.execute_command("LLEN", f"rq:queue:host-{host.pk}-accelerator-1")
+            connected.execute_command("EXISTS", f"rq:queue:host-{host.pk}-accelerator-1")
     again, other_url = register("one")
     assert again.pk == host.pk
     assert other_url != url, "a new key, a new password"
@@ -197,7 +205,7 @@ def test_the_embedded_redis_lets_nobody_in_without_a_user(redis_server: RedisSer
     host, url = register("one")
     assert url.startswith(f"unix://host-{host.pk}:")
     with Redis.from_url(url) as redis:
-        assert redis.llen(f"rq:queue:host-{host.pk}-accelerator-1") == 0
+        assert redis.exists(f"rq:queue:host-{host.pk}-accelerator-1") == 0
         for command in (("GET", "hud:rate_limit:password:x"), ("FLUSHALL",), ("EVAL", "return 1", 0)):
             with pytest.raises(NoPermissionError):
                 redis.execute_command(*command)

@@ -61,6 +61,7 @@ FULL = Compiled(
     cudagraph_skips=(Note("mutated inputs", "model.py:3"),),
     phases_s={"inductor_compile": 1.25},
     caches={"fxgraph": (1, 2)},
+    blind={"choices": "AttributeError: 'CachingAutotuner' object has no attribute 'launchers'"},
 )
 OTHER = Compiled((kernel("triton_poi_fused_add_0", 13.0, "XBLOCK=512 num_warps=8"), MM), busy_us=99.2)
 

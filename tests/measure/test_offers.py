@@ -45,7 +45,11 @@ class Autotuner:
 
 @pytest.fixture
 def noting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Autotuner, "precompile", tuning._noting_offers(Autotuner.precompile))
+    monkeypatch.setattr(
+        Autotuner,
+        "precompile",
+        tuning._noting(Autotuner.precompile, tuning._note_offers, tuning._note_offers),
+    )
 
 
 def offered(autotuner: Autotuner) -> tuple[str, ...]:

@@ -17,11 +17,13 @@ from hud.ingest import ingest
 from hud.models import (
     Compilation,
     DetailedMeasurement,
+    Experiment,
     Measurement,
     Run,
     RunRequest,
     Schedule,
     ScheduleTrigger,
+    Series,
     UnjudgedRun,
     kernels_of,
 )
@@ -63,8 +65,9 @@ def _rows() -> list[list[dict[str, Any]]]:
 def test_rows_go_back_to_every_earlier_schema_and_come_back_equal() -> None:
     """One story, because each way takes seconds."""
     plain, in_pairs = create_run(), create_run(base_interpreter="2.9", interpreter="2.13")
+    experiment = create_experiment()
     for repeat in range(3):
-        create_measurement(run=plain, value=10.0 + repeat, repeat=repeat, note=f"note {repeat}")
+        create_measurement(experiment, run=plain, value=10.0 + repeat, repeat=repeat, note=f"note {repeat}")
         for side in range(2):
             create_measurement(run=in_pairs, value=20.0 + 2 * repeat + side, repeat=repeat, side=side)
     fields = ("run_id", "repeat", "side", "compilation", "value", "note", "n", "status")
@@ -107,7 +110,7 @@ def test_rows_go_back_to_every_earlier_schema_and_come_back_equal() -> None:
     assert list(UnjudgedRun.objects.values_list("run_id", flat=True)) == [xla]
     plain.refresh_from_db()
     with pytest.raises(IntegrityError), transaction.atomic():
-        create_measurement(run=plain, repeat=2)
+        create_measurement(experiment, run=plain, repeat=2)
 
 
 def test_binaries_of_compilations_move_into_lists_and_back() -> None:
@@ -132,6 +135,41 @@ def test_binaries_of_compilations_move_into_lists_and_back() -> None:
     assert len({*lists[:3]}) == 1, "compilations of one side share a list"
     assert lists[3] not in (lists[0], None)
     assert lists[4] is None
+
+
+def test_a_mean_names_its_sizes_and_that_of_gpt_fasts_files_on_a_cpu_is_another() -> None:
+    kinds = {"cpu": "cpu-x86_64", "cuda": "h200"}
+    mean = {
+        device: create_experiment(knobs={"D": "mean"}, device=device, arch=kinds[device]) for device in kinds
+    }
+    only_files = create_experiment(knobs={"D": "mean"}, device="cpu", arch="cpu-aarch64")
+    bandwidth = "memory_bandwidth(GB/s)"
+    ours, of_file = create_run(), create_run()
+    create_measurement(mean["cpu"], metric="speedup", run=ours)
+    for experiment, run in (
+        (mean["cpu"], ours),
+        (mean["cpu"], of_file),
+        (mean["cuda"], of_file),
+        (only_files, of_file),
+    ):
+        create_measurement(experiment, metric=bandwidth, run=run, value=float(run.pk))
+
+    migrate("0028_measurements_in_points")
+    migrate()
+
+    of_script = {"D": "mean", "sizes": "1024,4096,8192,16384"}
+    for experiment in (*mean.values(), only_files):
+        experiment.refresh_from_db()
+    assert mean["cpu"].knobs == {"D": "mean", "sizes": "256,512,1024,2048"}
+    assert mean["cuda"].knobs == only_files.knobs == of_script
+    twin = Experiment.objects.get(arch="cpu-x86_64", knobs=of_script)
+    runs = Measurement.objects.filter(series__metric__name=bandwidth).values_list("series__experiment", "run")
+    assert {*runs} == {
+        *((mean["cpu"].pk, ours.pk), (twin.pk, of_file.pk)),
+        *((mean["cuda"].pk, of_file.pk), (only_files.pk, of_file.pk)),
+    }
+    waiting = Series.objects.exclude(touched_at=None).values_list("experiment", "metric__name")
+    assert {*waiting} == {(mean["cpu"].pk, bandwidth), (twin.pk, bandwidth)}
 
 
 def _asked_run() -> Run:

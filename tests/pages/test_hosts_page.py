@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from hud.models import ApiKey, Audit, Host, Run, Schedule, Stream
 from hud.pages.hosts import query, queue
-from hud.runs import requests, schedules
-from runner.schema.plan import Selection
+from hud.runs import schedules
+from runner.schema.plan import Selection, plan
 from tests.support.claims import request
 from tests.support.factories import create_accelerator, create_host, create_run, create_task, create_user
 from tests.support.pages import page_of
@@ -77,6 +77,7 @@ def test_accelerators_say_what_they_do(client: Client) -> None:
     run = create_run("running", device="cuda", host=host)
     create_task(run, state="running", accelerator=busy)
     create_task(run)
+    create_task(create_run("queued", device="cuda", labels={"gpu": "another"}))
     text = page_of(client, "/hosts/")
     assert f'<a href="/runs/{run.pk}/">run {run.pk}</a> layer_norm' in text
     for state in ("busy", "unavailable", "gone"):
@@ -153,7 +154,11 @@ FACTS = {
     "cpu": "Xeon", "cpu_count": 96, "memory_bytes": 2_164_000_000_000, "os": "Debian", "python": "3.12.1",
     "gpus": [{"name": "NVIDIA H200", "uuid": "GPU-1", "memory_bytes": 150_754_820_096, "driver": "570.1"}],
     "gpu_limits": [{"uuid": "GPU-1", "max_sm_mhz": "1980", "max_memory_mhz": "3201", "power_limit_w": "700"}],
-    "pythons": {"default": {"torch": "2.11.0", "cuda": "13.0"}, "old": {"error": "no torch here"}},
+    "pythons": {
+        "default": {"torch": "2.11.0", "cuda": "13.0", "notes": {"blind": {"choices": "AttributeError: x"}}},
+        "old": {"error": "no torch here"},
+        "bare": {"torch": "2.9.0", "notes": {"error": "no_cpp_compiler: none"}},
+    },
     "ceilings": {"GPU-1": {"copy_gbps": {"value": 4012.3, "day": "2026-11-20"}}},
     "lacking": {"timm": "no interpreter has timm"},
 }  # fmt: skip
@@ -166,6 +171,8 @@ def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
         assert words in text
     assert "copy 4012 GB/s" in text
     assert "no torch here" in text
+    assert "blind: choices — AttributeError: x" in text
+    assert "cannot compile: no_cpp_compiler: none" in text
     assert "<strong>timm</strong>: no interpreter has timm" in text
     assert "{&#x27;" not in text, "no dict as Python writes it"
 
@@ -176,11 +183,13 @@ def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
 )
 def test_a_host_may_say_anything(name: str, said: Any) -> None:
     query.read_facts({name: said})
+    query.read_facts({"pythons": {"default": {"notes": said}}})
+    query.read_facts({"pythons": {"default": {"notes": {"blind": said}}}})
 
 
 def test_the_queue_says_who_is_next_and_what_hinders(client: Client) -> None:
     accelerator = create_accelerator(arch="cpu-x86_64", labels={"gpu": "none"})
-    now, (spec,) = timezone.now(), requests.plan_suite(Selection("micro", "cpu", cases=["layer_norm"]))
+    now, (spec,) = timezone.now(), plan(Selection("micro", "cpu", cases=["layer_norm"]))
     create_task(
         create_run("succeeded", device="cpu"),
         spec=spec,

@@ -12,9 +12,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from hud.ingest import ingest
 from hud.models import Audit, Point, Run, State, Stream, Task, Upload
 from hud.pages.run import view
-from runner.schema.compilations import Explanation
+from runner.formats.parameters import Parameters
+from runner.schema.compilations import Compiled, Explanation
 from runner.schema.suite import TaskSpec
 from tests.support.factories import (
     GEMV,
@@ -31,6 +33,7 @@ from tests.support.factories import (
     create_verdict,
 )
 from tests.support.pages import html_of, page_of
+from tests.support.records import as_lines, compiled_record
 
 pytestmark = pytest.mark.django_db
 
@@ -316,6 +319,26 @@ def test_a_warning_that_rows_share_is_said_once(client: Client) -> None:
     assert "3 of 4 rows: the card was warm" in text
     assert text.count('href="#note-1"') == 3
     assert text.count("the card was cold") == 1
+
+
+def test_it_says_which_notes_its_compilations_could_not_take(client: Client) -> None:
+    blind: list[dict[str, str]] = [
+        {"choices": "AttributeError: <launchers>"},
+        {"phases": "KeyError: 'x'"},
+        {},
+        {},
+    ]
+    ingest(
+        as_lines(*(compiled_record(Compiled(blind=one), at) for at, one in enumerate(blind))), Parameters()
+    )
+    (run,) = Run.objects.all()
+    text = page_of(client, f"/runs/{run.pk}/")
+    assert "blind: choices — AttributeError: &lt;launchers&gt;; phases — KeyError" in text
+    said = client.get(f"/runs/{run.pk}.json").json()["blind"]
+    assert said == "blind: choices — AttributeError: <launchers>; phases — KeyError: 'x'"
+    other = create_run("succeeded")
+    assert client.get(f"/runs/{other.pk}.json").json()["blind"] == ""
+    assert 'id="blind"' not in page_of(client, f"/runs/{other.pk}/")
 
 
 def test_who_ran_it_again_is_linked_both_ways(client: Client) -> None:

@@ -12,8 +12,9 @@ from redis import Redis
 from hud.hosts import queues, registration
 from hud.models import Accelerator, Host, Run, Task
 from hud.pages.hosts import queue
-from hud.runs import requests, tasks, wakeup
+from hud.runs import tasks, wakeup
 from runner.schema.plan import Selection, plan
+from runner.schema.suite import BadRequest
 from tests.support.claims import attach, request
 from tests.support.factories import create_run, create_task
 from tests.support.servers import RedisServer
@@ -77,7 +78,7 @@ def test_a_refusal_names_what_is_missing(over: dict[str, Any], words: str) -> No
     attach("one", gpu="a100", site="oslo")
     attach("two", gpu="h200", site="berlin")
     Host.objects.filter(name="two").update(facts={"lacking": {"timm": "no interpreter has timm"}})
-    with pytest.raises(requests.InvalidRunRequest) as caught:
+    with pytest.raises(BadRequest) as caught:
         request(**over)
     assert words in str(caught.value)
 
@@ -85,16 +86,14 @@ def test_a_refusal_names_what_is_missing(over: dict[str, Any], words: str) -> No
 def test_a_refusal_for_one_host_names_that_host() -> None:
     attach("one", gpu="a100")
     attach("two", gpu="h200")
-    with pytest.raises(
-        requests.InvalidRunRequest, match="host one with device cpu has not the label gpu=h200"
-    ):
+    with pytest.raises(BadRequest, match="host one with device cpu has not the label gpu=h200"):
         request(host=Host.objects.get(name="one"), labels={"gpu": "h200"})
 
 
 def test_a_host_silent_for_two_weeks_gets_no_runs() -> None:
     attach("one")
     Host.objects.update(last_beat=timezone.now() - timedelta(days=15))
-    with pytest.raises(requests.InvalidRunRequest, match="no host is attached"):
+    with pytest.raises(BadRequest, match="no host is attached"):
         request()
 
 

@@ -14,7 +14,9 @@ from hud.ingest import ingest
 from hud.models import Accelerator, Compilation, Environment, Experiment, Host, Kernel, Run
 from hud.runs import requests
 from runner.formats.parameters import Parameters
+from runner.schema.suite import BadRequest
 from runner.suites import operators
+from runner.suites.operators.inputs import OWN_INPUTS
 from tests.support.claims import request, rerun
 from tests.support.factories import create_accelerator
 from tests.support.observed import SHIPPED
@@ -30,22 +32,22 @@ def test_requests_that_no_host_can_take_say_why(accelerator: Accelerator) -> Non
         ({"repeats": 0}, "repeats are 1 to 20"),
         ({"host": Host.objects.create(name="gone")}, "host gone is not attached"),
     ):
-        with pytest.raises(requests.InvalidRunRequest, match=words):
+        with pytest.raises(BadRequest, match=words):
             request(**over)
     Accelerator.objects.all().delete()
-    with pytest.raises(requests.InvalidRunRequest, match="no host is attached"):
+    with pytest.raises(BadRequest, match="no host is attached"):
         request()
     assert not Run.objects.exists()
 
 
 def test_a_rerun_of_an_unknown_suite_is_refused(accelerator: Accelerator) -> None:
     unknown = Experiment.objects.create(suite="elsewhere", case="x")
-    with pytest.raises(requests.InvalidRunRequest, match="has no suite 'elsewhere'"):
+    with pytest.raises(BadRequest, match="has no suite 'elsewhere'"):
         rerun(unknown)
     case = Experiment.objects.create(
         suite="micro", case="nonsense", dtype="bfloat16", backend="inductor", mode="inference"
     )
-    with pytest.raises(requests.InvalidRunRequest, match="no case 'nonsense'"):
+    with pytest.raises(BadRequest, match="no case 'nonsense'"):
         rerun(case)
 
 
@@ -71,7 +73,7 @@ def test_a_file_of_recorded_inputs_that_was_changed_is_another_experiment(
 ) -> None:
     """And a rerun of either is asked for as the host's own file, whichever that is by then."""
     path = tmp_path / "own.txt"
-    monkeypatch.setenv(operators.OWN_INPUTS, str(path))
+    monkeypatch.setenv(OWN_INPUTS, str(path))
     names = []
     for text in ("one", "another"):
         path.write_text(text)
@@ -114,7 +116,7 @@ def test_a_gpu_compiles_three_times_and_each_process_says_its_caches(accelerator
         {**ab, "compilations": 2},
         {**ab, "pinned": "run:1/experiment:1"},
     ):
-        with pytest.raises(requests.InvalidRunRequest):
+        with pytest.raises(BadRequest):
             processes(**wrong)
 
 
@@ -141,10 +143,10 @@ def test_choices_of_a_stored_compilation_are_pinned(accelerator: Accelerator) ->
         assert [task.caches for task in run.tasks.all()] == ["pinned"]
     refused = [f"{point}/compilation:2", "run:1", f"{point};", "run:99999999/experiment:1"]
     for wrong in refused:
-        with pytest.raises(requests.InvalidRunRequest):
+        with pytest.raises(BadRequest):
             rerun(experiment, pinned=wrong)
     Kernel.objects.filter(pk__in=stored.kernels[:1]).update(config="")
-    with pytest.raises(requests.InvalidRunRequest, match="no kernel whose configuration"):
+    with pytest.raises(BadRequest, match="no kernel whose configuration"):
         rerun(experiment, pinned=point)
 
 

@@ -148,11 +148,11 @@ def test_only_the_latest_missed_time_is_made_up(accelerator: Accelerator) -> Non
 
 def test_times_before_a_schedule_was_enabled_are_not_made_up(accelerator: Accelerator) -> None:
     schedule = create_schedule()
-    schedules.disable(schedule=schedule, who="olga")
+    schedules.switch(schedule=schedule, enabled=False, who="olga")
     assert not schedules.fire_due(NIGHT)
-    schedules.enable(schedule=schedule, who="olga")
+    schedules.switch(schedule=schedule, enabled=True, who="olga")
     assert not schedules.fire_due(NIGHT)
-    schedules.enable(schedule=schedule, who="olga")
+    schedules.switch(schedule=schedule, enabled=True, who="olga")
     actions = Audit.objects.order_by("pk").values_list("action", flat=True)
     assert list(actions) == ["schedule.create", "schedule.disable", "schedule.enable"]
 
@@ -218,7 +218,7 @@ def test_ceilings_are_read_on_every_accelerator(accelerator: Accelerator) -> Non
         ("gpu-1", "cuda", "cuda:1"),
         (other.host.name, "cpu", "cpu"),
     ]
-    schedules.disable(schedule=schedule, who="olga")
+    schedules.switch(schedule=schedule, enabled=False, who="olga")
     call_command("bootstrap")
     schedule.refresh_from_db()
     assert not schedule.enabled, "an operator's decision stays"

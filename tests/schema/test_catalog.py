@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,13 @@ from runner.__main__ import _parser
 from runner.cli.request import Request, tasks
 from runner.schema.devices import ARCHES, arch_key, is_named, peaks
 from runner.schema.metrics import METRICS, metric_info, role_of
-from runner.schema.options import Option
+from runner.schema.options import Option, OptionValue
 from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.targets import gpt_fast_target
 from runner.suites import SUITES
 from runner.suites.micro import SIZES as MICRO_SIZES
+from runner.suites.operators.inputs import SHAPES, read_shapes
 
 GOOD = {
     "suite": "micro",
@@ -35,11 +38,35 @@ def test_a_plan_of_a_suite_takes_every_case_and_dtype() -> None:
     assert len(found) == 7
 
 
-def test_a_group_of_cases_stands_for_each_of_them() -> None:
-    found = plan(
-        Selection("operators", device="cpu", cases=["frequent", "aten.mm.default"], dtypes=["float16"])
+def operators_of(cases: Sequence[str] = (), **knobs: OptionValue) -> list[str]:
+    selection = Selection("operators", device="cpu", cases=cases, dtypes=["float16"], knobs=knobs)
+    return [task.case for task in plan(selection)]
+
+
+@pytest.mark.parametrize("name", ["huggingface", "timm", "torchbench"])
+def test_an_operator_is_planned_once_and_where_the_inputs_have_a_call_of_it(name: str) -> None:
+    counts = read_shapes(SHAPES / f"{name}.json")
+    assert operators_of(inputs=name) == list(counts)
+    calls = [
+        sum(counts[case].values()) for case in operators_of(["frequent", "aten.mm.default"], inputs=name)
+    ]
+    assert len(calls) == 20
+    assert min(calls) >= max(
+        sum(counts[case].values()) for case in counts if case not in operators_of(["frequent"], inputs=name)
     )
-    assert [task.case for task in found] == list(SUITES["operators"].case_groups["frequent"])
+    with pytest.raises(BadRequest):
+        operators_of(["aten.abs.default"], inputs="timm")
+
+
+def test_a_log_of_ones_own_may_hold_any_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text("Operator: aten.erf.default\ncnt: 3, ((T([2], f16),), {})\nOperator: os.system\n")
+    monkeypatch.setenv("RUNNER_OPERATOR_INPUTS", str(path))
+    assert operators_of(inputs="own") == ["aten.erf.default"]
+    monkeypatch.delenv("RUNNER_OPERATOR_INPUTS")  # on another machine, which cannot know
+    assert operators_of(["aten.erf.default"], inputs="own") == ["aten.erf.default"]
+    with pytest.raises(BadRequest):
+        operators_of(["os.system"], inputs="own")
 
 
 def test_a_dtype_narrows_a_suite_but_must_fit_a_named_case() -> None:

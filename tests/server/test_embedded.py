@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 import psycopg
 import pytest
 
-from hud.server import embedded
+from hud.server import embedded, worker_account
 from tests.support.waiting import wait_for
 
 
@@ -99,7 +100,9 @@ def test_redis_keeps_what_was_queued_when_it_is_killed(folder: Path) -> None:
 def test_servers_are_for_their_owner_alone(folder: Path) -> None:
     with embedded.running(embedded.servers(folder), folder / "logs"):
         run = embedded.run_folder(folder)
-        assert stat.S_IMODE(run.stat().st_mode) == 0o700
+        assert not run.stat().st_mode & 0o067, "a group may enter, where root has given Redis an account"
+        assert stat.S_IMODE((run / ".s.PGSQL.5432").stat().st_mode) == 0o700
+        assert not (run / "redis" / "redis.sock").stat().st_mode & 0o007
         assert not [line for line in _listening_addresses() if line.endswith(":1538")]  # 5432: no TCP
 
 
@@ -239,6 +242,23 @@ def test_a_newer_redis_of_the_path_is_taken(
     found, warning = embedded.redis_binary()
     assert (found == str(binary)) is chosen
     assert bool(warning) is not chosen
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user")
+def test_root_s_redis_has_an_account_of_its_own(folder: Path) -> None:
+    """Also where root started it before, as earlier releases did."""
+    (embedded.make_folder(folder / "redis") / "appendonly.aof").touch()
+    private = embedded.make_folder(folder / "private")
+    server = embedded.redis(folder)
+    process = embedded.start(server, folder / "redis.log")
+    try:
+        users = psutil.Process(process.pid).uids()
+        assert set(users) == {worker_account.redis_uid_of(folder)}
+        assert users.real not in {0, worker_account.uid_of(folder)}
+        assert talk_to_redis(folder, b"RPUSH queue one") == b":1\r\n"
+        assert b"Permission denied" in talk_to_redis(folder, f"CONFIG SET dir {private}".encode())
+    finally:
+        embedded.stop(server, process)
 
 
 def test_redis_takes_no_long_texts(folder: Path) -> None:

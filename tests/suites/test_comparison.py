@@ -95,8 +95,6 @@ def test_nan_and_infinity_compare_as_in_the_harness(
     ours = compare(*given, wanted, Rules(1e-3, equal_nan=equal_nan), measured=True)
     assert ours.same == theirs, ours.reason
     assert ours.errors.numbers == 2 * (2 if dtype.is_complex else 1)
-    for name in ("relative_max", "relative_mean", "relative_std"):
-        assert getattr(ours.errors, name) < INF
 
 
 @pytest.mark.parametrize(

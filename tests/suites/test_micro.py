@@ -18,8 +18,10 @@ from runner.measure import ceilings
 from runner.measure.recorder import Result
 from runner.schema.options import OptionValue
 from runner.schema.suite import TaskSpec
+from runner.schema.targets import GPT_FAST_SIZES
+from runner.suites import suite_of
+from runner.suites.micro import SIZES, size_metrics
 from runner.suites.micro import run as micro
-from runner.suites.micro import size_metrics
 from runner.suites.micro.kernels import build
 from runner.system import machine
 
@@ -116,7 +118,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
         return found
 
     monkeypatch.setattr(micro, "_measure", measure)
-    monkeypatch.setattr(micro, "MICRO_SIZES", {"cpu": (256, 512)})
+    monkeypatch.setitem(SIZES, "cpu", (256, 512))
     return given
 
 
@@ -128,12 +130,12 @@ def results(gbps: list[float], speedup: float) -> list[Result]:
     ]
 
 
-def means_in(folder: Path) -> dict[str, dict[str, Any]]:
+def means_in(folder: Path, sizes: str = "256,512") -> dict[str, dict[str, Any]]:
     """The metric of each record of the mean, by name."""
     return {
         record["metric"]["name"]: record["metric"]
         for record in records_in(folder)
-        if record["benchmark"]["extra_info"]["knobs"] == {"D": "mean"}
+        if record["benchmark"]["extra_info"]["knobs"] == {"D": "mean", "sizes": sizes}
     }
 
 
@@ -160,6 +162,23 @@ def test_gpt_fasts_target_belongs_to_the_gpu(device: str, target: tuple[str | No
     spec = dataclasses.replace(layer_norm(), device=device)
     mean = next(one for one in micro._means(spec, [results([1.0], 1.0)]) if one.metric.startswith("memory"))
     assert (mean.target, mean.facts.get("target_arch")) == target
+
+
+def test_gpt_fasts_sizes_have_a_mean_of_their_own_on_a_cpu(tmp_path: Path, measured: Measured) -> None:
+    measured.update({size: results([10.0], 1.0) for size in GPT_FAST_SIZES})
+    task = layer_norm(*reversed(GPT_FAST_SIZES))
+    assert micro.run(task, Report(tmp_path)) is None
+    sizes = "1024,4096,8192,16384"
+    assert set(means_in(tmp_path, sizes)) == {"memory_bandwidth(GB/s)", "speedup"}
+    suite = suite_of("micro")
+    (mean,) = (one for one in suite.expected(task, {}) if "sizes" in one.knobs)
+    assert mean.knobs == {"D": "mean", "sizes": sizes}
+    assert suite.asked_knobs(mean.knobs) == {"D": [*GPT_FAST_SIZES]}
+    assert (
+        suite.complete_knobs({"D": "mean"}, "cpu")
+        != mean.knobs
+        == suite.complete_knobs({"D": "mean"}, "cuda")
+    )
 
 
 def test_part_of_the_set_has_no_mean(tmp_path: Path, measured: Measured) -> None:

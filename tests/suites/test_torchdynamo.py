@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from runner.formats.torchdynamo.names import backend_of
-from runner.measure.compiler import artifacts
 from runner.schema.compilations import BISECTED
 from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec
@@ -41,7 +39,7 @@ def task(
 
 
 _SPECS = {
-    "fine": task(keep_tlparse=True, **_QUICK),
+    "fine": task(**_QUICK),
     "training": task(mode="training", case=BREAKS, test="performance", keep_trace=True, **_QUICK),
     "dynamic": task(dynamic=True, dtype="amp", test="performance", **_QUICK),
     "wrong": task("relu_accuracy_error_TESTING_ONLY", explain=60, **_QUICK),
@@ -51,7 +49,7 @@ _SPECS = {
     "precompiled": task("inductor", case=BREAKS, export="aot_precompile", test="accuracy"),
 }
 if machine.cpp_compiler():
-    _SPECS["inductor"] = task("inductor", caches="kept", keep_code=True, **_QUICK)
+    _SPECS["inductor"] = task("inductor", caches="kept", **_QUICK)
 _SPECS["untraced"] = task("inductor_export", case=UNTRACED, test="performance", **_QUICK)  # changes exporters
 
 
@@ -194,15 +192,6 @@ def test_what_aot_precompile_refuses_says_why(done: dict[str, Done]) -> None:
     assert "graph_break" in said["reason"] or "no aot_compile" in said["reason"]
 
 
-def test_torch_s_log_of_a_compile_is_an_artifact(done: dict[str, Done], tmp_path: Path) -> None:
-    with tarfile.open(done["fine"].folder / "artifacts" / "tlparse" / "tlparse.tar.gz") as logs:
-        (log,) = logs.getmembers()
-    assert log.name.endswith(".log")
-    assert log.size
-    assert not (done["training"].folder / "artifacts" / "tlparse").exists()
-    assert artifacts.compile_log(tmp_path) == b""
-
-
 @pytest.mark.skipif("inductor" not in _SPECS, reason="inductor needs a C++ compiler")
 def test_inductor_with_kept_caches(done: dict[str, Done]) -> None:
     found = done["inductor"]
@@ -212,7 +201,6 @@ def test_inductor_with_kept_caches(done: dict[str, Done]) -> None:
     kernels = found.metric("kernel_count")
     assert kernels["benchmark_values"][0] >= 1
     assert kernels["extra_info"]["kernels_hash"]
-    assert "cpp_fused" in (found.folder / "artifacts" / "generated_code" / "code.txt").read_text()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from django.test import Client
 
 from hud.models import Measurement, Stream
 from hud.pages.suite import matrix as matrix_page
+from runner.__main__ import main
 from runner.cli import request, tables
 from runner.cli.output import Output
 from runner.cli.request import Request
@@ -22,13 +24,15 @@ from runner.formats.statuses import VERIFIER_CODES
 from runner.formats.xla import ON_XLA, XlaFiles
 from runner.launch.launch import launch
 from runner.launch.report import Report
+from runner.launch.results import complete
 from runner.schema.outcome_records import TaskOutcome, TaskResult
-from runner.schema.quality import NONE, MeasurementWarning
+from runner.schema.quality import MeasurementWarning
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites.xla import SUITE, models
 from runner.suites.xla import run as xla
-from runner.suites.xla.run import NOT_ASKED, Rows, Verification
+from runner.suites.xla.run import NOT_ASKED, Verification
+from runner.system import environment
 from tests.support.observed import SHIPPED, observe
 
 SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
@@ -100,6 +104,32 @@ def test_a_cell_without_torch_xla_is_a_row_with_its_reason(
     rows = {record["metric"]["name"]: record for record in records_in(tmp_path)}
     assert set(rows) == {"verification_code", "total_time", "per_iter_time"}
     assert rows["total_time"]["metric"]["extra_info"]["reason"] == str(failure)
+    verified = replace(task, knobs={"verify": True})
+    xla.run(verified, Report(tmp_path))
+    assert records_in(tmp_path)[3]["metric"]["extra_info"]["code"] == "VERIFIER_SKIPPED"
+
+
+@pytest.mark.parametrize(
+    ("status", "verify", "code"),
+    [
+        ("crashed", True, "VERIFIER_DIDNT_RUN"),
+        ("timed_out", True, "VERIFIER_DIDNT_RUN"),
+        ("timed_out", False, "VERIFIER_SKIPPED"),
+        ("unsupported", True, "VERIFIER_SKIPPED"),
+    ],
+)
+def test_a_line_has_one_of_upstreams_codes_however_its_cell_ended(
+    tmp_path: Path, status: str, verify: bool, code: str
+) -> None:
+    """And its record keeps its own word."""
+    task = replace(spec(), knobs={"verify": verify})
+    (tmp_path / "results.jsonl").touch()
+    outcome, found = complete(tmp_path, task, TaskOutcome(status, "its_word", "why"), sys.executable, {})
+    XlaFiles(tmp_path / "out").add(TaskResult(task, outcome, tmp_path, found.records))
+    body = (tmp_path / "out" / "results.jsonl").read_bytes()
+    assert json.loads(body)["verification_code"] == code
+    codes = [item.code for item in observe(body).measurements if item.metric == "verification_code"]
+    assert codes == ["its_word"] if verify else codes
 
 
 def test_a_cell_is_verified_measured_and_dumped(tmp_path: Path) -> None:
@@ -177,20 +207,16 @@ def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_wrong_result_withholds_times_and_keeps_counts(tmp_path: Path) -> None:
-    rows = Rows(spec(), Report(tmp_path))
-    failure = rows.measured(
-        {"total_time": [1.0], "xla_CompileTime_number": [2.0]},
-        Verification("FAIL", True, "failed", "off"),
-        NONE,
-    )
+    samples = {"total_time": [1.0], "xla_CompileTime_number": [2.0]}
+    wrong = Verification("FAIL", True, "failed", "off")
+    failure = xla.record(spec(), Report(tmp_path), wrong, samples)
     assert failure is not None
     assert (failure.status, failure.code) == ("wrong", "FAIL")
     found = {record["metric"]["name"]: record["metric"] for record in records_in(tmp_path)}
     assert "benchmark_values" not in found["total_time"]
     assert found["xla_CompileTime_number"]["benchmark_values"] == [2.0]
     busy = MeasurementWarning("busy", "busy_cpu")
-    samples = {"total_time": [1.0], "xla_CompileTime_number": [2.0]}
-    assert Rows(spec(), Report(tmp_path)).measured(samples, NOT_ASKED, busy) is None
+    assert xla.record(spec(), Report(tmp_path), NOT_ASKED, samples, warning=busy) is None
     found = {record["metric"]["name"]: record["metric"]["extra_info"] for record in records_in(tmp_path)}
     assert found["total_time"]["quality"] == "busy_cpu"
     assert "quality" not in found["xla_CompileTime_number"]
@@ -343,5 +369,29 @@ def test_a_cell_on_torch_xla(tmp_path: Path) -> None:
     assert "xla_CompileTime_number" in {record["metric"]["name"] for record in records_in(tmp_path)}
 
 
-def test_the_suite_offers_what_its_models_are() -> None:
-    assert {case.name for case in SUITE.cases} == set(models._RECIPES)
+def test_a_model_is_that_of_its_own_suite_in_the_same_state_on_every_device() -> None:
+    task = TaskSpec("xla", "squeezenet1_1", "training", "float32", "eager", "cpu", knobs={"batch_size": 2})
+    (experiment,) = SUITE.expected(task, {})
+    assert experiment.knobs == {"origin": "torchbench", "batch_size": 2}
+    one, other = (models.build(task, models.Machine(task), torch.float32) for _ in range(2))
+    assert [part.shape for part in one.inputs if isinstance(part, torch.Tensor)] == [(2, 3, 224, 224)]
+    assert all(map(torch.equal, one.module.parameters(), other.module.parameters()))
+    with torch.enable_grad():
+        loss, gradients, *_rest = one.step(one.inputs, full_output=True)
+    assert loss.ndim == 0
+    assert all(gradient is not None for gradient in gradients.values())
+
+
+def test_cells_that_the_interpreter_cannot_run_are_left_out_and_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "xla", "--case", "llama", "--device", "cpu", "--dry-run"]
+    for packages, cells in (({}, 4), ({"torch_xla": "2.9"}, 8)):
+        found = replace(environment.environment("cpu"), packages=packages)
+        monkeypatch.setattr(environment, "asked", lambda *_asked, found=found: found)
+        assert main(words) == 0
+        out, err = capsys.readouterr()
+        assert len(out.splitlines()) == cells
+        assert ("4 of 8" in err) == (cells == 4)
+    monkeypatch.setattr(environment, "asked", lambda *_asked: replace(found, packages={}))
+    assert main([*words, "--backend", "openxla"]) == 0, "what is named is tried, and its row has the reason"

@@ -33,12 +33,6 @@ def alive(pid: int) -> bool:
     return process is not None and not process.dead
 
 
-def parent_of(pid: int) -> int:
-    process = read_process(pid)
-    assert process
-    return process.parent
-
-
 class Control:
     """What the stand-in does, and what it did. `plan({"1": {"spin": True}})`: see standin.py."""
 

@@ -29,7 +29,10 @@ from runner.suites.torchdynamo.model import ModelRequest
 _SHORT = {getattr(torch, name): short for short, name in DTYPES.items()}
 _MOST_CALLS = 40  # distinct calls of an operator that a file keeps, the most frequent
 _ASKED = "aten._local_scalar_dense.default"  # .item(), or a tensor in an `if`
-_WITHOUT = ("aten._unsafe_view.default", "aten.detach.default", _ASKED)  # compute nothing
+_WITHOUT = (  # compute nothing
+    *("aten._unsafe_view.default", "aten.detach.default", _ASKED),
+    *("aten.new_empty.default", "aten.new_empty_strided.default"),
+)
 # A conversion is a new tensor and a copy into it; autograd shows only the conversion.
 _CONVERSION, _COPY = "aten._to_copy.default", "aten.copy_.default"
 # Places of statistics, which a GPU keeps in float32 although the rest is in float16.

@@ -32,9 +32,9 @@ from hud.judging.regressions.confirm import (
 from hud.judging.regressions.events import record
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Regression, Run, State
 from hud.problems import Problem
-from hud.runs.requests import InvalidRunRequest
 from hud.runs.tasks import cancel as cancel_run
 from runner.schema.statistics import LEAST_PAIRS
+from runner.schema.suite import BadRequest
 
 logger = logging.getLogger(__name__)
 _NIGHTLY = re.compile(r"\.dev(\d{4})(\d{2})(\d{2})")
@@ -85,7 +85,7 @@ def start(*, regression: Regression, who: str) -> Bisect:
         )
         try:
             _go_on(bisect)
-        except InvalidRunRequest as error:
+        except BadRequest as error:
             raise Problem(409, str(error)) from error
         words = f"{len(builds)} versions of torch"
         record(regression, regression.state, regression.state, event="bisect", who=who, note=words)
@@ -110,7 +110,7 @@ def advance() -> int:
                 _take(bisect, step)
                 try:
                     _go_on(bisect)
-                except InvalidRunRequest as error:  # the host has been detached, or lost the interpreter
+                except BadRequest as error:  # the host has been detached, or lost the interpreter
                     _end(bisect, BisectState.CANNOT_TELL, str(error))
             count += 1
     return count
@@ -140,13 +140,13 @@ def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
 
 
 def _go_on(bisect: Bisect) -> None:
-    """Request the next comparison, or end the bisect. Raise InvalidRunRequest."""
+    """Request the next comparison, or end the bisect. Raise BadRequest."""
     known = answers(bisect)
     found = next_step(len(bisect.builds), known)
     if isinstance(found, Compare):
         base, head = (bisect.builds[place]["interpreter"] for place in (found.base, found.head))
         if bisect.accelerator is None:
-            raise InvalidRunRequest("the accelerator is no longer there")
+            raise BadRequest("the accelerator is no longer there")
         series = bisect.regression.series
         run = rerun_on(bisect.accelerator, [series], who=bisect.requested_by, interpreter=head, base=base)
         BisectStep.objects.create(bisect=bisect, base=found.base, head=found.head, run=run)

@@ -19,6 +19,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from hud.hosts.registration import visible_accelerators
 from hud.judging.comparison import (
     SAME_CHOICE,
     Comparison,
@@ -33,12 +34,12 @@ from hud.judging.regressions.decide import decide_by_pairs
 from hud.judging.regressions.events import record
 from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
 from hud.models import Accelerator, Environment, Host, Measurement, Regression, Run, Series, State, Task
-from hud.runs import matching
 from hud.runs.matching import ResourceRequest
-from hud.runs.requests import DEFAULT_INTERPRETER, InvalidRunRequest, RunOptions, request_rerun
+from hud.runs.requests import DEFAULT_INTERPRETER, RunOptions, request_rerun
 from hud.runs.tasks import cancel, end_early
 from runner.schema.metrics import is_of_running
 from runner.schema.statistics import LEAST_PAIRS
+from runner.schema.suite import BadRequest
 
 logger = logging.getLogger(__name__)
 WHO = "judge"  # as requests name it
@@ -127,7 +128,7 @@ def _request(regressions: Sequence[Regression]) -> Run | None:
     series = [each.series for each in regressions]
     try:
         return rerun_on(accelerator, series, who=WHO, interpreter=interpreter, base=base)
-    except InvalidRunRequest as error:
+    except BadRequest as error:
         logger.info("%s is not repeated: %s", one, error)
         return None
 
@@ -136,7 +137,7 @@ def rerun_on(
     accelerator: Accelerator, series: Sequence[Series], *, who: str, interpreter: str, base: str
 ) -> Run:
     """Request a run of the experiment of these series on one accelerator, behind what people wait for: one
-    repeat, or with a base interpreter as many draws or pairs as an answer needs. Raise InvalidRunRequest."""
+    repeat, or with a base interpreter as many draws or pairs as an answer needs. Raise BadRequest."""
     resources = ResourceRequest(
         accelerator.device,
         accelerator.host,
@@ -165,7 +166,7 @@ def accelerator_of(one: Regression, attached: Sequence[Accelerator] | None = Non
     uuid = environment.facts.get("gpu_uuid", "") if environment else ""
     there = [
         item
-        for item in (matching.attached() if attached is None else attached)
+        for item in (visible_accelerators() if attached is None else attached)
         if item.host.name == one.first_run.host_name
         and not (item.unavailable_reason or item.host.drained or item.host.paused_until)
     ]

@@ -4,7 +4,7 @@ the series that it touches for the judge, which judges them again in the backgro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
@@ -41,6 +41,21 @@ def metric_of(name: str) -> Metric:
     """Return the metric of this name; one that no upload has brought yet is stored."""
     info = metric_info(name).to_row()
     return Metric.objects.get_or_create(name=info.pop("name"), defaults=info)[0]
+
+
+def rule_of(kind: type[Rule], said: Mapping[str, Any], pk: int | None = None) -> Rule:
+    """Return the rule that the fields of a form or of the API say, unstored. Raise InvalidRule for another
+    metric than the one with this key."""
+    columns = dict(said)
+    if kind is Threshold:
+        return Threshold(pk=pk, **columns)
+    metric = metric_of(columns.pop("metric"))
+    if kind is Target:
+        return Target(pk=pk, metric=metric, fraction=columns.pop("share"), **columns)
+    if pk not in {None, metric.pk}:
+        raise InvalidRule("metric", "the name of a metric stays; add another one")
+    metric.unit, metric.direction = columns["unit"], columns["direction"]
+    return metric
 
 
 def save(rule: Rule, *, who: str) -> None:

@@ -43,7 +43,10 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         make_folder(settings.HUD_DATA)
         sync_metrics()
-        self._make_points()
+        if points.are_missing():  # of measurements that were stored before there were any
+            self.stdout.write("Making the points of all measurements ...")
+            made = points.rebuild()
+            self.stdout.write(f"{made.points} points; their series are judged anew in the background")
         schedules.create_default()
         host = sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
         path = settings.HUD_DATA / "operator.json"
@@ -58,13 +61,6 @@ class Command(BaseCommand):
                 f" {host.detached_at:%Y-%m-%d}. To attach it again, create a token on {options['hud']}/hosts/"
                 " and run the command shown there."
             )
-
-    def _make_points(self) -> None:
-        """Make the points of measurements that were stored before there were any."""
-        if points.are_missing():
-            self.stdout.write("Making the points of all measurements ...")
-            made = points.rebuild()
-            self.stdout.write(f"{made.points} points; their series are judged anew in the background")
 
 
 def sync_metrics() -> None:

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from hud.accounts.keys import create_key
 from hud.accounts.roles import SCOPES
 from hud.problems import Problem
-from hud.runs.streams import BadStreamName, of_new_key
+from hud.runs.streams import of_new_key
 
 
 class Command(BaseCommand):
@@ -29,8 +29,6 @@ class Command(BaseCommand):
                 who="create_key",
                 stream=of_new_key(name, stream, scopes=wanted, owner=None, is_operator=True),
             )
-        except BadStreamName as error:
-            raise CommandError(f"{error.detail}; give one with --stream") from error
         except Problem as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"key {key.name} with {', '.join(key.scopes)}: {secret}")

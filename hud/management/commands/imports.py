@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -26,9 +27,6 @@ class Command(RoundsCommand):
         super().handle(once=once)
 
     def round(self) -> int:
-        _beat()
-        return import_jobs.process_next(beat=_beat, stopped=self.stop.is_set)
-
-
-def _beat() -> None:
-    heartbeats.beat("imports")
+        beat = partial(heartbeats.beat, "imports")
+        beat()
+        return import_jobs.process_next(beat=beat, stopped=self.stop.is_set)

@@ -59,7 +59,8 @@ class Command(BaseCommand):
             sys.exit(_USAGE)
         for line in [json.dumps(outcomes)] if options["json"] else map(_line, outcomes):
             self.stdout.write(line)
-        if not all(map(_is_stored, outcomes)):
+        receipts = [outcome for outcome in outcomes if "kernels" not in outcome]
+        if not all("error" not in receipt and reasons.is_all_stored(receipt) for receipt in receipts):
             sys.exit(_REFUSED)
 
     def _store(self, path: Path, given: dict[str, str]) -> dict[str, Any]:
@@ -158,10 +159,6 @@ def _line(outcome: dict[str, Any]) -> str:
     )
     kinds = ", ".join(f"{count} {kind}" for kind, count in outcome["skipped_kinds"].items())
     return f"{outcome['file']}: {counts}{f' ({kinds})' if kinds else ''}"
-
-
-def _is_stored(outcome: dict[str, Any]) -> bool:
-    return "kernels" in outcome or ("error" not in outcome and reasons.is_all_stored(outcome))
 
 
 def _place(fault: dict[str, Any]) -> str:

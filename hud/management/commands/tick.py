@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from datetime import timedelta
+from threading import Thread
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
@@ -15,7 +16,7 @@ from hud.hosts import heartbeats, redis_users
 from hud.judging.bisect import work as bisects
 from hud.judging.regressions.confirm import confirm
 from hud.management.rounds import RoundsCommand
-from hud.notifications.deliver import Deliverer, deliver
+from hud.notifications.deliver import deliver, deliver_until
 from hud.runs import schedules, tasks, wakeup
 
 logger = logging.getLogger(__name__)
@@ -31,28 +32,22 @@ class Command(RoundsCommand):
     lock = 7_014_001
 
     def start(self) -> None:
-        self.has_begun = False
+        self.pause_s = settings.HUD_TICK_S
         self.start_pruning()
         if not self.once:
-            Deliverer(self.stop).start()
+            Thread(target=deliver_until, args=[self.stop], name="deliver", daemon=True).start()
 
     def round(self) -> int:
         self.put_off_pruning_after_a_gap()
-        if not self.has_begun and not self.once:
-            heartbeats.restart("tick")
-            self.has_begun = True
+        if self.is_fresh and not self.once:
+            heartbeats.restart("tick")  # hosts may have been silent because of us: a new grace period
+            self.is_fresh = False
         tick()
         if self.once:
             deliver()
         else:
             self.prune()
         return 0
-
-    def database_is_away(self) -> None:
-        self.has_begun = False  # hosts may have been silent because of us: a new grace period
-
-    def pause_s(self) -> float:
-        return float(settings.HUD_TICK_S)
 
     def start_pruning(self) -> None:
         self.is_pruning, self._batches = True, retention.batches()

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from django.utils import timezone
 
-from hud.hosts.registration import is_visible
+from hud.hosts.registration import is_visible, present_accelerators
 from hud.models import (
     ACTIVE,
     Annotation,
@@ -28,18 +28,18 @@ from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.history import History, Range, changes, fill
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
-from hud.pages.hosts.query import Place, places_for, present_accelerators
+from hud.pages.hosts.query import Place, places_for
 from hud.pages.hosts.queue import usual_by_place
 from hud.pages.suite.columns import COLUMNS, Column, metric_names
 from hud.points import expectations
 from hud.points import read as points
 from hud.points.targets import Targets
 from hud.runs import matching
-from hud.runs.requests import InvalidRunRequest, spec_of
+from hud.runs.requests import spec_of
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.metrics import device_time_of
 from runner.schema.records import SUCCESS
-from runner.schema.suite import TaskSpec
+from runner.schema.suite import BadRequest, TaskSpec
 
 DEFAULT_POINTS = 200
 MAX_POINTS = 1000
@@ -248,7 +248,7 @@ def _add_places(page: ExperimentPage) -> None:
     page.not_offered = lacks.get(experiment.suite, "")
     try:
         page.spec = spec_of(experiment, device=experiment.device)
-    except InvalidRunRequest as error:
+    except BadRequest as error:
         page.impossible = str(error)
         return
     offering = [one for one in accelerators if experiment.suite in one.catalog.get("suites", [])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
@@ -13,28 +13,15 @@ from hud.models import Point, Run, Series
 from hud.points import expectations
 from hud.points.read import POINT
 from hud.points.targets import Targets
+from hud.problems import Problem
 from hud.runs.branches import branch_or_default, stored_names
 from hud.sql import fetch_models, fetch_tuples
+from runner.formats.errors import Fault
 
 MAX_POINTS = 2000  # of one page
 
 
-class BadCursor(ValueError):
-    """The cursor is none that an earlier page gave."""
-
-
-@dataclass(frozen=True)
-class Filters:
-    """Which points of a series: '' and None mean all. `since` and `until` are days, both included; `cursor`
-    is the `next` of an earlier page."""
-
-    branch: str = ""
-    since: date | None = None
-    until: date | None = None
-    cursor: str = ""
-
-
-def etag_of(series: Series, filters: Filters) -> str:
+def etag_of(series: Series, filters: Mapping[str, Any]) -> str:
     """Return an ETag that changes with points, verdicts and targets."""
     (state,) = fetch_tuples(
         """
@@ -52,10 +39,13 @@ def etag_of(series: Series, filters: Filters) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def series_points(series: Series, filters: Filters) -> dict[str, Any]:
-    """Return a page of at most `MAX_POINTS` points, oldest first. The first page has the latest points,
-    `next` leads to those before them. Raise BadCursor."""
-    time, run, environment = _place_of(filters.cursor) if filters.cursor else (None, None, None)
+def series_points(
+    series: Series, *, branch: str, since: date | None, until: date | None, cursor: str
+) -> dict[str, Any]:
+    """Return a page of at most `MAX_POINTS` points, oldest first, from the day `since` to the day `until`.
+    The first page has the latest points; its `next` is the `cursor` of those before them. Raise Problem 422
+    for a wrong cursor."""
+    time, run, environment = _place_of(cursor) if cursor else (None, None, None)
     newest_first = fetch_models(
         Point,
         """
@@ -70,9 +60,9 @@ def series_points(series: Series, filters: Filters) -> dict[str, Any]:
         """,
         {
             "series": series.pk,
-            "branches": stored_names(filters.branch) if filters.branch else None,
-            "since": filters.since,
-            "until": filters.until,
+            "branches": stored_names(branch) if branch else None,
+            "since": since,
+            "until": until,
             "time": time,
             "run": run,
             "environment": environment,
@@ -99,13 +89,15 @@ def _cursor(point: Point) -> str:
 
 
 def _place_of(cursor: str) -> tuple[datetime, int, int]:
+    text = "the cursor is none that an earlier answer gave"
+    wrong = Problem(422, text, errors=[Fault("?cursor", text)])
     try:
         time, run, environment = cursor.split("_")
         place = datetime.fromisoformat(time.replace("Z", "+00:00")), int(run), int(environment)
     except ValueError as error:
-        raise BadCursor("the cursor is none that an earlier answer gave") from error
+        raise wrong from error
     if place[0].tzinfo is None or not all(0 <= number < 2**31 for number in place[1:]):
-        raise BadCursor("the cursor is none that an earlier answer gave")
+        raise wrong
     return place
 
 

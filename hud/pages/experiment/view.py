@@ -11,6 +11,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from hud.accounts.access import after_login, form_as_it_was
+from hud.hosts.registration import present_accelerators
 from hud.judging.regressions import known_failures
 from hud.judging.regressions.states import RegressionState, possible
 from hud.models import Annotation, Experiment, KnownFailure, Stream
@@ -20,15 +21,15 @@ from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.history import ORIGIN
 from hud.pages.experiment.query import ExperimentPage, TableRow
-from hud.pages.hosts.query import Place, places_for, present_accelerators
+from hud.pages.hosts.query import Place, places_for
 from hud.pages.rerun_form import RerunForm
 from hud.pages.suite.query import IDENTITY, identity
 from hud.points.read import POINT
 from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.matching import ResourceRequest
-from hud.runs.requests import InvalidRunRequest, RunOptions, request_rerun, spec_of
-from runner.schema.suite import TaskSpec, value_rule
+from hud.runs.requests import RunOptions, request_rerun, spec_of
+from runner.schema.suite import BadRequest, TaskSpec, value_rule
 from runner.suites import SUITES
 
 
@@ -153,7 +154,7 @@ def rerun_form(
     task, where it is known."""
     try:
         spec = spec or spec_of(asked, device=asked.device)
-    except InvalidRunRequest:
+    except BadRequest:
         return RerunForm(places=places, **options)
     suite = SUITES[asked.suite]
     return RerunForm(
@@ -202,7 +203,7 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
             options = _rerun_options(form, asked, request.user.get_username(), stream)
             run = request_rerun(asked, options, knobs=form.knobs_chosen() if form.places else {})
             return redirect("run", pk=run.pk)
-        except InvalidRunRequest as error:
+        except BadRequest as error:
             problem = "" if form.refuse(error) else str(error)
     choice, _complaints = query_string.read(Choice, request.POST)
     page = query.read(pk, stream, choice.range, **choice.of_query)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
+from hud.hosts.registration import visible_accelerators
 from hud.models import Accelerator, Environment, Experiment, Regression
-from hud.pages.hosts.query import visible_accelerators
 
 Torch = tuple[str, str]  # version and commit
 

@@ -10,11 +10,13 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
-from hud.hosts.registration import is_visible, state_of, unavailable_suites
+from hud.hosts.registration import state_of, unavailable_suites
 from hud.models import Accelerator, Experiment, Host, Task
-from hud.sql import fetch_models, fetch_tuples
+from hud.runs.matching import FITTING_RUNS
+from hud.sql import fetch_tuples
 from hud.tables.formatting import duration
 from hud.tables.table import DataTable, under
+from runner.schema.compilations import blind_text
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
@@ -102,7 +104,9 @@ def read() -> list[HostLine]:
     now = timezone.now()
     tasks = Task.objects.filter(state=Task.State.RUNNING).select_related("run")
     running = {task.accelerator_id: task for task in tasks}
-    waiting = _waiting()
+    queued = f"""SELECT a.id, count(*) FROM {FITTING_RUNS}
+        JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued' GROUP BY a.id"""  # noqa: S608 - constants of ours  # nosec B608
+    waiting = dict(fetch_tuples(queued))  # a task that fits two accelerators counts for both
     attached_first = F("detached_at").asc(nulls_first=True)
     lines = []
     for host in Host.objects.prefetch_related("accelerators").order_by(attached_first, "name"):
@@ -120,24 +124,6 @@ def activities(lines: Iterable[HostLine]) -> list[tuple[str, int]]:
     counted = Counter(line.activity for line in lines if line.state != "detached")
     order = ("busy", "idle", "paused", "drained", "offline")
     return [(word, counted[word]) for word in order if counted[word]]
-
-
-def _waiting() -> dict[int, int]:
-    """Count the queued tasks that each accelerator may take; one that fits two counts for both."""
-    lines = fetch_tuples(
-        """
-        SELECT a.id, count(*)
-        FROM hud_task t
-        JOIN hud_run r ON r.id = t.run_id AND r.state IN ('queued', 'running') AND r.cancel_asked IS NULL
-        JOIN hud_runrequest q ON q.run_id = r.id
-        JOIN hud_accelerator a ON a.present AND a.device = q.device
-            AND (q.host_id IS NULL OR a.host_id = q.host_id) AND (q.arch = '' OR a.arch = q.arch)
-        WHERE t.state = 'queued'
-        GROUP BY a.id
-        """,
-        {},
-    )
-    return dict(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +148,6 @@ class Place:
         state = "" if self.state == "online" else f", {self.state}"
         about = "" if self.process_s is None else f", about {duration(self.process_s)} a process"
         return f"{name} · {self.arch}{state}{about}"
-
-
-def present_accelerators() -> list[Accelerator]:
-    """Return the accelerators of attached hosts, silent ones too: 1 statement."""
-    attached = """JOIN hud_host host ON host.id = one.host_id
-        WHERE one.present AND host.detached_at IS NULL ORDER BY host.name, one.name"""
-    return fetch_models(Accelerator, attached, {}, host=Host)
-
-
-def visible_accelerators() -> list[Accelerator]:
-    """Return the accelerators of every visible host: 1 statement."""
-    now = timezone.now()
-    return [one for one in present_accelerators() if is_visible(one.host, now)]
 
 
 def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> list[Place]:
@@ -237,7 +210,7 @@ def read_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
         })  # fmt: skip
     keys = ("torch", "cuda", "triton", "python", "error")
     pythons = [
-        {"name": name, **{key: _text(_object(one).get(key)) for key in keys}}
+        {"name": name, **{key: _text(_object(one).get(key)) for key in keys}, "notes": _notes(_object(one))}
         for name, one in sorted(_object(facts.get("pythons")).items())
     ]
     ceilings = {}
@@ -252,6 +225,14 @@ def read_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
             ceilings[accelerator] = ", ".join(texts)
     lacking = unavailable_suites(facts)
     return {"lines": lines, "gpus": gpus, "pythons": pythons, "ceilings": ceilings, "lacking": lacking}
+
+
+def _notes(python: dict[str, Any]) -> str:
+    """Return what a first compilation by an interpreter lacked, '' for nothing."""
+    answer = _object(python.get("notes"))
+    if answer.get("error"):
+        return f"cannot compile: {_text(answer['error'])}"
+    return blind_text({_text(name): _text(why) for name, why in _object(answer.get("blind")).items()})
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import Count, OuterRef, Subquery
 from django.utils import timezone
 
-from hud.hosts.registration import state_of
+from hud.hosts.registration import state_of, visible_accelerators
 from hud.models import ACTIVE, Accelerator, Run, State, Task
 from hud.runs import matching
 from hud.runs.matching import ResourceRequest
@@ -265,7 +265,7 @@ def read_waiting(run: Run) -> Waiting | None:
             asked.device, asked.host, asked.arch, asked.labels, run.interpreter, run.base_interpreter
         )
         suites = {asked.selection.get("suite", "")}
-        _able, why = matching.eligible_accelerators(resources, suites, matching.attached())
+        _able, why = matching.eligible_accelerators(resources, suites, visible_accelerators())
         waiting.lacking = why or "no attached accelerator matches"
     return waiting
 

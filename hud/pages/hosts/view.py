@@ -99,7 +99,7 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     """Enable or disable a schedule."""
     found = get_object_or_404(Schedule, pk=pk)
     is_on = request.POST.get("enabled") == "1"
-    (schedules.enable if is_on else schedules.disable)(schedule=found, who=request.user.get_username())
+    schedules.switch(schedule=found, enabled=is_on, who=request.user.get_username())
     messages.success(request, f"{'Enabled' if is_on else 'Disabled'} schedule {found.name}.")
     return redirect("hosts")
 

@@ -22,7 +22,7 @@ from hud.models import ApiKey
 from hud.pages import data
 from hud.pages.keys.table import KEYS, KeysPage
 from hud.problems import Problem
-from hud.runs.streams import BadStreamName, of_new_key
+from hud.runs.streams import of_new_key
 from hud.tables.html import csrf_field
 
 ROWS = 200
@@ -111,12 +111,9 @@ def create(request: HttpRequest) -> HttpResponse:
                 expires=expires,
                 stream=stream,
             )
-    except BadStreamName as error:
-        form.add_error("stream", error.faults[0].detail)
-        return _page(request, form, status=422)
     except Problem as error:
         form.add_error("stream", str(error))
-        return _page(request, form, status=403)
+        return _page(request, form, status=error.status)
     response = _page(request, KeyForm(scopes=scopes_of(request)), secret=secret)
     response["Cache-Control"] = "no-store"
     return response

@@ -48,7 +48,8 @@ def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[Overd
         own = [
             value for value in aimed if (value.experiment.suite, value.experiment.arch) == (tile.suite, arch)
         ]
-        judged = sorted((value for value in own if value.own_target), key=_worst_first)
+        judged = [value for value in own if value.own_target]
+        judged.sort(key=lambda value: -shortfall(value) if value.met == "missed" else shortfall(value))
         tile.met = sum(value.met == "met" for value in judged)
         tile.missed = sum(value.met == "missed" for value in judged)
         tile.is_late = tile.suite in late
@@ -62,10 +63,6 @@ def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[Overd
             means.sort(key=lambda pair: metric_place(tile.suite, pair[0]))
             tile.lines = [(metric.title, mean, metric, None) for metric, mean in means[:_LINES]]
     return [tile for tile in tiles.values() if tile.last]
-
-
-def _worst_first(value: Point) -> float:
-    return -shortfall(value) if value.met == "missed" else shortfall(value)
 
 
 def _means(suites: Sequence[str], arch: str, stream: int) -> list[tuple[Any, ...]]:

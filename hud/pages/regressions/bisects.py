@@ -30,14 +30,6 @@ class BisectView:
         return self.bisect.state == BisectState.RUNNING
 
 
-@dataclass(frozen=True)
-class BisectPanel:
-    """The newest bisect of a regression, and why another cannot start ('' if it can)."""
-
-    newest: BisectView | None
-    hindrance: str
-
-
 def view(bisect: Bisect) -> BisectView:
     """Return a bisect with its steps: 2 statements."""
     steps = list(bisect.steps.select_related("run").order_by("pk"))
@@ -46,10 +38,11 @@ def view(bisect: Bisect) -> BisectView:
     return BisectView(bisect, steps, most_steps(len(bisect.builds)))
 
 
-def panel(regression: Regression, attached: Sequence[Accelerator]) -> BisectPanel:
-    """Return what the page of a regression says of its bisects: at most 6 statements."""
-    newest = Bisect.objects.filter(regression=regression).select_related("accelerator__host").last()
-    shown = view(newest) if newest else None
+def newest(regression: Regression, attached: Sequence[Accelerator]) -> tuple[BisectView | None, str]:
+    """Return the newest bisect of a regression, and why another cannot start ('' if it can): at most 6
+    statements."""
+    last = Bisect.objects.filter(regression=regression).select_related("accelerator__host").last()
+    shown = view(last) if last else None
     if shown and shown.is_running:
-        return BisectPanel(shown, "it is running")
-    return BisectPanel(shown, work.hindrance(regression, attached))
+        return shown, "it is running"
+    return shown, work.hindrance(regression, attached)

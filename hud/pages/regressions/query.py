@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -33,7 +33,7 @@ from hud.pages.experiment.history import fact_name
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.query_string import number, one_of, words
 from hud.pages.regressions import bisects
-from hud.pages.regressions.bisects import BisectPanel
+from hud.pages.regressions.bisects import BisectView
 from hud.runs.branches import branch_or_default
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable, experiment_of
@@ -131,7 +131,7 @@ class Detail:
     events: list[RegressionEvent]
     actions: list[Event]
     environment: list[tuple[str, str, str]]  # fact, before, after
-    bisect: BisectPanel
+    bisect: tuple[BisectView | None, str]  # the newest, and why another cannot start
     rerun: Rerun
     cause: CauseLines | None = None  # that it belongs to, where that is on the page
     code: tuple[str, str] | None = None  # sides of the page that compares kernels
@@ -140,10 +140,6 @@ class Detail:
     def others(self) -> list[Regression]:
         """Return the others of its cause: a decision is one on all of them."""
         return [line for line in self.cause.lines if line is not self.regression] if self.cause else []
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the regression with its history."""
-        return {**COLUMNS.row(self.regression), "history": _EVENT.rows(self.events)}
 
 
 @dataclass(frozen=True)
@@ -217,7 +213,9 @@ def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage
     add_recent(shown)
     chosen = next((one for one in shown if one.pk == filters.open), None)
     if filters.open and chosen is None:
-        chosen = complete(filters.open)
+        opened = complete(list(Regression.objects.filter(pk=filters.open).select_related("series")))
+        add_recent(opened)
+        chosen = next(iter(opened), None)
     choices = fetch_tuples(
         f"""
         SELECT DISTINCT e.arch, e.suite, owner.username FROM hud_regression one {JOINS}
@@ -265,13 +263,6 @@ def waiting(scope: Scope) -> list[CauseLines]:
     return grouped(_rows(Filters(), None, scope)[:MOST_ROWS])
 
 
-def complete(pk: int) -> Regression | None:
-    """Return a regression with what it shows, None if there is none."""
-    found = _complete(list(Regression.objects.filter(pk=pk).select_related("series")))
-    add_recent(found)
-    return next(iter(found), None)
-
-
 def listed(filters: Filters, stream: Stream | None) -> list[dict[str, Any]]:
     """Return the rows of the API's list, newest first, of one stream or of all."""
     return COLUMNS.rows(_rows(filters, None, filters.scope(stream))[:MOST_ROWS])
@@ -291,10 +282,10 @@ def _rows(filters: Filters, user: User | None, scope: Scope) -> list[Regression]
         texts.append("one.owner_id = (SELECT id FROM auth_user WHERE username = %(owner)s)")
     chosen = f"{JOINS} WHERE {' AND '.join(texts)} ORDER BY one.since DESC, one.id LIMIT {MOST_ROWS + 1}"
     params = {**params, **scope.params, "suite": filters.suite, "owner": filters.owner}
-    return _complete(fetch_models(Regression, chosen, params, series=Series), scope.stream)
+    return complete(fetch_models(Regression, chosen, params, series=Series), scope.stream)
 
 
-def _complete(rows: list[Regression], stream: Stream | None = None) -> list[Regression]:
+def complete(rows: list[Regression], stream: Stream | None = None) -> list[Regression]:
     """Add what rows with their series show: 3 statements, 4 with owners, 1 more without the `stream` of all.
     Hundreds share a few runs and metrics, which are read once and not joined to every row."""
     series = [one.series for one in rows]
@@ -354,10 +345,9 @@ def cause_row(cause: Cause) -> dict[str, Any]:
     }
 
 
-def detail_of(pk: int) -> Detail | None:
-    """Return a regression with its history, None if there is none."""
-    one = complete(pk)
-    return _detail(one, []) if one else None
+def with_history(one: Regression, events: Iterable[RegressionEvent]) -> dict[str, Any]:
+    """Return a regression with its history for JSON."""
+    return {**COLUMNS.row(one), "history": _EVENT.rows(events)}
 
 
 def _detail(one: Regression, causes: Sequence[CauseLines]) -> Detail:
@@ -371,8 +361,8 @@ def _detail(one: Regression, causes: Sequence[CauseLines]) -> Detail:
     actions = possible(RegressionState(one.state))
     builds = Builds()
     rerun = builds.of_regressions([one])[one.pk]
-    panel = bisects.panel(one, builds.accelerators)
-    return Detail(one, events, actions, _differences(one), panel, rerun, cause, code)
+    bisect = bisects.newest(one, builds.accelerators)
+    return Detail(one, events, actions, _differences(one), bisect, rerun, cause, code)
 
 
 def _differences(one: Regression) -> list[tuple[str, str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 
 from django import forms
 from django.contrib import messages
@@ -66,9 +67,10 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         filters = replace(filters, base="", head="")
         page = query.read(stream, filters, user)
     if data_format:
-        detail = {"detail": page.detail.to_json()} if page.detail else {}
-        counts = page.counts.to_json()
-        return data.answer(data_format, "regressions", page.to_rows(), query.HEADER, counts=counts, **detail)
+        about: dict[str, Any] = {"counts": page.counts.to_json()}
+        if page.detail:
+            about["detail"] = query.with_history(page.detail.regression, page.detail.events)
+        return data.answer(data_format, "regressions", page.to_rows(), query.HEADER, **about)
     context = {
         "page": page,
         "filters": filters,

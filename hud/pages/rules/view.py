@@ -12,12 +12,12 @@ from django.shortcuts import redirect, render
 
 from hud.judging.rules import write
 from hud.judging.rules.preview import NIGHTS, SHOWN, Preview, preview
-from hud.judging.rules.write import InvalidRule, Rule, metric_of
+from hud.judging.rules.write import InvalidRule, Rule
 from hud.models import Metric, Target, Threshold
 from hud.pages import data
 from hud.pages.rules import query
 
-_JUDGED = {"": None, "yes": True, "no": False}
+_JUDGED = {"yes": True, "no": False}
 
 
 def _text(
@@ -28,17 +28,14 @@ def _text(
 
 
 class RuleForm(forms.Form):
-    """What the forms have in common: `row` returns the rule, `of` what the form says of one, `refuse` shows
-    what is wrong with it."""
+    """What the forms have in common: `of` returns what the form says of a rule, `refuse` shows what is wrong
+    with it."""
 
-    model: ClassVar[type[Target | Threshold | Metric]]
-
-    def row(self, pk: int | None) -> Rule:
-        raise NotImplementedError
+    model: ClassVar[type[Any]]
 
     @classmethod
     def of(cls, rule: Any) -> dict[str, Any]:
-        return {name: getattr(rule, name) for name in cls.base_fields if hasattr(rule, name)}
+        return query.COLUMNS[cls.model].row(rule)
 
     def refuse(self, error: InvalidRule) -> None:
         self.add_error(error.field if error.field in self.fields else None, str(error))
@@ -67,15 +64,6 @@ class TargetForm(MatchingForm):
     )
     note = _text("Note", 300)
 
-    def row(self, pk: int | None) -> Target:
-        said = dict(self.cleaned_data)
-        metric, share = metric_of(said.pop("metric")), said.pop("share")
-        return Target(pk=pk, metric=metric, fraction=share, **said)
-
-    @classmethod
-    def of(cls, rule: Any) -> dict[str, Any]:
-        return {**super().of(rule), "metric": rule.metric.name, "share": rule.fraction}
-
 
 class ThresholdForm(MatchingForm):
     model = Threshold
@@ -87,22 +75,22 @@ class ThresholdForm(MatchingForm):
     minimum = forms.FloatField(
         label="Smallest change, absolute", required=False, help_text="in the metric's unit"
     )
-    judged = forms.ChoiceField(
+    judged = forms.TypedChoiceField(
         label="Judged",
         required=False,
+        coerce=_JUDGED.__getitem__,
+        empty_value=None,
         choices=[("", "by the role of its metric"), ("yes", "yes: opens regressions"), ("no", "no")],
     )
     note = _text("Note", 300)
 
-    def row(self, pk: int | None) -> Threshold:
-        said = dict(self.cleaned_data)
-        relative, judged = said.pop("relative"), _JUDGED[said.pop("judged")]
-        share = None if relative is None else relative / 100
-        return Threshold(pk=pk, relative=share, judged=judged, **said)
+    def clean_relative(self) -> float | None:
+        percent: float | None = self.cleaned_data["relative"]
+        return None if percent is None else percent / 100
 
     @classmethod
     def of(cls, rule: Any) -> dict[str, Any]:
-        judged = next(word for word, value in _JUDGED.items() if value is rule.judged)
+        judged = next((word for word, value in _JUDGED.items() if value is rule.judged), "")
         relative = None if rule.relative is None else float(f"{rule.relative * 100:.12g}")
         return {**super().of(rule), "relative": relative, "judged": judged}
 
@@ -116,17 +104,6 @@ class MetricForm(RuleForm):
         choices=[("down", "lower is better"), ("up", "higher is better"), ("none", "neither")],
     )
 
-    def row(self, pk: int | None) -> Metric:
-        metric = metric_of(self.cleaned_data["metric"])
-        if pk not in {None, metric.pk}:
-            raise InvalidRule("metric", "the name of a metric stays; add another one")
-        metric.unit, metric.direction = self.cleaned_data["unit"], self.cleaned_data["direction"]
-        return metric
-
-    @classmethod
-    def of(cls, rule: Any) -> dict[str, Any]:
-        return {"metric": rule.name, "unit": rule.unit, "direction": rule.direction}
-
 
 FORMS: dict[str, type[RuleForm]] = {"target": TargetForm, "threshold": ThresholdForm, "metric": MetricForm}
 
@@ -135,8 +112,7 @@ def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         return data.answer(data_format, "rules", query.rows(), query.HEADER)
     kind, _dash, number = request.GET.get("edit", "").partition("-")
-    rule = _rule(kind, int(number)) if kind in FORMS and number.isdecimal() and len(number) < 10 else None
-    if rule is not None:
+    if rule := _rule(kind, number):
         form = FORMS[kind](initial=FORMS[kind].of(rule), auto_id=f"{kind}_%s")
         return _page(request, {kind: form}, editing=rule)
     named = request.GET.get("metric", "")[:200]
@@ -177,10 +153,13 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
     found = None
     try:
         with transaction.atomic():
-            rule = form.row(pk)
+            rule = write.rule_of(form.model, form.cleaned_data, pk)
             if "preview" in request.POST:
                 write.check(rule)
-                found = _preview(rule)
+                if isinstance(rule, Target):
+                    found = query.preview_target(rule, replaces=rule.pk)
+                else:
+                    found = preview(rule, replaces=editing if isinstance(editing, Threshold) else None)
                 transaction.set_rollback(True)  # a metric that is new
             else:
                 write.save(rule, who=request.user.get_username())
@@ -202,22 +181,13 @@ def delete(request: HttpRequest, kind: str, pk: int) -> HttpResponse:
     return redirect("rules")
 
 
-def _rule(kind: str, pk: int) -> Rule | None:
-    if kind not in FORMS or pk > 2**31 - 1:
-        return None
-    wanted: dict[str, Any] = {"pk": pk, **({"told": True} if kind == "metric" else {})}
-    return FORMS[kind].model._default_manager.filter(**wanted).first()
+def _rule(kind: str, number: str) -> Rule | None:
+    rules: list[Any] = write.rules_of(FORMS[kind].model) if kind in FORMS else []
+    return next((rule for rule in rules if str(rule.pk) == number), None)
 
 
 def _existing(kind: str, pk: int) -> Rule:
-    rule = _rule(kind, pk)
+    rule = _rule(kind, str(pk))
     if rule is None:
         raise Http404("this rule is gone")
     return rule
-
-
-def _preview(rule: Rule) -> Preview:
-    if isinstance(rule, Target):
-        return query.preview_target(rule, replaces=rule.pk)
-    stored = Threshold.objects.filter(pk=rule.pk).first() if isinstance(rule, Threshold) and rule.pk else None
-    return preview(rule, replaces=stored)

@@ -35,7 +35,7 @@ from hud.pages.suite.query import IDENTITY, identity
 from hud.points.read import POINT
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable
-from runner.schema.compilations import BISECTED, EXPLAINABLE, explained_in
+from runner.schema.compilations import BISECTED, EXPLAINABLE, blind_text, explained_in
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
 
@@ -108,6 +108,7 @@ class RunPage(OfRun):
     artifacts: list[ArtifactLine] = field(default_factory=list)
     explanations: dict[int, tuple[str, int]] = field(default_factory=dict)  # series → what, in which run
     explainable: set[int] = field(default_factory=set)  # a failed series of each experiment
+    blind: str = ""  # which notes its compilations could not take, and why
 
     @cached_property
     def line(self) -> RunLine:
@@ -204,7 +205,8 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     page = RunPage(run, tasks, progress, results.read(run, filters, size), retries)
     page.artifacts = artifacts_of(run, tasks)
     page.waiting = read_waiting(run)
-    page.previous = _previous(run)
+    page.previous, failed_notes = _beside(run)
+    page.blind = blind_text(dict(failed_notes))
     if run.upload_id:
         page.uploads = uploads_of(run)
     _fill_explanations(page)
@@ -214,20 +216,26 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     return page
 
 
-def _previous(run: Run) -> int | None:
+def _beside(run: Run) -> tuple[int | None, list[tuple[str, str]]]:
     """Return the last run of the same title, source and branch that measured this one's first series too, and
-    was no rerun; None for an A/B run, which has points in no series."""
+    was no rerun (None for an A/B run, which has points in no series); and which notes of torch's internals
+    failed in its compilations, with the reasons: 1 statement."""
     found = fetch_tuples(
         """
-        SELECT r.id FROM (
-            SELECT series_id FROM hud_point WHERE run_id = %(run)s AND value IS NOT NULL
-            ORDER BY series_id LIMIT 1
-        ) own
-        JOIN hud_point p ON p.series_id = own.series_id AND p.order_time < %(time)s AND NOT p.rerun
-            AND p.branch = %(branch)s
-        JOIN hud_run r ON r.id = p.run_id
-            AND (r.state, r.title, r.source) = (%(state)s, %(title)s, %(source)s)
-        ORDER BY p.order_time DESC, p.run_id DESC LIMIT 1
+        SELECT (
+            SELECT r.id FROM (
+                SELECT series_id FROM hud_point WHERE run_id = %(run)s AND value IS NOT NULL
+                ORDER BY series_id LIMIT 1
+            ) own
+            JOIN hud_point p ON p.series_id = own.series_id AND p.order_time < %(time)s AND NOT p.rerun
+                AND p.branch = %(branch)s
+            JOIN hud_run r ON r.id = p.run_id
+                AND (r.state, r.title, r.source) = (%(state)s, %(title)s, %(source)s)
+            ORDER BY p.order_time DESC, p.run_id DESC LIMIT 1
+        ), ARRAY(
+            SELECT DISTINCT ARRAY[note, reason] FROM hud_compilation, jsonb_each_text(blind) one(note, reason)
+            WHERE run_id = %(run)s
+        )
         """,
         {
             "run": run.pk,
@@ -236,7 +244,7 @@ def _previous(run: Run) -> int | None:
             **{name: getattr(run, name) for name in ("branch", "title", "source")},
         },
     )
-    return found[0][0] if found else None
+    return found[0]
 
 
 def _is_of_compiler(point: PointFields) -> bool:

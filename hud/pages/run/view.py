@@ -23,9 +23,10 @@ from hud.pages.run.results import ResultFilters
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, tasks
-from hud.runs.requests import InvalidRunRequest, request_explanation
+from hud.runs.requests import request_explanation
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
+from runner.schema.suite import BadRequest
 from runner.suites import SUITES
 
 _PIECE_BYTES = 128 * 1024  # of the log, at a time
@@ -95,6 +96,7 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
     results = page.results
     about: dict[str, Any] = {"run": list_query.COLUMNS.row(page.line), "pairs": compared}
     about |= {"total": results.total, "next": results.next_page}
+    about["blind"] = page.blind
     about["counts"] = {kind: count.points for kind, count in results.counts.items()}
     about["waiting"] = page.waiting and asdict(page.waiting)
     about["kernels"] = pairs.KERNELS.rows(page.kernels)
@@ -185,7 +187,7 @@ def explain(request: HttpRequest, pk: int) -> HttpResponse:
     )
     try:
         asked = request_explanation(failed, series, request.user.get_username())
-    except InvalidRunRequest as error:
+    except BadRequest as error:
         messages.error(request, str(error))
         return redirect("run", pk=pk)
     return redirect("run", pk=asked.pk)

@@ -224,17 +224,14 @@ def _runs(words: list[str], params: dict[str, Any]) -> Results:
     return _results("run", rows, _run)
 
 
-def _host(name: str, detached: datetime | None) -> tuple[str, ...]:
-    return name, "detached" if detached else "attached", reverse("hosts")
-
-
 def _hosts(words: list[str], params: dict[str, Any]) -> Results:
     texts = [f"name ILIKE %(name{place})s" for place in range(len(words))]
     rows = fetch_tuples(
         f"""
-        SELECT name, detached_at, count(*) OVER () FROM hud_host WHERE {" AND ".join(texts)}
+        SELECT name, CASE WHEN detached_at IS NULL THEN 'attached' ELSE 'detached' END, count(*) OVER ()
+        FROM hud_host WHERE {" AND ".join(texts)}
         ORDER BY id DESC LIMIT %(most)s
         """,  # noqa: S608 — the words are parameters  # nosec B608
         params,
     )
-    return _results("host", rows, _host)
+    return _results("host", rows, lambda name, state: (name, state, reverse("hosts")))

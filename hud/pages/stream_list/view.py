@@ -16,7 +16,6 @@ from hud.pages import data
 from hud.pages.stream_list import query
 from hud.problems import Problem
 from hud.runs import streams
-from hud.runs.streams import BadStreamName
 
 _SWITCHES = {"front": {"front": True}, "archive": {"archived": True}, "open": {"archived": False}}
 
@@ -94,8 +93,6 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
         return redirect(f"{reverse('streams')}?change={stream.name}")
     try:
         done = _do(action, stream, form.cleaned_data, who)
-    except BadStreamName as error:
-        messages.error(request, f"name: {error.faults[0].detail}")
     except Problem as error:
         messages.error(request, f"Nothing was changed: {error}.")
     else:

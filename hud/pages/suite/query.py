@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
+from hud.hosts.registration import visible_accelerators
 from hud.models import Experiment, Metric, Point, Stream
-from hud.pages.hosts.query import visible_accelerators
 from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.pages.suite import newest
 from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
@@ -314,7 +314,7 @@ def read_all(stream: Stream) -> list[dict[str, Any]]:
         {"stream": stream.pk},
     )
     found = {name: (experiments, cases, arches) for name, experiments, cases, arches in rows}
-    missing, counted = matching.reasons_of(SUITES, matching.attached()), ("experiments", "cases", "arches")
+    missing, counted = matching.reasons_of(SUITES, visible_accelerators()), ("experiments", "cases", "arches")
     return [
         {
             "name": name,

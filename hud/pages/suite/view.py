@@ -16,7 +16,8 @@ from hud.pages.query_string import MAX_ID
 from hud.pages.suite import matrix, query
 from hud.points.read import POINT
 from hud.runs.matching import ResourceRequest
-from hud.runs.requests import InvalidRunRequest, RunOptions, request_reruns
+from hud.runs.requests import RunOptions, request_reruns
+from runner.schema.suite import BadRequest
 
 MOST_RERUN = 200  # experiments of one request
 
@@ -104,7 +105,7 @@ def rerun(request: HttpRequest, name: str) -> HttpResponse:
         options = RunOptions(resources, request.user.get_username(), stream=stream)
         try:
             runs.append(request_reruns(experiments, options))
-        except InvalidRunRequest as error:
+        except BadRequest as error:
             messages.error(request, f"{arch or device}: {error}.")
     if len(runs) == 1 and len(groups) == 1:
         return redirect("run", pk=runs[0].pk)

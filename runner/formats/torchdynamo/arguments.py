@@ -106,7 +106,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     measurement.is_appended = True
     if measurement.suite == _UNKNOWN_SUITE:
         measurement.unsaid = ("suite",)
-    if not measurement.backend:
+    if not measurement.backend or (measurement.backend == "inductor" and measurement.device == "cuda"):
         measurement.unsaid += ("backend",)
     if measurement.metric in _ZERO:
         measurement.zero_is(_ZERO[measurement.metric])

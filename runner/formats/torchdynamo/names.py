@@ -21,8 +21,11 @@ from runner.schema.suite import TaskSpec
 
 # Parts in the order in which a name has them.
 _NAME_PARTS = ("export", "eager", "aot_inductor", "cpp_wrapper", "freezing", "max_autotune", "low_precision")
+_UNSAID_GRAPHS = "unsaid_cudagraphs"  # in what a file's name says, and in no name of a compiler
 # Words of a compiler's name, and the part each stands for.
-_WORDS = {word: word for word in (*_NAME_PARTS, "no_cudagraphs", "cudagraphs", "dynamic")} | {
+_WORDS = {
+    word: word for word in (*_NAME_PARTS, "no_cudagraphs", _UNSAID_GRAPHS, "cudagraphs", "dynamic")
+} | {
     "with_cudagraphs": "cudagraphs", "default": "no_cudagraphs", "autotune": "max_autotune",
 }  # fmt: skip
 # Flags that choose another compiler, and its name.
@@ -97,7 +100,8 @@ class Compiler:
         words = ["inductor"]
         graphs = self.cudagraphs is not False
         standalone = self.parts & {"export", "eager", "aot_inductor"}
-        if device == "cuda" and not standalone and (graphs or "cpp_wrapper" not in self.parts):
+        hidden = standalone or _UNSAID_GRAPHS in self.parts
+        if device == "cuda" and not hidden and (graphs or "cpp_wrapper" not in self.parts):
             words.append("cudagraphs" if graphs else "no_cudagraphs")
         words += [part for part in _NAME_PARTS if part in self.parts]
         return "_".join([*words, self.mode] if self.mode else words)
@@ -133,7 +137,7 @@ def named(name: str) -> Compiler | None:
     # the runs that CI calls cpp_wrapper have CUDA graphs off
     off = "no_cudagraphs" in found or "cpp_wrapper" in found
     graphs = True if "cudagraphs" in found else False if off else None
-    return Compiler(frozenset(found) & frozenset(_NAME_PARTS), graphs, "", "dynamic" in found)
+    return Compiler(frozenset(found) & {*_NAME_PARTS, _UNSAID_GRAPHS}, graphs, "", "dynamic" in found)
 
 
 def flagged(info: dict[str, Any]) -> Compiler:
@@ -187,6 +191,8 @@ def file_hints(filename: str) -> Mapping[str, str]:
         backend = _compiler_in(found["before"] or "", found["after"] or "")
     else:
         backend = _SCRIPT_FILES.get(stem) or (by_script["backend"] if by_script else stem)
+        if by_script and backend == "inductor":  # with or without --disable-cudagraphs
+            backend = f"inductor_{_UNSAID_GRAPHS}"
     if found or by_script:
         hints |= _said_by_words(words)
     if named(backend) or (by_script and backend) or backend in _OTHER_BACKENDS:

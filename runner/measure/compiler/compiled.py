@@ -1,7 +1,12 @@
-"""Compilation by inductor, with proof that inductor did it."""
+"""Compilation by inductor, with proof that inductor did it.
+
+`python -m runner.measure.compiler.compiled DEVICE` prints the answer of `compile_small`, which alone shows
+whether all tools are there, and which notes can be taken.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -12,13 +17,19 @@ from torch._dynamo.utils import counters
 from torch._inductor import metrics
 
 from runner.launch.failures import TaskFailure, failure_of
+from runner.measure import notes
+from runner.measure.compiler.counters import modules
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.kernels import tuning
+from runner.measure.kernels.produced import produced, profiled_steps
 from runner.measure.state.device import Device, prepare
 from runner.measure.timing.compile_time import forget_compiles
 from runner.schema.inductor_options import InductorValue
+from runner.schema.records import Json
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER
+_NO_CACHES = {"fx_graph_cache": False, "autotune_local_cache": False}
+_EMPTY = "torch has none of a function that has some"
 
 
 def compile_inductor(
@@ -51,21 +62,37 @@ def by_inductor(function: Callable[..., Any], options: Mapping[str, InductorValu
     return torch.compile(function, backend="inductor", dynamic=False, fullgraph=True, options=options)
 
 
-def main(device_name: str) -> int:
-    """Compile one small function and print how that went. Run as a module, with a device."""
+def compile_small(device_name: str) -> dict[str, Json]:
+    """Compile one small function without caches. Return how long it took, which notes were taken, and why not
+    the others; or the error."""
+    started = time.perf_counter()
     try:
         device = prepare(device_name)
         x = torch.randn(4096, device=device.type)
-        started = time.perf_counter()
-        with torch.no_grad():
-            compile_inductor(lambda x: torch.sin(x) + 1, (x,), device, {})
+        tuning.watch()
+        forget_compiles()
+        call = torch.compile(_small, dynamic=False, options=_NO_CACHES)
+        call(x)
     except Exception as error:  # noqa: BLE001 - the printed answer
         failure = failure_of(error)
-        sys.stdout.write(f"cannot compile: {failure.code}: {failure}\n")
-        return 1
-    sys.stdout.write(f"compiles; a small kernel took {time.perf_counter() - started:.1f} s\n")
-    return 0
+        return {"error": f"{failure.code}: {failure}"}
+    compiled_s = time.perf_counter() - started
+    found = produced(modules(), profiled_steps(lambda: call(x), device)).compiled
+    kernels = [one for one in found.kernels if one.origins or one.kind == "cpp"]
+    noted = {"kernels": kernels, "phases": found.phases_s, "graph breaks": found.graph_breaks}
+    if device.type == "cuda":  # with a time of each configuration, where there were several
+        noted["choices"] = [
+            one for one in kernels if one.config and (one.candidates or len(one.offered) == 1)
+        ]
+    blind = {name: _EMPTY for name, facts in noted.items() if not facts} | notes.blind
+    return {"compiled_s": compiled_s, "noted": [name for name in noted if name not in blind], "blind": blind}
+
+
+def _small(x: torch.Tensor) -> torch.Tensor:
+    result = torch.sin(x) + 1
+    torch._dynamo.graph_break()
+    return result
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.stdout.write(json.dumps(compile_small(sys.argv[1])) + "\n")

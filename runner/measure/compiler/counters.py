@@ -1,7 +1,7 @@
 """What dynamo and inductor say of the graphs that this process compiled: breaks, recompiles, skipped CUDA
 graphs, seconds by phase, hits and misses by cache.
 
-Read from tables that torch fills anyway (2.4 to 2.13 have them all), so nothing is slower for it. Skipped
+Read from tables that torch fills anyway (2.4 to 2.15 have them all), so nothing is slower for it. Skipped
 CUDA graphs alone are only logged with their reason.
 """
 
@@ -19,6 +19,7 @@ from torch._dynamo import utils
 from torch._dynamo.utils import counters
 
 from runner.formats import compile_notes
+from runner.measure.notes import blind, note
 from runner.schema.compilations import Compiled, Note
 
 # Where hits and misses are counted: (group, prefix); names moved between releases of torch.
@@ -66,11 +67,7 @@ def counts() -> Counts:
         str(reason).strip()[:_MOST_CHARACTERS]: int(times)
         for reason, times in counters["graph_break"].items()
     }
-    caches = {}
-    for group, prefix in _CACHES:
-        for name in (f"{prefix}_{word}" for word in ("hit", "miss", "bypass")):
-            if counters[group][name]:
-                caches[name] = int(counters[group][name])
+    names = [(group, f"{prefix}_{end}") for group, prefix in _CACHES for end in ("hit", "miss", "bypass")]
     return Counts(
         calls_captured=int(counters["stats"]["calls_captured"]),
         unique_graphs=int(counters["stats"]["unique_graphs"]),
@@ -81,7 +78,7 @@ def counts() -> Counts:
         autograd_compiles=int(counters["compiled_autograd"]["compiles"]),
         cudagraph_skips=int(counters["inductor"]["cudagraph_skips"]),
         reasons=dict(list(reasons.items())[:_MOST_REASONS]),
-        caches=caches,
+        caches={name: int(counters[group][name]) for group, name in names if counters[group][name]},
     )
 
 
@@ -132,23 +129,23 @@ def modules() -> list[Any]:
 
 def graph_facts(compiled: Compiled = _NOTHING) -> Compiled:
     """Return a compilation with the facts of its graphs since dynamo and its counters were last cleared."""
-    phases = {name: round(sum(times), 4) for name, times in utils.compilation_time_metrics.items()}
-    return dataclasses.replace(
-        compiled,
-        graph_breaks=_graph_breaks(),
-        recompiles=recompiles(),
-        cudagraph_skips=_cudagraph_skips(),
-        phases_s={name: time_s for name, time_s in phases.items() if time_s >= _LEAST_PHASE_S},
-        caches=_caches(),
-    )
+    facts: dict[str, Any] = {"recompiles": recompiles()}
+    with note("graph breaks"):
+        facts |= {"graph_breaks": _graph_breaks(), "cudagraph_skips": _cudagraph_skips()}
+    with note("phases"):
+        phases = {name: round(sum(times), 4) for name, times in utils.compilation_time_metrics.items()}
+        facts["phases_s"] = {name: time_s for name, time_s in phases.items() if time_s >= _LEAST_PHASE_S}
+        facts["caches"] = _caches()
+    return dataclasses.replace(compiled, **facts, blind=dict(blind))
 
 
 def recompiles() -> tuple[Note, ...]:
     """Return the recompiles so far, each with the guard that failed; also those after the first calls."""
-    notes = []
-    for code, guards in utils.guard_failures.items():
-        function = (code.co_filename, code.co_firstlineno)
-        notes += compile_notes.recompiles_of_frame([str(guard) for guard in guards], function)
+    notes: list[Note] = []
+    with note("graph breaks"):
+        for code, guards in utils.guard_failures.items():
+            function = (code.co_filename, code.co_firstlineno)
+            notes += compile_notes.recompiles_of_frame([str(guard) for guard in guards], function)
     return compile_notes.summed(notes)
 
 
@@ -198,7 +195,9 @@ def _caches() -> dict[str, tuple[int, int]]:
 
 def _autotuned() -> tuple[int, int]:
     """Return hits and misses of the local cache of autotuned configurations, since the process began."""
-    remote_cache = sys.modules.get("torch._inductor.remote_cache")  # not every backend needs inductor
-    stats = getattr(remote_cache, "cache_stats", None)  # from torch 2.6 on
-    one = stats._stats.get(_LOCAL_AUTOTUNE) if stats else None
-    return (one.hit, one.miss) if one else (0, 0)
+    found = (0, 0)
+    if remote_cache := sys.modules.get("torch._inductor.remote_cache"):  # not every backend needs inductor
+        with note("phases"):
+            if one := remote_cache.cache_stats._stats.get(_LOCAL_AUTOTUNE):
+                found = (one.hit, one.miss)
+    return found

@@ -38,10 +38,7 @@ _state = _State()
 
 def forget() -> None:
     """Count no kernel so far, such as the one that warms the toolchain."""
-    _state.forced = 0
-    _state.unknown.clear()
-    _state.failed.clear()
-    _state.slots.clear()
+    vars(_state).update(vars(_State()))
 
 
 def install_if_asked() -> None:
@@ -76,14 +73,13 @@ def unpinned() -> tuple[str, ...]:
 def facts() -> dict[str, Json]:
     """Return how many kernels of this process were forced and which were not, by name and by slot; {} in a
     run without."""
-    state = _state
-    if not (state.forced or state.unknown or state.failed):
+    if not (_state.forced or _state.unknown or _state.failed):
         return {}
     return {
         "pinned": {
-            "forced": state.forced,
-            "without_choice": state.unknown[:_MOST_NAMED],
-            "failed": state.failed[:_MOST_NAMED],
+            "forced": _state.forced,
+            "without_choice": _state.unknown[:_MOST_NAMED],
+            "failed": _state.failed[:_MOST_NAMED],
             "slots": list(unpinned()),
         }
     }

@@ -5,15 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from statistics import median
 from typing import Any
 
-from runner.launch.failures import printable
 from runner.launch.report import Report
 from runner.measure.compiler.counters import graph_facts
 from runner.measure.compiler.kernels import kernels as generated_kernels
@@ -22,6 +20,7 @@ from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.profile import Owner, owners
 from runner.measure.kernels.slots import Call, Generated, Graph, Operand, graphs
 from runner.measure.kernels.tuning import Ranking
+from runner.measure.notes import note
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
@@ -48,20 +47,17 @@ _HEAD = re.compile(r"'signature': \{[^}]*\}|extern \"C\"[^{;]*")
 
 @dataclass(frozen=True)
 class Produced:
-    """`code` is that of the ten largest kernels, by binary; `problem` why no kernel could be read, if so."""
+    """`code` is that of the ten largest kernels, by binary."""
 
     compiled: Compiled
-    code: dict[str, str]
-    problem: str = ""
+    code: dict[str, str] = field(default_factory=dict)
 
     def facts(self, results: Sequence[Result]) -> dict[str, Json]:
         """Return what a record says of the compilation: the GPU's share of the call time among `results`, and
         by how much the kernels' times miss the busy time, if they do."""
         compiled = self.compiled
         facts: dict[str, Json] = {COMPILED: compiled.to_json()}
-        if self.problem:
-            facts["kernels_not_read"] = self.problem
-        if compiled.busy_us is None or self.problem:
+        if compiled.busy_us is None or "kernels" in compiled.blind:
             return facts
         total_us = sum(kernel.time_us or 0.0 for kernel in compiled.kernels)
         missed_us = total_us - (compiled.overlap_us or 0.0) - compiled.busy_us
@@ -100,32 +96,30 @@ def profiled_steps(
     call: Callable[[], Any], device: Device, before_call: Callable[[], None] = lambda: None
 ) -> list[list[Work]]:
     """Return what a call's steps run on the GPU; none on a CPU or where the profiler fails."""
-    if device.type != "cuda":
-        return []
-    try:
-        trace = gpu_active_time.profile(call, before_call=before_call, steps=_STEPS)
-        return gpu_active_time.active_time(trace, _STEPS).steps
-    except Exception:  # noqa: BLE001 - a kernel without a time is still one
-        traceback.print_exc()
-        return []
+    steps: list[list[Work]] = []
+    if device.type == "cuda":
+        with note("kernels"):
+            trace = gpu_active_time.profile(call, before_call=before_call, steps=_STEPS)
+            steps = gpu_active_time.active_time(trace, _STEPS).steps
+    return steps
 
 
-def produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]] = ()) -> Produced:
+def produced(modules: list[Any], steps: Sequence[Sequence[Work]] = ()) -> Produced:
     """Return what the wrapper modules of one compilation contain, with times from the profiled `steps`, and
     the facts of its graphs.
 
     Without steps, as on a CPU, kernels have no times. Graphs that did not run in a step have 0 calls.
     """
-    try:
+    found = Produced(_totals(steps))
+    with note("kernels"):
         found = _produced(modules, steps)
-    except Exception as error:  # noqa: BLE001 - torch changes its wrappers; the numbers stand all the same
-        traceback.print_exc()
-        found = Produced(_totals(steps), {}, printable(f"{type(error).__name__}: {error}"))
     return replace(found, compiled=replace(graph_facts(found.compiled), unpinned=pinning.unpinned()))
 
 
-def _produced(modules: Iterable[Any], steps: Sequence[Sequence[Work]]) -> Produced:
+def _produced(modules: list[Any], steps: Sequence[Sequence[Work]]) -> Produced:
     found = graphs(modules)
+    if generated_kernels(modules) and not any(call.generated for graph in found for call in graph.calls):
+        raise LookupError("the wrappers' calls of their kernels are not recognised")
     profile = _Profile(steps, found)
     kernels: list[Kernel] = []
     code: dict[str, str] = {}
@@ -257,7 +251,10 @@ def _totals(steps: Sequence[Sequence[Work]]) -> Compiled:
 
 def _generated(graph: Graph, call: Call) -> Kernel:
     kernel = graph.kernels[call.name]
-    chosen = tuning.chosen(getattr(graph.module, call.name, None), kernel.source)
+    chosen = tuning.Chosen()
+    with note("choices"):
+        autotuner = getattr(graph.module, call.name, None) if _HEURISTIC.search(kernel.code) else None
+        chosen = tuning.chosen(autotuner, kernel.source)
     config = chosen.config or tuning.template_config(kernel.code)
     kind = _kind(call.name, kernel)
     ranking = _ranking(call) if kind == "template" else None

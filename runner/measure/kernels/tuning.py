@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
+from importlib.util import find_spec
 from pathlib import PurePath
 from typing import Any
 
 from runner.measure.kernels.slots import Call, Operand
+from runner.measure.notes import note
 
 _TIMED = "_timed_us"  # of a CachingAutotuner: microseconds by configuration
 _OFFERED = "_offered_configs"  # of a CachingAutotuner: texts
@@ -60,33 +61,33 @@ _by_file: dict[str, Chosen] = {}  # of a wrapper in C++, which loads a binary's 
 
 @cache
 def watch() -> None:
-    """Note from now on what this process's autotuners time."""
-    with contextlib.suppress(ImportError):  # without Triton nothing is tuned
+    """Note from now on what this process's autotuners time; without Triton nothing is tuned."""
+    if not find_spec("triton"):
+        return
+    with note("choices"):
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner  # noqa: PLC0415
         from torch._inductor.select_algorithm import add_feedback_saver  # noqa: PLC0415
 
-        CachingAutotuner.bench = _noting_times(CachingAutotuner.bench)
-        CachingAutotuner.precompile = _noting_offers(CachingAutotuner.precompile)
-        if hasattr(CachingAutotuner, "save_gpu_kernel"):
-            CachingAutotuner.save_gpu_kernel = _noting_files(CachingAutotuner.save_gpu_kernel)
+        CachingAutotuner.bench = _noting(CachingAutotuner.bench, _note_time)
+        CachingAutotuner.precompile = _noting(CachingAutotuner.precompile, _note_offers, _note_offers)
         add_feedback_saver(_note_ranking)
+        CachingAutotuner.save_gpu_kernel = _noting(CachingAutotuner.save_gpu_kernel, _note_files)
 
 
 def chosen(autotuner: Any, source: str) -> Chosen:
     """Return what was chosen for a generated kernel: from its autotuner, where the wrapper has one, else from
     its source in the wrapper."""
-    launchers = getattr(autotuner, "launchers", None) or []
-    if len(launchers) == 1:
-        return _of_launcher(autotuner, launchers[0], source)
+    if autotuner is not None and len(autotuner.launchers) == 1:
+        return _of_launcher(autotuner, autotuner.launchers[0], source)
     file = _CUBIN.search(source)
     return _by_file.get(file[0], Chosen()) if file else Chosen()
 
 
 def config_text(config: Any) -> str:
     """Return a Triton configuration as `XBLOCK=4 R0_BLOCK=2048 num_warps=8 num_stages=1`."""
-    launch = {name: getattr(config, name, None) for name in ("num_warps", "num_stages", *_DEFAULTS)}
-    shown = {name: value for name, value in launch.items() if value != _DEFAULTS.get(name)}
-    return _text({**getattr(config, "kwargs", {}), **shown})
+    rare = {name: getattr(config, name, default) for name, default in _DEFAULTS.items()}
+    shown = {name: value for name, value in rare.items() if value != _DEFAULTS[name]}
+    return _text({**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages, **shown})
 
 
 def template_config(source: str) -> str:
@@ -103,63 +104,53 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 def _of_launcher(autotuner: Any, launcher: Any, source: str) -> Chosen:
-    config = template_config(source) or config_text(getattr(launcher, "config", None))
+    config = template_config(source) or config_text(launcher.config)
     timed, offered = getattr(autotuner, _TIMED, {}), getattr(autotuner, _OFFERED, ())
     return Chosen(config, str(getattr(launcher, "cache_hash", "") or ""), len(timed), offered)
 
 
-def _noting_times(bench: Any) -> Any:
-    @wraps(bench)
-    def noting(self: Any, launcher: Any, *args: Any, **kwargs: Any) -> Any:
-        time_ms = bench(self, launcher, *args, **kwargs)
-        with contextlib.suppress(Exception):  # a note that fails stops no compilation
-            vars(self).setdefault(_TIMED, {})[config_text(launcher.config)] = float(time_ms) * 1e3
-        return time_ms
+def _noting(method: Any, after: Callable[..., None], before: Callable[[Any], None] | None = None) -> Any:
+    """Return an autotuner's method with notes taken before it, and after it of its result and arguments."""
 
-    return noting
-
-
-def _noting_offers(precompile: Any) -> Any:
-    """Note the configurations before they are compiled, since those that fail go, and those that inductor
-    adds then."""
-
-    @wraps(precompile)
+    @wraps(method)
     def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        offered = _configs(self)
-        result = precompile(self, *args, **kwargs)
-        with contextlib.suppress(Exception):  # as above
-            texts = {*vars(self).get(_OFFERED, ()), *map(config_text, (*offered, *_configs(self)))}
-            vars(self)[_OFFERED] = tuple(sorted(texts))[:_MOST_OFFERED]
+        with note("choices"):
+            if before:
+                before(self)
+        result = method(self, *args, **kwargs)
+        with note("choices"):
+            after(self, result, *args)
         return result
 
     return noting
 
 
-def _configs(autotuner: Any) -> list[Any]:
-    """Return the configurations that an autotuner holds: those to compile, else those that are."""
-    compiled = getattr(autotuner, "compile_results", None) or getattr(autotuner, "launchers", None) or []
-    return list(getattr(autotuner, "configs", None) or [one.config for one in compiled])
+def _note_time(autotuner: Any, time_ms: float, launcher: Any, *_others: Any) -> None:
+    vars(autotuner).setdefault(_TIMED, {})[config_text(launcher.config)] = float(time_ms) * 1e3
 
 
-def _noting_files(save: Any) -> Any:
-    @wraps(save)
-    def noting(self: Any, stream: Any, launcher: Any) -> Any:
-        result = save(self, stream, launcher)
-        with contextlib.suppress(Exception):  # as above
-            from torch._inductor.codecache import CudaKernelParamCache  # noqa: PLC0415 - only with Triton
+def _note_offers(autotuner: Any, *_others: Any) -> None:
+    """Note the configurations that an autotuner holds: those to compile, else those that are. Before they are
+    compiled, since those that fail go, and after, since inductor adds some."""
+    compiled = getattr(autotuner, "compile_results", None) or autotuner.launchers
+    configs = autotuner.configs or [one.config for one in compiled]
+    texts = {*vars(autotuner).get(_OFFERED, ()), *map(config_text, configs)}
+    vars(autotuner)[_OFFERED] = tuple(sorted(texts))[:_MOST_OFFERED]
 
-            saved = CudaKernelParamCache.get(self.inductor_meta["kernel_name"]) or {}
-            found = _of_launcher(self, launcher, getattr(self.fn, "src", ""))
-            for value in saved.values():
-                if isinstance(value, str) and _CUBIN.fullmatch(PurePath(value).name):
-                    _by_file[PurePath(value).name] = found
-        return result
 
-    return noting
+def _note_files(autotuner: Any, _result: Any, *args: Any) -> None:
+    """Note the file of a binary that was saved; the launcher is the last argument in every release."""
+    from torch._inductor.codecache import CudaKernelParamCache  # noqa: PLC0415 - only with Triton
+
+    saved = CudaKernelParamCache.get(autotuner.inductor_meta["kernel_name"]) or {}
+    found = _of_launcher(autotuner, args[-1], getattr(autotuner.fn, "src", ""))
+    for value in saved.values():
+        if isinstance(value, str) and _CUBIN.fullmatch(PurePath(value).name):
+            _by_file[PurePath(value).name] = found
 
 
 def _note_ranking(timings: Mapping[Any, float], name: str, inputs: Any, *_others: Any) -> None:
-    with contextlib.suppress(Exception):  # as above
+    with note("choices"):
         operands = tuple(
             Operand(
                 str(node.get_dtype()).removeprefix("torch."),

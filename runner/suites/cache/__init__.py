@@ -12,7 +12,7 @@ from runner.suites.torchdynamo import OPTIONS
 
 _TORCHBENCH, _HUGGINGFACE = torchbench.SUITE.cases, huggingface.SUITE.cases
 # cachebench's own lists, first here; it takes any other model of the two suites by name too.
-_DEFAULTS = (
+DEFAULTS = (
     *("nanogpt", "BERT_pytorch", "resnet50", "moco", "llama"),
     *("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification"),
 )
@@ -20,14 +20,13 @@ ORIGINS = {
     **{case.name: "torchbench" for case in _TORCHBENCH},
     **{case.name: "huggingface" for case in _HUGGINGFACE},
 }
-# amp and bfloat16 are what cachebench takes in training and in inference
 _DTYPES = ("amp", "bfloat16", "float16", "float32")
 _SHARED_KNOBS = ("size", "batch_size", "cudagraphs")
 
 
 def _cases() -> tuple[Case, ...]:
     found = {case.name: case for case in (*_TORCHBENCH, *_HUGGINGFACE)}
-    names = [name for name in _DEFAULTS if name in found]
+    names = [name for name in DEFAULTS if name in found]
     names += [name for name in found if name not in names]
     return tuple(
         replace(found[name], dtypes=tuple(kind for kind in _DTYPES if kind in found[name].dtypes))
@@ -45,6 +44,10 @@ class CacheSuite(Suite):
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         knobs = {**task.identity(), "origin": ORIGINS[task.case]}
         return [Expected(task.case, task.backend, task.device, knobs, METRICS)]
+
+    def default_dtypes(self, mode: str) -> tuple[str, ...]:
+        """Return cachebench's dtype."""
+        return ("bfloat16",) if mode == "inference" else ("amp",)
 
 
 SUITE = CacheSuite(
@@ -65,5 +68,4 @@ SUITE = CacheSuite(
     ),
     dynamic=True,
     timeout_s=4000,
-    axes=(("dtype", ("amp",)),),
 )

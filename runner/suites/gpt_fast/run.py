@@ -289,7 +289,8 @@ def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, repo
     contents = produced(modules, generator.profiled)
     keep_code(report, contents.code)
     count = contents.count(modules, counters.extern_calls(), generator.called)
-    count.facts[COMPILED].update(graphs)
+    own = count.facts[COMPILED]
+    own |= {**graphs, "blind": {**graphs.get("blind", {}), **own.get("blind", {})}}
     return [
         count,
         Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=checked),

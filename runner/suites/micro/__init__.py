@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from runner.schema.options import EXPLAIN_FAILURE, Option, OptionValue
 from runner.schema.suite import Case, Expected, Suite, TaskSpec
-from runner.schema.targets import TargetFraction
+from runner.schema.targets import GPT_FAST_SIZES, TargetFraction, mean_over
 
-# gpt-fast's four sizes; a CPU takes smaller ones, so that one kernel stays under a minute.
-SIZES = {"cuda": (1024, 4096, 8192, 16384), "cpu": (256, 512, 1024, 2048)}
+# A CPU takes smaller ones than gpt-fast, so that one kernel stays under a minute.
+SIZES = {"cuda": GPT_FAST_SIZES, "cpu": (256, 512, 1024, 2048)}
+_SIZES = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
 _REPEAT = Option("repeat", "int", "samples of call time for each shape, at least", low=20, high=1000)
 
 _METRICS = (
@@ -58,21 +60,40 @@ _FRACTIONS = (
 
 @dataclass(frozen=True)
 class MicroSuite(Suite):
-    """A task measures each size D, and the mean over all of them where none is left out."""
+    """A task measures each size D, and the mean over all where they are gpt-fast's or those of the device."""
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
-        sizes = cast("Sequence[int]", task.knobs.get("D") or SIZES[task.device])
+        sizes = sizes_of(task)
         metrics = size_metrics(task.case, task.device)
         found = [Expected(task.case, task.backend, task.device, {"D": size}, metrics) for size in sizes]
-        if set(sizes) == set(SIZES[task.device]):
+        if has_mean(sizes, task.device):
             means = tuple(name for name in metrics if not name.endswith("_ms"))
-            found.append(Expected(task.case, task.backend, task.device, {"D": "mean"}, means))
+            found.append(Expected(task.case, task.backend, task.device, mean_over(sizes), means))
         return found
 
     def asked_knobs(self, stored: Mapping[str, Any]) -> dict[str, OptionValue]:
-        """Ask for all sizes where the mean is stored, else for a list of one size."""
+        """Ask for the sizes of a mean, else for a list of one size."""
         asked = {name: value for name, value in stored.items() if (name, value) != ("D", "mean")}
-        return {**asked, "D": [asked["D"]]} if isinstance(asked.get("D"), int) else asked
+        sizes = str(asked.pop("sizes", ""))
+        if isinstance(size := asked.get("D"), int):
+            asked["D"] = [size]
+        elif _SIZES.fullmatch(sizes):
+            asked["D"] = [*map(int, sizes.split(","))]
+        return asked
+
+    def complete_knobs(self, knobs: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+        """Name the sizes of a mean, which runners of earlier releases left out: they were the device's."""
+        unsaid = knobs.get("D") == "mean" and "sizes" not in knobs
+        return {**knobs, **mean_over(SIZES.get(device, GPT_FAST_SIZES))} if unsaid else knobs
+
+
+def sizes_of(task: TaskSpec) -> Sequence[int]:
+    return cast("Sequence[int]", task.knobs.get("D") or SIZES[task.device])
+
+
+def has_mean(sizes: Sequence[int], device: str) -> bool:
+    """Return whether a task with these sizes derives the mean over them."""
+    return set(sizes) in (set(SIZES[device]), set(GPT_FAST_SIZES))
 
 
 def size_metrics(case: str, device: str) -> tuple[str, ...]:
@@ -101,7 +122,9 @@ SUITE = MicroSuite(
     inductor_options=True,
     compiles=True,
     options=(
-        Option("D", "ints", "sizes; the mean is derived only from the full set", low=64, high=16384),
+        Option(
+            "D", "ints", "sizes; the mean is of gpt-fast's, or of all that the device has", low=64, high=16384
+        ),
         _REPEAT,
         EXPLAIN_FAILURE,
     ),

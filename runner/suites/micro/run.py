@@ -38,9 +38,8 @@ from runner.schema.quality import MeasurementWarning, joined, worst
 from runner.schema.records import Json
 from runner.schema.statistics import geometric_mean
 from runner.schema.suite import TaskSpec
-from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target
-from runner.suites.micro import SIZES as MICRO_SIZES
-from runner.suites.micro import size_metrics
+from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target, mean_over
+from runner.suites.micro import has_mean, size_metrics, sizes_of
 from runner.suites.micro.kernels import Kernel, build
 
 _LEAST_PAIRS = 30
@@ -66,7 +65,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     device = prepare(spec.device)
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
-    sizes = cast("Sequence[int]", spec.knobs.get("D") or MICRO_SIZES[spec.device])
+    sizes = sizes_of(spec)
     complete: list[list[Result]] = []
     disturbed: list[MeasurementWarning] = []
     failure: TaskFailure | None = None
@@ -90,9 +89,9 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
                 recorder.add(result, knobs={"D": size}, warning=disturbed[-1])
             complete.append(results)
         device.release()
-    if set(sizes) == set(MICRO_SIZES[spec.device]) and failure is None:
+    if has_mean(sizes, spec.device) and failure is None:
         for result in _means(spec, complete):
-            recorder.add(result, knobs={"D": "mean"}, warning=joined(disturbed))
+            recorder.add(result, knobs=mean_over(sizes), warning=joined(disturbed))
     report.event("finished", len(sizes), len(sizes))
     keep_gpu_states(report, states)
     return failure

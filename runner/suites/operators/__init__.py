@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import itertools
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import EXPLAIN_FAILURE, Option, OptionValue, choice, count, repeat, switch
-from runner.schema.suite import Case, Expected, Suite, TaskSpec
+from runner.schema.suite import BadRequest, Case, Expected, Suite, TaskSpec
+from runner.suites.operators.inputs import INPUTS, OWN, OWN_INPUTS, BadInputs, calls_of_task, recorded
 
-OWN = "own"
-OWN_INPUTS = "RUNNER_OPERATOR_INPUTS"  # of a host: the file behind `inputs=own`
-INPUTS = ("huggingface", "timm", OWN)
 _DIGITS = 8
 _OWN_NAME = f"{OWN}(-[0-9a-f]{{{_DIGITS}}})?"
 _SHAPE = r"(\S{0,200}#[0-9a-f]{8})?"  # '' for the quantiles over all calls
 _DTYPES = ("float16", "float32", "bfloat16")
-# In the order in which models of both kinds call them.
-TWENTY = tuple(
-    f"aten.{name}"
-    for name in (
-        *("copy_.default", "clone.default", "add.Tensor", "sum.dim_IntList", "mm.default", "addmm.default"),
-        *("_log_softmax.default", "mul.Tensor", "bmm.default", "mean.dim", "_softmax.default"),
-        *("native_layer_norm.default", "div.Tensor", "cat.default", "relu_.default", "gelu.default"),
-        *("convolution.default", "native_batch_norm.default", "embedding.default"),
-        "nll_loss_forward.default",
-    )
-)
-_FURTHER = tuple(
-    f"aten.{name}"
-    for name in (
-        *("_log_softmax_backward_data.default", "_softmax_backward_data.default", "_to_copy.default"),
-        *("add_.Tensor", "convolution_backward.default", "embedding_dense_backward.default"),
-        *("gather.default", "gelu_backward.default", "hardtanh_.default", "index.Tensor"),
-        *("index_select.default", "max_pool2d_with_indices.default"),
-        *("max_pool2d_with_indices_backward.default", "native_batch_norm_backward.default"),
-        *("native_layer_norm_backward.default", "nll_loss_backward.default"),
-        *("pow.Tensor_Scalar", "relu.default", "rsqrt.default"),
-        *("sigmoid.default", "silu_.default", "sub.Tensor", "tanh.default", "threshold_backward.default"),
-        "where.self",
-    )
-)
-
+_OPERATOR = re.compile(r"aten\.\w{1,80}\.\w{1,80}", re.ASCII)
+_FREQUENT, _MOST_FREQUENT = "frequent", 20  # a name for the operators that models call most
 _QUANTILES = ("20th", "50th", "80th")
 METRICS_CUDA = ("device_latency_ms", "device_speedup")
 _CALL_QUANTILES = tuple(f"call_{quantile}" for quantile in _QUANTILES)  # without operatorbench's own clock
@@ -53,6 +29,26 @@ _CALL_QUANTILES = tuple(f"call_{quantile}" for quantile in _QUANTILES)  # withou
 @dataclass(frozen=True)
 class OperatorSuite(Suite):
     """A task measures the quantiles over the recorded calls of an operator, and each call."""
+
+    def case(self, name: str) -> Case:
+        """Return any operator as a case: a log of one's own may hold it."""
+        return _case_of(name) if _OPERATOR.fullmatch(name) else super().case(name)
+
+    def has_case(self, name: str) -> bool:
+        return name == _FREQUENT or bool(_OPERATOR.fullmatch(name))
+
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue]) -> list[Case]:
+        """Return those with recorded inputs where none is named; `frequent` stands for the first of them."""
+        found = [name for name in recorded(knobs.get("inputs", INPUTS[0])) if _OPERATOR.fullmatch(name)]
+        frequent = found[:_MOST_FREQUENT]
+        named = [one for name in names for one in (frequent if name == _FREQUENT else [name])]
+        return super().chosen_cases(named or found, knobs)
+
+    def check(self, task: TaskSpec) -> None:
+        super().check(task)
+        inputs = task.setting("inputs")
+        if inputs != OWN and task.case not in recorded(inputs):
+            raise BadRequest(f"inputs={inputs} has no recorded call of {task.case}")
 
     def expected(self, task: TaskSpec, variables: Mapping[str, str]) -> list[Expected]:
         knobs = {**task.identity(), "inputs": inputs_name(str(task.setting("inputs")), variables)}
@@ -65,8 +61,6 @@ class OperatorSuite(Suite):
         (whole,) = self.expected(task, variables)
         if task.setting("shape"):
             return [whole]
-        from runner.suites.operators.inputs import BadInputs, calls_of_task  # noqa: PLC0415 - imports this
-
         try:
             calls = calls_of_task(task, variables)
         except (BadInputs, OSError):
@@ -88,6 +82,10 @@ class OperatorSuite(Suite):
         """Ask for the host's own file without the digest that results carry."""
         own = str(stored.get("inputs", "")).startswith(f"{OWN}-")
         return {**stored, "inputs": OWN} if own else dict(stored)
+
+
+def _case_of(name: str) -> Case:
+    return Case(name, f"{name.split('.')[1]} over its recorded shapes", _DTYPES)
 
 
 def call_metrics(task: TaskSpec) -> tuple[str, ...]:
@@ -119,10 +117,7 @@ SUITE = OperatorSuite(
     class_packages=("numpy",),
     headline_metrics=("50th", "20th", "80th", "device_speedup", "abs"),
     reference_backends=("eager",),
-    cases=tuple(
-        Case(name, f"{name.split('.')[1]} over its recorded shapes", _DTYPES) for name in TWENTY + _FURTHER
-    ),
-    case_groups={"frequent": TWENTY},
+    cases=tuple(map(_case_of, dict.fromkeys(itertools.chain(*map(recorded, INPUTS[:-1]))))),
     backends=("inductor", "autotune"),
     compiles=True,
     options=(

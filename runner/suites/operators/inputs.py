@@ -8,18 +8,23 @@ T is a tensor of a shape and dtype, ST a sparse one. The text is parsed as Pytho
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import json
 import math
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from runner.schema.options import OptionValue
 from runner.schema.suite import TaskSpec
-from runner.suites.operators import OWN, OWN_INPUTS
 
+OWN = "own"
+OWN_INPUTS = "RUNNER_OPERATOR_INPUTS"  # of a host: the file behind `inputs=own`
+INPUTS = ("huggingface", "timm", "torchbench", OWN)
 DTYPES = {
     "bf16": "bfloat16", "f64": "float64", "f32": "float32", "f16": "float16",
     "c32": "complex32", "c64": "complex64", "c128": "complex128",
@@ -208,16 +213,32 @@ def read_log(text: str) -> Counts:
 
 def calls_of_task(task: TaskSpec, variables: Mapping[str, str]) -> list[Call]:
     """Return the recorded calls that a task with these variables measures. Raise BadInputs, OSError."""
-    calls = calls_of(read_shapes(path_of(task, variables)), task.case)
+    calls = calls_of(read_shapes(_path_of(str(task.setting("inputs")), variables)), task.case)
     if shape := task.setting("shape"):
         return [call for call in calls if call.label == shape]
     first, most = cast("int", task.setting("start_idx")), cast("int", task.setting("max_samples"))
     return calls[first : first + most]
 
 
-def path_of(task: TaskSpec, variables: Mapping[str, str]) -> Path:
-    """Return the file of a task's recorded calls. Raise BadInputs."""
-    name = str(task.setting("inputs"))
+def recorded(inputs: OptionValue | None) -> Sequence[str]:
+    """Return the operators with recorded calls, the most frequent first. Only a host knows those of its own
+    log: elsewhere, as for inputs that do not exist, there are none."""
+    if inputs != OWN:
+        return _shipped(str(inputs)) if inputs in INPUTS else ()
+    try:
+        counts = read_shapes(_path_of(OWN, os.environ))
+    except (BadInputs, OSError):
+        return ()
+    return sorted(counts, key=lambda operator: -sum(counts[operator].values()))
+
+
+@functools.cache
+def _shipped(inputs: str) -> Sequence[str]:
+    return tuple(read_shapes(_path_of(inputs, {})))
+
+
+def _path_of(name: str, variables: Mapping[str, str]) -> Path:
+    """Return the file of recorded calls. Raise BadInputs."""
     if name != OWN:
         return SHAPES / f"{name}.json"
     if not variables.get(OWN_INPUTS):

@@ -66,7 +66,8 @@ def operator_of(name: str) -> Any:
 def make(call: Call, dtype: torch.dtype, device: str, *, channels_last: bool = False) -> Arguments:
     """Make the arguments of one call: floating tensors normal, or positive if the operator needs it.
 
-    Calls are recorded in float16: bfloat16 replaces it, float32 replaces every floating type.
+    Calls are recorded in float16: bfloat16 replaces it, float32 replaces every floating type. Complex numbers
+    have no half to compute with.
     """
     args, kwargs = call.arguments
     name = call.operator.split(".")[1]
@@ -139,6 +140,8 @@ class _Maker:
         return torch.randint(low, high, tuple(shape), device=self._device, dtype=dtype)
 
     def _mapped(self, dtype: torch.dtype) -> torch.dtype:
+        if dtype == torch.complex32:
+            return torch.complex64
         if not dtype.is_floating_point or self._dtype == torch.float16:
             return dtype
         if self._dtype == torch.bfloat16:

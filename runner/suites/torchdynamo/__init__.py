@@ -53,7 +53,6 @@ _PROCEDURE = (
     Option("iterations_per_run", "int", "calls in one sample", low=1, high=1000, default=1),
     choice("caches", "kept: from earlier processes, no cold compile", "fresh", "kept", identity=False),
 )
-_PRECISIONS = ("highest", "high", "medium")
 _MODEL = (
     choice("size", "tiny: two layers and small inputs, to try a case out", "full", "tiny"),
     Option("batch_size", "int", "of what is timed; the harness's own where not given", low=1, high=65536),
@@ -64,7 +63,6 @@ _MODEL = (
     switch("enable_activation_checkpointing", "compute activations again in the backward"),
     choice("optimizer", "of a training step; harness: its own choice", "harness", "none", "sgd", "adam"),
     Option("amp_dtype", "choice", "of autocast; default: the harness's own", choices=("float16", "bfloat16")),
-    Option("matmul_precision", "choice", "of float32; default: high on CUDA", choices=_PRECISIONS),
     Option("memory_percent", "int", "of the device that may be used", low=1, high=100, default=100),
 )
 _CHECK = (
@@ -96,9 +94,7 @@ _COMPILER = (
 _KEPT = (
     extra("keep_trace", "a profiler's trace of compiled steps"),  # nosec B610
     extra("profile_details", "the trace with shapes, memory and stacks"),  # nosec B610
-    extra("keep_code", "the code that inductor generated"),  # nosec B610
     extra("keep_memory_snapshot", "the allocator's history of the compiled run"),  # nosec B610
-    extra("keep_tlparse", "torch's structured log of the compile, which tlparse reads"),  # nosec B610
 )
 OPTIONS = (*_PROCEDURE, *_MODEL, *_CHECK, *_COMPILER, *_KEPT, *INDUCTOR_OPTIONS)
 

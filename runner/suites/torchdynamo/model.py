@@ -286,12 +286,12 @@ class Step:
 
         def infer(inputs: Inputs) -> Any:
             with torch.no_grad(), autocast():
-                return _call(forward, inputs)
+                return call(forward, inputs)
 
         def train(inputs: Inputs) -> torch.Tensor:
             zero_grad()
             with autocast():
-                loss = loss_of_output(_call(forward, inputs))
+                loss = loss_of_output(call(forward, inputs))
             loss.backward()
             if optimizer is not None:
                 optimizer.step()
@@ -356,7 +356,7 @@ def _gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     }
 
 
-def _call(forward: Callable[..., Any], inputs: Inputs) -> Any:
+def call(forward: Callable[..., Any], inputs: Inputs) -> Any:
     return forward(**inputs) if isinstance(inputs, dict) else forward(*inputs)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -31,6 +30,7 @@ from runner.measure.compiler import artifacts, counters
 from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.produced import keep_code, produced
+from runner.measure.notes import note
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
@@ -121,8 +121,7 @@ def prepare_device(spec: TaskSpec, folder: Path) -> Device:
 def apply_settings(spec: TaskSpec) -> None:
     """Apply the task's settings of torch to this process."""
     knobs = spec.knobs
-    precision = knobs.get("matmul_precision", "high" if spec.device == "cuda" else "highest")
-    torch.set_float32_matmul_precision(str(precision))
+    torch.set_float32_matmul_precision("high" if spec.device == "cuda" else "highest")
     # As the harness: attention that is spelled out sums in its own type, not in float32.
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
     if knobs.get("deterministic"):
@@ -165,8 +164,6 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
 
     Raise TaskFailure where dynamo captured nothing: that would be eager code under another name.
     """
-    if spec.knobs.get("keep_tlparse"):
-        artifacts.trace_compiles(report.folder / "tlparse")
     if backend_of(spec).is_inductor:
         compile_time.start_workers()  # they import torch while the model is made
     setup = StageSetup(spec, report.folder)
@@ -205,7 +202,10 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         results += _kernel_results(setup, call, modules, called, extern=extern, report=report)
     states.append(device_state(setup.device))
     keep_gpu_states(report, states)
-    not_kept = _keep(spec, report, counted, first, modules)
+    if counted.reasons:
+        report.artifact("graph_breaks", "graph_breaks.json", json.dumps(counted.reasons, indent=1))
+    phases = dict(sorted(first.phases_s.items(), key=lambda row: -row[1]))
+    report.artifact("compile_phases", "compile_phases.json", json.dumps(phases, indent=1))
     skips = counted.cudagraph_skips if compiler.backend.cudagraphs else 0
     skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
     return {
@@ -213,7 +213,6 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         "about": {
             **setup.about(),
             "backend_options": dict(compiler.backend.options),
-            **not_kept,
             **pinning.facts(),
         },
         "warning": asdict(
@@ -313,11 +312,9 @@ def _kernel_results(
 ) -> list[Result]:
     """Profile the compiled step and return its GPU time and its kernels; none for a backend that generates
     none. `called` are the call times, `extern` the operators that inductor left to libraries."""
-    try:
+    busy = None
+    with note("kernels"):  # the metrics that lack get a record of their own
         busy = _profiled(setup, call, report)
-    except Exception:  # noqa: BLE001 - the other numbers stand; the metrics that lack get a record of their own
-        traceback.print_exc()
-        busy = None
     results: list[Result] = []
     found = kernels(modules)
     contents = produced(modules, busy.steps if busy else ())
@@ -386,27 +383,3 @@ def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any])
     finally:
         setup.model.inputs = whole
     return latency_results(times, call_time.CLOCK, "_other_batch", other_batch_size=sizes[1])
-
-
-def _keep(
-    spec: TaskSpec, report: Report, counted: counters.Counts, first: FirstCalls, modules: list[Any]
-) -> dict[str, Json]:
-    """Keep the artifacts of the compile; return `not_kept` with the reasons where some cannot be."""
-    lacking = []
-    if counted.reasons:
-        report.artifact("graph_breaks", "graph_breaks.json", json.dumps(counted.reasons, indent=1))
-    phases = dict(sorted(first.phases_s.items(), key=lambda row: -row[1]))
-    report.artifact("compile_phases", "compile_phases.json", json.dumps(phases, indent=1))
-    if spec.knobs.get("keep_code"):
-        code = artifacts.generated_code(modules)
-        if code:
-            report.artifact("generated_code", "code.txt", code)
-        else:
-            lacking.append("keep_code: inductor generated no code")
-    if spec.knobs.get("keep_tlparse"):
-        log = artifacts.compile_log(report.folder / "tlparse")
-        if log:
-            report.artifact("tlparse", "tlparse.tar.gz", log)
-        else:
-            lacking.append("keep_tlparse: torch logged nothing of a compile")
-    return {"not_kept": lacking} if lacking else {}

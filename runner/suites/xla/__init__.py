@@ -7,20 +7,32 @@ lazy tensors (`xla`) need and eager and inductor cannot use.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
+from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.formats.xla import ON_XLA, RUNTIME
 from runner.schema.options import Option, OptionValue, count, extra, repeat, switch
 from runner.schema.statistics import ValueRule
 from runner.schema.suite import Case, Expected, Matrix, Suite, TaskSpec
+from runner.suites import huggingface, timm, torchbench
 
 _DTYPES = ("float32", "bfloat16", "float16")
-OF_TORCHVISION = ("resnet18", "mobilenet_v2", "squeezenet1_1", "alexnet")
-# Each case's own, and PyTorch/XLA's suite of it.
-BATCH_SIZES = {"dummy": 16, "dummy_conv": 16, "dummy_attention": 8, **dict.fromkeys(OF_TORCHVISION, 4)}
-ORIGINS = {name: "torchbench" if name in OF_TORCHVISION else "dummy" for name in BATCH_SIZES}
+_OWN = (
+    Case("dummy", "Three linear layers and a softmax, as PyTorch/XLA's own dummy", _DTYPES),
+    Case("dummy_attention", "One transformer encoder layer of width 128", _DTYPES),
+)
+# What is measured where no case is named, in small batches.
+_BATCH_SIZES = {
+    "dummy": 16,
+    "dummy_attention": 8,
+    **dict.fromkeys(("resnet18", "mobilenet_v2", "squeezenet1_1", "alexnet"), 4),
+}
+_OF_MODELS = (torchbench.SUITE, huggingface.SUITE, timm.SUITE)
+# Each case's suite, which builds its model; ours are of PyTorch/XLA's suite of dummies.
+ORIGINS = {case.name: suite.name for suite in _OF_MODELS for case in suite.cases}
+ORIGINS |= dict.fromkeys((case.name for case in _OWN), "dummy")
 METRICS = ("total_time", "per_iter_time")
 _FIRST_COMPILES = re.compile(
     r"(trace_)?(total|per_iter)_time|(total|per_iter)_(cpu|cuda)_time_s|xla_ExecuteTime_(time_s|number)"
@@ -33,9 +45,10 @@ def _dump(name: str, what: str) -> Option:
     return extra(name, f"keep {what} as an artifact")  # nosec B610
 
 
-def batch_size_of(case: str, asked: Any) -> int:
+def batch_size_of(task: TaskSpec) -> int | None:
     """Return the batch size that was asked for, or the case's own."""
-    return int(asked or BATCH_SIZES[case])
+    asked = task.knobs.get("batch_size") or _BATCH_SIZES.get(task.case)
+    return cast("int", asked) if asked else default_batch_size(ORIGINS[task.case], task.case, task.mode)
 
 
 # Code → what it means, what to do.
@@ -59,7 +72,7 @@ _CODES = {
         "Run with verify=true.",
     ),
     "VERIFIER_DIDNT_RUN": (
-        "The check did not finish: crash, time-out, or the experiment cannot run.",
+        "The check did not finish: crash or time-out.",
         "Read the reason in its row; --resume tries again.",
     ),
 }
@@ -67,6 +80,10 @@ _CODES = {
 
 @dataclass(frozen=True)
 class XlaSuite(Suite):
+    def chosen_cases(self, names: Sequence[str], knobs: Mapping[str, OptionValue]) -> list[Case]:
+        """Return small models where no case is named."""
+        return super().chosen_cases(names or [*_BATCH_SIZES], knobs)
+
     def backends_on(self, device: str) -> tuple[str, ...]:
         """Leave out XLA's on CUDA, which torch_xla no longer supports."""
         return tuple(name for name in self.backends if device == "cpu" or name not in ON_XLA)
@@ -75,7 +92,7 @@ class XlaSuite(Suite):
         knobs = {
             **task.identity(),
             **({"xla": RUNTIME} if task.backend in ON_XLA else {}),
-            "batch_size": batch_size_of(task.case, task.knobs.get("batch_size")),
+            "batch_size": batch_size_of(task),
             "origin": ORIGINS[task.case],
         }
         checks = ("verification_code",) if task.setting("verify") else ()
@@ -86,9 +103,10 @@ class XlaSuite(Suite):
         return {name: value for name, value in stored.items() if (name, value) != ("xla", RUNTIME)}
 
     def packages_of(self, task: TaskSpec) -> tuple[str, ...]:
-        """Return torch_xla for cells on it, and torchvision for its models."""
+        """Return torch_xla for cells on it, and what the suite of the model needs."""
         runtime = ("torch_xla",) if task.backend in ON_XLA else ()
-        return (*runtime, "torchvision") if task.case in OF_TORCHVISION else runtime
+        owners = [suite for suite in _OF_MODELS if suite.name == ORIGINS[task.case]]
+        return (*runtime, *(name for suite in owners for name in suite.packages_of(task)))
 
     def value_rule(self, metric: str) -> ValueRule:
         """Leave out the first repeat where it traces, compiles and warms up, as result_analyzer.py does. The
@@ -115,15 +133,17 @@ SUITE = XlaSuite(
         codes=_CODES,
     ),
     cases=(
-        Case("dummy", "Three linear layers and a softmax, as PyTorch/XLA's own dummy", _DTYPES),
-        Case("dummy_conv", "Two convolutions with batch norm, pooling, a linear layer", _DTYPES),
-        Case("dummy_attention", "One transformer encoder layer of width 128", _DTYPES),
-        *(Case(name, f"torchvision's {name}, random weights", _DTYPES) for name in OF_TORCHVISION),
+        *_OWN,
+        *(
+            replace(case, dtypes=tuple(dtype for dtype in _DTYPES if dtype in case.dtypes))
+            for suite in _OF_MODELS
+            for case in suite.cases
+        ),
     ),
     backends=("eager", "inductor", "openxla", "xla"),
     modes=("inference", "training"),
     options=(
-        Option("origin", "choice", "PyTorch/XLA's suite of the case", choices=("dummy", "torchbench")),
+        Option("origin", "choice", "the suite of the case", choices=(*dict.fromkeys(ORIGINS.values()),)),
         Option("batch_size", "int", "default: the model's own", low=1, high=4096),
         repeat("timed runs; the first one holds the compilation", 1, 1000, 10),
         Option("iterations_per_run", "int", "iterations within a timed run", low=1, high=1000, default=1),

@@ -14,15 +14,22 @@ import torch
 from torch._dynamo.utils import counters
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
+from torch.utils import _pytree as pytree
 
 from runner.formats.xla import ON_XLA
 from runner.schema.suite import TaskSpec
+from runner.suites.torchdynamo.model import Inputs
 from runner.suites.xla import models
-from runner.suites.xla.models import Inputs, Machine
+from runner.suites.xla.models import Machine
 
 _PROFILING = ("profile_cuda_cpu", "profile_cuda_cpu_individual_ops", "dump_pytorch_profiles")
 _NAME = 120  # characters of a counter
 Samples = dict[str, list[float]]
+
+
+def _other_values(tensor: torch.Tensor) -> torch.Tensor:
+    """Return random numbers in its place; integers stay, as indices and lengths must."""
+    return torch.randn_like(tensor) if tensor.is_floating_point() else tensor.clone()
 
 
 class Timed:
@@ -49,7 +56,10 @@ class Timed:
         machine = self._machine
         machine.seed()
         if self._setting("randomize_input"):
-            inputs = [tuple(map(torch.randn_like, self._model.inputs)) for _ in range(self.iterations)]
+            inputs = [
+                pytree.tree_map_only(torch.Tensor, _other_values, self._model.inputs)
+                for _ in range(self.iterations)
+            ]
         else:
             inputs = [copy.deepcopy(self._model.inputs) for _ in range(self.iterations)]
         machine.seed()
@@ -67,10 +77,8 @@ class Timed:
             output = self._iterate(inputs)
         self._count(repeat)
         if self._setting("save_output") and output is not None:
-            torch.save(
-                torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, output),
-                self._file("output", repeat, "pt"),
-            )
+            on_cpu = pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, output)
+            torch.save(on_cpu, self._file("output", repeat, "pt"))
 
     def _iterate(self, inputs: list[Inputs]) -> Any:
         machine, full = self._machine, bool(self._setting("collect_full_output"))

@@ -1,23 +1,23 @@
-"""The device and the models of the suite `xla`: small ones of our own, and torchvision's if it is there."""
+"""The device and the models of the suite `xla`: small ones of our own, and those of other suites."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch._inductor import config as inductor_config
+from torch.utils import _pytree as pytree
 
 from runner.formats.xla import ON_XLA, dynamo_backend
-from runner.launch.failures import TaskFailure
 from runner.measure.state.device import SEED
 from runner.schema.suite import TaskSpec
-from runner.suites.xla import OF_TORCHVISION, batch_size_of
+from runner.suites.torchdynamo.model import Inputs, Loss, call, load
+from runner.suites.xla import ORIGINS, batch_size_of
 
-Inputs = tuple[torch.Tensor, ...]
 _LEARNING_RATE = 0.01
 
 
@@ -37,26 +37,6 @@ def _dummy() -> nn.Module:
     return nn.Sequential(
         nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 32), nn.Softmax(dim=1)
     )
-
-
-def _convolutions() -> nn.Module:
-    return nn.Sequential(
-        *(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
-        *(nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
-        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)),
-    )
-
-
-def _torchvision(name: str) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        try:
-            torchvision = importlib.import_module("torchvision")
-        except ImportError as error:
-            reason = f"{name} needs torchvision: {error}"
-            raise TaskFailure("unsupported", "no_torchvision", reason) from error
-        return getattr(torchvision.models, name)(weights=None)
-
-    return build
 
 
 class Machine:
@@ -94,30 +74,28 @@ class Machine:
         return self._xla.debug.metrics
 
 
-_IMAGE = (3, 224, 224)
-_RECIPES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # with the shape of one input
+_OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # with the shape of one input
     "dummy": (_dummy, (32,)),
-    "dummy_conv": (_convolutions, (3, 32, 32)),
     "dummy_attention": (Attention, (64, 128)),
-    **{name: (_torchvision(name), _IMAGE) for name in OF_TORCHVISION},
 }
 
 
 @dataclass
 class Model:
-    """A model on its device, its example inputs and, for training, its optimizer."""
+    """A model on its device, its example inputs and, for training, its loss and its optimizer."""
 
     module: nn.Module
     inputs: Inputs
+    loss: Loss
     optimizer: torch.optim.Optimizer | None
 
     def step(self, inputs: Inputs, *, full_output: bool = False) -> Any:
         """Run one iteration. In training return nothing, or with `full_output` the loss and every gradient,
         parameter and buffer."""
         if self.optimizer is None:
-            return self.module(*inputs)
+            return call(self.module, inputs)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.module(*inputs).float().mean()
+        loss = self.loss(call(self.module, inputs))
         loss.backward()
         self.optimizer.step()
         if not full_output:
@@ -132,13 +110,20 @@ def build(spec: TaskSpec, machine: Machine, dtype: torch.dtype) -> Model:
     float32."""
     machine.seed()
     torch.manual_seed(SEED)
-    make, sample = _RECIPES[spec.case]
-    training = spec.mode == "training"
-    module = make().train(training).to(dtype).to(machine.device)
-    batch = batch_size_of(spec.case, spec.setting("batch_size"))
-    inputs = (torch.randn(batch, *sample).to(dtype).to(machine.device),)
+    training, batch = spec.mode == "training", batch_size_of(spec)
+    inputs: Inputs
+    if spec.case in _OWN:
+        make, sample = _OWN[spec.case]
+        module, inputs = make().train(training).to(dtype), (torch.randn(batch or 1, *sample).to(dtype),)
+        loss: Loss = lambda output: output.float().mean()  # noqa: E731 - as the other branch has it
+    else:
+        knobs = {"batch_size": batch} if batch else {}
+        built = load(replace(spec, suite=ORIGINS[spec.case], device="cpu", knobs=knobs), dtype=dtype)
+        module, inputs, loss = built.module, built.inputs, built.loss
+    module = module.to(machine.device)
     optimizer = torch.optim.Adam(module.parameters(), lr=_LEARNING_RATE) if training else None
-    return Model(module, inputs, optimizer)
+    there = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(machine.device), inputs)
+    return Model(module, there, loss, optimizer)
 
 
 def compiled(step: Callable[..., Any], spec: TaskSpec) -> Callable[..., Any]:

@@ -25,7 +25,7 @@ from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import prepare
 from runner.measure.state.device_state import host_state, warning
-from runner.schema.quality import MeasurementWarning
+from runner.schema.quality import NONE, MeasurementWarning
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.xla import METRICS, SUITE, models
@@ -72,11 +72,11 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     except Exception as error:  # noqa: BLE001 - a cell that fails is a row too
         failure = failure_of(error)
         if spec.setting("verify") and checked is NOT_ASKED:
-            checked = Verification("VERIFIER_DIDNT_RUN", True, "not_run", str(failure))
-        Rows(spec, report).failed(failure, checked)
-        return failure
+            code = "VERIFIER_SKIPPED" if failure.status == "unsupported" else "VERIFIER_DIDNT_RUN"
+            checked = Verification(code, True, "not_run", str(failure))
+        return record(spec, report, checked, {}, failure=failure)
     report.event("finished", 2, 2)
-    return Rows(spec, report).measured(samples, checked, disturbed)
+    return record(spec, report, checked, samples, warning=disturbed)
 
 
 def _stage(spec: TaskSpec, report: Report, name: str) -> Json:
@@ -181,39 +181,32 @@ def _same(reference: Any, result: Any, *, tolerance: float, exact: Any = None) -
     return bool(same(reference, result, exact, cos_similarity=cosine, tol=tolerance, equal_nan=True))
 
 
-class Rows:
-    """Writes the records of one cell. Create it after the last stage: it starts torch's threads."""
-
-    def __init__(self, spec: TaskSpec, report: Report) -> None:
-        self._recorder = Recorder(spec, report, prepare(spec.device))
-        (experiment,) = SUITE.expected(spec, {})
-        self._knobs = experiment.knobs
-
-    def measured(
-        self, samples: Samples, checked: Verification, warning: MeasurementWarning
-    ) -> TaskFailure | None:
-        """Record the samples; of a wrong result the times are withheld, the counts are not."""
-        self._checked(checked)
-        failure = None
-        if checked.status == "failed":
-            failure = TaskFailure("wrong", checked.code, checked.reason)
-        elif checked.requested and checked.status == "not_run":
-            failure = TaskFailure("failed", checked.code, checked.reason)
-        for metric, values in samples.items():
-            if failure and failure.status == "wrong" and metric.endswith("_time"):
-                self._recorder.missing([metric], failure, knobs=self._knobs)
-            else:
-                clock = _CLOCK if metric in METRICS else ""
-                self._recorder.add(Result(metric, values, clock), knobs=self._knobs, warning=warning)
-        return failure
-
-    def failed(self, failure: TaskFailure, checked: Verification) -> None:
-        self._checked(checked)
-        self._recorder.missing(METRICS, failure, knobs=self._knobs)
-
-    def _checked(self, checked: Verification) -> None:
-        """Record the verifier's code. One that was asked for and broke down has failed."""
-        status = _STATUS[checked.status]
-        if checked.requested and status == "not_run" and checked.code != "VERIFIER_DIDNT_RUN":
-            status = "failed"
-        self._recorder.status("verification_code", status, checked.code, checked.facts(), knobs=self._knobs)
+def record(
+    spec: TaskSpec,
+    report: Report,
+    checked: Verification,
+    samples: Samples,
+    *,
+    warning: MeasurementWarning = NONE,
+    failure: TaskFailure | None = None,
+) -> TaskFailure | None:
+    """Record the verifier's code and the samples, or why there are none; return the failure, if any. Of a
+    wrong result the times are withheld, the counts are not. Call it after the last stage: it starts torch's
+    threads."""
+    recorder = Recorder(spec, report, prepare(spec.device))
+    (experiment,) = SUITE.expected(spec, {})
+    knobs, status = experiment.knobs, _STATUS[checked.status]
+    if checked.requested and status == "not_run" and not checked.code.startswith("VERIFIER_"):
+        status = "failed"  # it was asked for and broke down
+    recorder.status("verification_code", status, checked.code, checked.facts(), knobs=knobs)
+    if failure:
+        recorder.missing(METRICS, failure, knobs=knobs)
+    elif status in {"wrong", "failed"}:
+        failure = TaskFailure(status, checked.code, checked.reason)
+    for metric, values in samples.items():
+        if failure and failure.status == "wrong" and metric.endswith("_time"):
+            recorder.missing([metric], failure, knobs=knobs)
+        else:
+            clock = _CLOCK if metric in METRICS else ""
+            recorder.add(Result(metric, values, clock), knobs=knobs, warning=warning)
+    return failure

@@ -357,6 +357,19 @@ def test_an_accuracy_s_code_comes_as_a_list_or_as_its_json_text() -> None:
         assert (item.metric, item.status, item.code) == ("accuracy", "wrong", "fail_accuracy")
 
 
+def test_the_script_s_own_file_does_not_say_whether_cuda_graphs_were_on() -> None:
+    def said(device: str, **given: str) -> tuple[str, bool]:
+        observer = observe(
+            f"dev,name,batch_size,speedup\n{device},a,1,1.5\n", "speedup_inductor.csv", **given
+        )
+        return observer.measurements[0].backend, "backend" in observer.unsaid
+
+    assert said("cuda") == ("inductor", True)
+    assert said("cpu") == ("inductor", False)
+    for backend in ("inductor_cudagraphs", "inductor_no_cudagraphs"):
+        assert said("cuda", backend=backend) == (backend, False)
+
+
 @pytest.mark.parametrize(
     ("given", "device", "backend", "dynamic"),
     [

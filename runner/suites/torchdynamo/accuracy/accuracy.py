@@ -101,8 +101,6 @@ def _check(spec: TaskSpec, compile_step: CompileStep, load: Load, details: dict[
         details |= {"size_note": model.size_note} if model.size_note else {}
         compared = _compared(spec, model, compile_step, details)
     errors = compared.errors
-    if errors.numbers > errors.not_finite or not errors.numbers:
-        details |= {name: getattr(errors, name) for name in ("relative_max", "relative_mean", "relative_std")}
     if errors.not_finite:
         lost = f"; in {errors.lost} of these places eager has a number" if errors.lost else ""
         counted = f"{errors.not_finite} of {errors.numbers} numbers are NaN or infinite"

@@ -29,15 +29,12 @@ class ErrorStats:
 
     `rmse_ratio` is the error against the reference, compiled over eager (infinite where eager has none),
     `cosine` that of compiled to eager. Both take each part of the results (logits, gradients, …) as one
-    vector, and the worst part. `relative_*` are of |eager - compiled| / (1 + |eager|), over all elements.
-    `not_finite` of the `numbers` elements are NaN or infinite on a side, `lost` on the compiled side alone.
+    vector, and the worst part. `not_finite` of the `numbers` elements are NaN or infinite on a side, `lost`
+    on the compiled side alone.
     """
 
     rmse_ratio: float | None = None
     cosine: float | None = None
-    relative_max: float = 0.0
-    relative_mean: float = 0.0
-    relative_std: float = 0.0
     numbers: int = 0
     not_finite: int = 0
     lost: int = 0
@@ -184,8 +181,6 @@ class _ErrorSums:
     def __init__(self) -> None:
         self._stats = ErrorStats()
         self._parts: defaultdict[str, _Sums] = defaultdict(lambda: defaultdict(float))
-        self._relative_sum = 0.0
-        self._relative_square = 0.0
 
     def add(self, place: str, eager: Any, result: Any, reference: Any) -> None:
         eager, result, precise = (_numbers(value) for value in (eager, result, reference))
@@ -211,10 +206,6 @@ class _ErrorSums:
             known = precise.isfinite()  # not everywhere where a half has a number
             part["eager_error"] += float((precise - eager)[known].square().sum())
             part["error"] += float((precise - result)[known].square().sum())
-        relative = (eager - result).abs() / (1 + eager.abs())
-        stats.relative_max = max(stats.relative_max, float(relative.max()))
-        self._relative_sum += float(relative.sum())
-        self._relative_square += float(relative.square().sum())
 
     def stats(self) -> ErrorStats:
         stats = self._stats
@@ -222,10 +213,6 @@ class _ErrorSums:
         parts = [part for part in self._parts.values() if part["numbers"] > 1] or [*self._parts.values()]
         stats.rmse_ratio = max((r for part in parts if (r := _rmse_ratio(part)) is not None), default=None)
         stats.cosine = min((c for part in parts if (c := _cosine(part)) is not None), default=None)
-        finite = stats.numbers - stats.not_finite or 1
-        stats.relative_mean = self._relative_sum / finite
-        variance = self._relative_square / finite - stats.relative_mean**2
-        stats.relative_std = math.sqrt(max(variance, 0.0))  # rounding may leave less than 0
         return stats
 
 

@@ -1,0 +1,164 @@
+"""A change of torch's internals stops no measurement, and the record names the notes that were lost by it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch._dynamo import utils
+
+from runner.measure.compiler import compiled
+from runner.measure.compiler.counters import forget, graph_facts
+from runner.measure.kernels import produced, tuning
+from runner.measure.notes import blind, note
+from runner.measure.state.device import Device
+from runner.measure.timing import gpu_active_time
+from runner.schema.compilations import COMPILED, Compiled
+from runner.system import machine
+
+EMPTY = SimpleNamespace()
+WRAPPER = """# AOT ID: ['0_inference']
+async_compile = AsyncCompile()
+triton_poi_fused_sin_0 = async_compile.triton('triton_poi_fused_sin_0', '''
+@triton_heuristics.pointwise(
+''')
+def call(args):
+    buf0 = empty_strided_cuda((4096, ), (1, ), torch.float32)
+    # Original ATen: [aten.sin]
+    triton_poi_fused_sin_0.run(buf0, 4096, stream=stream0)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    blind.clear()
+    yield
+    blind.clear()
+
+
+@pytest.fixture
+def wrapper(tmp_path: Path) -> SimpleNamespace:
+    """Return a stand-in for a loaded wrapper with a Triton kernel."""
+    path = tmp_path / "wrapper.py"
+    path.write_text(WRAPPER)
+    config = SimpleNamespace(kwargs={"XBLOCK": 256}, num_warps=4, num_stages=1)
+    autotuner = SimpleNamespace(launchers=[SimpleNamespace(config=config, cache_hash="abc")])
+    return SimpleNamespace(__file__=str(path), call=print, triton_poi_fused_sin_0=autotuner)
+
+
+def record(*modules: Any) -> Compiled:
+    """Return what a record says of a compilation that loaded these wrappers."""
+    return msgspec.convert(produced.produced([*modules]).facts([])[COMPILED], Compiled)
+
+
+def test_the_first_failure_of_a_note_is_kept_in_one_line() -> None:
+    for error in (KeyError("a\nb"), ValueError("later")):
+        with note("phases"):
+            raise error
+    assert blind == {"phases": "KeyError: 'a\\nb'"}
+    with pytest.raises(KeyboardInterrupt), note("choices"):
+        raise KeyboardInterrupt
+
+
+def test_nothing_is_blind_where_everything_is_there(wrapper: SimpleNamespace) -> None:
+    found = record(wrapper)
+    assert not found.blind
+    (kernel,) = found.kernels
+    assert kernel.config == "XBLOCK=256 num_warps=4 num_stages=1"
+    assert kernel.origins == ("aten.sin",)
+
+
+def _no_launchers(_patch: pytest.MonkeyPatch, wrapper: Any) -> None:
+    del wrapper.triton_poi_fused_sin_0.launchers
+
+
+def _other_calls(_patch: pytest.MonkeyPatch, wrapper: Any) -> None:
+    path = Path(wrapper.__file__)
+    path.write_text(path.read_text().replace(".run(", ".start("))
+
+
+def _no_breaks(patch: pytest.MonkeyPatch, _wrapper: Any) -> None:
+    patch.delattr(utils, "graph_break_reasons")
+
+
+def _no_guards(patch: pytest.MonkeyPatch, _wrapper: Any) -> None:
+    patch.delattr(utils, "guard_failures")
+
+
+def _no_times(patch: pytest.MonkeyPatch, _wrapper: Any) -> None:
+    patch.delattr(utils, "compilation_time_metrics")
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "reason"),
+    [
+        (_no_launchers, "choices", "AttributeError"),
+        (_other_calls, "kernels", "LookupError"),
+        (_no_breaks, "graph breaks", "AttributeError"),
+        (_no_guards, "graph breaks", "AttributeError"),
+        (_no_times, "phases", "AttributeError"),
+    ],
+)
+def test_what_torch_has_no_more_is_blind_in_the_record(
+    monkeypatch: pytest.MonkeyPatch,
+    wrapper: SimpleNamespace,
+    broken: Callable[[pytest.MonkeyPatch, Any], None],
+    name: str,
+    reason: str,
+) -> None:
+    broken(monkeypatch, wrapper)
+    found = record(wrapper)
+    assert list(found.blind) == [name]
+    assert found.blind[name].startswith(f"{reason}: ")
+    assert bool(found.kernels) == (name != "kernels"), "the other notes are taken"
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda: tuning._noting(lambda _self, _launcher: 1.0, tuning._note_time)(EMPTY, EMPTY),
+        lambda: tuning._noting(lambda _self: 1.0, lambda *_: None, tuning._note_offers)(EMPTY),
+        lambda: tuning._noting(lambda _self, _stream, _launcher: 1.0, tuning._note_files)(EMPTY, 0, EMPTY),
+    ],
+)
+def test_a_changed_autotuner_works_on_and_its_choices_are_blind(wrapped: Callable[[], float]) -> None:
+    assert wrapped() == 1.0
+    assert blind["choices"].startswith("AttributeError: ")
+
+
+def test_an_autotuner_that_is_not_there_is_blind_only_with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_heuristics", SimpleNamespace())
+    monkeypatch.setattr(tuning, "find_spec", lambda _name: None)
+    tuning.watch.__wrapped__()
+    assert not blind
+    monkeypatch.setattr(tuning, "find_spec", lambda name: name == "triton")
+    tuning.watch.__wrapped__()
+    assert blind["choices"].startswith("ImportError: ")
+
+
+def test_a_profile_that_fails_costs_times_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_active_time, "profile", lambda *_args, **_named: {"traceEvents": []})
+    assert produced.profiled_steps(print, Device("cuda", "H200", "GPU-1", 0, 1)) == []
+    assert blind["kernels"] == "ValueError: the profiler saw no kernel"
+
+
+def test_the_canary_says_which_notes_this_torch_takes(inductor_cache: dict[str, str]) -> None:
+    answer = machine.canary("cpu", sys.executable, {**inductor_cache, "CUDA_VISIBLE_DEVICES": ""})
+    assert answer["noted"] == ["kernels", "phases", "graph breaks"]
+    assert answer["blind"] == {}
+    assert answer["compiled_s"] > 0
+    assert "no program" in machine.canary("cpu", "/nonexistent/no program")["error"]
+
+
+def test_a_note_that_stays_empty_is_blind_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_options: torch.sin)
+    monkeypatch.setattr(compiled, "produced", lambda *_args: produced.Produced(graph_facts()))
+    forget()
+    answer = compiled.compile_small("cpu")
+    assert (answer["noted"], sorted(answer["blind"])) == ([], ["graph breaks", "kernels", "phases"])
