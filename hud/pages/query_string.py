@@ -28,8 +28,8 @@ def parameter(
     form_field: forms.Field, default: Any = None, *, names: tuple[str, ...] = (), **shown: Any
 ) -> Any:
     """Return a dataclass's field that `form_field` checks; `names` in the address, where not its own, the
-    present one first. `shown` is for `filter_form`: its `label`; `blank`, the choice of any, None without
-    one; or `is_hidden`."""
+    present one first. `shown` is for `filter_form`: `is_hidden`; or the `label`, with `blank`, the choice of
+    any (None without one), for those with choices, and for others attributes of the input."""
     return field(default=default, metadata={"form_field": form_field, "names": names, **shown})
 
 
@@ -47,7 +47,7 @@ def number(most: int = MAX_ID, *, least: int = 1, default: int | None = None, **
 
 
 def day(**about: Any) -> Any:
-    return parameter(forms.DateField(required=False), **about)
+    return parameter(forms.DateField(required=False), type="date", **about)
 
 
 # The condition of `named` on a text called words
@@ -96,6 +96,7 @@ def without(query: QueryDict, *names: str) -> str:
     return f"&{rest.urlencode()}" if rest else ""
 
 
+_NO_ATTRIBUTES = {"form_field", "names", "label"}
 Choices = Sequence[str | tuple[str, str]]  # values, some with a text of their own
 
 
@@ -151,13 +152,10 @@ def _select(one: Field[Any], name: str, value: str, offered: Choices) -> str:
 def _input(one: Field[Any], name: str, value: object, suggested: Sequence[str]) -> str:
     checks = one.metadata["form_field"]
     known = f"{name}-suggested" if suggested else ""
-    attrs = attributes(
-        type="date" if isinstance(checks, forms.DateField) else "",
-        name=name,
-        value="" if value is None else str(value),
-        maxlength=str(checks.max_length) if isinstance(checks, forms.CharField) else "",
-        list=known,
-    )
+    given = {key: text for key, text in one.metadata.items() if key not in _NO_ATTRIBUTES}
+    value = "" if value is None else str(value)
+    longest = str(getattr(checks, "max_length", ""))
+    attrs = attributes(**given, name=name, value=value, maxlength=longest, list=known)
     options = "".join(str(element("option", "", value=choice)) for choice in suggested)
     choices = f'<datalist id="{known}">{options}</datalist>' if known else ""
     return f"<label>{one.metadata['label']} <input{attrs}></label>{choices}"

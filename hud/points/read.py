@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 
-from hud.models import Experiment, Metric, Point, Series
+from hud.models import Experiment, Metric, Point, Series, Stream
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
 from hud.sql import fetch_models, int_array
-from hud.tables.table import DataTable
+from hud.tables.table import EXPERIMENT, DataTable
 from runner.suites import SUITES
 
 # Metrics that are read first in suites that the runner does not have, most telling first.
@@ -26,6 +26,12 @@ POINT = DataTable(  # of a point that `show` completed
     expectation=lambda point: point.expectation or None,
     known_failure=lambda point: point.known_failure or None,
 )
+OF_EXPERIMENT = DataTable(EXPERIMENT, *POINT.columns)
+
+
+def in_stream(stream: Stream) -> DataTable:
+    """Return the columns of the points of a stream, with their experiments."""
+    return DataTable(EXPERIMENT, "stream", *POINT.columns, stream=lambda _point: stream.name)
 
 
 @cache

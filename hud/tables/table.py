@@ -18,6 +18,7 @@ from typing import Any, Generic
 from django.utils.safestring import SafeString
 from typing_extensions import TypeVar
 
+from hud.models import Experiment
 from hud.tables.html import NOTHING, attributes, element, text
 
 Row = TypeVar("Row", default=Any)
@@ -163,9 +164,12 @@ def under(path: str, names: str) -> str:
     return " ".join(f"{name}={path}.{name}" for name in names.split())
 
 
+_IDENTITY = " ".join(Experiment.IDENTITY)
+
+
 def experiment_of(path: str) -> str:
     """Return the columns that identify the experiment at a path."""
-    return f"experiment={path}.pk {under(path, 'suite case knobs mode dtype backend device arch dynamic')}"
+    return f"experiment={path}.pk {under(path, _IDENTITY)}"
 
 
 EXPERIMENT = experiment_of("experiment")
@@ -203,3 +207,6 @@ def _cell(column: Column[Row, Page]) -> Callable[[Row, Page], str]:
     if tooltip is None:
         return lambda row, page: f"{start}>{text(draw(row, page))}{end}"
     return lambda row, page: f"{start}{attributes(title=tooltip(row))}>{text(draw(row, page))}{end}"
+
+
+IDENTITY = DataTable[Experiment](f"experiment=pk {_IDENTITY}")

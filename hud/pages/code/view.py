@@ -49,7 +49,7 @@ def _chooser(
 ) -> HttpResponse:
     lines = chooser.read(stream, text)
     if data_format:
-        rows = [{**chooser.COLUMNS.row(line), "stream": stream.name} for line in lines]
-        return data.answer(data_format, "code-points", rows, (*chooser.COLUMNS.names, "stream"))
+        same = {"stream": stream.name}
+        return data.answer_table(data_format, "code-points", chooser.COLUMNS, lines, constant=same)
     context = {"lines": lines, "text": text, "complaints": complaints}
     return render(request, "code/chooser.html", context)

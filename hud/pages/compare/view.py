@@ -80,8 +80,6 @@ def _chooser(
     stream: Stream = request.stream  # type: ignore[attr-defined]  # of `of_request`
     offered = chooser.read(stream, all_streams=request.GET.get("rows") == "all")
     if data_format:
-        return data.answer(
-            data_format, "compare-sides", chooser.COLUMNS.rows(offered.runs), chooser.COLUMNS.names
-        )
+        return data.answer_table(data_format, "compare-sides", chooser.COLUMNS, offered.runs)
     context = {"offered": offered, "base": base, "head": heads[0] if heads else "", "problems": problems}
     return render(request, "compare/chooser.html", context, status=status)

@@ -23,12 +23,12 @@ from hud.pages.experiment.history import ORIGIN
 from hud.pages.experiment.query import ExperimentPage, TableRow
 from hud.pages.hosts.query import Place, places_for
 from hud.pages.rerun_form import RerunForm
-from hud.pages.suite.query import IDENTITY, identity
-from hud.points.read import POINT
+from hud.points.read import OF_EXPERIMENT, POINT, in_stream
 from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_rerun, spec_of
+from hud.tables.table import IDENTITY, DataTable
 from runner.schema.suite import BadRequest, TaskSpec, value_rule
 from runner.suites import SUITES
 
@@ -55,22 +55,15 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
 
 
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
-    rows = [
-        {**identity(history.experiment), "stream": page.stream.name, **POINT.row(point), **ORIGIN.row(point)}
-        for history in page.histories
-        for point in history.points
-    ]
-    return data.answer(
+    return data.answer_table(
         data_format,
         f"experiment-{page.experiment.pk}",
-        rows,
-        (*IDENTITY, "stream", *POINT.names, *ORIGIN.names),
-        experiment=identity(page.experiment),
+        DataTable(*in_stream(page.stream).columns, *ORIGIN.columns),
+        [point for history in page.histories for point in history.points],
+        experiment=IDENTITY.row(page.experiment),
         stream=page.stream.name,
         metrics=POINT.rows(page.metrics),
-        backends=[
-            {**identity(one), **POINT.row(cell)} for one, cells in page.backends for cell in cells if cell
-        ],
+        backends=OF_EXPERIMENT.rows(cell for _one, cells in page.backends for cell in cells if cell),
         annotations=notes.COLUMNS.rows(page.notes),
         environments={one.fingerprint: one.facts for one in page.environments},
         **page.compilations.to_json(),

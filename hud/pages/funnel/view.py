@@ -21,7 +21,7 @@ _DATA = DataTable(f"week=name start {_COUNTS} false_alarm_rate=false_alarms")
 def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     found = weeks.read(streams.of_request(request), timezone.now())
     if data_format:
-        return data.answer(data_format, "funnel", _DATA.rows(found), _DATA.names)
+        return data.answer_table(data_format, "funnel", _DATA, found)
     is_filled = [any(getattr(week, name) for name in _SHOWN) for week in reversed(found)]
     filled = max(len(found) - is_filled.index(True), 1) if True in is_filled else 1
     drawn = found[: max(filled, _LEAST_COLUMNS)]

@@ -22,7 +22,6 @@ from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
-from hud.pages.suite.query import IDENTITY, identity
 from hud.points import expectations, nights
 from hud.points import read as points
 from hud.points.nights import Night, Results
@@ -38,7 +37,7 @@ _MOST_IMPROVED = 10  # series that are shown
 _FEWEST_IN_CHART = 3  # nights
 
 
-HEADER = ("list", *IDENTITY, *points.POINT.names)
+HEADER = ("list", *points.OF_EXPERIMENT.names)
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class Overview:
     def to_rows(self) -> list[dict[str, Any]]:
         lists = {"regressed": self.regressed, "misses target": self.missed}
         return [
-            {"list": name, **identity(point.experiment), **points.POINT.row(point)}
+            {"list": name, **points.OF_EXPERIMENT.row(point)}
             for name, listed in lists.items()
             for point in listed
         ]

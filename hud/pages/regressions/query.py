@@ -68,16 +68,16 @@ HEADER = (*COLUMNS.names, "group", "group_cause", "group_size")
 class Filters:
     """The page's query string; '' means any."""
 
-    tab: str = one_of(*TABS, default="inbox")
-    state: str = one_of(*RegressionState)  # exactly this one, in place of a tab
-    arch: str = words(100)
-    mode: str = words(40)
-    dtype: str = words(40)
-    base: str = words(210)  # sides: what first moved after the one and not after the other
-    head: str = words(210)
-    suite: str = words(60)
+    tab: str = one_of(*TABS, default="inbox", is_hidden=True)
+    state: str = one_of(*RegressionState, is_hidden=True)  # exactly this one, in place of a tab
+    arch: str = words(100, label="Arch", blank="all")
+    mode: str = words(40, is_hidden=True)
+    dtype: str = words(40, is_hidden=True)
+    base: str = words(210, is_hidden=True)  # sides: what first moved after the one and not after the other
+    head: str = words(210, is_hidden=True)
+    suite: str = words(60, label="Suite", blank="all")
     branch: str = words()
-    owner: str = words(150)  # a name, or `NOBODY`
+    owner: str = words(150, label="Owner", blank="anyone")  # a name, or `NOBODY`
     open: int | None = number(names=("open", "id"))  # the one whose history is shown; `id` is the old name
 
     def query(self, stream: Stream) -> str:

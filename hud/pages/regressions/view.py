@@ -71,8 +71,14 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         if page.detail:
             about["detail"] = query.with_history(page.detail.regression, page.detail.events)
         return data.answer(data_format, "regressions", page.to_rows(), query.HEADER, **about)
+    offered = {
+        "arch": page.archs if len(page.archs) > 1 or filters.arch else [],
+        "suite": page.suites if len(page.suites) > 1 or filters.suite else [],
+        "owner": page.owners,
+    }
     context = {
         "page": page,
+        "form": query_string.filter_form(filters, offered=offered, hidden={"stream": stream.name}),
         "filters": filters,
         "tabs": query.TABS if user else [tab for tab in query.TABS if tab != "mine"],
         "most": query.MOST_ROWS,

@@ -9,6 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 
 from hud.accounts.access import scopes_of
 from hud.ingest.deletion import may_delete
@@ -24,6 +25,7 @@ from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, tasks
 from hud.runs.requests import request_explanation
+from hud.tables.formatting import plain
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
@@ -57,18 +59,20 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
         streams.of_request(request)
     page = list_query.read(filters)
     if data_format:
-        rows, header = list_query.COLUMNS.rows(page.lines), list_query.COLUMNS.names
-        return data.answer(data_format, "runs", rows, header, next=page.next_before, total=page.total)
-    context = {
-        "page": page,
-        "filters": filters,
-        "complaints": complaints,
-        "states": [state.value for state in State],
-        "kinds": list_query.KINDS,
-        "suites": sorted({*SUITES, filters.suite} - {""}),
-        "branches": sorted({line.branch for line in page.lines}),
-        "streams": [stream.name for stream in with_results()],
-    }
+        about = {"next": page.next_before, "total": page.total}
+        return data.answer_table(data_format, "runs", list_query.COLUMNS, page.lines, **about)
+    form = query_string.filter_form(
+        filters,
+        offered={
+            "state": [(state, plain(state)) for state in State],
+            "kind": list(list_query.KINDS.items()),
+            "suite": sorted({*SUITES, filters.suite} - {""}),
+            "stream": [stream.name for stream in with_results()],
+        },
+        suggested={"branch": sorted({line.branch for line in page.lines})},
+        clear=reverse("runs") if request.GET else "",
+    )
+    context = {"page": page, "form": form, "filters": filters, "complaints": complaints}
     return render(request, "runs/runs.html", context)
 
 

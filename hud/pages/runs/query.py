@@ -41,14 +41,15 @@ COLUMNS = DataTable("""
 class Filters:
     """The list's query string; '' means any."""
 
-    state: str = one_of(*State)
-    kind: str = one_of(*KINDS)
-    branch: str = words()
-    suite: str = words(60)
-    commit: str = words(130)  # the beginning of one, or a range old..new with both ends
-    host: str = words(100)
-    q: str = words()
-    stream: str = words(60)  # its name
+    q: str = words(label="Search", type="search", placeholder="title, file or commit", data_key="/")
+    branch: str = words(label="Branch", placeholder="any")
+    # the beginning of one, or a range old..new with both ends
+    commit: str = words(130, label="Commit or range", placeholder="ca3512f or old..new")
+    suite: str = words(60, label="Suite")
+    stream: str = words(60, label="Stream", blank="all")  # its name
+    kind: str = one_of(*KINDS, label="Kind")
+    state: str = one_of(*State, label="State")
+    host: str = words(100, label="Host", placeholder="any")
     before: int | None = number()  # only runs with a smaller id: the next page
 
 

@@ -61,9 +61,9 @@ def search(request: HttpRequest, data_format: str = "") -> HttpResponse:
     text = asked.q
     kinds = find(streams.of_request(request), text)
     if data_format:
-        rows = [COLUMNS.row(one) for kind in kinds for one in kind.found]
+        results = [result for kind in kinds for result in kind.found]
         totals = {kind.kind: kind.total for kind in kinds}
-        return data.answer(data_format, "search", rows, COLUMNS.names, q=text, totals=totals)
+        return data.answer_table(data_format, "search", COLUMNS, results, q=text, totals=totals)
     streams.name_in_links(request)
     context = {"text": text, "kinds": kinds, "complaints": complaints}
     return render(request, "search/search.html", context)

@@ -66,7 +66,7 @@ def _form(action: str, stream: Stream, posted: Any = None) -> forms.Form:
 def stream_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     lines = query.read()
     if data_format:
-        return data.answer(data_format, "streams", query.COLUMNS.rows(lines), query.COLUMNS.names)
+        return data.answer_table(data_format, "streams", query.COLUMNS, lines)
     content: dict[str, Any] = {"lines": lines}
     changing = streams.named(request.GET.get("change", "")).select_related("reference").first()
     if changing:
