@@ -16,7 +16,7 @@ from django.http import QueryDict
 from django.utils.safestring import SafeString
 
 from hud.problems import Problem
-from hud.tables.html import attributes, element, link, text
+from hud.tables.html import attributes, element, link, options, text
 from runner.formats.errors import Fault
 
 MAX_ID = 2**31 - 1
@@ -142,11 +142,7 @@ def _select(one: Field[Any], name: str, value: str, offered: Choices) -> str:
     blank = one.metadata.get("blank", "any")
     pairs = [("", blank)] if blank is not None else []
     pairs += [(choice, choice) if isinstance(choice, str) else choice for choice in offered]
-    options = "".join(
-        f'<option value="{text(choice)}"{" selected" if choice == value else ""}>{text(title)}</option>'
-        for choice, title in pairs
-    )
-    return f'<label>{one.metadata["label"]} <select name="{name}">{options}</select></label>'
+    return f'<label>{one.metadata["label"]} <select name="{name}">{options(pairs, value)}</select></label>'
 
 
 def _input(one: Field[Any], name: str, value: object, suggested: Sequence[str]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
+
+from hud.tables.html import element, join
 
 # Tone (a class of hud.css) → word → icon, so that no meaning depends on colour.
 _ICONS = {
@@ -35,10 +36,5 @@ WORDS = {
 @lru_cache(maxsize=2048)
 def badge_html(key: str, text: str = "", title: str = "") -> SafeString:
     icon, tone = LOOKS.get(key, ("✗", "worse"))
-    return format_html(
-        '<span class="badge {}"{}><span class="icon" aria-hidden="true">{}</span> {}</span>',
-        tone,
-        format_html(' title="{}"', title) if title else "",
-        icon,
-        text or WORDS.get(key, key),
-    )
+    content = join(element("span", icon, css="icon", aria_hidden="true"), text or WORDS.get(key, key))
+    return element("span", content, css=f"badge {tone}", title=title)

