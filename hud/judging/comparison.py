@@ -29,7 +29,7 @@ from runner.schema.draws import (
     enough,
 )
 from runner.schema.metrics import role_of
-from runner.schema.pairs import BASE, MAX_DRAWS, NEW, round_of
+from runner.schema.pairs import BASE, MAX_DRAWS, NEW, is_candidate, round_of
 from runner.schema.statistics import geometric_mean
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
@@ -299,10 +299,10 @@ def _metric(
 
 def draws_of(processes: Iterable[tuple[int, int, int, float | None]]) -> tuple[Draw, ...]:
     """Return the draws at which both sides have a positive value, from draw, side, number and value of each
-    pinned process. A process that was repeated counts with its second value."""
+    pinned process. A process that was repeated counts with its second value, one at a candidate not."""
     values: defaultdict[int, tuple[dict[int, float], dict[int, float]]] = defaultdict(lambda: ({}, {}))
     for draw, side, repeat, value in sorted(processes, key=lambda process: process[:3]):
-        if value is not None and value > 0:
+        if value is not None and value > 0 and not is_candidate(repeat):
             values[draw][side][round_of(repeat)[0]] = value
     return tuple(
         Draw.of(draw, NEW if draw % 2 else BASE, [*base.values()], [*head.values()])

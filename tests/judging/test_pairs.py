@@ -221,6 +221,32 @@ def test_a_side_that_lost_its_best_choice_is_worse() -> None:
     assert (gained.word, gained.worse) == ("confirmed", False)
 
 
+def test_a_lost_candidate_that_nobody_drew_is_timed_on_both_sides_and_counts() -> None:
+    base = [one("b", 1.2, "abc"), one("b", 1.21, "abc"), one("b", 1.2, "abc")]
+    head = [one("b", 1.2, "b"), one("b", 1.19, "b"), one("b", 1.2, "b")]
+    unknown = compare_kernels(base, head).choice
+    assert (unknown.word, unknown.differing_candidates, unknown.untimed) == ("inconclusive", 3, 2)
+    at_a = one("a", 1.01, "abc"), one("a", 1.0, "b")
+    found = compare_kernels(base, head, pinned=[at_a]).choice
+    assert (found.word, found.worse, found.differing_candidates, found.untimed) == ("confirmed", True, 3, 1)
+    assert found.best_ratio == pytest.approx(1.2 / 1.005, abs=0.01)
+    one_side = compare_kernels(base, head, pinned=[(one("c", 1.0), one("b", 1.2, "b"))]).choice
+    assert one_side.untimed == 2
+    slower = compare_kernels(base, head, pinned=[(one("a", 1.3), one("a", 1.3, "b"))]).choice
+    assert (slower.word, slower.best_ratio, slower.same_candidates) == ("inconclusive", 1.0, False)
+
+
+def test_of_many_lost_candidates_one_is_the_fastest_by_chance() -> None:
+    names = "abcdefghij"
+    base, head = ([one("z", us, offered) for us in (1.0, 1.02, 0.98)] for offered in (f"z{names}", "z"))
+    alone = compare_kernels(base, head, pinned=[(one("a", 0.95), one("a", 0.95))]).choice
+    among = [(one(name, 0.95 if name == "a" else 1.2), one(name, 0.95)) for name in names]
+    many = compare_kernels(base, head, pinned=[(x, x) for x, _y in among]).choice
+    assert alone.best_p is not None
+    assert many.best_p is not None
+    assert many.best_p > 5 * alone.best_p
+
+
 def test_a_lost_choice_that_is_no_better_is_named_and_no_change() -> None:
     base = [one("a", 1.0), one("b", 0.99), one("b", 1.0), one("a", 1.01)]
     found = compare_kernels(base, [one("b", 1.0, "b")] * 4)
@@ -279,7 +305,8 @@ def test_the_fastest_choices_of_all_slots_add_up_with_the_noise_of_those_that_di
     variance = (a**2 + x**2 / 3) / totals[0] ** 2 + (b**2 / 3 + y**2) / totals[1] ** 2
     log = math.log(totals[1] / totals[0])
     assert found.best_ratio == pytest.approx(math.exp(log))
-    assert found.best_p == pytest.approx(student_p(log / noise.noise / math.sqrt(variance), 4))
+    p = student_p(log / noise.noise / math.sqrt(variance), 4)
+    assert found.best_p == pytest.approx(2 * p), "two candidates are lost, a and y"
     expected = [math.log(a + x + m), math.log(b + x + m)], [math.log(b + y + m), math.log(b + x + m)]
     assert found.ratio == pytest.approx(math.exp(sum(expected[1]) / 2 - sum(expected[0]) / 2))
     low, high, _p = welch(*expected)

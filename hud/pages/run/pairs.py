@@ -37,6 +37,7 @@ KERNELS = Columns(  # the three answers of an experiment's kernels: code, choice
     p=found.code.p coverage equal_choice_percent=found.equal_choice_percent not_pinned
     choice=found.choice.word choice_worse=found.choice.worse choice_ratio=found.choice.ratio
     choice_best_ratio=found.choice.best_ratio same_candidates=found.choice.same_candidates other_candidates
+    differing_candidates=found.choice.differing_candidates untimed_candidates=found.choice.untimed
     other_frequencies=found.choice.frequencies other_frequencies_p=found.choice.frequencies_p only_base
     only_new=only_head only_base_us=found.one_sided.base_us only_new_us=found.one_sided.head_us""",
     base_compilations=lambda line: len(line.base),
