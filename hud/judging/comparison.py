@@ -17,6 +17,7 @@ from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, ju
 from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Metric, Point, Run, Series
 from hud.sql import fetch_tuples, int_array
 from runner.schema.draws import (
+    ASSUMED_NOISE,
     LEAST_DRAWS,
     ChoiceNoise,
     CodeChange,
@@ -29,7 +30,7 @@ from runner.schema.draws import (
     enough,
 )
 from runner.schema.metrics import role_of
-from runner.schema.pairs import BASE, MAX_DRAWS, NEW, is_candidate, round_of
+from runner.schema.pairs import BASE, MAX_DRAWS, NEW, RUN_TIMES, is_candidate, round_of
 from runner.schema.statistics import geometric_mean
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
@@ -370,11 +371,11 @@ def kernels_of_runs(experiment: int, runs: Collection[int | None]) -> list[Kerne
     return [timed_choices(row, by_id) for row in rows]
 
 
-def noise_of(series: Series) -> ChoiceNoise:
+def noise_of(points: QuerySet[Point]) -> ChoiceNoise:
     """Return the noise of a process at known choices: of the newest compilations that repeat a variant in one
     environment; assumed where too few do."""
     values: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
-    newest = Point.objects.filter(series=series, variants__isnull=False).order_by("-order_time")
+    newest = points.filter(variants__isnull=False).order_by("-order_time")
     for environment, variants, measured, value in newest.values_list(
         "environment", "variants", "values", "value"
     )[:_NOISE_POINTS]:
@@ -384,9 +385,16 @@ def noise_of(series: Series) -> ChoiceNoise:
     return choice_noise(values.values())
 
 
+def noise_before(experiment: Experiment) -> ChoiceNoise:
+    """Return the noise of an experiment's surest clock whose choices were repeated; assumed without one."""
+    points = Point.objects.filter(series__experiment=experiment)
+    clocks = (noise_of(points.filter(series__metric__name=name)) for name in RUN_TIMES)
+    return next((noise for noise in clocks if not noise.assumed), ChoiceNoise(ASSUMED_NOISE))
+
+
 def planned_draws(series: Iterable[Series]) -> int:
     """Return the draws of each side after which a comparison of these series ends at the latest."""
-    noise = max((noise_of(one).noise for one in series), default=0.0)
+    noise = max((noise_of(Point.objects.filter(series=one)).noise for one in series), default=0.0)
     return min(MOST_PLANNED, math.ceil(draws_to_decide(noise) / 2)) if noise else MOST_PLANNED
 
 

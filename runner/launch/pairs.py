@@ -27,7 +27,7 @@ from runner.schema.draws import outliers
 from runner.schema.inductor_options import InductorValue
 from runner.schema.metrics import is_of_running
 from runner.schema.outcome_records import CANCELLED, TaskOutcome
-from runner.schema.pairs import BASE, NEW, Side
+from runner.schema.pairs import BASE, NEW, RUN_TIMES, Side
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES, Caches
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
@@ -36,7 +36,6 @@ from runner.system.interpreters import DEFAULT, Interpreter
 from runner.system.log import CappedLog
 
 SIDES: tuple[Side, Side] = (BASE, NEW)
-_RUN_TIMES = ("device_latency_ms", "gpu_busy_ms", "compiled_latency_ms")  # the surest first
 _UNKNOWN = "not pinned: the process that drew these choices did not tell its kernels"
 _OF_KERNELS = ("kernels", "busy_us", "gaps_us", "overlap_us", "unpinned", "blind")  # of `Compiled`
 _WITH = "/@"  # in a key, before what a job is measured with
@@ -371,14 +370,14 @@ def _of_pinned(record: dict[str, Json], *, unknown: bool) -> dict[str, Json]:
 
 def _run_time_ms(records: Iterable[Mapping[str, Json]]) -> float | None:
     """Return the geometric mean over the shapes of how long the compiled code takes, by the first clock of
-    `_RUN_TIMES` that measured; None where none did."""
+    `RUN_TIMES` that measured; None where none did."""
     values: dict[str, list[float]] = {}
     for record in records:
         metric = record["metric"]
         samples = [float(value) for value in metric.get("benchmark_values") or []]
-        if metric["name"] in _RUN_TIMES and samples and median(samples) > 0:
+        if metric["name"] in RUN_TIMES and samples and median(samples) > 0:
             values.setdefault(metric["name"], []).append(median(samples))
-    return next((geometric_mean(values[name]) for name in _RUN_TIMES if name in values), None)
+    return next((geometric_mean(values[name]) for name in RUN_TIMES if name in values), None)
 
 
 def _caches(folder: Path, variable: str) -> dict[str, str]:

@@ -261,6 +261,22 @@ def detects_percent(noise: float, draws: int, most: int | None = None, repeats: 
     return 100 * high
 
 
+def power_words(noise: ChoiceNoise, draws: int, repeats: int = 1, process_s: float | None = None) -> str:
+    """Return what a comparison finds, as in "6 draws find 2.1 % in 95 %, about 4 min": of so many draws, half
+    of each side, where one process takes `process_s`."""
+    percent = detects_percent(noise.noise, draws, repeats=repeats)
+    parts = [f"{draws} draws find {percent:.1f} % in {100 * SURE:.0f} %"]
+    if process_s is not None:
+        parts.append(f"about {max(1, round(process_s * comparison_processes(draws, repeats) / 60))} min")
+    return ", ".join([*parts, *["noise assumed"] * noise.assumed])
+
+
+def comparison_processes(draws: int, repeats: int = 1) -> int:
+    """Return how many processes a comparison starts: two that warm up, one free one for each draw, and
+    `repeats` of both sides pinned to each."""
+    return 2 + draws * (1 + 2 * repeats)
+
+
 def draws_for(effect: float, noise: float, repeats: int = 1) -> int:
     """Return the fewest draws, half of each side, that find a change of this size in 95 %; at most 400."""
     return _fewest(lambda draws: power(noise, draws, effect, None, repeats).confirmed >= SURE)

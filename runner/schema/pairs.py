@@ -14,6 +14,7 @@ from runner.schema.records import Json
 Side = Literal["base", "new"]
 BASE: Side = "base"
 NEW: Side = "new"
+RUN_TIMES = ("device_latency_ms", "gpu_busy_ms", "compiled_latency_ms")  # the surest first
 MAX_DRAWS = 20  # of each side in a comparison at equal choices
 MAX_ROUNDS = 20  # of pinned processes in one draw
 MAX_CANDIDATES = 200  # of a slot, of both sides

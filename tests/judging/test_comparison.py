@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.judging.comparison import compare, noise_of, planned_draws
+from hud.judging.comparison import compare, noise_before, noise_of, planned_draws
 from hud.judging.regressions.confirm import confirm
 from hud.models import (
     DetailedMeasurement,
@@ -270,9 +270,12 @@ def test_noise_is_that_of_compilations_with_one_variant_on_one_card(experiment: 
             experiment, metric="device_latency_ms", value=value, run=run, environment=environment
         )
     series = Series.objects.get(experiment=experiment)
-    assert noise_of(series).assumed
-    Point.objects.filter(series=series).update(variants=["a"])
-    noise = noise_of(series)
+    points = Point.objects.filter(series=series)
+    assert noise_of(points).assumed
+    assert noise_before(experiment).assumed
+    points.update(variants=["a"])
+    noise = noise_before(experiment)
+    assert noise == noise_of(points)
     assert (noise.assumed, noise.processes) == (False, 3)
     assert noise.noise == pytest.approx(0.002, rel=0.01)
     assert planned_draws([series]) == 3

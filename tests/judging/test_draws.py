@@ -10,17 +10,20 @@ import pytest
 
 from runner.schema import draws as rules
 from runner.schema.draws import (
+    ASSUMED_NOISE,
     ChoiceNoise,
     Draw,
     Looks,
     choice_noise,
     code_change,
+    comparison_processes,
     detects_percent,
     draws_for,
     draws_to_decide,
     enough,
     outliers,
     power,
+    power_words,
 )
 from runner.schema.statistics import PAIR_ALPHA, PAIR_FLOOR, student_p, student_t, t_interval, t_test
 from tests.judging.simulation import Noisy
@@ -297,6 +300,14 @@ def test_power_grows_with_draws_and_repeats_and_falls_with_noise_and_looks() -> 
     assert power(0.009, 8, 0.03, repeats=2) == power(0.009 / math.sqrt(2), 8, 0.03)
     for effect, confirmed in ((0.0, 0.0), (0.02, 0.0), (0.021, 1.0)):
         assert power(0.0, 6, effect).confirmed == confirmed == 1 - power(0.0, 6, effect).dismissed
+
+
+def test_power_is_said_with_its_time_and_where_the_noise_is_assumed() -> None:
+    known, assumed = ChoiceNoise(0.005, 4, 3), ChoiceNoise(ASSUMED_NOISE)
+    assert power_words(known, 6, process_s=12.0) == "6 draws find 2.5 % in 95 %, about 4 min"
+    assert power_words(known, 6, 2, process_s=1.0) == "6 draws find 2.3 % in 95 %, about 1 min"
+    assert power_words(assumed, 10) == "10 draws find 2.8 % in 95 %, noise assumed"
+    assert (comparison_processes(6), comparison_processes(6, 2)) == (20, 32)
 
 
 def test_plans_say_what_they_find() -> None:

@@ -160,7 +160,7 @@ def test_a_wrong_result_leaves_times_to_compare(control: Control, tmp_path: Path
 
 
 def offers(count: int) -> dict[str, Any]:
-    """Return a plan in which the baseline may choose among so many candidates, and the other side among two."""
+    """Return a plan in which the baseline chooses among so many candidates, and the other side among two."""
     few = [DRAWN["base"], DRAWN["new"]]
     more = [f"XBLOCK={16 * (number + 1)} num_warps=4" for number in range(count - len(few))]
     return {"compiled": True, "offered": {"plain": [*few, *more], "tuned": few}}
