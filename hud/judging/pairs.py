@@ -19,7 +19,6 @@ from runner.schema.draws import CodeChange, Draw, code_change
 from runner.schema.statistics import PairedChange, median, pair_middles, paired_change
 
 Word = Literal["confirmed", "dismissed", "inconclusive"]
-Cause = Literal["code", "moved", "choice", "one_sided"]
 Obstacle = Literal["", "code", "candidates", "one_sided", "unseen_choice"]
 
 
@@ -93,17 +92,6 @@ class KernelComparison:
     one_sided: OneSided
     equal_choice_percent: float | None = None
     unequal_percent: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def causes(self) -> list[Cause]:
-        """Return which answers speak of a change."""
-        answers: dict[Cause, bool] = {
-            "code": self.code.word == "confirmed",
-            "moved": self.code.word == "moved",
-            "choice": self.choice.word == "confirmed",
-            "one_sided": bool(self.one_sided.base or self.one_sided.head),
-        }
-        return [cause for cause, speaks in answers.items() if speaks]
 
 
 def compare_kernels(

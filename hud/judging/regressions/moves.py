@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from hud.judging.levels import Move
 from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionKind, RegressionState, next_state
 from runner.schema.statistics import median
 
+if TYPE_CHECKING:
+    from hud.models import Regression
+
 _FEWEST = 20  # earlier points without which nothing is called a drift
 _BEFORE = 10  # points before a move whose median tells a drift from a step
-
-
-class KnownRegression(Protocol):
-    """The newest regression of a series: `since`, `points` and `steps` are those of its move."""
-
-    @property
-    def state(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def since(self) -> datetime: ...
-    @property
-    def points(self) -> int: ...
-    @property
-    def steps(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -39,7 +26,7 @@ class Following:
     event: Event | None = None
 
 
-def follow(move: Move, kind: RegressionKind, known: KnownRegression | None) -> Following | None:
+def follow(move: Move, kind: RegressionKind, known: Regression | None) -> Following | None:
     """Return what becomes of a move for the worse; None for one that opens nothing.
 
     A move beyond doubt is open at once, any other a suspect until another run says the same. A regression
@@ -64,7 +51,7 @@ def follow(move: Move, kind: RegressionKind, known: KnownRegression | None) -> F
 
 def kind_of(
     move: Move,
-    known: KnownRegression | None,
+    known: Regression | None,
     recent: Sequence[float | None],
     level: float | None,
     *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,19 +11,15 @@ from hud.judging.levels import Move
 from hud.judging.regressions import moves
 from hud.judging.regressions.moves import Following, follow, kind_of
 from hud.judging.regressions.states import ACTIVE, Event, RegressionKind, RegressionState
+from hud.models import Regression
 
 NIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 STEP, DRIFT, FAILURE = RegressionKind.STEP, RegressionKind.DRIFT, RegressionKind.FAILURE
 S = RegressionState
 
 
-@dataclass(frozen=True)
-class Known:
-    state: str
-    kind: str = STEP
-    since: datetime = NIGHT
-    points: int = 2
-    steps: int = 1
+def known(state: str, of_kind: str = STEP, steps: int = 1) -> Regression:
+    return Regression(state=state, kind=of_kind, since=NIGHT, points=2, steps=steps)
 
 
 def move(points: int = 1, *, certain: bool = False, latest: float | None = 12.0, **more: object) -> Move:
@@ -48,41 +44,43 @@ def move(points: int = 1, *, certain: bool = False, latest: float | None = 12.0,
         (move(2, agreed_run=7), S.SUSPECT),  # it is noted first, then what agreed
     ],
 )
-@pytest.mark.parametrize("known", [None, Known(S.ACCEPTED), Known(S.RESOLVED, FAILURE)])
-def test_a_new_regression_is_a_suspect_or_open(first: Move, state: RegressionState, known: Known) -> None:
-    assert follow(first, STEP, known) == Following(state, is_new=True)
+@pytest.mark.parametrize("earlier", [None, known(S.ACCEPTED), known(S.RESOLVED, FAILURE)])
+def test_a_new_regression_is_a_suspect_or_open(
+    first: Move, state: RegressionState, earlier: Regression | None
+) -> None:
+    assert follow(first, STEP, earlier) == Following(state, is_new=True)
 
 
 @pytest.mark.parametrize("state", ACTIVE)
 def test_what_goes_on_keeps_its_state_also_as_another_kind(state: RegressionState) -> None:
     for kind in (STEP, FAILURE):
-        assert follow(move(1), kind, Known(state)) == Following(state)
-    further = follow(move(4, steps=2), STEP, Known(state))
+        assert follow(move(1), kind, known(state)) == Following(state)
+    further = follow(move(4, steps=2), STEP, known(state))
     assert further == Following(state, event=None if state == S.SUSPECT else Event.MOVED_FURTHER)
-    assert follow(move(4, steps=2), STEP, Known(state, steps=2)) == Following(state)
+    assert follow(move(4, steps=2), STEP, known(state, steps=2)) == Following(state)
 
 
 @pytest.mark.parametrize("state", [S.RESOLVED, S.DISMISSED])
 def test_a_regression_begins_again_with_a_sure_move_of_its_kind(state: RegressionState) -> None:
     later = replace(move(1, certain=True), time=NIGHT + timedelta(days=9))
-    assert follow(later, STEP, Known(state)) == Following(S.OPEN, event=Event.MOVED_AGAIN)
-    assert follow(replace(later, certain=False), STEP, Known(state)) is None, "one point"
-    assert follow(replace(later, certain=False, points=2), STEP, Known(state)) is not None
-    assert follow(later, FAILURE, Known(state)) == Following(S.OPEN, is_new=True)
+    assert follow(later, STEP, known(state)) == Following(S.OPEN, event=Event.MOVED_AGAIN)
+    assert follow(replace(later, certain=False), STEP, known(state)) is None, "one point"
+    assert follow(replace(later, certain=False, points=2), STEP, known(state)) is not None
+    assert follow(later, FAILURE, known(state)) == Following(S.OPEN, is_new=True)
 
 
 def test_points_that_were_dismissed_do_not_begin_again() -> None:
-    assert follow(move(2), STEP, Known(S.DISMISSED)) is None
-    assert follow(move(3), STEP, Known(S.DISMISSED)) is not None, "there is one more"
-    assert follow(move(2), STEP, Known(S.RESOLVED)) is not None
+    assert follow(move(2), STEP, known(S.DISMISSED)) is None
+    assert follow(move(3), STEP, known(S.DISMISSED)) is not None, "there is one more"
+    assert follow(move(2), STEP, known(S.RESOLVED)) is not None
     other = replace(move(2), time=NIGHT + timedelta(days=1))
-    assert follow(other, STEP, Known(S.DISMISSED)) is not None
+    assert follow(other, STEP, known(S.DISMISSED)) is not None
 
 
 def kind(
-    away: Move, recent: list[float | None], known: Known | None = None, *, is_timing: bool = True
+    away: Move, recent: list[float | None], earlier: Regression | None = None, *, is_timing: bool = True
 ) -> str:
-    return kind_of(away, known, recent, 10.0, is_timing=is_timing)
+    return kind_of(away, earlier, recent, 10.0, is_timing=is_timing)
 
 
 def test_what_came_half_of_the_way_before_is_a_drift() -> None:
@@ -113,10 +111,10 @@ def test_without_enough_earlier_values_a_move_is_a_step() -> None:
 def test_a_failure_is_one_and_what_goes_on_keeps_its_kind() -> None:
     drifting: list[float | None] = [*[10.0] * 10, *[11.0] * 10, 12.0]
     assert kind(move(1, failed=True), drifting) == FAILURE
-    assert kind(move(1, failed=True), drifting, Known(S.OPEN)) == FAILURE
-    assert kind(move(1), drifting, Known(S.OPEN, STEP)) == STEP
-    assert kind(move(1), [10.0], Known(S.CONFIRMED, DRIFT)) == DRIFT
+    assert kind(move(1, failed=True), drifting, known(S.OPEN)) == FAILURE
+    assert kind(move(1), drifting, known(S.OPEN, STEP)) == STEP
+    assert kind(move(1), [10.0], known(S.CONFIRMED, DRIFT)) == DRIFT
     for ended in (S.RESOLVED, S.DISMISSED, S.ACCEPTED):
-        assert kind(move(1), drifting, Known(ended, STEP)) == DRIFT
+        assert kind(move(1), drifting, known(ended, STEP)) == DRIFT
     for other in (FAILURE, RegressionKind.SMALL_STEP, RegressionKind.CHOICE):
-        assert kind(move(1), drifting, Known(S.OPEN, other)) == DRIFT
+        assert kind(move(1), drifting, known(S.OPEN, other)) == DRIFT
