@@ -17,7 +17,6 @@ from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, ju
 from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Metric, Point, Run, Series
 from hud.sql import fetch_tuples, int_array
 from runner.schema.draws import (
-    ASSUMED_NOISE,
     LEAST_DRAWS,
     ChoiceNoise,
     CodeChange,
@@ -26,12 +25,13 @@ from runner.schema.draws import (
     choice_noise,
     code_change,
     detects_percent,
+    draws_of,
     draws_to_decide,
     enough,
 )
 from runner.schema.metrics import role_of
-from runner.schema.pairs import BASE, MAX_DRAWS, NEW, RUN_TIMES, is_candidate, round_of
-from runner.schema.statistics import geometric_mean
+from runner.schema.pairs import MAX_DRAWS, RUN_TIMES, round_of
+from runner.schema.statistics import pair_middles
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
 _UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
@@ -137,8 +137,7 @@ class MetricComparison:
         """Return the geometric means of baseline and candidate whose ratio is the change."""
         if not self.draws:
             return self.pairs.base, self.pairs.head
-        base, head = zip(*((draw.base, draw.head) for draw in self.draws), strict=True)
-        return geometric_mean(base), geometric_mean(head)
+        return pair_middles([(draw.base, draw.head) for draw in self.draws])
 
     @property
     def at_base(self) -> float | None:
@@ -298,20 +297,6 @@ def _metric(
     )
 
 
-def draws_of(processes: Iterable[tuple[int, int, int, float | None]]) -> tuple[Draw, ...]:
-    """Return the draws at which both sides have a positive value, from draw, side, number and value of each
-    pinned process. A process that was repeated counts with its second value, one at a candidate not."""
-    values: defaultdict[int, tuple[dict[int, float], dict[int, float]]] = defaultdict(lambda: ({}, {}))
-    for draw, side, repeat, value in sorted(processes, key=lambda process: process[:3]):
-        if value is not None and value > 0 and not is_candidate(repeat):
-            values[draw][side][round_of(repeat)[0]] = value
-    return tuple(
-        Draw.of(draw, NEW if draw % 2 else BASE, [*base.values()], [*head.values()])
-        for draw, (base, head) in sorted(values.items())
-        if base and head
-    )
-
-
 def _kernels(
     runs: Sequence[Run], compiled: QuerySet[Compilation], most: int | None
 ) -> dict[int, KernelsOfSides]:
@@ -389,7 +374,7 @@ def noise_before(experiment: Experiment) -> ChoiceNoise:
     """Return the noise of an experiment's surest clock whose choices were repeated; assumed without one."""
     points = Point.objects.filter(series__experiment=experiment)
     clocks = (noise_of(points.filter(series__metric__name=name)) for name in RUN_TIMES)
-    return next((noise for noise in clocks if not noise.assumed), ChoiceNoise(ASSUMED_NOISE))
+    return next((noise for noise in clocks if not noise.assumed), ChoiceNoise())
 
 
 def planned_draws(series: Iterable[Series]) -> int:

@@ -20,7 +20,7 @@ from runner.launch.pairs import Job
 from runner.launch.results import identity
 from runner.schema import inductor_options
 from runner.schema.compilations import COMPILATION, COMPILED, choices_of, digest
-from runner.schema.draws import ASSUMED_NOISE, ChoiceNoise, comparison_processes, power_words
+from runner.schema.draws import ChoiceNoise, comparison_processes, power_words
 from runner.schema.outcome_records import TaskResult
 from runner.schema.pairs import BASE, NEW
 from runner.schema.plan import CACHES, Caches, Replication
@@ -282,8 +282,7 @@ def _commands(options: argparse.Namespace, jobs: Sequence[Job], replication: Rep
 def _power(replication: Replication) -> list[str]:
     """Return what a comparison at equal choices finds, before it starts; no others have draws."""
     draws = 2 * replication.pairs_planned
-    noise = ChoiceNoise(ASSUMED_NOISE)
-    return [power_words(noise, draws, replication.rounds)] if replication.at_equal_choices else []
+    return [power_words(ChoiceNoise(), draws, replication.rounds)] if replication.at_equal_choices else []
 
 
 def _option(name: str, *values: object) -> str:

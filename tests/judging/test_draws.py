@@ -10,7 +10,6 @@ import pytest
 
 from runner.schema import draws as rules
 from runner.schema.draws import (
-    ASSUMED_NOISE,
     ChoiceNoise,
     Draw,
     Looks,
@@ -266,7 +265,6 @@ def test_the_noise_is_that_of_processes_that_repeat_a_choice() -> None:
     assert rules.LEAST_REPEATS == 2
     assert choice_noise([[1.0], [5.0]]) == ChoiceNoise(rules.ASSUMED_NOISE)
     assert choice_noise([]).assumed
-    assert choice_noise([[1.0]], 0.07).noise == 0.07
     assert rules.ASSUMED_NOISE == 0.01
     found = choice_noise(
         [[math.exp(0.01), math.exp(-0.01)], [3.0], [7 * math.exp(0.02), 7.0, 7 * math.exp(-0.02)]]
@@ -303,7 +301,7 @@ def test_power_grows_with_draws_and_repeats_and_falls_with_noise_and_looks() -> 
 
 
 def test_power_is_said_with_its_time_and_where_the_noise_is_assumed() -> None:
-    known, assumed = ChoiceNoise(0.005, 4, 3), ChoiceNoise(ASSUMED_NOISE)
+    known, assumed = ChoiceNoise(0.005, 4, 3), ChoiceNoise()
     assert power_words(known, 6, process_s=12.0) == "6 draws find 2.5 % in 95 %, about 4 min"
     assert power_words(known, 6, 2, process_s=1.0) == "6 draws find 2.3 % in 95 %, about 1 min"
     assert power_words(assumed, 10) == "10 draws find 2.8 % in 95 %, noise assumed"

@@ -17,7 +17,8 @@ from hud.judging.pairs import (
     dismissal_obstacle,
     judge_pairs,
 )
-from runner.schema.draws import Draw, Owner, choice_noise, code_change
+from runner.schema.draws import Draw, choice_noise, code_change
+from runner.schema.pairs import Side
 from runner.schema.statistics import (
     PAIR_ALPHA,
     geometric_mean,
@@ -143,7 +144,7 @@ def one(choice: str, time_us: float, offered: Iterable[str] | None = "ab", slot:
 
 
 def draws(ratio: float) -> list[Draw]:
-    owners: list[Owner] = ["base", "new"]
+    owners: list[Side] = ["base", "new"]
     return [Draw(n, owners[n % 2], 1.0, ratio * (1 + 0.001 * (n % 3))) for n in range(6)]
 
 
