@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -105,28 +106,17 @@ class MetricComparison:
     def change(self) -> float | None:
         """Return the relative change."""
         if self.code:
-            return None if self.code.ratio is None else self.code.ratio - 1
+            return relative(self.code.ratio)
         return self.pairs.change.change if self.pairs.change else None
 
     @property
-    def interval(self) -> tuple[float | None, float | None]:
-        """Return the ends of the 95 % interval; None also where a few wild pairs leave it without one."""
-        if self.code:
-            ratios = self.code.low, self.code.high
-        elif self.pairs.change:
-            ratios = _ratio(self.pairs.change.low), _ratio(self.pairs.change.high)
-        else:
-            ratios = None, None
-        low, high = (None if ratio is None else ratio - 1 for ratio in ratios)
-        return low, high
-
-    @property
     def low(self) -> float | None:
-        return self.interval[0]
+        """Return the lower end of the 95 % interval; None also where a few wild pairs leave it without one."""
+        return relative(self.code.low if self.code else _ratio(self.pairs.change and self.pairs.change.low))
 
     @property
     def high(self) -> float | None:
-        return self.interval[1]
+        return relative(self.code.high if self.code else _ratio(self.pairs.change and self.pairs.change.high))
 
     @property
     def p(self) -> float | None:
@@ -142,11 +132,11 @@ class MetricComparison:
     @property
     def at_base(self) -> float | None:
         """Return the change at the baseline's draws; `at_head` is that at the candidate's."""
-        return self.code.at_base - 1 if self.code and self.code.at_base is not None else None
+        return relative(self.code and self.code.at_base)
 
     @property
     def at_head(self) -> float | None:
-        return self.code.at_head - 1 if self.code and self.code.at_head is not None else None
+        return relative(self.code and self.code.at_head)
 
     @property
     def ratios(self) -> list[float | None]:
@@ -157,7 +147,7 @@ class MetricComparison:
 
     @property
     def changes(self) -> list[float | None]:
-        return [None if ratio is None else ratio - 1 for ratio in self.ratios]
+        return [*map(relative, self.ratios)]
 
     @property
     def count(self) -> int:
@@ -169,10 +159,13 @@ class MetricComparison:
         """Return the change that as many draws with this scatter confirm in 95 % of comparisons."""
         if len(self.draws) < 3:
             return None
-        logs = [draw.log_ratio for draw in self.draws]
-        middle = math.fsum(logs) / len(logs)
-        variance = math.fsum((value - middle) ** 2 for value in logs) / (len(logs) - 1)
-        return detects_percent(math.sqrt(variance / 2), len(logs))
+        scatter = statistics.stdev(draw.log_ratio for draw in self.draws)
+        return detects_percent(scatter / math.sqrt(2), len(self.draws))
+
+
+def relative(ratio: float | None) -> float | None:
+    """Return a ratio as a relative change."""
+    return None if ratio is None else ratio - 1
 
 
 def _ratio(log_ratio: float | None) -> float | None:

@@ -3,10 +3,8 @@ experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from hud.columns import EXPERIMENT, Columns
-from hud.judging.comparison import Comparison, KernelsOfSides, compare
+from hud.judging.comparison import Comparison, compare, relative
 from hud.models import Run
 from hud.points.read import metric_place
 
@@ -24,14 +22,6 @@ METRIC = Columns(
 )
 
 
-def _change_of(name: str) -> Callable[[KernelsOfSides], float | None]:
-    def change(line: KernelsOfSides) -> float | None:
-        ratio: float | None = getattr(line.found.code, name)
-        return None if ratio is None else ratio - 1
-
-    return change
-
-
 KERNELS = Columns(  # the three answers of an experiment's kernels: code, choice, and kernels of one side
     f"""{EXPERIMENT} base_compilations new_compilations equal_choices=found.code.word change low high
     p=found.code.p coverage equal_choice_percent=found.equal_choice_percent not_pinned
@@ -42,9 +32,9 @@ KERNELS = Columns(  # the three answers of an experiment's kernels: code, choice
     only_new=only_head only_base_us=found.one_sided.base_us only_new_us=found.one_sided.head_us""",
     base_compilations=lambda line: len(line.base),
     new_compilations=lambda line: len(line.head),
-    change=_change_of("ratio"),
-    low=_change_of("low"),
-    high=_change_of("high"),
+    change=lambda line: relative(line.found.code.ratio),
+    low=lambda line: relative(line.found.code.low),
+    high=lambda line: relative(line.found.code.high),
     coverage=lambda line: line.found.equal_choice_percent and line.found.equal_choice_percent / 100,
     not_pinned=lambda line: {line.titles[slot]: share for slot, share in line.found.unequal_percent.items()},
     other_candidates=lambda line: [line.titles[slot] for slot in line.found.choice.differing],
