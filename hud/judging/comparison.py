@@ -111,7 +111,7 @@ class MetricComparison:
 
     @property
     def low(self) -> float | None:
-        """Return the lower end of the 95 % interval; None also where a few wild pairs leave it without one."""
+        """Return the lower end of the 95 % interval; None also where a few wild pairs leave none."""
         return relative(self.code.low if self.code else _ratio(self.pairs.change and self.pairs.change.low))
 
     @property
