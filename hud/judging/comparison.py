@@ -112,11 +112,13 @@ class MetricComparison:
     @property
     def low(self) -> float | None:
         """Return the lower end of the 95 % interval; None also where a few wild pairs leave none."""
-        return relative(self.code.low if self.code else _ratio(self.pairs.change and self.pairs.change.low))
+        free = self.pairs.change
+        return relative(self.code.low if self.code else _ratio(free.low if free else None))
 
     @property
     def high(self) -> float | None:
-        return relative(self.code.high if self.code else _ratio(self.pairs.change and self.pairs.change.high))
+        free = self.pairs.change
+        return relative(self.code.high if self.code else _ratio(free.high if free else None))
 
     @property
     def p(self) -> float | None:
@@ -132,11 +134,11 @@ class MetricComparison:
     @property
     def at_base(self) -> float | None:
         """Return the change at the baseline's draws; `at_head` is that at the candidate's."""
-        return relative(self.code and self.code.at_base)
+        return relative(self.code.at_base if self.code else None)
 
     @property
     def at_head(self) -> float | None:
-        return relative(self.code and self.code.at_head)
+        return relative(self.code.at_head if self.code else None)
 
     @property
     def ratios(self) -> list[float | None]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hud.judging import verdict as rules
 from hud.judging.verdict import Rule, judge, judge_points, noise_of_median, point_factors, series_noise
+from runner.schema.statistics import MAD_TO_SD
 
 POSITIVE = st.floats(1e-6, 1e9)
 
@@ -173,7 +174,8 @@ def test_values_that_are_not_positive_are_compared_with_the_larger_one() -> None
     assert judge([0.0] * 20, [1.0], Rule()).verdict == "regressed"
     assert judge([1.0] * 20, [0.0], Rule()).verdict == "improved"
     small = judge([-100.0] * 20, [-101.5], Rule())
-    assert (small.reason, small.change) == ("within_floor", pytest.approx(-0.015))
+    assert small.reason == "within_floor"
+    assert small.change == pytest.approx(-0.015)
     assert judge([-100.0] * 20, [-103.0], Rule(prior_noise=0.001)).verdict == "improved"
     assert judge([0.5] * 20, [0.505], Rule()).reason == "within_floor"
     assert judge([0.5] * 20, [0.55], Rule(prior_noise=0.001)).factor == pytest.approx(
@@ -214,10 +216,10 @@ def test_the_noise_of_a_series_leans_on_the_prior_while_it_is_short() -> None:
 def test_far_differences_count_as_three_deviations() -> None:
     steps = [0.0, 0.01, 0.0, 0.01, 0.0, 0.01, 0.0, 1.0, 0.01, 0.0, 0.01]
     differences = [abs(b - a) for a, b in itertools.pairwise(steps)]
-    limit = 3 * rules.MAD_TO_SD * 0.01
+    limit = 3 * MAD_TO_SD * 0.01
     own = math.sqrt(sum(min(one, limit) ** 2 for one in differences) / len(differences) / 2)
     off = sorted(abs(step - 0.01) for step in steps)
-    around = math.sqrt(sum(min(one, 3 * rules.MAD_TO_SD * off[5]) ** 2 for one in off) / len(off))
+    around = math.sqrt(sum(min(one, 3 * MAD_TO_SD * off[5]) ** 2 for one in off) / len(off))
     assert around <= 1.3 * own
     weight = 4 * (8 / 11) ** 2
     expected = math.sqrt((10 * around**2 + weight * 0.02**2) / (10 + weight))

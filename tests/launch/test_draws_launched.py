@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runner.launch import pairs
+from runner.launch.launch import launch
 from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import TaskSpec
@@ -210,8 +210,7 @@ def test_candidates_that_take_long_are_not_all_timed(
     def timed(*arguments: Any, **options: Any) -> TaskOutcome:
         return replace(launch(*arguments, **options), seconds=1.0 if control.starts <= 8 else 5.0)
 
-    launch = pairs.launch
-    monkeypatch.setattr(pairs, "launch", timed)
+    monkeypatch.setattr("runner.launch.pairs.launch", timed)
     outcome = launched(control, tmp_path, {"*": offers(6)})  # 8 s for the draws, 10 s a candidate
     assert len({number for _side, _config, number in forced_candidates(outcome)}) == 2
     assert outcome.seconds == 8 + 20

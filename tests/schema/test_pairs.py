@@ -70,7 +70,10 @@ def test_the_candidates_of_all_slots_that_differ_are_forced_in_turn() -> None:
     assert candidate_pins(base, base) == candidate_pins({}, new) == []
     assert candidate_pins({slots[0]: ["no configuration"]}, {slots[0]: ["nor this"]}) == []
     kernels = [{"slot": slots[0], "offered": ["X=1", "X=2"]}, {"slot": slots[1]}]
-    records = [{"metric": {"extra_info": {COMPILED: {"kernels": kernels}}}}, {"metric": {}}]
+    records: list[dict[str, Any]] = [
+        {"metric": {"extra_info": {COMPILED: {"kernels": kernels}}}},
+        {"metric": {}},
+    ]
     assert offers_of(records) == {slots[0]: {"X=1", "X=2"}}
 
 

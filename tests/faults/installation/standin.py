@@ -171,8 +171,8 @@ def _compiled(size: int, plan: dict[str, Any]) -> dict[str, Any]:
     choice = hashlib.sha256(config.encode()).hexdigest()[:16]
     kernel = {"slot": slot, "choice": choice, "binary": choice, "name": "triton_poi", "kind": "pointwise"}
     offered = plan.get("offered", {}).get(os.environ.get("TORCH_SIDE"), [])
-    kernel |= {"config": config, "time_us": 10.0, **({"offered": offered} if offered else {})}
-    return {"kernels": [kernel], "phases_s": {"inductor": 1.0}}
+    timed = {**kernel, "config": config, "time_us": 10.0, **({"offered": offered} if offered else {})}
+    return {"kernels": [timed], "phases_s": {"inductor": 1.0}}
 
 
 def _record(spec: Any, size: int, metric: str, values: Any, unit: str, **facts: Any) -> Any:
