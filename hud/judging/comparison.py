@@ -31,7 +31,7 @@ from runner.schema.draws import (
     enough,
 )
 from runner.schema.metrics import role_of
-from runner.schema.pairs import MAX_DRAWS, RUN_TIMES, round_of
+from runner.schema.pairs import MAX_DRAWS, RUN_TIMES, is_candidate, round_of
 from runner.schema.statistics import pair_middles
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
@@ -313,8 +313,12 @@ def _kernels(
             for row in own
             if row.draw is not None
         )
-        pinned = _pinned(own, by_id, places)
-        answer = compare_kernels(base, head, draws=draws_of(timed), most=most, pinned=pinned)
+        pinned, candidates = (
+            _pinned([row for row in own if is_candidate(row.repeat) == wanted], by_id, places)
+            for wanted in (False, True)
+        )
+        draws = draws_of(timed)
+        answer = compare_kernels(base, head, draws=draws, most=most, pinned=pinned, candidates=candidates)
         of_experiments[pk] = KernelsOfSides(own[0].experiment, base, head, answer, titles)
     return of_experiments
 

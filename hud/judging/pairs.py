@@ -101,11 +101,12 @@ def compare_kernels(
     draws: Sequence[Draw] = (),
     most: int | None = None,
     pinned: Sequence[tuple[Kernels, Kernels]] = (),
+    candidates: Sequence[tuple[Kernels, Kernels]] = (),
 ) -> KernelComparison:
     """Compare both sides: the kernels of their free processes, and what was measured at equal choices.
 
     `draws` and `most` are those of `code_change`. `pinned` are the kernels of baseline and candidate at each
-    draw, and at each further choice that was timed because one side alone may take it.
+    draw, `candidates` those at further choices that were timed because one side alone may take them.
     """
     slots = [set().union(*side) if side else set() for side in (base, head)]
     only = [tuple(sorted(own - other)) for own, other in (slots, slots[::-1])]
@@ -117,7 +118,7 @@ def compare_kernels(
     ]
     return KernelComparison(
         code_change(draws, most),
-        choice_change(base, head, pinned),
+        choice_change(base, head, [*pinned, *candidates]),
         OneSided(only[0], only[1], *only_us),
         *_equal_choices(pinned),
     )

@@ -228,11 +228,14 @@ def test_a_lost_candidate_that_nobody_drew_is_timed_on_both_sides_and_counts() -
     unknown = compare_kernels(base, head).choice
     assert (unknown.word, unknown.differing_candidates, unknown.untimed) == ("inconclusive", 3, 2)
     at_a = one("a", 1.01, "abc"), one("a", 1.0, "b")
-    found = compare_kernels(base, head, pinned=[at_a]).choice
+    whole = compare_kernels(base, head, pinned=[(base[0], head[0])], candidates=[at_a])
+    assert whole.equal_choice_percent == 100.0
+    found = whole.choice
     assert (found.word, found.worse, found.differing_candidates, found.untimed) == ("confirmed", True, 3, 1)
     assert found.best_ratio == pytest.approx(1.2 / 1.005, abs=0.01)
-    one_side = compare_kernels(base, head, pinned=[(one("c", 1.0), one("b", 1.2, "b"))]).choice
-    assert one_side.untimed == 2
+    on_one_side = one("c", 1.0), one("b", 1.2, "b")
+    one_side = compare_kernels(base, head, pinned=[(base[0], head[0])], candidates=[on_one_side])
+    assert (one_side.choice.untimed, one_side.equal_choice_percent) == (2, 100.0)
     slower = compare_kernels(base, head, pinned=[(one("a", 1.3), one("a", 1.3, "b"))]).choice
     assert (slower.word, slower.best_ratio, slower.same_candidates) == ("inconclusive", 1.0, False)
 
