@@ -18,12 +18,14 @@ from runner.schema.draws import (
     comparison_processes,
     detects_percent,
     draws_for,
+    draws_of,
     draws_to_decide,
     enough,
     outliers,
     power,
     power_words,
 )
+from runner.schema.pairs import pinned_repeat
 from runner.schema.statistics import PAIR_ALPHA, PAIR_FLOOR, student_p, student_t, t_interval, t_test
 from tests.judging.simulation import Noisy
 
@@ -47,6 +49,21 @@ def test_a_draw_averages_its_processes_geometrically() -> None:
     assert draw.log_ratio == pytest.approx(math.log(1.5))
     with pytest.raises(ValueError, match="positive"):
         Draw.of(0, "base", [1.0, 0.0], [1.0])
+
+
+def test_draws_are_made_of_the_processes_that_both_sides_have() -> None:
+    first, second, again = (
+        pinned_repeat(3, number, repeated=repeated)
+        for number, repeated in ((0, False), (1, False), (0, True))
+    )
+    candidate = 5000
+    made = draws_of([
+        (3, 0, first, 2.0), (3, 0, second, 8.0), (3, 1, again, 1.0), (3, 1, first, 50.0),
+        (3, 1, second, 4.0), (3, 1, candidate, 9.0), (2, 0, first, 1.0), (2, 1, first, 0.5),
+        (5, 0, first, 1.0), (6, 0, first, 1.0), (6, 1, first, None), (7, 0, first, 0.0), (7, 1, first, 1.0),
+    ])  # fmt: skip
+    assert [(draw.number, draw.owner) for draw in made] == [(2, "base"), (3, "new")]
+    assert [(draw.base, draw.head) for draw in made] == [(1.0, 0.5), pytest.approx((4.0, 2.0))]
 
 
 def test_equal_numbers_of_draws_are_one_t_test_over_all() -> None:
