@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from operator import itemgetter
 from typing import Any
 
 from hud.ingest.compilations import NewCompilation, store_compilations
 from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import RowKey, RunPlace, row_keys
-from hud.models import STATUS_CODES, Measurement, UnjudgedRun
+from hud.models import STATUS_CODES, Measurement
 from hud.points import write as points
-from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples
+from hud.sql import as_real, copy_rows, empty_temporary_table, execute, fetch_tuples, int_array
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.schema.statistics import spread_of, value_of
@@ -80,7 +79,7 @@ def store(
     if refused:
         _delete_empty_series({key[1] for key in refused})
     alone = _alone(rows, {place.pk for place in runs.values() if place.is_ab}, grown)
-    _copy_points(alone.values(), {place.pk: place for place in runs.values()})
+    _copy_alone(alone.values(), {place.pk: place for place in runs.values()})
     others = [row for key, row in rows.items() if key not in alone]
     points.unfold(row[:2] for row in others if row[0] in grown)
     stored, superseded = _copy_measurements(others, replace=replace, closed=closed)
@@ -192,7 +191,7 @@ def _alone(
     alone = {
         key: row
         for key, row in rows.items()
-        if row[_SAMPLES] is None and not key[4] and count[key[:2]] == 1 and key[0] not in ab_runs
+        if not key[4] and count[key[:2]] == 1 and key[0] not in ab_runs
     }
     if asked := [key for key in alone if key[0] in grown]:
         stored = fetch_tuples(
@@ -209,15 +208,24 @@ def _alone(
     return alone
 
 
-def _copy_points(rows: Collection[tuple[Any, ...]], runs: Mapping[int, RunPlace]) -> None:
-    """Write measurements that are all of their points."""
+def _copy_alone(rows: Collection[tuple[Any, ...]], runs: Mapping[int, RunPlace]) -> None:
+    """Write measurements that are all of their points, which hold those without further samples."""
     if not rows:
         return
-    made = [(*_held(row), 1, 1, runs[row[0]].branch, runs[row[0]].rerun) for row in rows]
-    copy_rows("hud_point", _OF_POINT, made)
+    if detailed := [row for row in rows if row[_SAMPLES] is not None]:
+        copy_rows("hud_detailedmeasurement", _TYPES, detailed)
+    copy_rows("hud_point", _OF_POINT, (_point_row(row, runs[row[0]]) for row in rows))
     own = {row[0] for row in rows}
     points.count_points(own)
-    UnjudgedRun.objects.bulk_create([UnjudgedRun(run_id=run) for run in sorted(own)])
+    execute("INSERT INTO hud_unjudgedrun (run_id) SELECT unnest(%s::int[])", [int_array(own)])
+
+
+def _point_row(row: tuple[Any, ...], run: RunPlace) -> tuple[Any, ...]:
+    run_id, series_id, environment_id, repeat, _side, time, value, samples, target, spread, *more = row
+    count, status, target_arch, code, note, quality, compilation, _draw, upload_id = more
+    held = (repeat, compilation, upload_id) if samples is None else (None, None, None)
+    said = (value, target, spread and as_real(spread), count, status, target_arch, code, note, quality)
+    return (run_id, series_id, environment_id, time, *said, *held, 1, 1, run.branch, run.rerun)
 
 
 def _row(item: ParsedMeasurement, order_time: datetime) -> tuple[Any, ...]:
@@ -250,11 +258,12 @@ _TYPES = {
 }  # fmt: skip
 _COLUMNS = ", ".join(_TYPES)
 _SAMPLES = list(_TYPES).index("samples")
-_NOT_HELD = ("side", "draw", "samples", "spread")
-_held = itemgetter(*(place for place, name in enumerate(_TYPES) if name not in _NOT_HELD))
 _OF_POINT = {
-    **{"samples" if name == "n" else name: kind for name, kind in _TYPES.items() if name not in _NOT_HELD},
-    "compilations": "int2", "processes": "int2", "branch": "varchar", "rerun": "bool",
+    "run_id": "int4", "series_id": "int4", "environment_id": "int4", "order_time": "timestamptz",
+    "value": "float8", "target": "float8", "spread": "float4", "samples": "int4", "status": "int2",
+    "target_arch": "varchar", "code": "varchar", "note": "varchar", "quality": "varchar", "repeat": "int2",
+    "compilation": "int2", "upload_id": "int4", "compilations": "int2", "processes": "int2",
+    "branch": "varchar", "rerun": "bool",
 }  # fmt: skip
 _SAME_KEY = " AND ".join(f"old.{name} = new.{name}" for name in _KEY)
 _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in _TYPES if name not in _KEY)

@@ -128,7 +128,7 @@ def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[i
     """
     wanted = set(places)
     changed = 0
-    with transaction.atomic():
+    with transaction.atomic(savepoint=False):
         if compiled := sorted(set(of_compilations)):
             with_variants = fetch_tuples(
                 """
