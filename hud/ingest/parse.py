@@ -134,18 +134,7 @@ class RecordParser:
     def add(self, item: Item, *, is_stored: bool = False) -> None:
         """Take an item. `is_stored`: an earlier upload of a growing file brought it."""
         before = len(self.measurements)
-        self._add(item)
-        if is_stored and self.measurements[before:]:
-            self.receipt.duplicates += len(self.measurements) - before
-            self.receipt.warn(_GROWN)
-            del self.measurements[before:]
-
-    def _add(self, item: Item) -> None:
-        if isinstance(item, Fault):
-            self.faults.append(item)
-        elif isinstance(item, Skipped):
-            self.receipt.skip(item)
-        elif isinstance(item, LocatedRecord):
+        if isinstance(item, LocatedRecord):
             try:
                 self._add_record(item, item.record)
             except WrongRecord as error:
@@ -154,8 +143,16 @@ class RecordParser:
             except (ValueError, OverflowError, RecursionError):
                 # text that Python cannot read, such as a number of 5,000 digits or a list 100,000 deep
                 self.faults.append(Fault(item.pointer, "a value that cannot be read", item.line))
+        elif isinstance(item, Fault):
+            self.faults.append(item)
+        elif isinstance(item, Skipped):
+            self.receipt.skip(item)
         else:
             self.receipt.warn(item.text)
+        if is_stored and self.measurements[before:]:
+            self.receipt.duplicates += len(self.measurements) - before
+            self.receipt.warn(_GROWN)
+            del self.measurements[before:]
 
     def _add_record(self, item: LocatedRecord, record: Record) -> None:
         metric = record.metric

@@ -59,13 +59,11 @@ def store(
         if key[3] > _MAX_REPEAT:
             conflicts.append((item, reasons.TOO_MANY_TIMES))
             continue
-        values = (*_row(item, item.run.point_time or run.order_time), upload_id)
-        while (
-            item.is_appended and not item.run.point_time and rows.get(key, values)[-len(values) :] != values
-        ):
+        row = (*key, *_row(item, item.run.point_time or run.order_time), upload_id)
+        is_repeat = item.is_appended and not item.run.point_time
+        while (earlier := rows.setdefault(key, row)) != row and is_repeat:
             key = (*key[:3], key[3] + 1, key[4])  # noqa: PLW2901
-        row = (*key, *values)
-        earlier = rows.setdefault(key, row)
+            row = (*key, *row[len(key) :])
         if earlier is row:
             places[key] = item
         elif earlier == row:
