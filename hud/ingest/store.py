@@ -163,6 +163,8 @@ def _stored_times(
 def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
     """Return the keys of closed runs that are not stored yet."""
     asked = [key for key in rows if key[0] in closed]
+    if not asked:
+        return []
     stored = set(Measurement.objects.filter(run__in={key[0] for key in asked}).values_list(*_KEY))
     return [key for key in asked if key not in stored]
 
