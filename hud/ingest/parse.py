@@ -227,10 +227,8 @@ class RecordParser:
         check_values(measurement.suite, measurement.metric, measurement.samples)
         if item.row:
             self._number_row(measurement, item.row)
-        if extra:
-            self._add_compilation(measurement, extra)
-        if self._compared:
-            self._compare_parameters(item, record, measurement)
+        self._add_compilation(measurement, extra)
+        self._compare_parameters(item, record, measurement)
         self.measurements.append(measurement)
 
     def _compare_parameters(
@@ -290,6 +288,8 @@ class RecordParser:
             self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
 
     def _add_compilation(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
+        if not extra:
+            return
         number = _compilation(extra)
         is_ab = measurement.run.base_interpreter and number is not None
         # each pair compiles both sides anew
