@@ -164,16 +164,7 @@ class RecordParser:
             self.receipt.skip(Skipped(item.pointer, reasons.UNEXPECTED, item.line))
             return
         numbers, target = numbers_of(metric), target_of(metric)
-        for kind, name in (
-            ("metric", metric.name),
-            ("model", record.model.name),
-            ("benchmark", record.benchmark.name),
-        ):
-            if not name or name.isspace():
-                raise WrongRecord(f"/{kind}/name", "the name is empty")
-            if len(name) > _MOST_OF_A_NAME:
-                detail = f"the name is longer than {_MOST_OF_A_NAME} characters"
-                raise WrongRecord(f"/{kind}/name", detail)
+        _check_said_names(record, metric.name)
         status, code = outcome_of(extra, has_numbers=bool(numbers)) if extra else ("", None)
         has_outcome = numbers or is_outcome(status, code, metric.name)
         if not has_outcome and target is None:
@@ -227,8 +218,10 @@ class RecordParser:
         check_values(measurement.suite, measurement.metric, measurement.samples)
         if item.row:
             self._number_row(measurement, item.row)
-        self._add_compilation(measurement, extra)
-        self._compare_parameters(item, record, measurement)
+        if extra:
+            self._add_compilation(measurement, extra)
+        if self._compared:
+            self._compare_parameters(item, record, measurement)
         self.measurements.append(measurement)
 
     def _compare_parameters(
@@ -288,8 +281,6 @@ class RecordParser:
             self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
 
     def _add_compilation(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
-        if not extra:
-            return
         number = _compilation(extra)
         is_ab = measurement.run.base_interpreter and number is not None
         # each pair compiles both sides anew
@@ -389,6 +380,16 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
         return None
     # with pure_wall_time the compiling call is not timed
     return None if measurement.knobs.get("pure_wall_time") else FIRST_RUN_ONLY
+
+
+def _check_said_names(record: Record, metric: str) -> None:
+    """Raise WrongRecord for a name that is empty or longer than any could be."""
+    for kind, name in (("metric", metric), ("model", record.model.name), ("benchmark", record.benchmark.name)):
+        if not name or name.isspace():
+            raise WrongRecord(f"/{kind}/name", "the name is empty")
+        if len(name) > _MOST_OF_A_NAME:
+            detail = f"the name is longer than {_MOST_OF_A_NAME} characters"
+            raise WrongRecord(f"/{kind}/name", detail)
 
 
 def _check_names(measurement: ParsedMeasurement) -> None:
