@@ -384,7 +384,8 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
 
 def _check_said_names(record: Record, metric: str) -> None:
     """Raise WrongRecord for a name that is empty or longer than any could be."""
-    for kind, name in (("metric", metric), ("model", record.model.name), ("benchmark", record.benchmark.name)):
+    model, benchmark = record.model.name, record.benchmark.name
+    for kind, name in (("metric", metric), ("model", model), ("benchmark", benchmark)):
         if not name or name.isspace():
             raise WrongRecord(f"/{kind}/name", "the name is empty")
         if len(name) > _MOST_OF_A_NAME:

@@ -189,9 +189,7 @@ def _alone(
     """Return the rows that are all of their points, as far as `hud.points.write.make` has nothing to add."""
     count = Counter(key[:2] for key in rows)
     alone = {
-        key: row
-        for key, row in rows.items()
-        if not key[4] and count[key[:2]] == 1 and key[0] not in ab_runs
+        key: row for key, row in rows.items() if not key[4] and count[key[:2]] == 1 and key[0] not in ab_runs
     }
     if asked := [key for key in alone if key[0] in grown]:
         stored = fetch_tuples(
