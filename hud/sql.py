@@ -31,11 +31,6 @@ def real(column: str) -> str:
     )
 
 
-def as_real(number: float) -> float:
-    """Return a number that is not negative as `real` has it."""
-    return 0.0 if number < 1e-30 else min(number, 1e30)
-
-
 def fetch_tuples(statement: str, params: _Params = None) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)

@@ -17,13 +17,14 @@ from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import RowKey, RunPlace, row_keys
 from hud.models import STATUS_CODES, Measurement
 from hud.points import write as points
-from hud.sql import as_real, copy_rows, empty_temporary_table, execute, fetch_tuples, int_array
+from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples, int_array
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
 
 _MAX_REPEAT = 2**15 - 1  # that its column holds
+_MOST_SPREAD = 1e30  # that a point holds, as `hud.sql.real` has it
 _RUNS = 4_170_226  # class of the advisory locks of runs, of no meaning
 _PLACE = "m.run_id, m.series_id, m.environment_id, m.repeat, m.side, m.order_time"
 _SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
@@ -222,7 +223,17 @@ def _point_row(row: tuple[Any, ...], run: RunPlace) -> tuple[Any, ...]:
     run_id, series_id, environment_id, repeat, _side, time, value, samples, target, spread, *more = row
     count, status, target_arch, code, note, quality, compilation, _draw, upload_id = more
     held = (repeat, compilation, upload_id) if samples is None else (None, None, None)
-    said = (value, target, spread and as_real(spread), count, status, target_arch, code, note, quality)
+    said = (
+        value,
+        target,
+        spread and min(spread, _MOST_SPREAD),
+        count,
+        status,
+        target_arch,
+        code,
+        note,
+        quality,
+    )
     return (run_id, series_id, environment_id, time, *said, *held, 1, 1, run.branch, run.rerun)
 
 
