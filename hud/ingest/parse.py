@@ -248,7 +248,7 @@ class RecordParser:
                 self.contradictions.setdefault(name, words)
 
     def _store_knobs(self, measurement: ParsedMeasurement) -> None:
-        """Complete the settings as the suite does, and write them as JSON. Neighbours mostly have the same."""
+        """Complete the settings as the suite does, and write them as JSON; neighbours share them."""
         if not measurement.knobs:
             return
         said = repr(measurement.knobs), measurement.suite, measurement.device
