@@ -11,9 +11,10 @@ from hud.models import Regression, Stream
 from hud.sql import fetch_tuples
 
 # By their keys, as regressions are few: a join of all series takes twice the time.
-_SERIES = "CROSS JOIN LATERAL (SELECT * FROM hud_series WHERE id = one.series_id OFFSET 0) series"
-JOINS = f"""{_SERIES}
-    CROSS JOIN LATERAL (SELECT * FROM hud_experiment WHERE id = series.experiment_id OFFSET 0) e
+_SERIES = """CROSS JOIN LATERAL (
+        SELECT experiment_id, stream_id FROM hud_series WHERE id = one.series_id OFFSET 0) series"""
+JOINS = f"""{_SERIES} CROSS JOIN LATERAL (
+        SELECT arch, mode, dtype FROM hud_experiment WHERE id = series.experiment_id OFFSET 0) e
 """  # noqa: S608 — constants  # nosec B608
 _CONDITIONS = {
     "stream": "series.stream_id = %(stream)s",
@@ -68,9 +69,11 @@ def count(scope: Scope) -> Counts:
     joins = JOINS if scope.arch or scope.mode or scope.dtype else _SERIES
     ((causes, series, suspects),) = fetch_tuples(
         f"""
-        SELECT count(DISTINCT coalesce(one.cause_id, -series.experiment_id)) FILTER (WHERE waits),
-            count(DISTINCT one.series_id) FILTER (WHERE waits), count(*) FILTER (WHERE NOT waits)
-        FROM hud_regression one {joins}, LATERAL (SELECT one.state <> %(suspect)s AS waits) told
+        SELECT count(DISTINCT coalesce(one.cause_id, -series.experiment_id))
+                FILTER (WHERE one.state <> %(suspect)s),
+            count(DISTINCT one.series_id) FILTER (WHERE one.state <> %(suspect)s),
+            count(*) FILTER (WHERE one.state = %(suspect)s)
+        FROM hud_regression one {joins}
         WHERE one.state = ANY(%(active)s) AND coalesce(one.muted_until <= now(), true) AND {scope.condition}
         """,  # noqa: S608 — constants  # nosec B608
         {**scope.params, "active": list(ACTIVE), "suspect": RegressionState.SUSPECT},
