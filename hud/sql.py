@@ -136,13 +136,14 @@ def fetch_columns(columns: Sequence[str], rows: str, params: Mapping[str, Any]) 
     element costs a hundredth of what it costs as a part of a row."""
     arrays = ", ".join(f"array_send(array_agg({column}))" for column in columns)
     (row,) = fetch_tuples(f"SELECT {arrays} FROM {rows}", params)  # noqa: S608 — columns of ours  # nosec B608
-    return [_numbers(column) for column in row]
+    return [numbers_of(column) for column in row]
 
 
-def _numbers(array: bytes | None) -> NDArray[Any]:
-    """Return a one-dimensional array of PostgreSQL's binary format: dimensions, whether there are NULLs, the
-    elements' type, length and lower bound, then each element after its own length."""
-    if array is None:
+def numbers_of(array: bytes | None) -> NDArray[Any]:
+    """Return a one-dimensional array of PostgreSQL's binary format, as `array_send` writes it: dimensions,
+    whether there are NULLs, the elements' type, length and lower bound, then each element after its own
+    length."""
+    if array is None or len(array) == 12:  # no dimension
         return np.empty(0, np.int64)
     _dimensions, nulls, kind, length, _bound = np.frombuffer(array, ">i4", 5)
     if nulls:

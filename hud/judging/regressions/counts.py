@@ -11,10 +11,9 @@ from hud.models import Regression, Stream
 from hud.sql import fetch_tuples
 
 # By their keys, as regressions are few: a join of all series takes twice the time.
-_SERIES = """CROSS JOIN LATERAL (
-        SELECT experiment_id, stream_id FROM hud_series WHERE id = one.series_id OFFSET 0) series"""
-JOINS = f"""{_SERIES} CROSS JOIN LATERAL (
-        SELECT arch, mode, dtype FROM hud_experiment WHERE id = series.experiment_id OFFSET 0) e
+_SERIES = "CROSS JOIN LATERAL (SELECT * FROM hud_series WHERE id = one.series_id OFFSET 0) series"
+JOINS = f"""{_SERIES}
+    CROSS JOIN LATERAL (SELECT * FROM hud_experiment WHERE id = series.experiment_id OFFSET 0) e
 """  # noqa: S608 — constants  # nosec B608
 _CONDITIONS = {
     "stream": "series.stream_id = %(stream)s",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -33,6 +32,7 @@ from hud.points import expectations
 from hud.points.read import main_metrics
 from hud.points.targets import Targets
 from hud.sql import attach, by_id, fetch_columns, fetch_models, fetch_tuples, int_array
+from hud.timestamps import since_epoch_us
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -46,7 +46,6 @@ KINDS = (
 _CHOICES = ("suite", "mode", "dtype", "backend", "arch")
 _SHARED = 3  # rows with the same warning, which is then said once
 _SORTS = ("experiment", "metric", "value", "change", "noise")
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # of times in PostgreSQL's binary format
 _NO_PLACE = 99  # of what is none of its suite's main metrics
 
 
@@ -175,8 +174,8 @@ class _Stored:
 
 def _key(point: PointFields) -> Key:
     """Return what `_Stored.key` returns of a point."""
-    time_us = (point.order_time - _EPOCH) // timedelta(microseconds=1)
-    return point.series_id, point.environment_id, time_us, point.side if isinstance(point, SidePoint) else 0
+    time_us, side = since_epoch_us(point.order_time), point.side if isinstance(point, SidePoint) else 0
+    return point.series_id, point.environment_id, time_us, side
 
 
 def read(run: Run, filters: ResultFilters, size: int) -> Results:
