@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from html import escape  # of strings only, at a fifth of the cost of Django's
@@ -31,6 +31,18 @@ _NOTHING = SafeString("")
 _UNKNOWN = '<span class="dim">unknown</span>'
 _DYNAMIC = ' <span class="dim">dynamic</span>'
 _SHORT = {"improved", "regressed", "inconclusive"}
+
+
+@register.simple_tag
+def counted_options(offered: Sequence[tuple[str, int | None]], chosen: str) -> SafeString:
+    """Return the options of a select, each with how many experiments it would leave where that is known."""
+    options = ""
+    for word, count in offered:
+        counted = "" if count is None else f" ({count})"
+        label = "not run" if word == "not_run" else escape(word)
+        selected = " selected" if word == chosen else ""
+        options += f'<option value="{escape(word)}"{selected}>{label}{counted}</option>'
+    return mark_safe(options)  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
 @register.simple_tag

@@ -175,39 +175,32 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
 
 
 def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> SuitePage | None:
-    """Return a suite's page in a stream, for CSV all rows at once, in 10 statements, 2 more with a filter on
+    """Return a suite's page in a stream, for CSV all rows at once, in 9 statements, 2 more with a filter on
     targets, 6 with one on expectations; None for a suite without data that the runner does not have."""
-    combinations = [
-        dict(zip((*CHOICES, "device", "experiments"), row, strict=True))
-        for row in fetch_tuples(
-            """
-            SELECT mode, dtype, backend, arch, device, count(*) FROM hud_experiment e
-            WHERE suite = %(suite)s
-                AND EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
-            GROUP BY 1, 2, 3, 4, 5
-            """,
-            {"suite": name, "stream": stream.pk},
-        )
-    ]
-    if not combinations and name not in SUITES and not Experiment.objects.filter(suite=name).exists():
+    experiments = _experiments(stream, name, filters.q)
+    if not experiments and name not in SUITES and not Experiment.objects.filter(suite=name).exists():
         return None
     page = SuitePage(name, SUITES[name].title if name in SUITES else "")
-    page.words = {choice: sorted({one[choice] for one in combinations}) for choice in CHOICES}
-    page.places = {place(one["arch"], one["device"]) for one in combinations}
-    measured = """WHERE id IN (
-        SELECT s.metric_id FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
-        WHERE e.suite = %(suite)s AND s.stream_id = %(stream)s)"""
-    found_metrics = fetch_models(Metric, measured, {"suite": name, "stream": stream.pk})
-    metrics = {metric.pk: metric for metric in found_metrics}
+    counted = Counter(row[2:] for row in experiments)
+    page.combinations = [
+        dict(zip((*CHOICES, "device", "experiments"), (*alike, count), strict=True))
+        for alike, count in counted.items()
+    ]
+    page.words = {choice: sorted({one[choice] for one in page.combinations}) for choice in CHOICES}
+    page.places = {place(one["arch"], one["device"]) for one in page.combinations}
+    measured = """WHERE id IN (SELECT metric_id FROM hud_series
+        WHERE experiment_id = ANY(%(experiments)s::int[]) AND stream_id = %(stream)s)"""
+    params = {"experiments": int_array(pk for pk, *_about in experiments), "stream": stream.pk}
+    metrics = {metric.pk: metric for metric in fetch_models(Metric, measured, params)}
     page.columns, page.hidden_metrics = columns_of(name, list(metrics.values()))
     shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
     targets = Targets.read()
-    found = newest.read(stream, _matching(stream, name, filters), metrics, shown).measured_first()
+    found = newest.read(stream, _matching(experiments, filters), metrics, shown).measured_first()
     if filters.target:
         found = found.with_target(filters.target, targets)
     if filters.expectation:
         found = found.unexpected(stream)
-    page.found, page.combinations = found, combinations
+    page.found = found
     found = found.with_results(filters.verdict, filters.status)
     sort = filters.sort.removeprefix("-")
     if column := next((one for one in page.columns if one.key == sort), None):
@@ -230,40 +223,36 @@ def add_places(page: SuitePage) -> None:
     page.not_offered = matching.reasons_of([page.name], accelerators).get(page.name, "")
 
 
-def _matching(stream: Stream, name: str, filters: Filters) -> list[int]:
-    """Return the stream's experiments that match the filters on their identity, in the usual order: 1
-    statement. Words are looked for in options as D=1024, where JSON doubles a backslash."""
-    conditions = [
-        f"{choice} = %({choice})s" for choice in ("mode", "dtype", "backend") if getattr(filters, choice)
-    ]
-    device = "" if filters.arch == _UNKNOWN else filters.arch.removesuffix(f", {_UNKNOWN}")
-    if filters.arch:
-        unknown = "arch = '' AND device = %(device)s" if device != filters.arch else "false"
-        conditions.append(f"(arch = %(arch)s OR {unknown})")
-    if filters.q:
-        conditions.append(NAMED)
-    rows = fetch_tuples(
+def _experiments(stream: Stream, name: str, q: str) -> list[tuple[Any, ...]]:
+    """Return the stream's experiments of a suite in the usual order: id, whether all words of `q` occur, the
+    choices and the device; 1 statement. Words are looked for in options as D=1024, where JSON doubles a
+    backslash."""
+    return fetch_tuples(
         rf"""
-        SELECT id FROM (
+        SELECT id, {NAMED if q else "true"}, {", ".join(CHOICES)}, device FROM (
             SELECT *, concat_ws(' ', "case", replace(replace(replace(
                 knobs::text, '\\', '\'), '": ', '='), '"', ''), mode, dtype, backend, arch) words
             FROM hud_experiment e WHERE suite = %(suite)s
                 AND EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
-        ) one WHERE {" AND ".join(["true", *conditions])}
+        ) one
         ORDER BY "case", arch, device, dtype, mode, backend,
             length(knobs::text), knobs::text, dynamic  -- D=1024 stands before D=16384
-        LIMIT %(most)s
         """,  # noqa: S608 — names of our own  # nosec B608
-        {
-            **{name: getattr(filters, name) for name in CHOICES},
-            **named(filters.q),
-            "suite": name,
-            "stream": stream.pk,
-            "device": device,
-            "most": _MOST_EXPERIMENTS,
-        },
+        {**named(q), "suite": name, "stream": stream.pk},
     )
-    return [pk for (pk,) in rows]
+
+
+def _matching(experiments: Sequence[tuple[Any, ...]], filters: Filters) -> list[int]:
+    """Return those that match the filters on their identity."""
+    chosen = [getattr(filters, name) for name in CHOICES]
+    return [
+        pk
+        for pk, has_words, *choices, arch, device in experiments
+        if has_words
+        and all(
+            word in ("", own) for word, own in zip(chosen, (*choices, place(arch, device)), strict=True)
+        )
+    ][:_MOST_EXPERIMENTS]
 
 
 def _rows(stream: Stream, page: SuitePage, found: Newest, targets: Targets, *, as_data: bool) -> list[Row]:
