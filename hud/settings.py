@@ -125,6 +125,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "hud.pages.health.ProbeMiddleware",
     "hud.server.names.HttpsMiddleware",
+    "hud.sql.PreparedReadsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.middleware.gzip.GZipMiddleware",
@@ -164,7 +165,7 @@ DATABASES: dict[str, dict[str, Any]] = {
         "ENGINE": "django.db.backends.postgresql",
         "CONN_MAX_AGE": 600,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 5},
+        "OPTIONS": {"connect_timeout": 5, "prepare_threshold": 2},  # of statements that are prepared at all
         **embedded.database_settings(HUD_DATA),
     }
 }
