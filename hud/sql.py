@@ -60,7 +60,8 @@ def _cursor() -> CursorWrapper:
         return connection.cursor()
     connection.ensure_connection()
     cursor = Cursor(connection.connection)  # which sends parameters apart from the statement
-    return connection.make_debug_cursor(cursor) if connection.queries_logged else connection.make_cursor(cursor)
+    make = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
+    return make(cursor)
 
 
 def fetch_tuples(statement: str, params: _Params = None) -> list[tuple[Any, ...]]:

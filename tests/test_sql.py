@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
 
 from hud.sql import fetch_tuples

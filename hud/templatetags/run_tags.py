@@ -125,7 +125,8 @@ def sorted_head(
     attributes += f' title="{escape(title)}"' if title else ""
     address = escape(querystring(context, sort=following, page=None) or "?")
     return mark_safe(  # noqa: S308 — all texts are escaped  # nosec B308, B703
-        f'<th scope="col" class="{classes}"{attributes}><a href="{address}{anchor}">{escape(label)}{arrow}</a></th>'
+        f'<th scope="col" class="{classes}"{attributes}>'
+        f'<a href="{address}{anchor}">{escape(label)}{arrow}</a></th>'
     )
 
 

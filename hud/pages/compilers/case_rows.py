@@ -1,4 +1,4 @@
-"""The table of the cases of a cell, drawn in Python: in a template it costs more than the rest of the page."""
+"""The table of the cases of a cell, drawn in Python: a template takes longer than the rest of the page."""
 
 from __future__ import annotations
 

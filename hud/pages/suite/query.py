@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -249,9 +249,7 @@ def _matching(experiments: Sequence[tuple[Any, ...]], filters: Filters) -> list[
         pk
         for pk, has_words, *choices, arch, device in experiments
         if has_words
-        and all(
-            word in ("", own) for word, own in zip(chosen, (*choices, place(arch, device)), strict=True)
-        )
+        and all(word in ("", own) for word, own in zip(chosen, (*choices, place(arch, device)), strict=True))
     ][:_MOST_EXPERIMENTS]
 
 
