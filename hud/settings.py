@@ -165,7 +165,8 @@ DATABASES: dict[str, dict[str, Any]] = {
         "ENGINE": "django.db.backends.postgresql",
         "CONN_MAX_AGE": 600,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 5, "prepare_threshold": 2},  # of statements that are prepared at all
+        # of `hud.sql`, not with DATABASE_URL: a pooler in between may lose what was prepared
+        "OPTIONS": {"connect_timeout": 5, "prepare_threshold": 2},
         **embedded.database_settings(HUD_DATA),
     }
 }
