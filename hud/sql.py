@@ -56,12 +56,10 @@ class PreparedReadsMiddleware:
 
 
 def _cursor() -> CursorWrapper:
-    if not _prepares.get():
-        return connection.cursor()
-    connection.ensure_connection()
-    cursor = Cursor(connection.connection)  # which sends parameters apart from the statement
-    make = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
-    return make(cursor)
+    cursor = connection.cursor()
+    if _prepares.get():
+        cursor.cursor = Cursor(connection.connection)  # Django's puts the parameters into the statement
+    return cursor
 
 
 def fetch_tuples(statement: str, params: _Params = None) -> list[tuple[Any, ...]]:

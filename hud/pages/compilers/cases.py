@@ -170,9 +170,11 @@ def read(page: Comparison, block: Block) -> CaseList | None:
     for pk, experiment in experiments.items():
         ok = passed.get(str(pk))
         level, noise = levels.get(pk, (None, None))
-        numbers = [shown(side, cell.metric, pk) for cell in (speedup, compiled) for side in (before, after)]
+        base, head, compile_base, compile_head = (
+            shown(side, cell.metric, pk) for cell in (speedup, compiled) for side in (before, after)
+        )
         status = "not run" if ok is None else "ok" if ok else "failed"
-        case = Case(experiment, *numbers, status, noise, accuracy.get(pk))
+        case = Case(experiment, base, head, compile_base, compile_head, status, noise, accuracy.get(pk))
         case.undecided = any(math.isnan(side.get(pk) or 0.0) for side in speedups)
         nightly = [
             None if accuracies.get(pk, 1.0) is None else values.get(pk, False)

@@ -152,7 +152,8 @@ class Newest:
         most_spread = np.array([2 * one.floor if one.kind == "timing" else np.inf for one in self.metrics])
         loud = (self.status != 0) | np.isnan(self.value) | (self.has_words > 0) | aimed
         loud |= np.isin(self.verdict, _WORTH_A_BADGE) | (self.spread > most_spread)
-        return (shown >= 0) & (self.of_shown(self.run, shown) > 0) & ~self.of_shown(loud, shown)
+        plain: Bools = (shown >= 0) & (self.of_shown(self.run, shown) > 0) & ~self.of_shown(loud, shown)
+        return plain
 
     def points(self, shown: Ints, only: Collection[str]) -> dict[int, Point]:
         """Return the points of the metrics in these places by series, with `only` these attributes or all: 1
