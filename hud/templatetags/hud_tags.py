@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from html import escape
@@ -22,7 +22,6 @@ from hud.points.targets import AppliedTarget
 from runner.schema.quality import QUALITIES, quality_words
 
 register = template.Library()
-register.filter(fact_name)
 
 _LONG_NAME = 60  # characters
 _NO_UNIT = {"", "count"}
@@ -345,7 +344,7 @@ def _time(moment: datetime, words: str, attribute: str = "") -> SafeString:
 
 @register.filter
 @lru_cache(maxsize=4096)
-def address(pk: int, name: str) -> str:
+def address(pk: int | str, name: str) -> str:
     """Return the address of a page, as the tag `url` does at six times the cost."""
     return reverse(name, args=[pk])
 
@@ -359,6 +358,19 @@ def second(moment: datetime) -> str:
 @register.filter
 def plain(name: str) -> str:
     return name.replace("_", " ")
+
+
+@register.simple_tag
+def facts_list(facts: Mapping[str, Any]) -> SafeString:
+    """Return the facts of an environment as a list of terms."""
+    terms: list[tuple[str, Any]] = []
+    for name, fact in facts.items():
+        if fact and name in ("packages", "variables"):
+            terms += fact.items()
+        elif fact:
+            terms.append((fact_name(name), bytes_text(fact) if name == "gpu_memory_bytes" else fact))
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(str(fact))}</dd>" for name, fact in terms)
+    return mark_safe(f'<dl class="facts">{items}</dl>')  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
 @register.filter
