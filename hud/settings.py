@@ -125,6 +125,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "hud.pages.health.ProbeMiddleware",
     "hud.server.names.HttpsMiddleware",
+    "hud.sql.PreparedReadsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.middleware.gzip.GZipMiddleware",
@@ -164,7 +165,8 @@ DATABASES: dict[str, dict[str, Any]] = {
         "ENGINE": "django.db.backends.postgresql",
         "CONN_MAX_AGE": 600,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 5},
+        # of `hud.sql`, not with DATABASE_URL: a pooler in between may lose what was prepared
+        "OPTIONS": {"connect_timeout": 5, "prepare_threshold": 2},
         **embedded.database_settings(HUD_DATA),
     }
 }

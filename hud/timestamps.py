@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from psycopg.abc import Buffer
 from psycopg.types.datetime import TimestamptzLoader
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # of times in PostgreSQL's binary format
+
+
+def since_epoch_us(time: datetime) -> int:
+    """Return a time as PostgreSQL's binary format has it, in µs since 2000."""
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_epoch_us(time_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=time_us)
 
 
 class TimestampLoader(TimestamptzLoader):

@@ -126,6 +126,11 @@ def test_the_web_application_never_loads_torch() -> None:
     assert not found & {"torch", "triton", "transformers", "pandas"}  # pandas where it is needed
 
 
+def test_pages_and_api_are_there_before_workers_are_forked() -> None:
+    settings = "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'tests.settings'"
+    loaded(["hud.wsgi"], first=f"{settings}; import hud.wsgi; assert 'hud.urls' in sys.modules")
+
+
 @pytest.mark.parametrize("name", modules("hud"))
 def test_hud_imports_what_is_shared_and_no_layer_above_its_own(name: str) -> None:
     own = next((layer for package, layer in LAYERS.items() if below(name, (package,))), None)

@@ -61,7 +61,8 @@ def find_key(secret: str) -> ApiKey | None:
     """Return the valid key of this secret, or None if it is unknown, revoked or expired. 1 query."""
     unexpired = Q(expires__isnull=True) | Q(expires__gt=Now())
     owned = Q(owner__isnull=True) | Q(owner__is_active=True)
-    key = with_owners().filter(unexpired, owned, revoked__isnull=True, digest=digest(secret)).first()
+    known = with_owners().filter(unexpired, owned, revoked__isnull=True, digest=digest(secret))
+    key = next(iter(known), None)
     now = timezone.now()
     if key and (key.last_used is None or now - key.last_used > _LAST_USE_PRECISION):
         ApiKey.objects.filter(pk=key.pk).update(last_used=now)

@@ -100,6 +100,7 @@ class RecordParser:
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
         self._of_suites: dict[tuple[int, str], Environment] = {}
         self._last_facts: tuple[Any, Any, bytes] = (None, None, b"[null,null]")
+        self._last_knobs: tuple[Any, dict[str, Any], str] = (None, {}, "{}")  # what they are of; as stored
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
@@ -133,18 +134,7 @@ class RecordParser:
     def add(self, item: Item, *, is_stored: bool = False) -> None:
         """Take an item. `is_stored`: an earlier upload of a growing file brought it."""
         before = len(self.measurements)
-        self._add(item)
-        if is_stored and self.measurements[before:]:
-            self.receipt.duplicates += len(self.measurements) - before
-            self.receipt.warn(_GROWN)
-            del self.measurements[before:]
-
-    def _add(self, item: Item) -> None:
-        if isinstance(item, Fault):
-            self.faults.append(item)
-        elif isinstance(item, Skipped):
-            self.receipt.skip(item)
-        elif isinstance(item, LocatedRecord):
+        if isinstance(item, LocatedRecord):
             try:
                 self._add_record(item, item.record)
             except WrongRecord as error:
@@ -153,29 +143,28 @@ class RecordParser:
             except (ValueError, OverflowError, RecursionError):
                 # text that Python cannot read, such as a number of 5,000 digits or a list 100,000 deep
                 self.faults.append(Fault(item.pointer, "a value that cannot be read", item.line))
+        elif isinstance(item, Fault):
+            self.faults.append(item)
+        elif isinstance(item, Skipped):
+            self.receipt.skip(item)
         else:
             self.receipt.warn(item.text)
+        if is_stored and self.measurements[before:]:
+            self.receipt.duplicates += len(self.measurements) - before
+            self.receipt.warn(_GROWN)
+            del self.measurements[before:]
 
     def _add_record(self, item: LocatedRecord, record: Record) -> None:
         metric = record.metric
         if metric is None:
             self.receipt.skip(Skipped(item.pointer, reasons.NO_METRIC, item.line))
             return
-        if (metric.extra_info or {}).get(UNEXPECTED):
+        extra = metric.extra_info or {}
+        if extra.get(UNEXPECTED):
             self.receipt.skip(Skipped(item.pointer, reasons.UNEXPECTED, item.line))
             return
         numbers, target = numbers_of(metric), target_of(metric)
-        for kind, name in (
-            ("metric", metric.name),
-            ("model", record.model.name),
-            ("benchmark", record.benchmark.name),
-        ):
-            if not name or name.isspace():
-                raise WrongRecord(f"/{kind}/name", "the name is empty")
-            if len(name) > _MOST_OF_A_NAME:
-                detail = f"the name is longer than {_MOST_OF_A_NAME} characters"
-                raise WrongRecord(f"/{kind}/name", detail)
-        extra = metric.extra_info or {}
+        _check_said_names(record, metric.name)
         status, code = outcome_of(extra, has_numbers=bool(numbers)) if extra else ("", None)
         has_outcome = numbers or is_outcome(status, code, metric.name)
         if not has_outcome and target is None:
@@ -185,7 +174,7 @@ class RecordParser:
         facts = self._facts_of(record)
         run, place = self._run_keys.of(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
-        unit, direction = meaning_of(metric)
+        unit, direction = meaning_of(metric) if extra or metric.unit else ("", "")
         measurement = ParsedMeasurement(
             case=record.model.name,
             metric=metric.name,
@@ -214,6 +203,7 @@ class RecordParser:
             describe_of(record.benchmark.name)(measurement, record, given)
             measurement.arch = arch_key(measurement.device_name)
         rename_by(self._aliases, measurement)
+        self._store_knobs(measurement)
         measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
         if item.is_expected or not has_outcome:
             margin = extra.get("noise_margin")
@@ -228,8 +218,10 @@ class RecordParser:
         check_values(measurement.suite, measurement.metric, measurement.samples)
         if item.row:
             self._number_row(measurement, item.row)
-        self._add_compilation(measurement, extra)
-        self._compare_parameters(item, record, measurement)
+        if extra:
+            self._add_compilation(measurement, extra)
+        if self._compared:
+            self._compare_parameters(item, record, measurement)
         self.measurements.append(measurement)
 
     def _compare_parameters(
@@ -254,6 +246,17 @@ class RecordParser:
                 device = f" ({measurement.device_name})" if name == "arch" else ""
                 words = f"?{name}={given} contradicts the content, which says {value}{device} and wins"
                 self.contradictions.setdefault(name, words)
+
+    def _store_knobs(self, measurement: ParsedMeasurement) -> None:
+        """Complete the settings as the suite does, and write them as JSON; neighbours share them."""
+        if not measurement.knobs:
+            return
+        said = repr(measurement.knobs), measurement.suite, measurement.device
+        if said != self._last_knobs[0]:
+            suite, knobs = SUITES.get(measurement.suite), measurement.knobs
+            knobs = dict(suite.complete_knobs(knobs, measurement.device)) if suite else knobs
+            self._last_knobs = said, knobs, stored_knobs(knobs)
+        _said, measurement.knobs, measurement.knobs_key = self._last_knobs
 
     def _number_row(self, measurement: ParsedMeasurement, row: tuple[str, ...]) -> None:
         """Take a further row of an experiment as a repeat; the same row again is no other one."""
@@ -379,13 +382,20 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
     return None if measurement.knobs.get("pure_wall_time") else FIRST_RUN_ONLY
 
 
+def _check_said_names(record: Record, metric: str) -> None:
+    """Raise WrongRecord for a name that is empty or longer than any could be."""
+    model, benchmark = record.model.name, record.benchmark.name
+    for kind, name in (("metric", metric), ("model", model), ("benchmark", benchmark)):
+        if not name or name.isspace():
+            raise WrongRecord(f"/{kind}/name", "the name is empty")
+        if len(name) > _MOST_OF_A_NAME:
+            detail = f"the name is longer than {_MOST_OF_A_NAME} characters"
+            raise WrongRecord(f"/{kind}/name", detail)
+
+
 def _check_names(measurement: ParsedMeasurement) -> None:
-    """Write the settings as JSON and the names in one form. Raise WrongRecord for names that cannot be
+    """Write the names in one form. Raise WrongRecord for names that cannot be
     stored."""
-    if measurement.knobs:
-        if suite := SUITES.get(measurement.suite):
-            measurement.knobs = dict(suite.complete_knobs(measurement.knobs, measurement.device))
-        measurement.knobs_key = stored_knobs(measurement.knobs)
     texts: tuple[str, ...] = measurement.identity[:8]
     joined = "".join(texts)
     escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII

@@ -229,23 +229,14 @@ def ingest(
             known = _replay(key, idempotency_key, content)
             if known:
                 return known
-        # a concurrent twin waits here until the first one has committed
-        upload, is_new = Upload.objects.get_or_create(
-            content_key=content.key,
-            stream=stream,
-            defaults={
-                "filename": parameters.filename,
-                "format": content.format.name,
-                "parameters": parameters.given(),
-                "key": key,
-            },
-        )
-        if not is_new:
+        upload_id = _new_upload(content, key)
+        if upload_id is None:
+            upload = Upload.objects.get(content_key=content.key, stream=stream)
             receipt = _receipt_of_duplicate(content, upload)
         else:
             if max_records is not None:  # refused before any record is read
                 _check_count(content.body.count(_OF_EVERY_RECORD), max_records)
-            receipt = _store(content, upload.pk, key, max_records, on_progress)
+            receipt = _store(content, upload_id, key, max_records, on_progress)
             detail = {
                 "filename": parameters.filename,
                 "format": content.format.name,
@@ -264,6 +255,27 @@ def ingest(
                 key=key, text=idempotency_key, content_key=content.request_key, receipt=receipt.to_json()
             )
     return receipt
+
+
+def _new_upload(content: Content, key: ApiKey | None) -> int | None:
+    """Return the id of a new upload's row, None if this content is stored. A concurrent twin waits here until
+    the first one has committed."""
+    parameters = content.parameters
+    rows = fetch_tuples(
+        """
+        INSERT INTO hud_upload (content_key, stream_id, filename, format, parameters, receipt, key_id)
+        VALUES (%s, %s, %s, %s, %s, '{}', %s) ON CONFLICT DO NOTHING RETURNING id
+        """,
+        [
+            content.key,
+            content.stream and content.stream.pk,
+            parameters.filename,
+            content.format.name,
+            json.dumps(parameters.given()),
+            key and key.pk,
+        ],
+    )
+    return rows[0][0] if rows else None
 
 
 def _store(

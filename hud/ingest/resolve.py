@@ -220,6 +220,9 @@ class Runs:
             base_interpreter=key.base_interpreter,
             **{name: getattr(key, name) for name in _OF_KEY},
         )
+        if not (key.uid or key.external_id):  # nothing names it, so that it is a new one
+            Run.objects.bulk_create([wanted])
+            return RunPlace.of(wanted)
         # two uploads may bring a new run at the same moment: the second waits here, then finds it
         Run.objects.bulk_create([wanted], ignore_conflicts=True)
         natural = Q(

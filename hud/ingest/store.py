@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from operator import itemgetter
 from typing import Any
 
 from hud.ingest.compilations import NewCompilation, store_compilations
 from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import RowKey, RunPlace, row_keys
-from hud.models import STATUS_CODES, Measurement, UnjudgedRun
+from hud.models import STATUS_CODES, Measurement
 from hud.points import write as points
-from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples
+from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples, int_array
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
 
 _MAX_REPEAT = 2**15 - 1  # that its column holds
+_MOST_SPREAD = 1e30  # that a point holds, as `hud.sql.real` has it
 _RUNS = 4_170_226  # class of the advisory locks of runs, of no meaning
 _PLACE = "m.run_id, m.series_id, m.environment_id, m.repeat, m.side, m.order_time"
 _SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
@@ -60,13 +60,11 @@ def store(
         if key[3] > _MAX_REPEAT:
             conflicts.append((item, reasons.TOO_MANY_TIMES))
             continue
-        values = (*_row(item, item.run.point_time or run.order_time), upload_id)
-        while (
-            item.is_appended and not item.run.point_time and rows.get(key, values)[-len(values) :] != values
-        ):
+        row = (*key, *_row(item, item.run.point_time or run.order_time), upload_id)
+        is_repeat = item.is_appended and not item.run.point_time
+        while (earlier := rows.setdefault(key, row)) != row and is_repeat:
             key = (*key[:3], key[3] + 1, key[4])  # noqa: PLW2901
-        row = (*key, *values)
-        earlier = rows.setdefault(key, row)
+            row = (*key, *row[len(key) :])
         if earlier is row:
             places[key] = item
         elif earlier == row:
@@ -80,7 +78,7 @@ def store(
     if refused:
         _delete_empty_series({key[1] for key in refused})
     alone = _alone(rows, {place.pk for place in runs.values() if place.is_ab}, grown)
-    _copy_points(alone.values(), {place.pk: place for place in runs.values()})
+    _copy_alone(alone.values(), {place.pk: place for place in runs.values()})
     others = [row for key, row in rows.items() if key not in alone]
     points.unfold(row[:2] for row in others if row[0] in grown)
     stored, superseded = _copy_measurements(others, replace=replace, closed=closed)
@@ -166,6 +164,8 @@ def _stored_times(
 def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
     """Return the keys of closed runs that are not stored yet."""
     asked = [key for key in rows if key[0] in closed]
+    if not asked:
+        return []
     stored = set(Measurement.objects.filter(run__in={key[0] for key in asked}).values_list(*_KEY))
     return [key for key in asked if key not in stored]
 
@@ -190,9 +190,7 @@ def _alone(
     """Return the rows that are all of their points, as far as `hud.points.write.make` has nothing to add."""
     count = Counter(key[:2] for key in rows)
     alone = {
-        key: row
-        for key, row in rows.items()
-        if row[_SAMPLES] is None and not key[4] and count[key[:2]] == 1 and key[0] not in ab_runs
+        key: row for key, row in rows.items() if not key[4] and count[key[:2]] == 1 and key[0] not in ab_runs
     }
     if asked := [key for key in alone if key[0] in grown]:
         stored = fetch_tuples(
@@ -209,15 +207,34 @@ def _alone(
     return alone
 
 
-def _copy_points(rows: Collection[tuple[Any, ...]], runs: Mapping[int, RunPlace]) -> None:
-    """Write measurements that are all of their points."""
+def _copy_alone(rows: Collection[tuple[Any, ...]], runs: Mapping[int, RunPlace]) -> None:
+    """Write measurements that are all of their points, which hold those without further samples."""
     if not rows:
         return
-    made = [(*_held(row), 1, 1, runs[row[0]].branch, runs[row[0]].rerun) for row in rows]
-    copy_rows("hud_point", _OF_POINT, made)
+    if detailed := [row for row in rows if row[_SAMPLES] is not None]:
+        copy_rows("hud_detailedmeasurement", _TYPES, detailed)
+    copy_rows("hud_point", _OF_POINT, (_point_row(row, runs[row[0]]) for row in rows))
     own = {row[0] for row in rows}
     points.count_points(own)
-    UnjudgedRun.objects.bulk_create([UnjudgedRun(run_id=run) for run in sorted(own)])
+    execute("INSERT INTO hud_unjudgedrun (run_id) SELECT unnest(%s::int[])", [int_array(own)])
+
+
+def _point_row(row: tuple[Any, ...], run: RunPlace) -> tuple[Any, ...]:
+    run_id, series_id, environment_id, repeat, _side, time, value, samples, target, spread, *more = row
+    count, status, target_arch, code, note, quality, compilation, _draw, upload_id = more
+    held = (repeat, compilation, upload_id) if samples is None else (None, None, None)
+    said = (
+        value,
+        target,
+        spread and min(spread, _MOST_SPREAD),
+        count,
+        status,
+        target_arch,
+        code,
+        note,
+        quality,
+    )
+    return (run_id, series_id, environment_id, time, *said, *held, 1, 1, run.branch, run.rerun)
 
 
 def _row(item: ParsedMeasurement, order_time: datetime) -> tuple[Any, ...]:
@@ -250,11 +267,12 @@ _TYPES = {
 }  # fmt: skip
 _COLUMNS = ", ".join(_TYPES)
 _SAMPLES = list(_TYPES).index("samples")
-_NOT_HELD = ("side", "draw", "samples", "spread")
-_held = itemgetter(*(place for place, name in enumerate(_TYPES) if name not in _NOT_HELD))
 _OF_POINT = {
-    **{"samples" if name == "n" else name: kind for name, kind in _TYPES.items() if name not in _NOT_HELD},
-    "compilations": "int2", "processes": "int2", "branch": "varchar", "rerun": "bool",
+    "run_id": "int4", "series_id": "int4", "environment_id": "int4", "order_time": "timestamptz",
+    "value": "float8", "target": "float8", "spread": "float4", "samples": "int4", "status": "int2",
+    "target_arch": "varchar", "code": "varchar", "note": "varchar", "quality": "varchar", "repeat": "int2",
+    "compilation": "int2", "upload_id": "int4", "compilations": "int2", "processes": "int2",
+    "branch": "varchar", "rerun": "bool",
 }  # fmt: skip
 _SAME_KEY = " AND ".join(f"old.{name} = new.{name}" for name in _KEY)
 _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in _TYPES if name not in _KEY)

@@ -30,10 +30,6 @@ class PassRate:
     missing: tuple[str, ...]
     undecided: int = 0
 
-    @property
-    def rate(self) -> float | None:
-        return self.passed / self.expected if self.expected else None
-
 
 @dataclass(frozen=True)
 class GeometricMean:

@@ -152,7 +152,8 @@ class ChoiceChange:
     `ratio` is the expected time of the candidate's draws ÷ that of the baseline's, each choice counted with
     one time for both sides, with the 95 % interval by Student's t and p by exchanging draws. It is over the
     slots whose candidates differ, else over all of both sides. `best_ratio` is, over the slots whose
-    candidates differ, the fastest choice that the candidate may take ÷ that of the baseline.
+    candidates differ, the fastest choice that the candidate may take ÷ that of the baseline; of the
+    `differing_candidates` of these slots, `untimed` were not timed on both sides.
     """
 
     same_candidates: bool | None
@@ -167,6 +168,8 @@ class ChoiceChange:
     p: float | None = None
     best_ratio: float | None = None
     best_p: float | None = None
+    differing_candidates: int = 0
+    untimed: int = 0
 
 
 def choice_change(
@@ -187,9 +190,8 @@ def choice_change(
         return ChoiceChange(same, differing)
     frequencies = _frequencies(base, head, shared)
     slots = differing or tuple(shared)
-    times = _ChoiceTimes.of(
-        [*base, *(pair[0] for pair in pinned)], [*head, *(pair[1] for pair in pinned)], slots
-    )
+    timed = [*base, *(pair[0] for pair in pinned)], [*head, *(pair[1] for pair in pinned)]
+    times = _ChoiceTimes.of(*timed, slots)
     logs = [[math.log(times.expected_us(kernels)) for kernels in side] for side in (base, head)]
     if not times.us or not all(map(math.isfinite, (*logs[0], *logs[1]))):
         return ChoiceChange(same, differing, *frequencies)
@@ -210,7 +212,16 @@ def choice_change(
         word = "dismissed"
     expected = (math.exp(ratio), math.exp(low), math.exp(high), p)
     best_ratio = None if best is None else math.exp(best)
-    return ChoiceChange(same, differing, *frequencies, word, worse, *expected, best_ratio, best_p)
+    candidates = {(slot, choice) for slot in differing for side in offered for choice in side[slot] or ()}
+    on_both = set.intersection(*map(_timed_choices, timed))
+    counts = len(candidates), len(candidates - on_both)
+    return ChoiceChange(same, differing, *frequencies, word, worse, *expected, best_ratio, best_p, *counts)
+
+
+def _timed_choices(side: Iterable[Kernels]) -> set[tuple[str, str]]:
+    return {
+        (slot, kernel.choice) for kernels in side for slot, kernel in kernels.items() if kernel.time_us > 0
+    }
 
 
 def _offered(side: Iterable[Kernels], slot: str) -> frozenset[str] | None:
@@ -262,8 +273,9 @@ class _ChoiceTimes:
         self, base: Mapping[str, frozenset[str]], head: Mapping[str, frozenset[str]]
     ) -> tuple[float | None, float | None]:
         """Return the log ratio of the fastest times that both sides may choose, who have lost these
-        candidates, and its p by the noise; None where a slot of a side has no timed candidate."""
-        totals_us, variances = [0.0, 0.0], [0.0, 0.0]
+        candidates, and its p by the noise; None where a slot of a side has no timed candidate. Of many that
+        are lost one is the fastest by chance, so p is multiplied by their number."""
+        totals_us, variances, lost = [0.0, 0.0], [0.0, 0.0], 0
         for slot, timed in self.us.items():
             able = [
                 sorted((us, choice) for choice, us in timed.items() if choice not in side[slot])
@@ -271,6 +283,7 @@ class _ChoiceTimes:
             ]
             if not all(able):
                 return None, None
+            lost += 2 * len(timed) - len(able[0]) - len(able[1])
             for place, ((time_us, count), choice) in enumerate(side[0] for side in able):
                 totals_us[place] += time_us
                 if choice != able[1 - place][0][1]:
@@ -279,7 +292,7 @@ class _ChoiceTimes:
         if ratio == 0.0 or not self.noise.degrees:
             return ratio, None if ratio else 1.0
         error = self.noise.noise * math.sqrt(sum(v / t**2 for v, t in zip(variances, totals_us, strict=True)))
-        return ratio, student_p(ratio / error, self.noise.degrees) if error else 0.0
+        return ratio, min(1.0, lost * student_p(ratio / error, self.noise.degrees)) if error else 0.0
 
 
 def _frequencies(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +26,13 @@ from runner.schema.draws import (
     choice_noise,
     code_change,
     detects_percent,
+    draws_of,
     draws_to_decide,
     enough,
 )
 from runner.schema.metrics import role_of
-from runner.schema.pairs import BASE, MAX_DRAWS, NEW, round_of
-from runner.schema.statistics import geometric_mean
+from runner.schema.pairs import MAX_DRAWS, RUN_TIMES, is_candidate, round_of
+from runner.schema.statistics import pair_middles
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
 _UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
@@ -104,28 +106,19 @@ class MetricComparison:
     def change(self) -> float | None:
         """Return the relative change."""
         if self.code:
-            return None if self.code.ratio is None else self.code.ratio - 1
+            return relative(self.code.ratio)
         return self.pairs.change.change if self.pairs.change else None
 
     @property
-    def interval(self) -> tuple[float | None, float | None]:
-        """Return the ends of the 95 % interval; None also where a few wild pairs leave it without one."""
-        if self.code:
-            ratios = self.code.low, self.code.high
-        elif self.pairs.change:
-            ratios = _ratio(self.pairs.change.low), _ratio(self.pairs.change.high)
-        else:
-            ratios = None, None
-        low, high = (None if ratio is None else ratio - 1 for ratio in ratios)
-        return low, high
-
-    @property
     def low(self) -> float | None:
-        return self.interval[0]
+        """Return the lower end of the 95 % interval; None also where a few wild pairs leave none."""
+        free = self.pairs.change
+        return relative(self.code.low if self.code else _ratio(free.low if free else None))
 
     @property
     def high(self) -> float | None:
-        return self.interval[1]
+        free = self.pairs.change
+        return relative(self.code.high if self.code else _ratio(free.high if free else None))
 
     @property
     def p(self) -> float | None:
@@ -136,17 +129,16 @@ class MetricComparison:
         """Return the geometric means of baseline and candidate whose ratio is the change."""
         if not self.draws:
             return self.pairs.base, self.pairs.head
-        base, head = zip(*((draw.base, draw.head) for draw in self.draws), strict=True)
-        return geometric_mean(base), geometric_mean(head)
+        return pair_middles([(draw.base, draw.head) for draw in self.draws])
 
     @property
     def at_base(self) -> float | None:
         """Return the change at the baseline's draws; `at_head` is that at the candidate's."""
-        return self.code.at_base - 1 if self.code and self.code.at_base is not None else None
+        return relative(self.code.at_base if self.code else None)
 
     @property
     def at_head(self) -> float | None:
-        return self.code.at_head - 1 if self.code and self.code.at_head is not None else None
+        return relative(self.code.at_head if self.code else None)
 
     @property
     def ratios(self) -> list[float | None]:
@@ -157,7 +149,7 @@ class MetricComparison:
 
     @property
     def changes(self) -> list[float | None]:
-        return [None if ratio is None else ratio - 1 for ratio in self.ratios]
+        return [*map(relative, self.ratios)]
 
     @property
     def count(self) -> int:
@@ -169,10 +161,13 @@ class MetricComparison:
         """Return the change that as many draws with this scatter confirm in 95 % of comparisons."""
         if len(self.draws) < 3:
             return None
-        logs = [draw.log_ratio for draw in self.draws]
-        middle = math.fsum(logs) / len(logs)
-        variance = math.fsum((value - middle) ** 2 for value in logs) / (len(logs) - 1)
-        return detects_percent(math.sqrt(variance / 2), len(logs))
+        scatter = statistics.stdev(draw.log_ratio for draw in self.draws)
+        return detects_percent(scatter / math.sqrt(2), len(self.draws))
+
+
+def relative(ratio: float | None) -> float | None:
+    """Return a ratio as a relative change."""
+    return None if ratio is None else ratio - 1
 
 
 def _ratio(log_ratio: float | None) -> float | None:
@@ -297,20 +292,6 @@ def _metric(
     )
 
 
-def draws_of(processes: Iterable[tuple[int, int, int, float | None]]) -> tuple[Draw, ...]:
-    """Return the draws at which both sides have a positive value, from draw, side, number and value of each
-    pinned process. A process that was repeated counts with its second value."""
-    values: defaultdict[int, tuple[dict[int, float], dict[int, float]]] = defaultdict(lambda: ({}, {}))
-    for draw, side, repeat, value in sorted(processes, key=lambda process: process[:3]):
-        if value is not None and value > 0:
-            values[draw][side][round_of(repeat)[0]] = value
-    return tuple(
-        Draw.of(draw, NEW if draw % 2 else BASE, [*base.values()], [*head.values()])
-        for draw, (base, head) in sorted(values.items())
-        if base and head
-    )
-
-
 def _kernels(
     runs: Sequence[Run], compiled: QuerySet[Compilation], most: int | None
 ) -> dict[int, KernelsOfSides]:
@@ -332,8 +313,12 @@ def _kernels(
             for row in own
             if row.draw is not None
         )
-        pinned = _pinned(own, by_id, places)
-        answer = compare_kernels(base, head, draws=draws_of(timed), most=most, pinned=pinned)
+        pinned, candidates = (
+            _pinned([row for row in own if is_candidate(row.repeat) == wanted], by_id, places)
+            for wanted in (False, True)
+        )
+        draws = draws_of(timed)
+        answer = compare_kernels(base, head, draws=draws, most=most, pinned=pinned, candidates=candidates)
         of_experiments[pk] = KernelsOfSides(own[0].experiment, base, head, answer, titles)
     return of_experiments
 
@@ -370,11 +355,11 @@ def kernels_of_runs(experiment: int, runs: Collection[int | None]) -> list[Kerne
     return [timed_choices(row, by_id) for row in rows]
 
 
-def noise_of(series: Series) -> ChoiceNoise:
+def noise_of(points: QuerySet[Point]) -> ChoiceNoise:
     """Return the noise of a process at known choices: of the newest compilations that repeat a variant in one
     environment; assumed where too few do."""
     values: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
-    newest = Point.objects.filter(series=series, variants__isnull=False).order_by("-order_time")
+    newest = points.filter(variants__isnull=False).order_by("-order_time")
     for environment, variants, measured, value in newest.values_list(
         "environment", "variants", "values", "value"
     )[:_NOISE_POINTS]:
@@ -384,9 +369,16 @@ def noise_of(series: Series) -> ChoiceNoise:
     return choice_noise(values.values())
 
 
+def noise_before(experiment: Experiment) -> ChoiceNoise:
+    """Return the noise of an experiment's surest clock whose choices were repeated; assumed without one."""
+    points = Point.objects.filter(series__experiment=experiment)
+    clocks = (noise_of(points.filter(series__metric__name=name)) for name in RUN_TIMES)
+    return next((noise for noise in clocks if not noise.assumed), ChoiceNoise())
+
+
 def planned_draws(series: Iterable[Series]) -> int:
     """Return the draws of each side after which a comparison of these series ends at the latest."""
-    noise = max((noise_of(one).noise for one in series), default=0.0)
+    noise = max((noise_of(Point.objects.filter(series=one)).noise for one in series), default=0.0)
     return min(MOST_PLANNED, math.ceil(draws_to_decide(noise) / 2)) if noise else MOST_PLANNED
 
 

@@ -19,7 +19,6 @@ from runner.schema.draws import CodeChange, Draw, code_change
 from runner.schema.statistics import PairedChange, median, pair_middles, paired_change
 
 Word = Literal["confirmed", "dismissed", "inconclusive"]
-Cause = Literal["code", "moved", "choice", "one_sided"]
 Obstacle = Literal["", "code", "candidates", "one_sided", "unseen_choice"]
 
 
@@ -94,17 +93,6 @@ class KernelComparison:
     equal_choice_percent: float | None = None
     unequal_percent: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def causes(self) -> list[Cause]:
-        """Return which answers speak of a change."""
-        answers: dict[Cause, bool] = {
-            "code": self.code.word == "confirmed",
-            "moved": self.code.word == "moved",
-            "choice": self.choice.word == "confirmed",
-            "one_sided": bool(self.one_sided.base or self.one_sided.head),
-        }
-        return [cause for cause, speaks in answers.items() if speaks]
-
 
 def compare_kernels(
     base: Sequence[Kernels],
@@ -113,11 +101,12 @@ def compare_kernels(
     draws: Sequence[Draw] = (),
     most: int | None = None,
     pinned: Sequence[tuple[Kernels, Kernels]] = (),
+    candidates: Sequence[tuple[Kernels, Kernels]] = (),
 ) -> KernelComparison:
     """Compare both sides: the kernels of their free processes, and what was measured at equal choices.
 
     `draws` and `most` are those of `code_change`. `pinned` are the kernels of baseline and candidate at each
-    draw, and at each further choice that was timed because one side alone may take it.
+    draw, `candidates` those at further choices that were timed because one side alone may take them.
     """
     slots = [set().union(*side) if side else set() for side in (base, head)]
     only = [tuple(sorted(own - other)) for own, other in (slots, slots[::-1])]
@@ -129,7 +118,7 @@ def compare_kernels(
     ]
     return KernelComparison(
         code_change(draws, most),
-        choice_change(base, head, pinned),
+        choice_change(base, head, [*pinned, *candidates]),
         OneSided(only[0], only[1], *only_us),
         *_equal_choices(pinned),
     )

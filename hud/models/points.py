@@ -70,6 +70,7 @@ class PointFields(NamedRow):
     experiment: Experiment
     metric: Metric
     targets: list[AppliedTarget]
+    own_target: AppliedTarget | None
     expectation: str = ""  # like the next one as `hud.points.expectations.add` says it
     known_failure: str = ""  # why a failure is no news
 
@@ -100,15 +101,12 @@ class PointFields(NamedRow):
         """Add whose value it is, and the targets that apply to it."""
         self.experiment, self.metric = experiment, metric
         self.targets = targets.of(experiment, metric, self.target, self.target_arch)
+        self.own_target = next((one for one in self.targets if one.own), None) if self.targets else None
         return self
 
     @property
     def verdict(self) -> str:
         raise NotImplementedError
-
-    @property
-    def own_target(self) -> AppliedTarget | None:
-        return next((target for target in self.targets if target.own), None)
 
     @property
     def met(self) -> str:

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from hud.models.base import NamedRow
 from hud.models.streams import Stream, adhoc_id
+from hud.sql import fetch_tuples
 
 _THRESHOLD = ("metric", "suite", "case", "backend", "arch")
 _TARGET = (*_THRESHOLD, "dtype", "size")
@@ -116,7 +117,7 @@ class Aliases(dict[tuple[str, str, str], str]):
 
     @classmethod
     def read(cls) -> Aliases:
-        rows = Alias.objects.values_list("kind", "suite", "old", "new")
+        rows = fetch_tuples("SELECT kind, suite, old, new FROM hud_alias")
         return cls({(kind, suite, old): new for kind, suite, old, new in rows})
 
     def current(self, kind: str, name: str, suite: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +11,7 @@ from django import forms
 from hud.pages.hosts.query import Place
 from hud.runs.requests import MAX_REPEATS
 from runner.schema import inductor_options
-from runner.schema.draws import LEAST_DRAWS
+from runner.schema.draws import FOUND, LEAST_DRAWS, ChoiceNoise, draws_for, power_words
 from runner.schema.inductor_options import InductorOptions
 from runner.schema.options import Option, OptionValue
 from runner.schema.pairs import MAX_DRAWS
@@ -83,6 +83,13 @@ def _knob_text(value: OptionValue) -> str:
     return "+".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def _power(noise: ChoiceNoise, places: Sequence[Place]) -> str:
+    """Return what a comparison of the default number of draws finds, and one that finds 3 %."""
+    process_s = places[0].process_s if places else None
+    numbers = sorted({2 * LEAST_DRAWS, min(2 * MAX_DRAWS, draws_for(FOUND, noise.noise))})
+    return "; ".join(power_words(noise, draws, process_s=process_s) for draws in numbers)
+
+
 class RerunForm(forms.Form):
     """The rerun form: host, repeats, environments and options of an experiment.
 
@@ -142,11 +149,12 @@ class RerunForm(forms.Form):
         compiles: bool = False,
         own: Mapping[str, OptionValue] = MappingProxyType({}),
         whole: bool = True,
+        noise: Callable[[], ChoiceNoise] | None = None,
         **options: Any,
     ) -> None:
         """Take the suite's `knobs` and the experiment's `own` values; `inductor`: its options apply;
         `compiles`: it can be compiled several times; not `whole`: only what most reruns set, unless more is
-        given."""
+        given. `noise` reads that of a process at known choices."""
         super().__init__(data, **options)
         if not inductor:
             del self.fields["new_options"]
@@ -166,6 +174,8 @@ class RerunForm(forms.Form):
         first = max(_FIRST_KNOBS, len(own))
         given = {*self.data, *self.initial}
         self.whole = whole or not given.isdisjoint({*self.fields, *self._knobs} - {*_MAIN_FIELDS})
+        if self.whole and noise:
+            self.fields["draws"].help_text += f"; {_power(noise(), places)}"
         self.main_fields = [field for field in self if field.name in _MAIN_FIELDS]
         self.more_fields = [field for field in self if field.name not in _MAIN_FIELDS]
         for name, knob in self._knobs.items() if self.whole else ():

@@ -116,7 +116,7 @@ class Expectations:
 def add(stream_id: int | None, points: Iterable[PointFields]) -> None:
     """Say of points with experiment and metric what is expected of them, and which failures are known: 3
     statements, 1 where nothing is known in the stream."""
-    if not _knows_any(stream_id):
+    if not knows_any(stream_id):
         return
     shown = list(points)
     expectations = Expectations(stream_id, [point.experiment for point in shown])
@@ -126,7 +126,7 @@ def add(stream_id: int | None, points: Iterable[PointFields]) -> None:
             point.known_failure = expectations.known_failure(point.experiment, point.order_time)
 
 
-def _knows_any(stream_id: int | None) -> bool:
+def knows_any(stream_id: int | None) -> bool:
     """Return whether a stream has lists or failures that somebody marked: 1 statement."""
     ((known,),) = fetch_tuples(
         """
@@ -141,7 +141,7 @@ def _knows_any(stream_id: int | None) -> bool:
 def of_runs(stream_id: int | None, runs: Iterable[int]) -> list[Point]:
     """Return the points of these runs that failed or whose cases are in lists, with what lists and people say
     of them: 6 statements; none, by 1, where nothing is said in the stream."""
-    if not _knows_any(stream_id):
+    if not knows_any(stream_id):
         return []
     points = fetch_models(
         Point,

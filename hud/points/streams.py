@@ -117,8 +117,9 @@ def measured_by(stream: Stream) -> list[tuple[Subject, str]]:
     """Return what a stream has measured: subjects and suites, 1 statement."""
     rows = fetch_tuples(
         """
-        SELECT DISTINCT arch, mode, dtype, suite FROM hud_experiment e
-        WHERE EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
+        SELECT arch, mode, dtype, suite FROM (
+            SELECT arch, mode, dtype, suite, array_agg(id) ids FROM hud_experiment GROUP BY 1, 2, 3, 4) alike
+        WHERE EXISTS (SELECT FROM hud_series WHERE experiment_id = ANY(alike.ids) AND stream_id = %(stream)s)
         ORDER BY 1, 2, 3, 4
         """,
         {"stream": stream.pk},

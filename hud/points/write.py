@@ -38,46 +38,30 @@ _JUDGED = (
 _PIECE = 5000  # pairs of run and series that are made together
 _RUNS_AT_ONCE = 20
 
-# Measurements m of the wanted runs and series, but for processes whose choices were forced. The only process
-# of a point is the point, as `point_of` has it, and folded into it if it has at most one sample; those of
-# several are returned. OFFSET 0: one look-up by the key for each, in this order, also where the planner knows
-# nothing yet of tables that were just filled.
+# Measurements m of the wanted runs and series, but for processes whose choices were forced. The last one says
+# whether a point may hold it: a process of its own with at most one sample. OFFSET 0: one look-up by the key
+# for each, in this order, also where the planner knows nothing yet of tables that were just filled.
 _PROCESSES = f"""
-    WITH process AS (
-        SELECT m.series_id, m.order_time, m.run_id, m.environment_id, point.side, point.is_ab, r.branch,
-            r.rerun, m.repeat, m.compilation, m.value, m.spread, m.n, m.status, m.code, m.note, m.target,
-            m.target_arch, m.quality, m.upload_id,
-            m.samples IS NULL AND m.spread IS NULL AND m.side = 0 AND NOT point.is_ab AS is_plain,
-            CASE WHEN cardinality(c.kernels) <= {_FEW_KERNELS} THEN nullif(c.variant, '') END AS variant,
-            count(*) OVER (
-                PARTITION BY m.series_id, m.order_time, m.run_id, m.environment_id, point.side) AS processes
-        FROM unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id)
-        CROSS JOIN LATERAL (
-            SELECT * FROM hud_measurement
-            WHERE run_id = wanted.run_id AND series_id = wanted.series_id AND draw IS NULL OFFSET 0
-        ) m
-        CROSS JOIN LATERAL (
-            SELECT base_interpreter <> '' AS is_ab, branch, rerun FROM hud_run WHERE id = m.run_id OFFSET 0
-        ) r
-        CROSS JOIN LATERAL (SELECT r.is_ab, CASE WHEN r.is_ab THEN m.side ELSE 0 END AS side) point
-        CROSS JOIN LATERAL (SELECT experiment_id FROM hud_series WHERE id = m.series_id OFFSET 0) s
-        LEFT JOIN LATERAL (
-            SELECT kernels, variant FROM hud_compilation WHERE run_id = m.run_id
-                AND experiment_id = s.experiment_id AND environment_id = m.environment_id
-                AND repeat = m.repeat AND side = m.side OFFSET 0
-        ) c ON true
-    ), single AS (
-        INSERT INTO new_point ({", ".join(f'"{name}"' for name in _COLUMNS)})
-        SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, value, NULL,
-            CASE WHEN variant IS NOT NULL THEN ARRAY[variant] END, NULL, 1, 1, n, spread, status, code, note,
-            target, target_arch, quality, CASE WHEN is_plain THEN upload_id END,
-            CASE WHEN is_plain THEN repeat END, CASE WHEN is_plain THEN compilation END
-        FROM process WHERE processes = 1
-    )
-    SELECT series_id, order_time, run_id, environment_id, side, is_ab, branch, rerun, repeat, compilation,
-        value, spread, n, status, code, note, target, target_arch, variant, quality
-    FROM process WHERE processes > 1
-    ORDER BY series_id, order_time, run_id, environment_id, side, repeat
+    SELECT m.series_id, m.order_time, m.run_id, m.environment_id, point.side, point.is_ab, r.branch, r.rerun,
+        m.repeat, m.compilation, m.value, m.spread, m.n, m.status, m.code, m.note, m.target, m.target_arch,
+        CASE WHEN cardinality(c.kernels) <= {_FEW_KERNELS} THEN nullif(c.variant, '') END, m.quality,
+        m.upload_id, m.samples IS NULL AND m.spread IS NULL AND m.side = 0 AND NOT point.is_ab
+    FROM unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM hud_measurement
+        WHERE run_id = wanted.run_id AND series_id = wanted.series_id AND draw IS NULL OFFSET 0
+    ) m
+    CROSS JOIN LATERAL (
+        SELECT base_interpreter <> '' AS is_ab, branch, rerun FROM hud_run WHERE id = m.run_id OFFSET 0
+    ) r
+    CROSS JOIN LATERAL (SELECT r.is_ab, CASE WHEN r.is_ab THEN m.side ELSE 0 END AS side) point
+    CROSS JOIN LATERAL (SELECT experiment_id FROM hud_series WHERE id = m.series_id OFFSET 0) s
+    LEFT JOIN LATERAL (
+        SELECT kernels, variant FROM hud_compilation WHERE run_id = m.run_id
+            AND experiment_id = s.experiment_id AND environment_id = m.environment_id
+            AND repeat = m.repeat AND side = m.side OFFSET 0
+    ) c ON true
+    ORDER BY 1, 2, 3, 4, 5, m.repeat
 """  # noqa: S608 — constants of this module  # nosec B608
 
 
@@ -119,16 +103,13 @@ def unfold(places: Iterable[tuple[int, int]]) -> None:
 def make(places: Iterable[tuple[int, int]], *, of_compilations: Iterable[tuple[int, int]] = ()) -> int:
     """Make the points of these pairs of run and series from their measurements; return how many changed.
 
-    The single process of most points is copied by the database: to take it out, through `point_of` and back
-    costs half as much again as to store it.
-
     A point whose measurements are gone goes too. One that changes loses its verdict until it is judged
     again. A compilation, given by the run and series it came with, tells the variant of all metrics of its
     experiment.
     """
     wanted = set(places)
     changed = 0
-    with transaction.atomic():
+    with transaction.atomic(savepoint=False):
         if compiled := sorted(set(of_compilations)):
             with_variants = fetch_tuples(
                 """
@@ -189,12 +170,15 @@ def make_of_runs(runs: Sequence[int]) -> int:
 
 
 def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    for key, processes in groupby(rows, key=lambda row: row[:8]):
-        point = point_of(
-            [Process._make((*row[8:13], STATUS_NAMES.get(row[13], "failed"), *row[14:])) for row in processes]
-        )
+    for key, group in groupby(rows, key=lambda row: row[:8]):
+        measured = list(group)
+        statuses = [STATUS_NAMES.get(row[13], "failed") for row in measured]
+        processes = zip(measured, statuses, strict=True)
+        point = point_of([Process._make((*row[8:13], status, *row[14:20])) for row, status in processes])
         values = {**point._asdict(), "status": STATUS_CODES[point.status]}
-        yield (*key, *(values[name] for name in _NUMBERS), *(None for _ in _FOLDED))
+        repeat, compilation, *_, upload_id, may_be_held = measured[0][8:]
+        held = (upload_id, repeat, compilation) if may_be_held and len(measured) == 1 else (None, None, None)
+        yield (*key, *(values[name] for name in _NUMBERS), *held)
 
 
 def _merge(runs: str, series: str) -> int:

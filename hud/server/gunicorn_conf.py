@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from hud.server.processes import die_with_parent
+from hud.server.processes import die_with_parent, use_one_heap
 
 bind = f"{os.environ.get('BIND') or '127.0.0.1'}:{os.environ.get('PORT') or '8000'}"
 workers = int(os.environ.get("WEB_CONCURRENCY") or 2)
@@ -32,6 +32,7 @@ def post_fork(_server: Any, _worker: Any) -> None:
     """Kill the worker with its master, so that it does not hold the port: SIGTERM would wait for its threads.
     Freeze what was imported, so that the garbage collector skips it."""
     die_with_parent(signal.SIGKILL)
+    use_one_heap()
     most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # a connection may need three
     gc.freeze()

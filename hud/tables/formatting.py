@@ -101,7 +101,7 @@ def _time(moment: datetime, words: str, attribute: str = "") -> SafeString:
 
 
 @lru_cache(maxsize=4096)
-def address(pk: int, name: str) -> str:
+def address(pk: int | str, name: str) -> str:
     """Return the address of a page, as the tag `url` does at six times the cost."""
     return reverse(name, args=[pk])
 

@@ -48,6 +48,12 @@ def code(content: object) -> SafeString:
     return SafeString(f"<code>{text(content)}</code>")
 
 
+def facts(terms: Iterable[tuple[object, object]]) -> SafeString:
+    """Return names with what is known of them."""
+    items = "".join(f"<dt>{text(name)}</dt><dd>{text(fact)}</dd>" for name, fact in terms)
+    return SafeString(f'<dl class="facts">{items}</dl>')
+
+
 def join(*parts: object, by: str = " ") -> SafeString:
     """Return the parts that are not empty, one after the other."""
     return SafeString(by.join([shown for part in parts if (shown := text(part))]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from django import template
 from django.utils.html import format_html
@@ -13,13 +14,12 @@ from hud.models import FIRST_RUN_ONLY, Point, PointFields
 from hud.pages.experiment.history import fact_name
 from hud.pages.sparkline import sparkline as draw_line
 from hud.points.targets import AppliedTarget
-from hud.tables import formatting
+from hud.tables import formatting, html
 from hud.tables.badges import LOOKS, WORDS, badge_html
-from hud.tables.formatting import number, percent, quantity, signed_percent, unit
+from hud.tables.formatting import bytes_text, number, percent, quantity, signed_percent, unit
 from runner.schema.quality import QUALITIES, quality_words
 
 register = template.Library()
-register.filter(fact_name)
 for _formatting in (
     formatting.address, formatting.ago, formatting.better, formatting.bytes_text, formatting.duration,
     formatting.json_text, formatting.long_name, formatting.moment, formatting.number, formatting.p_value,
@@ -179,6 +179,18 @@ def _target_icon(target: AppliedTarget, value: PointFields) -> SafeString:
         sentence,
         shown,
     )
+
+
+@register.simple_tag
+def facts_list(facts: Mapping[str, Any]) -> SafeString:
+    """Return the facts of an environment as a list of terms."""
+    terms: list[tuple[str, Any]] = []
+    for name, fact in facts.items():
+        if fact and name in ("packages", "variables"):
+            terms += fact.items()
+        elif fact:
+            terms.append((fact_name(name), bytes_text(fact) if name == "gpu_memory_bytes" else fact))
+    return html.facts(terms)
 
 
 def sparkline(values: Sequence[float]) -> SafeString | str:

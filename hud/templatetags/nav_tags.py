@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from html import escape
 from typing import Any
 
 from django import template
 from django.template.loader import render_to_string
-from django.urls import reverse
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from hud.judging.backlog import waiting
 from hud.judging.regressions.counts import Scope, count
 from hud.models import NIGHTLY
 from hud.pages.query_string import without
 from hud.points.streams import Activity, front, with_results
+from hud.templatetags.commit_tags import path
+from hud.templatetags.hud_tags import ago, moment
 
 register = template.Library()
 _MOST_STREAMS = 8
@@ -43,8 +45,8 @@ def other_parameters(context: Any, *names: str) -> str:
     return without(context["request"].GET, *names)
 
 
-@register.inclusion_tag("parts/streams.html", takes_context=True)
-def stream_picker(context: Any) -> dict[str, Any]:
+@register.simple_tag(takes_context=True)
+def stream_picker(context: Any) -> SafeString:
     """Return the streams with their newest results: this page's own, the chosen front one and `nightly`, then
     the newest, and what the judge has yet to judge of this one: 1 statement, 2 while something waits. A page
     of one run leads to the overview of another stream."""
@@ -55,10 +57,18 @@ def stream_picker(context: Any) -> dict[str, Any]:
 
     shown = sorted(with_results(), key=place)
     of_one = request.resolver_match.kwargs.keys() & {"pk"} and request.resolver_match.url_name != "experiment"
-    return {
-        "stream": stream,
-        "shown": shown[:_MOST_STREAMS],
-        "waiting": waiting(stream.pk) if any(one.may_wait for one in shown) else None,
-        "more": len(shown) - _MOST_STREAMS if len(shown) > _MOST_STREAMS else 0,
-        "address": reverse("overview") if of_one or request.method != "GET" else request.path,
-    }
+    address = path("overview") if of_one or request.method != "GET" else escape(request.path)
+    links = ""
+    for one in shown[:_MOST_STREAMS]:
+        title = f' title="{escape(one.title)}"' if one.title else ""
+        current = ' aria-current="true"' if one.pk == stream.pk else ""
+        links += f'<a href="{address}?stream={one.name}"{current}{title}>{one.name} {ago(one.newest)}</a> '
+    more = f"{len(shown) - _MOST_STREAMS} more" if len(shown) > _MOST_STREAMS else "All"
+    links += f'<a href="{path("streams")}">{more}</a>'
+    if any(one.may_wait for one in shown) and (backlog := waiting(stream.pk)).series:
+        since = ""
+        if backlog.since:
+            since = f" since {moment(backlog.since)}, until about {moment(backlog.until)}"
+        links += f' <span class="catching-up">{backlog.series} series wait to be judged{since}</span>'
+    nav = f'<nav class="streams" aria-label="Streams"><span>Stream</span> {links}</nav>'
+    return mark_safe(nav)  # noqa: S308 — names have nothing to escape, titles are escaped  # nosec B308, B703

@@ -173,7 +173,7 @@ def _regression(page: RunPage, value: Point) -> str:
     if one := page.results.regressions.get(value.series_id):
         pk, state, last_good_run, base, head = one
         still = "still " if value.verdict == "unchanged" else ""
-        where = escape(link(path("regressions"), open=pk))
+        where = f"{escape(link(path('regressions')))}&amp;open={pk}"
         found += f' <a class="state" href="{where}">{still}{state}</a>'
     if last_good_run:
         sides = f"base=run:{last_good_run}/{place}&amp;head=run:{page.run.pk}/{place}"

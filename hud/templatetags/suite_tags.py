@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from html import escape  # of strings only, at a fifth of the cost of Django's
 
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from hud.models import Point
+from hud.models import Metric, Point
 from hud.pages.suite.newest import Totals
-from hud.pages.suite.query import SPEEDUPS, Row, SuitePage
+from hud.pages.suite.query import SPEEDUPS, PlainCell, Row, SuitePage
 from hud.tables.badges import badge_html
 from hud.tables.formatting import address, ago, long_name, number, signed_percent, unit
 from hud.templatetags.hud_tags import cell_html, sparkline
@@ -22,6 +23,18 @@ _NOTHING = SafeString("")
 _UNKNOWN = '<span class="dim">unknown</span>'
 _DYNAMIC = ' <span class="dim">dynamic</span>'
 _SHORT = {"improved", "regressed", "inconclusive"}
+
+
+@register.simple_tag
+def counted_options(offered: Sequence[tuple[str, int | None]], chosen: str) -> SafeString:
+    """Return the options of a select, each with how many experiments it would leave where that is known."""
+    options = ""
+    for word, count in offered:
+        counted = "" if count is None else f" ({count})"
+        label = "not run" if word == "not_run" else escape(word)
+        selected = " selected" if word == chosen else ""
+        options += f'<option value="{escape(word)}"{selected}>{label}{counted}</option>'
+    return mark_safe(options)  # noqa: S308 — all texts are escaped  # nosec B308, B703
 
 
 @register.simple_tag
@@ -49,8 +62,10 @@ def _row(
     )
     below = row.below_eager is not None
     cells = "".join(
-        f'<td class="num">{_cell(cell, below)}{_mark(cell, mark)}</td>'
-        for cell, mark in zip(row.cells, row.marks, strict=True)
+        [
+            f'<td class="num">{_cell(cell, below)}{_mark(cell, mark) if mark else ""}</td>'
+            for cell, mark in zip(row.cells, row.marks, strict=True)
+        ]
     )
     if row.leading:
         newest = f'<a href="{address(row.leading.run_id, "run")}">{times[row.leading.order_time]}</a>'
@@ -63,14 +78,15 @@ def _row(
     )
 
 
-def _mark(cell: Point | None, mark: str) -> str:
+def _mark(cell: Point | PlainCell | None, mark: str) -> str:
     """Return what tells a cell from the usual metric of its column."""
-    return (
-        f' <span class="of" title="{escape(cell.metric.name)}">{escape(mark)}</span>' if cell and mark else ""
-    )
+    return f' <span class="of" title="{escape(cell.metric.name)}">{escape(mark)}</span>' if cell else ""
 
 
-def _cell(cell: Point | None, below: bool) -> str:
+def _cell(cell: Point | PlainCell | None, below: bool) -> str:
+    if isinstance(cell, PlainCell):
+        shown = f'<span class="value">{number(cell.value, cell.metric)}</span>{_unit_html(unit(cell.metric))}'
+        return _below(cell.metric, shown) if below else shown
     if cell is None or cell.value is None:
         return cell_html(cell)
     told = cell.change is not None and cell.verdict in _SHORT
@@ -80,9 +96,16 @@ def _cell(cell: Point | None, below: bool) -> str:
         shown = f'<span class="value">{value}</span> <span class="unit">{of}</span> {badge}'
     else:
         shown = cell_html(cell, with_unit=True)
-    if below and cell.metric.name in SPEEDUPS:
-        return f'{shown} <span class="below">▼ slower than eager</span>'
-    return shown
+    return _below(cell.metric, shown) if below else shown
+
+
+@cache
+def _unit_html(sign: str) -> str:
+    return f' <span class="unit">{escape(sign)}</span>' if sign else ""
+
+
+def _below(metric: Metric, shown: str) -> str:
+    return f'{shown} <span class="below">▼ slower than eager</span>' if metric.name in SPEEDUPS else shown
 
 
 @register.simple_tag

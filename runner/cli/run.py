@@ -20,6 +20,7 @@ from runner.launch.pairs import Job
 from runner.launch.results import identity
 from runner.schema import inductor_options
 from runner.schema.compilations import COMPILATION, COMPILED, choices_of, digest
+from runner.schema.draws import ChoiceNoise, comparison_processes, power_words
 from runner.schema.outcome_records import TaskResult
 from runner.schema.pairs import BASE, NEW
 from runner.schema.plan import CACHES, Caches, Replication
@@ -140,6 +141,8 @@ def main(options: argparse.Namespace) -> int:
         return 0
     print(
         f"{len(waiting)} tasks on {chosen.device_name}; {len(jobs) - len(waiting)} done before",
+        *_power(replication),
+        sep="; ",
         file=sys.stderr,
     )
     caches = machine.cache_folder() / "kept" if options.caches == "kept" and not base else None
@@ -246,9 +249,9 @@ def _commands(options: argparse.Namespace, jobs: Sequence[Job], replication: Rep
         text = f"{processes} pairs of fresh processes, {sides} in turn"
         if replication.at_equal_choices:
             text += f"; both are pinned to the choices of each, {4 * replication.rounds} processes a pair"
-        each = 2 + 4 * replication.rounds * replication.at_equal_choices
-        text += f": {2 + processes * each} processes with the two that warm up"
-        remarks.append(f"# each command measures in {text}")
+        repeats = replication.rounds if replication.at_equal_choices else 0
+        text += f": {comparison_processes(2 * processes, repeats)} processes with the two that warm up"
+        remarks.append("; ".join([f"# each command measures in {text}", *_power(replication)]))
     if processes > 1 and len(jobs) > processes:
         remarks.append("# the whole request takes turns: every task once, then every task again")
     ours = options.output is not None and options.format == "ours"
@@ -274,6 +277,12 @@ def _commands(options: argparse.Namespace, jobs: Sequence[Job], replication: Rep
         for task in tasks
     ]
     return [*remarks, *(" ".join(filter(None, command)) for command in commands)]
+
+
+def _power(replication: Replication) -> list[str]:
+    """Return what a comparison at equal choices finds, before it starts; no others have draws."""
+    draws = 2 * replication.pairs_planned
+    return [power_words(ChoiceNoise(), draws, replication.rounds)] if replication.at_equal_choices else []
 
 
 def _option(name: str, *values: object) -> str:

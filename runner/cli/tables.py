@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from runner.schema.draws import Draw, code_change
+from runner.schema.draws import Draw, code_change, draws_of
 from runner.schema.metrics import metric_info
 from runner.schema.outcome_records import TaskResult
-from runner.schema.pairs import BASE, NEW, PairPlace, pair_place, round_of
+from runner.schema.pairs import PairPlace, pair_place, round_of
 from runner.schema.records import SUCCESS, Json, runner_facts
 from runner.schema.statistics import (
     LEAST_PAIRS,
@@ -237,22 +237,20 @@ def pairs(finished: Sequence[TaskResult]) -> str:
 
 def draws(finished: Sequence[TaskResult]) -> str:
     """Return a table of baseline and candidate at equal choices of the autotuner: the change of the code."""
-    values: dict[_Key, dict[int, dict[int, dict[int, float]]]] = {}  # by draw, side and round
+    values: dict[_Key, list[tuple[int, int, int, float | None]]] = {}
     again: set[tuple[int, PairPlace]] = set()
     notes: dict[str, None] = {}
     for number, one in enumerate(finished):
-        for record in sorted(one.records, key=lambda record: _place(record).repeat):
+        for record in one.records:
             place, value = _place(record), _value(record)
             if place.draw is None or value is None or record["metric"]["name"] not in MAIN:
                 continue
-            round_number, repeated = round_of(place.repeat)
-            at_draw = values.setdefault(_key(record), {}).setdefault(place.draw, {})
-            at_draw.setdefault(place.side, {})[round_number] = value  # of a repeated process the second
+            values.setdefault(_key(record), []).append((place.draw, place.side, place.repeat, value))
             warning = str((record["metric"].get("extra_info") or {}).get("warning") or "")
             notes |= dict.fromkeys(part for part in warning.split("; ") if part.startswith("not pinned"))
-            if repeated:
+            if round_of(place.repeat)[1]:
                 again.add((number, place))
-    rows = [[*key, *_code_change(of_draws)] for key, of_draws in values.items()]
+    rows = [[*key, *_code_change(draws_of(processes))] for key, processes in values.items()]
     if not rows:
         return ""
     heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "draws", "so"]
@@ -265,14 +263,9 @@ def draws(finished: Sequence[TaskResult]) -> str:
     return "\n".join(lines)
 
 
-def _code_change(of_draws: Mapping[int, Mapping[int, Mapping[int, float]]]) -> list[str]:
-    complete = [
-        Draw.of(draw, NEW if draw % 2 else BASE, [*sides[0].values()], [*sides[1].values()])
-        for draw, sides in sorted(of_draws.items())
-        if len(sides) == 2 and all(value > 0 for side in sides.values() for value in side.values())
-    ]
-    found = code_change(complete)
-    middles = [geometric_mean(side) for side in zip(*((one.base, one.head) for one in complete), strict=True)]
+def _code_change(at_draws: Sequence[Draw]) -> list[str]:
+    found = code_change(at_draws)
+    middles = pair_middles([(one.base, one.head) for one in at_draws]) if at_draws else ()
     texts = [f"{value:.4g}" for value in middles] or ["", ""]
     change = "" if found.ratio is None else _percent(math.log(found.ratio))
     low, high = (None if bound is None else math.log(bound) for bound in (found.low, found.high))

@@ -10,18 +10,20 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
+from runner.schema.fingerprints import CHANGED_INTERPRETER
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import with_runner_fact
 from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, NoSuchDevice, accelerators
+from runner.system.fingerprints import Fingerprints
 from runner.system.interpreters import Interpreter
 
 
@@ -59,11 +61,16 @@ def run_jobs(
     on_event: Callable[[TaskSpec, Event], None],
     on_finished: Callable[[TaskResult], None],
 ) -> list[TaskResult]:
-    """Run the jobs until the last one, or until Ctrl-C or SIGTERM: the running task is then `cancelled`.
+    """Run the jobs until the last one, or until Ctrl-C or SIGTERM: the running task is then `cancelled`. A
+    task in which an interpreter changed is `failed`, without its records, and the last one.
 
     Raise `locks.Busy` if another process holds the accelerator.
     """
     finished: list[TaskResult] = []
+    names = sorted({name for job in jobs for name in (job.python, job.base_python) if name})
+    path = machine.cache_folder() / "fingerprints.json"
+    interpreters = Fingerprints(path, {name: context.pythons[name] for name in names})
+    begun = interpreters.look()
     try:
         with contextlib.ExitStack() as stack:
             lock_fd = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
@@ -71,9 +78,12 @@ def run_jobs(
             stop = stack.enter_context(_stop_asked())
             for number, job in enumerate(jobs):
                 done = _run_job(number, job, chosen, context, lock_fd=lock_fd, on_event=on_event, stop=stop)
+                outcome = interpreters.checked(done.outcome, names, begun, "this run")
+                if outcome.code == CHANGED_INTERPRETER:
+                    done = replace(done, outcome=replace(outcome, records=()), records=[], unexpected=[])
                 finished.append(done)
                 on_finished(done)
-                if stop:
+                if stop or done.outcome.code == CHANGED_INTERPRETER:
                     break
     finally:
         shutil.rmtree(context.folder / "caches", ignore_errors=True)

@@ -22,7 +22,7 @@ from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema import inductor_options
 from runner.schema.compilations import pinned_from_json
-from runner.schema.fingerprints import CHANGED_INTERPRETER, Fingerprint
+from runner.schema.fingerprints import Fingerprint
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks
@@ -115,7 +115,8 @@ def _run(
             folder.end(TaskOutcome("not_run", HANDED_BACK, "its host stops", outcome.seconds))
             hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
         else:
-            folder.end(_refuse_change(config, lease, fingerprints, outcome))
+            names = filter(None, (lease.python, lease.base_python))
+            folder.end(fingerprints_of(config).checked(outcome, names, fingerprints, config.host))
         try:
             patience_s = 0.0 if stopping() else _PATIENCE_S
             with_retries(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
@@ -124,19 +125,6 @@ def _run(
         return not outcome.leftover
     finally:
         folder.release()
-
-
-def _refuse_change(
-    config: WorkerConfig, lease: Lease, fingerprints: Mapping[str, Fingerprint], outcome: TaskOutcome
-) -> TaskOutcome:
-    """Return the outcome; `failed` if an interpreter of the task is no longer the one that claimed it."""
-    now = fingerprints_of(config).look()
-    for name in filter(None, (lease.python, lease.base_python)):
-        if name in fingerprints and now.get(name) != fingerprints[name]:
-            change = f"{fingerprints[name]} → {now.get(name, 'it does not answer')}"
-            reason = f"interpreter {name} of {config.host} changed while the task ran: {change}"
-            return dataclasses.replace(outcome, status="failed", code=CHANGED_INTERPRETER, reason=reason)
-    return outcome
 
 
 def _launch(

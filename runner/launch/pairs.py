@@ -4,6 +4,7 @@ All processes of a pair belong to one task on one accelerator, whose lock is hel
 A process of each side that warms the toolchain and the driver comes first and is thrown away. Every pair then
 compiles both sides afresh. At equal choices (the project's measuring rule 18) both sides are then pinned to
 what the autotuner chose in each of these two free processes, in random order: what differs is the code.
+Where the autotuner is offered other candidates on one side, both are pinned to these, too.
 With kept caches the thrown away process compiles, and all pairs compare the same code.
 
 A task alone compiles afresh too, or uses the caches that the first process of its run left.
@@ -21,12 +22,12 @@ from pathlib import Path
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
 from runner.schema import inductor_options
-from runner.schema.compilations import COMPILED, PINNED_VARIABLE, choices_of
+from runner.schema.compilations import COMPILED, PINNED_VARIABLE, candidate_pins, choices_of, offers_of
 from runner.schema.draws import outliers
 from runner.schema.inductor_options import InductorValue
 from runner.schema.metrics import is_of_running
 from runner.schema.outcome_records import CANCELLED, TaskOutcome
-from runner.schema.pairs import BASE, NEW, Side
+from runner.schema.pairs import BASE, NEW, RUN_TIMES, Side
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES, Caches
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
@@ -35,10 +36,10 @@ from runner.system.interpreters import DEFAULT, Interpreter
 from runner.system.log import CappedLog
 
 SIDES: tuple[Side, Side] = (BASE, NEW)
-_RUN_TIMES = ("device_latency_ms", "gpu_busy_ms", "compiled_latency_ms")  # the surest first
 _UNKNOWN = "not pinned: the process that drew these choices did not tell its kernels"
 _OF_KERNELS = ("kernels", "busy_us", "gaps_us", "overlap_us", "unpinned", "blind")  # of `Compiled`
 _WITH = "/@"  # in a key, before what a job is measured with
+_MOST_CANDIDATES = 4  # that a pair times on both sides; the next pair goes on with others
 _FILLED = "filled"  # in a folder of caches: a process has filled them; it holds the number of its compilation
 
 
@@ -166,12 +167,14 @@ class _Process:
     owner: Side | None = None
     round: int = 0
     repeated: bool = False
+    candidate: int | None = None  # the number of the candidates that it takes in slots whose lists differ
 
     @property
     def words(self) -> str:
         """Return which process it is, for people."""
         parts = [self.side, "first process" if self.warms else ""]
         parts += [f"choices of {self.owner}" if self.owner else "", "again" if self.repeated else ""]
+        parts += ["" if self.candidate is None else f"candidate {self.candidate}"]
         return ", ".join(filter(None, parts))
 
 
@@ -187,6 +190,8 @@ class _Pair:
         self._folders = {side: request.run_folder / job.task.fingerprint() / side for side in SIDES}
         self._measured: set[Side] = set()  # whose free process timed compiled code
         self._choices: dict[Side, dict[str, str] | None] = {}  # by slot; None where unknown
+        self._offers: dict[Side, dict[str, set[str]]] = {}  # by slot
+        self._candidates: list[dict[str, str]] = []  # by slot: those to time beside the draws
         self._times_ms: dict[_Process, float] = {}
         self._failed: dict[_Process, TaskOutcome] = {}
         self._records: list[dict[str, Json]] = []
@@ -217,6 +222,22 @@ class _Pair:
             strays = self._strays()
             self._total += len(strays)
             self._run_each(strays)
+            self._run_candidates()
+
+    def _run_candidates(self) -> None:
+        """Pin both sides to the candidates of slots whose candidates differ: a few, and no further ones once
+        they took twice as long as all before them."""
+        if not self._offers.keys() >= set(SIDES) or self._job.caches != "pinned":
+            return
+        self._candidates = candidate_pins(self._offers[BASE], self._offers[NEW])
+        count, until_s = len(self._candidates), 3 * self._seconds
+        for turn in range(min(count, _MOST_CANDIDATES)):
+            number = (self._job.process * _MOST_CANDIDATES + turn) % count
+            if self._seconds < until_s:
+                self._total += 2
+                self._run_each(
+                    _Process(side, owner=BASE, candidate=number) for side in random.sample(SIDES, 2)
+                )
 
     def outcome(self) -> TaskOutcome:
         process, outcome = next(iter(self._failed.items()), (None, TaskOutcome("ok")))
@@ -251,7 +272,7 @@ class _Pair:
                 **(_caches(self._folders[side], KEPT_CACHES) if self._kept else {}),
                 COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
                 **(inductor_options.variable(job.new_options) if side == NEW else {}),
-                **self._pinning(process.owner),
+                **self._pinning(process),
             },
             lock_fd=request.lock_fd,
             on_event=_counting_steps(request.on_event, process.words, self._done, self._total),
@@ -259,7 +280,8 @@ class _Pair:
             log=self._log,
         )
         self._seconds += outcome.seconds
-        if outcome.status not in SUCCESS:
+        is_candidate = process.candidate is not None and outcome.status in STATUSES  # some do not compile
+        if outcome.status not in SUCCESS and not is_candidate:
             self._failed[process] = outcome
         if (not process.warms or process in self._failed) and outcome.status in {*STATUSES, CANCELLED}:
             self._take(process, outcome)
@@ -276,8 +298,10 @@ class _Pair:
         if process.owner:
             unknown = self._has_unknown_choices(process.owner)
             found = [_of_pinned(record, unknown=unknown) for record in found if _is_of_running(record)]
+            if process.candidate is not None:  # it is no draw: only its kernels count
+                found = [record for record in found if COMPILED in record["metric"]["extra_info"]]
         elif not process.warms:
-            self._choices[side] = choices_of(found)
+            self._choices[side], self._offers[side] = choices_of(found), offers_of(found)
             if any(_is_of_running(one) and one["metric"].get("benchmark_values") for one in found):
                 self._measured.add(side)
         if time_ms := _run_time_ms(found):
@@ -301,6 +325,7 @@ class _Pair:
         if process.owner:
             pair |= {"draw": process.owner, "round": process.round}
             pair |= {"repeated": True} if process.repeated else {}
+            pair |= {} if process.candidate is None else {"candidate": process.candidate}
             pair |= {"choices": "unknown"} if self._has_unknown_choices(process.owner) else {}
         return with_runner_fact(record, "pair", pair)
 
@@ -308,12 +333,14 @@ class _Pair:
         """Return whether the free process of a side compiled kernels and did not tell them."""
         return self._compiles and self._choices.get(owner) is None
 
-    def _pinning(self, owner: Side | None) -> dict[str, str]:
+    def _pinning(self, process: _Process) -> dict[str, str]:
         """Return the variables that force the choices of a side; {} where there is nothing to force."""
-        choices = self._choices.get(owner) if owner else None
+        choices = self._choices.get(process.owner) if process.owner else None
         if not choices:
             return {}
-        path = self._request.folder.resolve() / f"pinned-{owner}.json"
+        if process.candidate is not None:
+            choices = {**choices, **self._candidates[process.candidate]}
+        path = self._request.folder.resolve() / f"pinned-{process.owner}.json"
         path.write_text(json.dumps(choices))
         return {PINNED_VARIABLE: str(path)}
 
@@ -343,14 +370,14 @@ def _of_pinned(record: dict[str, Json], *, unknown: bool) -> dict[str, Json]:
 
 def _run_time_ms(records: Iterable[Mapping[str, Json]]) -> float | None:
     """Return the geometric mean over the shapes of how long the compiled code takes, by the first clock of
-    `_RUN_TIMES` that measured; None where none did."""
+    `RUN_TIMES` that measured; None where none did."""
     values: dict[str, list[float]] = {}
     for record in records:
         metric = record["metric"]
         samples = [float(value) for value in metric.get("benchmark_values") or []]
-        if metric["name"] in _RUN_TIMES and samples and median(samples) > 0:
+        if metric["name"] in RUN_TIMES and samples and median(samples) > 0:
             values.setdefault(metric["name"], []).append(median(samples))
-    return next((geometric_mean(values[name]) for name in _RUN_TIMES if name in values), None)
+    return next((geometric_mean(values[name]) for name in RUN_TIMES if name in values), None)
 
 
 def _caches(folder: Path, variable: str) -> dict[str, str]:

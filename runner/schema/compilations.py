@@ -17,8 +17,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from typing import Literal
 
 from runner.schema.records import Json
@@ -159,11 +160,36 @@ def pinned(kernels: Iterable[tuple[str, str]]) -> dict[str, str]:
 def choices_of(records: Iterable[Mapping[str, Json]]) -> dict[str, str] | None:
     """Return the configurations that can be forced, by slot, of the kernels that these v3 records name; None
     if they name no kernel."""
-    said = ((record.get("metric") or {}).get("extra_info") or {} for record in records)
-    kernels = [kernel for info in said for kernel in (info.get(COMPILED) or {}).get("kernels", [])]
+    kernels = list(_kernels_in(records))
     if not kernels:
         return None
     return pinned((str(kernel.get("slot", "")), str(kernel.get("config", ""))) for kernel in kernels)
+
+
+def _kernels_in(records: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:
+    for record in records:
+        info = (record.get("metric") or {}).get("extra_info") or {}
+        yield from (info.get(COMPILED) or {}).get("kernels", [])
+
+
+def offers_of(records: Iterable[Mapping[str, Json]]) -> dict[str, set[str]]:
+    """Return what the autotuner had to choose from, by slot, where these v3 records tell it."""
+    return {str(one["slot"]): {*one["offered"]} for one in _kernels_in(records) if one.get("offered")}
+
+
+def candidate_pins(
+    base: Mapping[str, Collection[str]], new: Mapping[str, Collection[str]]
+) -> list[dict[str, str]]:
+    """Return choices to force so that each candidate of each slot is timed that the sides offer unlike ones
+    of: all these slots take their next candidate at once, so there are as many as the longest list has."""
+    differing = {
+        slot: list(filter(_CHOICE.fullmatch, sorted({*base[slot], *new[slot]})))
+        for slot in sorted(base.keys() & new.keys())
+        if {*base[slot]} != {*new[slot]}
+    }
+    most = max(map(len, differing.values()), default=0)
+    turns = {slot: list(islice(cycle(texts), most)) for slot, texts in differing.items() if texts}
+    return [{slot: texts[place] for slot, texts in turns.items()} for place in range(most)]
 
 
 def pinned_from_json(value: Json) -> dict[str, str]:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from runner.schema.pairs import BASE, NEW, Side, is_candidate, round_of
 from runner.schema.statistics import PAIR_ALPHA, PAIR_FLOOR, geometric_mean, median, student_p, student_t
 
-Owner = Literal["base", "new"]
 CodeWord = Literal["confirmed", "dismissed", "inconclusive", "moved"]
 
 LEAST_DRAWS = 3  # of each side; with fewer there is no answer
@@ -42,18 +42,32 @@ class Draw:
     that repeated it, positive, in the metric's unit. `owner` is the side that compiled it freely."""
 
     number: int
-    owner: Owner
+    owner: Side
     base: float
     head: float
 
     @classmethod
-    def of(cls, number: int, owner: Owner, base: Sequence[float], head: Sequence[float]) -> Draw:
+    def of(cls, number: int, owner: Side, base: Sequence[float], head: Sequence[float]) -> Draw:
         """Return the draw of these processes. Raise ValueError for a side without a positive value."""
         return cls(number, owner, geometric_mean(base), geometric_mean(head))
 
     @property
     def log_ratio(self) -> float:
         return math.log(self.head) - math.log(self.base)
+
+
+def draws_of(processes: Iterable[tuple[int, int, int, float | None]]) -> tuple[Draw, ...]:
+    """Return the draws at which both sides have a positive value, from draw, side, number and value of each
+    pinned process. A process that was repeated counts with its second value, one at a candidate not."""
+    values: defaultdict[int, tuple[dict[int, float], dict[int, float]]] = defaultdict(lambda: ({}, {}))
+    for draw, side, repeat, value in sorted(processes, key=lambda process: process[:3]):
+        if value is not None and value > 0 and not is_candidate(repeat):
+            values[draw][side][round_of(repeat)[0]] = value
+    return tuple(
+        Draw.of(draw, NEW if draw % 2 else BASE, [*base.values()], [*head.values()])
+        for draw, (base, head) in sorted(values.items())
+        if base and head
+    )
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ def code_change(draws: Iterable[Draw], most: int | None = None) -> CodeChange:
     `dismissed`: the interval lies within ± 2 %. `moved`: the means of the two owners differ by more than 2 %,
     at p ≤ .005. Fewer than 3 draws of a side are `inconclusive`.
     """
-    ratios: dict[Owner, list[float]] = {"base": [], "new": []}
+    ratios: dict[Side, list[float]] = {"base": [], "new": []}
     for draw in draws:
         ratios[draw.owner].append(draw.log_ratio)
     sides = ratios["base"], ratios["new"]
@@ -181,7 +195,7 @@ def outliers(processes: Sequence[tuple[Hashable, float]]) -> list[int]:
 class ChoiceNoise:
     """The relative standard deviation of a process at known choices, and how many made it."""
 
-    noise: float
+    noise: float = ASSUMED_NOISE
     processes: int = 0
     degrees: int = 0  # of freedom
 
@@ -190,13 +204,13 @@ class ChoiceNoise:
         return not self.degrees
 
 
-def choice_noise(choices: Iterable[Sequence[float]], assumed: float = ASSUMED_NOISE) -> ChoiceNoise:
+def choice_noise(choices: Iterable[Sequence[float]]) -> ChoiceNoise:
     """Return the noise from the values of each choice on one card, pooled over those that were repeated at
     least twice; without one it is assumed."""
     repeated = [[math.log(value) for value in same] for same in choices if len(same) >= LEAST_REPEATS]
     degrees = sum(len(same) - 1 for same in repeated)
     if not degrees:
-        return ChoiceNoise(assumed)
+        return ChoiceNoise()
     squares = math.fsum((value - statistics.fmean(same)) ** 2 for same in repeated for value in same)
     return ChoiceNoise(math.sqrt(squares / degrees), degrees + len(repeated), degrees)
 
@@ -259,6 +273,22 @@ def detects_percent(noise: float, draws: int, most: int | None = None, repeats: 
             (middle, high) if power(noise, draws, middle, most, repeats).confirmed < SURE else (low, middle)
         )
     return 100 * high
+
+
+def power_words(noise: ChoiceNoise, draws: int, repeats: int = 1, process_s: float | None = None) -> str:
+    """Return what a comparison finds, as in "6 draws find 2.1 % in 95 %, about 4 min": of so many draws, half
+    of each side, where one process takes `process_s`."""
+    percent = detects_percent(noise.noise, draws, repeats=repeats)
+    parts = [f"{draws} draws find {percent:.1f} % in {100 * SURE:.0f} %"]
+    if process_s is not None:
+        parts.append(f"about {max(1, round(process_s * comparison_processes(draws, repeats) / 60))} min")
+    return ", ".join([*parts, *["noise assumed"] * noise.assumed])
+
+
+def comparison_processes(draws: int, repeats: int = 1) -> int:
+    """Return how many processes a comparison starts: two that warm up, one free one for each draw, and
+    `repeats` of both sides pinned to each."""
+    return 2 + draws * (1 + 2 * repeats)
 
 
 def draws_for(effect: float, noise: float, repeats: int = 1) -> int:

@@ -15,11 +15,12 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from runner.schema.fingerprints import Fingerprint
+from runner.schema.fingerprints import CHANGED_INTERPRETER, Fingerprint
+from runner.schema.outcome_records import TaskOutcome
 from runner.system import machine
 from runner.system.environment import torch_says, version
 from runner.system.interpreters import Interpreter
@@ -59,6 +60,18 @@ class Fingerprints:
                 self._save(known)
             found[name] = Fingerprint.from_json(known[key])
         return found
+
+    def checked(
+        self, outcome: TaskOutcome, names: Iterable[str], begun: Mapping[str, Fingerprint], place: str
+    ) -> TaskOutcome:
+        """Return a task's outcome: `failed` if one of its interpreters is not the one that has `begun`."""
+        now = self.look()
+        for name in names:
+            if name in begun and now.get(name) != begun[name]:
+                change = f"{begun[name]} → {now.get(name, 'it does not answer')}"
+                reason = f"interpreter {name} of {place} changed while the task ran: {change}"
+                return replace(outcome, status="failed", code=CHANGED_INTERPRETER, reason=reason)
+        return outcome
 
     def _load(self) -> dict[str, Any]:
         try:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from runner.__main__ import main
+from runner.schema.draws import ChoiceNoise, power_words
 from tests.support.hosts import Control
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -48,7 +49,9 @@ def test_three_draws_of_each_side_are_compared(
         ("base", 0): 6,
         ("new", 0): 6,
     }
-    lines = capsys.readouterr().out.splitlines()
+    written = capsys.readouterr()
+    assert power_words(ChoiceNoise(), 6) in written.err, "before it starts"
+    lines = written.out.splitlines()
     (code,) = [line for line in lines if "D=256" in line and "compiled_latency_ms" in line and " + " in line]
     assert code.split()[-4:] == ["3", "+", "3", "dismissed"]
     (compile_time,) = [line for line in lines if "D=256" in line and "cold_compile_s" in line]
@@ -66,6 +69,7 @@ def test_a_dry_run_counts_the_processes(control: Control, capsys: pytest.Capture
     assert compare(control, "--repeats", "2", "--dry-run") == 0
     remark, command = capsys.readouterr().out.splitlines()
     assert " 32 processes" in remark
+    assert power_words(ChoiceNoise(), 6, 2) in remark
     assert "--repeats 2" in command
     assert control.starts == 0
 

@@ -19,6 +19,7 @@ from runner.cli import request, tables, terminal
 from runner.cli.output import Output, v3_records
 from runner.cli.terminal import RunContext
 from runner.launch.pairs import Job
+from runner.schema.fingerprints import CHANGED_INTERPRETER
 from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import TaskSpec
 from runner.system import locks, machine
@@ -76,6 +77,23 @@ def test_sigterm_ends_the_task_and_starts_no_other(control: Control) -> None:
 
     threading.Thread(target=interrupt).start()
     assert [one.outcome.status for one in run(control, [Job(task) for task in TASKS])] == ["cancelled"]
+
+
+def test_another_torch_in_the_middle_fails_the_task_and_ends_the_run(control: Control) -> None:
+    control.install_torch("1.0")
+    control.plan({"2": {"wait_for": "go"}})
+
+    def install() -> None:
+        wait_for((control.folder / GPUS[0].uuid / "pid-2").exists, "the second task")
+        control.install_torch("2.0+other")
+        control.go()
+
+    threading.Thread(target=install).start()
+    first, second = run(control, [Job(task) for task in (*TASKS, TASKS[0])])
+    assert (first.outcome.status, second.outcome.status) == ("ok", "failed")
+    assert second.outcome.code == CHANGED_INTERPRETER
+    assert all(version in second.outcome.reason for version in ("torch 1.0", "torch 2.0+other"))
+    assert (list(second.records), list(second.outcome.records)) == ([], [])
 
 
 def test_repeats_and_pairs_have_names_of_their_own() -> None:

@@ -13,7 +13,7 @@ from hud.models import Compilation, Kernel, Measurement, Run, SidePoint
 from hud.pages.run import pairs
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import Compiled
-from runner.schema.pairs import pinned_repeat
+from runner.schema.pairs import is_candidate, pinned_repeat
 from runner.schema.suite import TaskSpec
 from tests.ingest.test_compilations import kernel
 from tests.ingest.test_export import empty, exported
@@ -85,6 +85,19 @@ def test_an_uploaded_comparison_keeps_its_draws_and_is_exported_with_them() -> N
     assert ingest(body, Parameters()).stored == 28
     assert places() == stored
     assert list(of_draws.all()) == stored
+
+
+def test_a_process_at_a_candidate_is_stored_and_exported_as_such() -> None:
+    places = [{}, {"draw": "base", "round": 0}, {"draw": "base", "round": 0, "candidate": 3}]
+    runners = [[pair(1, side, **place)] for side in ("base", "new") for place in places]
+    assert ingest(as_lines(*(compiled_record(FOUND, 1, runners=one) for one in runners)), Parameters()).stored
+    stored = list(Compilation.objects.order_by("repeat", "side").values_list("repeat", "side", "draw"))
+    assert [place for place in stored if is_candidate(place[0])] == [(5203, 0, 2), (5203, 1, 2)]
+    body = exported()
+    empty()
+    ingest(body, Parameters())
+    rows = Compilation.objects.order_by("repeat", "side").values_list("repeat", "side", "draw")
+    assert list(rows) == stored
 
 
 def test_choices_that_were_forced_count_for_no_history() -> None:

@@ -21,7 +21,6 @@ from runner.schema.draws import (
     ASSUMED_NOISE,
     ChoiceNoise,
     Draw,
-    Owner,
     choice_noise,
     code_change,
     detects_percent,
@@ -30,6 +29,7 @@ from runner.schema.draws import (
     enough,
     outliers,
 )
+from runner.schema.pairs import Side
 from runner.schema.statistics import median, paired_change
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ PLANS = (3, 5)  # draws of each side
 RUNS = 400  # of each cell in the guide
 SIZES = (1024, 8192, 16384)  # of layer_norm beside 4096
 FEWEST_REPEATED = 6  # processes that repeat a choice, from which a noise counts as known
-_OWNERS: tuple[Owner, Owner] = ("base", "new")
+_OWNERS: tuple[Side, Side] = ("base", "new")
 NOISES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # of the guide's table of power
 
 Compilation = dict[str, tuple[str, float]]  # choice and µs by slot

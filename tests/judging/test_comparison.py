@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.judging.comparison import compare, noise_of, planned_draws
+from hud.judging.comparison import compare, noise_before, noise_of, planned_draws
 from hud.judging.regressions.confirm import confirm
 from hud.models import (
     DetailedMeasurement,
@@ -25,7 +25,7 @@ from hud.models import (
     State,
     Task,
 )
-from runner.schema.pairs import pinned_repeat
+from runner.schema.pairs import pair_place, pinned_repeat
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_environment,
@@ -73,13 +73,18 @@ def measure(
     offered: tuple[tuple[str, ...], tuple[str, ...]] = OFFERED,
     rounds: int = 4,
     with_kernels: bool = True,
+    candidates: tuple[str, ...] = (),
 ) -> None:
     """Measure rounds of draws: a slot with three choices 50 % apart; the candidate's code takes `code` times
-    as long at each."""
+    as long at each. Each round also times `candidates`."""
 
-    def process(pair: int, side: int, choice: str, draw: int | None) -> None:
+    def process(pair: int, side: int, choice: str, draw: int | None, candidate: int | None = None) -> None:
         time_us = TIMES_US[choice] * (code if side else 1.0) * (1 + scatter * ((pair + side) % 3))
         repeat = pair if draw is None else pinned_repeat(draw, 0, repeated=False)
+        if candidate is not None:
+            place = pair_place({"number": pair, "side": "new", "draw": "base", "candidate": candidate})
+            assert place
+            repeat = place.repeat
         where: dict[str, Any] = {"run": run, "environment": sides[side], "repeat": repeat, "side": side}
         create_measurement(experiment, metric="device_latency_ms", value=time_us / 1000, draw=draw, **where)
         if with_kernels:
@@ -95,6 +100,8 @@ def measure(
             process(pair, side, choices[side], None)
             process(pair, side, choices[0], 2 * pair)
             process(pair, side, choices[1], 2 * pair + 1)
+            for number, choice in enumerate(candidates):
+                process(pair, side, choice, 2 * pair, number)
 
 
 def regression(experiment: Experiment, sides: list[Environment]) -> Regression:
@@ -158,6 +165,27 @@ def test_a_worse_draw_is_a_regression_of_that_kind(experiment: Experiment, sides
     confirm()
     one.refresh_from_db()
     assert (one.state, one.kind) == ("confirmed", "choice")
+
+
+def test_a_lost_candidate_that_nobody_drew_is_a_worse_choice(
+    experiment: Experiment, sides: list[Environment]
+) -> None:
+    drawn, offered = (CHOICES[2:], CHOICES[2:]), (CHOICES, (CHOICES[0], CHOICES[2]))
+    runs = [ab_run(experiment) for _ in range(2)]
+    measure(runs[0], experiment, sides, drawn=drawn, offered=offered)
+    measure(runs[1], experiment, sides, drawn=drawn, offered=offered, candidates=CHOICES)
+    for run, word, untimed in zip(runs, ("inconclusive", "confirmed"), (2, 0), strict=True):
+        found = compare([run])
+        (metric,) = [one for one in found.metrics if one.metric.name == "device_latency_ms"]
+        (kernels,) = found.kernels.values()
+        assert (len(metric.draws), metric.code and metric.code.word) == (8, "dismissed")
+        assert all(0.13 <= draw.base <= 0.1303 for draw in metric.draws), "a candidate is no draw"
+        choice = kernels.found.choice
+        assert (choice.word, choice.differing_candidates, choice.untimed) == (word, 3, untimed)
+        assert (metric.word, metric.cause) == (
+            ("confirmed", "choice") if word == "confirmed" else ("dismissed", "")
+        )
+    assert choice.best_ratio == pytest.approx(1.3, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +270,12 @@ def test_noise_is_that_of_compilations_with_one_variant_on_one_card(experiment: 
             experiment, metric="device_latency_ms", value=value, run=run, environment=environment
         )
     series = Series.objects.get(experiment=experiment)
-    assert noise_of(series).assumed
-    Point.objects.filter(series=series).update(variants=["a"])
-    noise = noise_of(series)
+    points = Point.objects.filter(series=series)
+    assert noise_of(points).assumed
+    assert noise_before(experiment).assumed
+    points.update(variants=["a"])
+    noise = noise_before(experiment)
+    assert noise == noise_of(points)
     assert (noise.assumed, noise.processes) == (False, 3)
     assert noise.noise == pytest.approx(0.002, rel=0.01)
     assert planned_draws([series]) == 3

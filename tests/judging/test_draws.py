@@ -15,13 +15,17 @@ from runner.schema.draws import (
     Looks,
     choice_noise,
     code_change,
+    comparison_processes,
     detects_percent,
     draws_for,
+    draws_of,
     draws_to_decide,
     enough,
     outliers,
     power,
+    power_words,
 )
+from runner.schema.pairs import pinned_repeat
 from runner.schema.statistics import PAIR_ALPHA, PAIR_FLOOR, student_p, student_t, t_interval, t_test
 from tests.judging.simulation import Noisy
 
@@ -45,6 +49,21 @@ def test_a_draw_averages_its_processes_geometrically() -> None:
     assert draw.log_ratio == pytest.approx(math.log(1.5))
     with pytest.raises(ValueError, match="positive"):
         Draw.of(0, "base", [1.0, 0.0], [1.0])
+
+
+def test_draws_are_made_of_the_processes_that_both_sides_have() -> None:
+    first, second, again = (
+        pinned_repeat(3, number, repeated=repeated)
+        for number, repeated in ((0, False), (1, False), (0, True))
+    )
+    candidate = 5000
+    made = draws_of([
+        (3, 0, first, 2.0), (3, 0, second, 8.0), (3, 1, again, 1.0), (3, 1, first, 50.0),
+        (3, 1, second, 4.0), (3, 1, candidate, 9.0), (2, 0, first, 1.0), (2, 1, first, 0.5),
+        (5, 0, first, 1.0), (6, 0, first, 1.0), (6, 1, first, None), (7, 0, first, 0.0), (7, 1, first, 1.0),
+    ])  # fmt: skip
+    assert [(draw.number, draw.owner) for draw in made] == [(2, "base"), (3, "new")]
+    assert [(draw.base, draw.head) for draw in made] == [(1.0, 0.5), pytest.approx((4.0, 2.0))]
 
 
 def test_equal_numbers_of_draws_are_one_t_test_over_all() -> None:
@@ -263,7 +282,6 @@ def test_the_noise_is_that_of_processes_that_repeat_a_choice() -> None:
     assert rules.LEAST_REPEATS == 2
     assert choice_noise([[1.0], [5.0]]) == ChoiceNoise(rules.ASSUMED_NOISE)
     assert choice_noise([]).assumed
-    assert choice_noise([[1.0]], 0.07).noise == 0.07
     assert rules.ASSUMED_NOISE == 0.01
     found = choice_noise(
         [[math.exp(0.01), math.exp(-0.01)], [3.0], [7 * math.exp(0.02), 7.0, 7 * math.exp(-0.02)]]
@@ -297,6 +315,14 @@ def test_power_grows_with_draws_and_repeats_and_falls_with_noise_and_looks() -> 
     assert power(0.009, 8, 0.03, repeats=2) == power(0.009 / math.sqrt(2), 8, 0.03)
     for effect, confirmed in ((0.0, 0.0), (0.02, 0.0), (0.021, 1.0)):
         assert power(0.0, 6, effect).confirmed == confirmed == 1 - power(0.0, 6, effect).dismissed
+
+
+def test_power_is_said_with_its_time_and_where_the_noise_is_assumed() -> None:
+    known, assumed = ChoiceNoise(0.005, 4, 3), ChoiceNoise()
+    assert power_words(known, 6, process_s=12.0) == "6 draws find 2.5 % in 95 %, about 4 min"
+    assert power_words(known, 6, 2, process_s=1.0) == "6 draws find 2.3 % in 95 %, about 1 min"
+    assert power_words(assumed, 10) == "10 draws find 2.8 % in 95 %, noise assumed"
+    assert (comparison_processes(6), comparison_processes(6, 2)) == (20, 32)
 
 
 def test_plans_say_what_they_find() -> None:

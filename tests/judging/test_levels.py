@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from hud.judging import levels
 from hud.judging.levels import Level, SeriesPoint, advance, begin_anew, decides, level_before, mark
-from hud.judging.verdict import FEWEST, Rule, Verdict
+from hud.judging.verdict import FEWEST, Rule, Verdict, noise_of_median
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 EXACT = Rule(kind="deterministic", relative_floor=0.0)
@@ -438,3 +440,65 @@ def test_a_mark_is_before_its_own_points_and_holds_no_marks() -> None:
     assert b'"marks":[]' in bytes(level.marks[-1].level)
     before, _until = level_before(level, level.marks[1].time)
     assert before.points == 1
+
+
+def test_a_point_that_may_not_decide_has_no_verdict_and_changes_nothing() -> None:
+    level = quiet(20)
+    undecided = advance(level, point(1000, 20.0, quality="busy_cpu"), Rule())
+    assert (undecided.verdict, undecided.reason, undecided.suspect) == ("inconclusive", "busy_cpu", False)
+    assert (level.points, level.move) == (20, None)
+    assert advance(level, point(1001, quality="busy_cpu"), Rule()).verdict == "failed"
+
+
+def test_the_second_run_that_moved_is_the_one_that_agreed() -> None:
+    level = suspected()
+    assert level.move
+    assert level.move.agreed_run is None
+    for number in (2001, 2002):
+        advance(level, point(number, 10.33), Rule())
+        assert level.move.agreed_run == 2001
+    one_run = suspected()
+    assert one_run.move
+    advance(one_run, point(2000, 10.33, card="b"), Rule())
+    assert (one_run.move.points, one_run.move.agreed_run) == (1, None)
+    sure = quiet(40, noise=0.01)
+    follow(sure, 12.0)
+    assert sure.move
+    sure.move.latest = 10.3
+    assert follow(sure, 10.29)[0].suspect
+    assert sure.move.certain, "it was called regressed before"
+
+
+def test_a_derived_metric_has_the_noise_of_its_own_compilations() -> None:
+    derived = Rule(is_derived=True, prior_noise=0.0001, relative_floor=0.01)
+    level = Level()
+    wide, own = (9.0, 10.0, 11.0), noise_of_median([9.0, 10.0, 11.0])
+    for number, (values, expected) in enumerate(
+        [(wide, own), ((10.0,) * 3, own / math.sqrt(2)), (wide, own * math.sqrt(2 / 3))]
+    ):
+        advance(level, point(number, *values), derived)
+        assert level.own_noise == pytest.approx(expected)
+    assert advance(level, point(3, *[10.0] * 3), derived).noise == pytest.approx(own * math.sqrt(2 / 3))
+    assert levels.assess(level, point(4, 8.0, 10.0, 12.0), derived).noise == pytest.approx(2 * own)
+    plain = replace(derived, is_derived=False)
+    assert levels.assess(level, point(4, 8.0, 10.0, 12.0), plain).noise == pytest.approx(0.0001, rel=0.5)
+
+
+def test_a_regret_moves_by_three_half_intervals() -> None:
+    assert levels._OF_INTERVAL == 3.0
+    regret = Rule(is_derived=True, prior_noise=0.001, absolute_floor=0.01)
+    level = Level()
+    for number in range(20):
+        advance(level, point(number, 0.2), regret)
+    found = [
+        levels.assess(level, point(30, value, spread=spread), rule).reason
+        for value, spread, rule in (
+            (0.259, 0.02, regret),
+            (0.261, 0.02, regret),
+            (0.209, None, regret),
+            (0.211, None, regret),
+            (0.259, 0.02, replace(regret, is_derived=False)),
+            (0.259, 0.02, replace(regret, absolute_floor=0.0)),
+        )
+    ]
+    assert found == ["within_floor", "", "within_floor", "", "", ""]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runner.launch.launch import launch
 from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import TaskSpec
@@ -155,3 +157,60 @@ def test_a_wrong_result_leaves_times_to_compare(control: Control, tmp_path: Path
     outcome = launched(control, tmp_path, {"3": {"status": "wrong", "reason": "of another size"}})
     assert (outcome.status, control.starts) == ("wrong", WARM_AND_FREE + 4)
     assert len(pinned(outcome)) == 8
+
+
+def offers(count: int) -> dict[str, Any]:
+    """Return a plan in which the baseline chooses among so many candidates, and the other side among two."""
+    few = [DRAWN["base"], DRAWN["new"]]
+    more = [f"XBLOCK={16 * (number + 1)} num_warps=4" for number in range(count - len(few))]
+    return {"compiled": True, "offered": {"plain": [*few, *more], "tuned": few}}
+
+
+def forced_candidates(outcome: TaskOutcome) -> list[tuple[str, str, int]]:
+    """Return side, configuration and number of each kernel that was timed at a candidate."""
+    return [
+        (pair["side"], kernel["config"], pair["candidate"])
+        for record in outcome.records
+        if "candidate" in (pair := pair_of(record))
+        for kernel in record["metric"]["extra_info"]["compiled"]["kernels"]
+    ]
+
+
+def test_what_only_one_side_is_offered_is_timed_on_both(control: Control, tmp_path: Path) -> None:
+    outcome = launched(control, tmp_path, {"*": offers(4)})
+    assert (outcome.status, control.starts) == ("ok", WARM_AND_FREE + 4 + 2 * 4)
+    found = forced_candidates(outcome)
+    configurations = offers(4)["offered"]["plain"]
+    sizes = SPEC.knobs["D"]
+    assert isinstance(sizes, list)
+    assert Counter((side, config) for side, config, _number in found) == {
+        (side, config): len(sizes) for side in DRAWN for config in configurations
+    }
+    assert {pair_of(record)["draw"] for record in outcome.records if "candidate" in pair_of(record)} == {
+        "base"
+    }
+
+
+def test_many_candidates_are_timed_by_several_pairs(control: Control, tmp_path: Path) -> None:
+    outcome = launched(control, tmp_path, {"*": offers(6)})  # in the third pair 8 to 11 of 6, in turn
+    assert control.starts == WARM_AND_FREE + 4 + 2 * 4
+    assert {number for _side, _config, number in forced_candidates(outcome)} == {2, 3, 4, 5}
+
+
+def test_a_candidate_that_fails_leaves_the_comparison_as_it_was(control: Control, tmp_path: Path) -> None:
+    failed = {"status": "failed", "reason": "does not compile", "results": 0}
+    outcome = launched(control, tmp_path, {"*": offers(3), "9": failed})
+    assert (outcome.status, control.starts) == ("ok", WARM_AND_FREE + 4 + 2 * 3)
+    assert len(forced_candidates(outcome)) == 2 * (2 * 3 - 1)
+
+
+def test_candidates_that_take_long_are_not_all_timed(
+    control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(*arguments: Any, **options: Any) -> TaskOutcome:
+        return replace(launch(*arguments, **options), seconds=1.0 if control.starts <= 8 else 5.0)
+
+    monkeypatch.setattr("runner.launch.pairs.launch", timed)
+    outcome = launched(control, tmp_path, {"*": offers(6)})  # 8 s for the draws, 10 s a candidate
+    assert len({number for _side, _config, number in forced_candidates(outcome)}) == 2
+    assert outcome.seconds == 8 + 20

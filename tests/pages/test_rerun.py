@@ -10,15 +10,18 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.models import Experiment, Run, Task
+from hud.judging.comparison import noise_before
+from hud.models import Experiment, Point, Run, Task
 from hud.pages.experiment import view
 from hud.pages.rerun_form import RerunForm
 from hud.runs.requests import spec_of
+from runner.schema.draws import ChoiceNoise, power_words
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import (
     create_accelerator,
     create_experiment,
     create_host,
+    create_measurement,
     create_run,
     create_task,
     create_user,
@@ -101,6 +104,24 @@ def test_each_place_says_how_long_a_process_took_there(client: Client) -> None:
     assert page
     took_s = {place.host.name if place.host else "any": place.process_s for place in page.places}
     assert took_s == {"any": 25.0, "fast": 20.0, "slow": 90.0, "new": None}
+
+
+def test_the_form_says_before_the_start_what_a_comparison_finds() -> None:
+    experiment, now = create_experiment(), timezone.now()
+    accelerator = create_accelerator()
+    times = {"started": now - timedelta(seconds=12), "finished": now}
+    create_task(
+        create_run(), spec=spec_of(experiment, device="cuda"), accelerator=accelerator, state="done", **times
+    )
+    form = read_form(experiment)
+    words = [power_words(ChoiceNoise(), draws, process_s=12.0) for draws in (6, 10)]
+    assert all(said in form.fields["draws"].help_text for said in words)
+    for value in (1.0, 1.002):
+        create_measurement(experiment, metric="device_latency_ms", value=value, run=create_run())
+    Point.objects.update(variants=["a"])
+    noise = noise_before(experiment)
+    assert not noise.assumed
+    assert power_words(noise, 6, process_s=12.0) in read_form(experiment).fields["draws"].help_text
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,18 @@ from typing import Any
 
 import pytest
 
+from runner.schema.compilations import COMPILED, candidate_pins, offers_of
 from runner.schema.metrics import is_of_running
-from runner.schema.pairs import MAX_DRAWS, MAX_ROUNDS, PairPlace, pair_place, pinned_repeat, round_of
+from runner.schema.pairs import (
+    MAX_CANDIDATES,
+    MAX_DRAWS,
+    MAX_ROUNDS,
+    PairPlace,
+    is_candidate,
+    pair_place,
+    pinned_repeat,
+    round_of,
+)
 
 FREE = {"number": 3, "side": "new", "base": "a", "new": "b"}
 
@@ -33,6 +43,40 @@ def test_the_numbers_of_pinned_processes_are_distinct_and_fit_the_store() -> Non
     assert [round_of(one) for one in numbers] == [(number, repeated) for _draw, number, repeated in every]
 
 
+def test_a_process_at_a_candidate_is_of_no_draw() -> None:
+    every = product(range(MAX_DRAWS), range(MAX_CANDIDATES))
+    places = [
+        pair_place({**FREE, "number": number, "draw": "base", "candidate": candidate})
+        for number, candidate in every
+    ]
+    numbers = [place.repeat for place in places if place]
+    assert len(set(numbers)) == len(places) == MAX_DRAWS * MAX_CANDIDATES
+    assert all(map(is_candidate, numbers))
+    assert 2 * max(numbers) + 1 < 2**15, "as an export writes it"
+    assert not is_candidate(pinned_repeat(2 * MAX_DRAWS - 1, MAX_ROUNDS - 1, repeated=True))
+    assert [round_of(one) for one in numbers] == [(one, False) for one in numbers]
+    assert {place.draw for place in places if place} == set(range(0, 2 * MAX_DRAWS, 2))
+
+
+def test_the_candidates_of_all_slots_that_differ_are_forced_in_turn() -> None:
+    slots = "a" * 16, "b" * 16, "c" * 16, "d" * 16
+    base = {slots[0]: ["X=1", "X=2"], slots[1]: ["X=1"], slots[2]: ["X=3", "X=4"], slots[3]: ["X=1"]}
+    new = {slots[0]: ["X=2", "X=1"], slots[1]: ["X=2", "X=4"], slots[2]: ["X=3"]}
+    assert candidate_pins(base, new) == [
+        {slots[1]: "X=1", slots[2]: "X=3"},
+        {slots[1]: "X=2", slots[2]: "X=4"},
+        {slots[1]: "X=4", slots[2]: "X=3"},
+    ]
+    assert candidate_pins(base, base) == candidate_pins({}, new) == []
+    assert candidate_pins({slots[0]: ["no configuration"]}, {slots[0]: ["nor this"]}) == []
+    kernels = [{"slot": slots[0], "offered": ["X=1", "X=2"]}, {"slot": slots[1]}]
+    records: list[dict[str, Any]] = [
+        {"metric": {"extra_info": {COMPILED: {"kernels": kernels}}}},
+        {"metric": {}},
+    ]
+    assert offers_of(records) == {slots[0]: {"X=1", "X=2"}}
+
+
 @pytest.mark.parametrize(
     "text", [None, 5, {}, {"number": 1}, {**FREE, "side": "left"}, {**FREE, "number": -1}]
 )
@@ -41,7 +85,13 @@ def test_what_is_no_place_is_none(text: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"draw": "left"}, {"draw": "new", "round": 20}, {"draw": "new", "number": 20}]
+    "wrong",
+    [
+        {"draw": "left"},
+        {"draw": "new", "round": 20},
+        {"draw": "new", "number": 20},
+        {"draw": "base", "candidate": 200},
+    ],
 )
 def test_a_draw_that_no_comparison_has_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="no comparison"):

@@ -68,9 +68,11 @@ def count(scope: Scope) -> Counts:
     joins = JOINS if scope.arch or scope.mode or scope.dtype else _SERIES
     ((causes, series, suspects),) = fetch_tuples(
         f"""
-        SELECT count(DISTINCT coalesce(one.cause_id, -series.experiment_id)) FILTER (WHERE waits),
-            count(DISTINCT one.series_id) FILTER (WHERE waits), count(*) FILTER (WHERE NOT waits)
-        FROM hud_regression one {joins}, LATERAL (SELECT one.state <> %(suspect)s AS waits) told
+        SELECT count(DISTINCT coalesce(one.cause_id, -series.experiment_id))
+                FILTER (WHERE one.state <> %(suspect)s),
+            count(DISTINCT one.series_id) FILTER (WHERE one.state <> %(suspect)s),
+            count(*) FILTER (WHERE one.state = %(suspect)s)
+        FROM hud_regression one {joins}
         WHERE one.state = ANY(%(active)s) AND coalesce(one.muted_until <= now(), true) AND {scope.condition}
         """,  # noqa: S608 — constants  # nosec B608
         {**scope.params, "active": list(ACTIVE), "suspect": RegressionState.SUSPECT},

@@ -13,17 +13,14 @@ from django.utils import timezone
 from hud.judging.aggregates import moved_side
 from hud.judging.graph_changes import note_changes
 from hud.judging.levels import Level, Move, SeriesPoint
-from hud.judging.regressions import canaries, known_failures
+from hud.judging.regressions import canaries, known_failures, moves
 from hud.judging.regressions.events import apply, close, record, set_state
-from hud.judging.regressions.states import ACTIVE, AT_ONCE, TOLD, Canaries, Event, RegressionKind
+from hud.judging.regressions.states import ACTIVE, AT_ONCE, Canaries, Event
 from hud.judging.rules.thresholds import Judging
 from hud.judging.verdict import Verdict
 from hud.models import Compilation, Point, Regression, RegressionEvent, Series
 from runner.schema.compilations import Compiled, Note
-from runner.schema.statistics import median
 
-_FEWEST = 20  # earlier points without which nothing is called a drift
-_BEFORE = 10  # points before a move whose median tells a drift from a step
 BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 # The eager and the compiled time that each speedup divides
 _TIMES = {
@@ -106,40 +103,33 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
         if known and known.state in ACTIVE and known_failures.is_failure(known):
             known_failures.end(known, reason, run_id=one.run_id)
         return []
-    kind = _kind(one, move, known)
-    goes_on = known and (
-        known.state in ACTIVE or (known.state != State.ACCEPTED and known.kind == kind)  # it begins again
-    )
-    # beyond doubt at once, or a suspect until another run says the same
-    first = State.OPEN if move.is_sure and not move.agreed_run else State.SUSPECT
-    regression = known if known and goes_on else Regression(state=first)
+    assert one.verdict
+    level, is_timing = one.verdict.baseline, one.series.metric.kind == "timing"
+    kind = moves.kind_of(move, known, one.recent, level, is_timing=is_timing)
+    following = moves.follow(move, kind, known)
+    if following is None:
+        return []
+    regression = Regression(state=following.state) if following.is_new or known is None else known
     regression.kind = kind
     regression.series, regression.class_key = one.series, one.class_key
-    is_same = move.time == regression.since and move.points <= regression.points
-    if regression.state == State.DISMISSED and is_same:
-        return []  # somebody has dismissed just these points
-    is_new, before = regression.pk is None, regression.state
-    superseded = _size(regression) if regression.state in TOLD and move.steps > regression.steps else ""
-    if regression.state not in ACTIVE:
-        if not move.is_sure:
-            return []  # one point is not yet the same thing again
+    before, superseded = regression.state, _size(regression)
+    if following.event == Event.MOVED_AGAIN:
         set_state(regression, Event.MOVED_AGAIN)
         regression.opened = timezone.now()
         regression.repeat_run = regression.pairs_run = regression.concluded_run = None
     regression.since, regression.points, regression.steps = move.time, move.points, move.steps
     regression.first_run_id, regression.last_good_run_id = move.run_id, move.last_good_run
     regression.latest_run_id = one.run_id
-    assert one.verdict
     regression.before, regression.after = one.verdict.baseline, move.latest
     regression.change, regression.factor = one.verdict.change, one.verdict.factor
     regression.save()
-    if is_new:
+    if following.is_new:
         record(regression, "", regression.state, run_id=move.run_id)
-    elif regression.state != before:
-        record(regression, before, regression.state, event=Event.MOVED_AGAIN, run_id=move.run_id)
-    elif superseded:
+    elif following.event == Event.MOVED_AGAIN:
+        record(regression, before, regression.state, event=following.event, run_id=move.run_id)
+    elif following.event and superseded:
         note = f"{_size(regression)} supersedes {superseded}"
-        record(regression, before, before, event=Event.MOVED_FURTHER, run_id=one.run_id, note=note)
+        record(regression, before, before, event=following.event, run_id=one.run_id, note=note)
     if regression.state == State.SUSPECT and move.agreed_run:
         apply(regression, Event.AGREED, run_id=move.agreed_run)
     return [regression]
@@ -149,22 +139,6 @@ def _size(regression: Regression) -> str:
     if regression.change is not None:
         return f"{regression.change:+.1%}"
     return "" if regression.after is None else f"{regression.after:g}"
-
-
-def _kind(one: Judged, move: Move, known: Regression | None) -> RegressionKind:
-    """Return the kind of a move: what had come half of the way before it is a drift and no step."""
-    if move.failed:
-        return RegressionKind.FAILURE
-    if known and known.state in ACTIVE and known.kind in {RegressionKind.STEP, RegressionKind.DRIFT}:
-        return RegressionKind(known.kind)
-    earlier = [value for value in one.recent[: -move.points] if value is not None]
-    assert one.verdict
-    level, after = one.verdict.baseline, move.latest
-    if one.series.metric.kind != "timing" or len(earlier) < _FEWEST or level is None or after is None:
-        return RegressionKind.STEP
-    came = median(earlier[-_BEFORE:]) - level
-    is_drift = abs(came) >= abs(after - level) / 2 and (came > 0) == (after > level)
-    return RegressionKind.DRIFT if is_drift else RegressionKind.STEP
 
 
 def _name_causes(followed: Sequence[Regression]) -> None:

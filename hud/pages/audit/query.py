@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from hud.models import Audit
 from hud.pages.query_string import day, number, words
 from hud.tables.formatting import json_text, second
-from hud.tables.html import NOTHING, element, join, link
+from hud.tables.html import NOTHING, element, facts, join, link
 from hud.tables.table import Column, DataTable
 
 PAGE_ROWS = 100
@@ -46,8 +46,8 @@ def _detail(row: Audit, _page: object) -> SafeString:
         return NOTHING
     brief = json_text(row.detail)
     brief = brief if len(brief) <= _MOST_DETAIL else f"{brief[: _MOST_DETAIL - 1]}…"
-    facts = [element("dt", name) + element("dd", json_text(value)) for name, value in row.detail.items()]
-    return element("details", join(element("summary", brief), element("dl", join(*facts), css="facts")))
+    terms = ((name, json_text(value)) for name, value in row.detail.items())
+    return element("details", join(element("summary", brief), facts(terms)))
 
 
 NARROWED = ("who", "action", "subject")

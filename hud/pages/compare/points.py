@@ -38,10 +38,12 @@ _OF_SERIES = """p.series_id, s.experiment_id, s.metric_id, p.run_id, p.environme
     p."values", noise, level_points, p.quality"""
 _RAN = "metric_id = ANY(%(metrics)s) AND (value IS NOT NULL OR status <> ALL(%(never_ran)s))"
 _NEWEST_FIRST = "order_time DESC, run_id DESC, environment_id DESC"
+_IN_RUNS = f"""{_OF_SERIES} FROM hud_point p JOIN hud_series s ON s.id = p.series_id
+    WHERE run_id = ANY(%(runs)s::int[]) AND {_RAN}"""
+_ALL_OF_RUNS = f"(SELECT {_IN_RUNS}) point"  # at two thirds of what the newest of each series take
 _OF_RUNS = f"""(
-    SELECT DISTINCT ON (p.series_id) {_OF_SERIES} FROM hud_point p JOIN hud_series s ON s.id = p.series_id
-    WHERE run_id = ANY(%(runs)s::int[]) AND {_RAN} ORDER BY p.series_id, {_NEWEST_FIRST}) point
-"""  # noqa: S608 — constants, as below  # nosec B608
+    SELECT DISTINCT ON (p.series_id) {_IN_RUNS} ORDER BY p.series_id, {_NEWEST_FIRST}) point
+"""
 _OF_AB_SIDE = f"""(
     SELECT {_OF_SERIES} FROM hud_sidepoint p JOIN hud_series s ON s.id = p.series_id
     LEFT JOIN LATERAL (
@@ -103,11 +105,13 @@ class Points:
 
     @classmethod
     def read(cls, side: Side, metrics: Collection[int]) -> Points:
-        """Return the points of these metrics: 1 statement."""
+        """Return the points of these metrics: 1 statement, 2 of a run with several points of a series."""
         if side.ab_side is not None:
             statement = _OF_AB_SIDE
+        elif side.kind in {"run", "commit", "night"}:
+            statement = _ALL_OF_RUNS if len(side.runs) == 1 else _OF_RUNS
         else:
-            statement = _OF_RUNS if side.kind in {"run", "commit", "night"} else _NEWEST
+            statement = _NEWEST
         params = {
             "runs": int_array(side.runs),
             "metrics": list(metrics),
@@ -116,7 +120,10 @@ class Points:
             "start": side.start,
             "stream": side.newest.stream_id,
         }
-        return cls(side, *fetch_columns(_COLUMNS, statement, params))
+        points = cls(side, *fetch_columns(_COLUMNS, statement, params))
+        if statement is _ALL_OF_RUNS and np.unique(points.series).size < points.series.size:
+            return cls(side, *fetch_columns(_COLUMNS, _OF_RUNS, params))
+        return points
 
     def tabled(self, experiments: Ints, metrics: Sequence[Metric]) -> Points:
         """Return the tables of these experiments, whose ids are sorted, and of these metrics."""

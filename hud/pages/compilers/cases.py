@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
-
-from django.utils.safestring import SafeString, mark_safe
 
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
 from hud.models import Experiment, Point
 from hud.pages.compilers.query import SHOWN, SORTS, Comparison
-from hud.pages.compilers.table import Cell, Entry, drawn_reach, numbers, passing
-from hud.pages.sparkline import change_interval
+from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
 from hud.points import expectations
-from hud.points.nights import COMPILE, SPEEDUP, UNDECIDED, Block, Night, Values, day
+from hud.points.nights import COMPILE, SPEEDUP, UNDECIDED, Block, Night, Values
 from hud.runs.branches import branch_or_default
 from hud.sql import by_id, fetch_tuples, int_array
 from hud.tables.table import DataTable
 
 GRID_NIGHTS = 28
-_BEYOND = 2.5  # times the noise
+BEYOND = 2.5  # times the noise
 _Z_95 = 1.96
 
 Mark = Literal["same", "worse", "worse-certain", "better", "better-certain", "failed", "undecided", "not-run"]
@@ -43,16 +41,16 @@ class Case:
     experiment: Experiment
     base: float | None
     head: float | None
-    status: str  # ok, failed or not run, in the candidate
     compile_base: float | None
     compile_head: float | None
+    status: str  # ok, failed or not run, in the candidate
     noise: float | None = None  # of the judge, relative
     accuracy: Point | None = None  # in the candidate, where a list says what to expect
     marks: list[Mark] = field(default_factory=list)
     undecided: bool = False  # one of its numbers may not decide
     moved: bool = False  # beyond the noise, beside all other cases of the list
 
-    @property
+    @cached_property
     def change(self) -> float | None:
         if self.undecided or not self.head or not self.base:
             return None
@@ -62,7 +60,7 @@ class Case:
     def compile_change(self) -> float | None:
         return self.compile_head / self.compile_base - 1 if self.compile_head and self.compile_base else None
 
-    @property
+    @cached_property
     def factor(self) -> float | None:
         """Return the change in units of the noise."""
         if self.change is None or not self.noise:
@@ -122,14 +120,10 @@ class CaseList:
     counts: dict[str, int]
     nights: list[Night]
 
-    @property
+    @cached_property
     def reach(self) -> float:
         """Return the end of the axis of the cases' changes."""
         return drawn_reach(case.change or 0.0 for case in self.cases)
-
-    @property
-    def reach_ends(self) -> tuple[float, float]:
-        return -self.reach, self.reach
 
 
 def read(page: Comparison, block: Block) -> CaseList | None:
@@ -170,26 +164,23 @@ def read(page: Comparison, block: Block) -> CaseList | None:
     }
     cases = []
     speedups = [side.get(speedup.metric, {}) for side in (before, after)]
+    by_night = [results[night].get(block, {}) for night in nights]
+    checked = [values.get("accuracy", {}) for values in by_night]
+    timed = [values.get(speedup.metric, {}) for values in by_night]
     for pk, experiment in experiments.items():
         ok = passed.get(str(pk))
         level, noise = levels.get(pk, (None, None))
-        case = Case(
-            experiment,
-            shown(before, speedup.metric, pk),
-            shown(after, speedup.metric, pk),
-            "not run" if ok is None else "ok" if ok else "failed",
-            shown(before, compiled.metric, pk),
-            shown(after, compiled.metric, pk),
-            noise,
-            accuracy.get(pk),
-            undecided=any(math.isnan(side.get(pk) or 0.0) for side in speedups),
+        base, head, compile_base, compile_head = (
+            shown(side, cell.metric, pk) for cell in (speedup, compiled) for side in (before, after)
         )
-        by_night = [results[night].get(block, {}) for night in nights]
-        case.marks = _marks(
-            [passing_one(values, speedup.metric, pk) for values in by_night],
-            level if follows else None,
-            noise,
-        )
+        status = "not run" if ok is None else "ok" if ok else "failed"
+        case = Case(experiment, base, head, compile_base, compile_head, status, noise, accuracy.get(pk))
+        case.undecided = any(math.isnan(side.get(pk) or 0.0) for side in speedups)
+        nightly = [
+            None if accuracies.get(pk, 1.0) is None else values.get(pk, False)
+            for accuracies, values in zip(checked, timed, strict=True)
+        ]
+        case.marks = _marks(nightly, level if follows else None, noise)
         cases.append(case)
     judged = [case for case in cases if case.factor is not None]
     stand = discoveries([math.erfc((case.factor or 0.0) / 2) for case in judged])  # of two nights' difference
@@ -212,72 +203,33 @@ _ORDER: dict[str, Any] = {
 
 def shown(values: Values, metric: str, experiment: int) -> float | None:
     """Return the number of an experiment, also one that may not decide."""
-    pale = values.get(UNDECIDED + metric, {}).get(experiment)
-    return numbers(values.get(metric, {})).get(str(experiment), pale)
-
-
-def passing_one(
-    values: Mapping[str, Mapping[int, float | None]], metric: str, experiment: int
-) -> float | Literal[False] | None:
-    """Return the value of one night, None where it failed, False where there is no result."""
-    checked = values.get("accuracy", {}).get(experiment, 1.0)
-    value = values.get(metric, {}).get(experiment, False)
-    return None if checked is None else value
+    value = values.get(metric, {}).get(experiment)
+    if value is None or math.isnan(value):
+        return values.get(UNDECIDED + metric, {}).get(experiment)
+    return value
 
 
 def _marks(
     values: Sequence[float | Literal[False] | None], level: float | None, noise: float | None
 ) -> list[Mark]:
-    """Compare each night with the accepted level; the second night in a row on one side is certain."""
-    found: list[Mark] = []
-    skipped = {"not-run", "undecided"}
+    """Compare each night with the accepted level; the second night in a row on one side is certain. A value
+    is None where the night failed, False where there is no result."""
+    low, high = 0.0, math.inf  # within which a night is the same
+    if level and noise:
+        low, high = level * math.exp(-BEYOND * noise), level * math.exp(BEYOND * noise)
+    marks: list[Mark] = []
+    side: Mark = "same"  # of the night before, those without a decision left out
     for value in values:
         if value is False:
-            found.append("not-run")
+            marks.append("not-run")
         elif value is None:
-            found.append("failed")
+            side = "failed"
+            marks.append(side)
         elif math.isnan(value):
-            found.append("undecided")
-        elif not level or not noise or value <= 0 or abs(math.log(value / level)) <= _BEYOND * noise:
-            found.append("same")
+            marks.append("undecided")
         else:
-            side: Mark = "better" if value > level else "worse"
-            again = next((mark for mark in reversed(found) if mark not in skipped), "same").startswith(side)
-            found.append(("better-certain" if side == "better" else "worse-certain") if again else side)
-    return found
-
-
-def grid_html(case: Case) -> SafeString:
-    """Return the last nights as a row of cells, drawn here so that it needs no script."""
-    cells = "".join(
-        f'<rect x="{1 + 10 * place}" y="1.5" width="8" height="15" rx="1.5" class="{mark}"/>'
-        + (f'<path class="x" d="M{3 + 10 * place} 7l4 4m0-4l-4 4"/>' if mark == "failed" else "")
-        for place, mark in enumerate(case.marks)
-    )
-    shown = ((case.marks.count(mark), words) for mark, words in MARKS.items() if mark in case.marks)
-    counted = ", ".join(f"{count} {words}" for count, words in shown)
-    width = 10 * len(case.marks)
-    return mark_safe(  # noqa: S308 - numbers and our own words  # nosec B308, B703
-        f'<svg class="grid" width="{width}" height="18" viewBox="0 0 {width} 18" role="img" '
-        f'aria-label="last {len(case.marks)} nights: {counted}">{cells}</svg>'
-    )
-
-
-def interval_html(case: Case, reach: float) -> SafeString:
-    """Return the change with its 95 % interval on the axis of all cases; '' without a noise."""
-    if not case.noise:
-        return SafeString("")
-    return change_interval(case.change, case.margin, _BEYOND * case.noise, case.verdict, reach)
-
-
-def dates_html(nights: Sequence[Night]) -> SafeString:
-    """Return the dates above the cells, every seventh night from the newest."""
-    labels = "".join(
-        f'<text x="{10 * place + 5}" y="10" text-anchor="middle">{day(nights[place].time)}</text>'
-        for place in range(len(nights) - 2, 0, -7)
-    )
-    width = 10 * len(nights)
-    return mark_safe(  # noqa: S308 - numbers and dates  # nosec B308, B703
-        f'<svg class="grid" width="{width}" height="12" viewBox="0 0 {width} 12" aria-hidden="true">'
-        f"{labels}</svg>"
-    )
+            before = side
+            side = "same" if low <= value <= high or value <= 0 else "better" if value > high else "worse"
+            certain: Mark = "better-certain" if side == "better" else "worse-certain"
+            marks.append(certain if side == before != "same" else side)
+    return marks

@@ -333,5 +333,6 @@ def _origin_of(history: History | None) -> Origin:
     if not rows:  # the raw values were dropped
         return Origin()
     _samples, pk, filename, file_format, requested_by = rows[-1]
-    upload = Upload(pk, filename=filename, format=file_format) if pk else None
+    # without a stream, whose default asks the database
+    upload = Upload(pk, filename=filename, format=file_format, stream_id=None) if pk else None
     return Origin([sample for row in rows for sample in row[0] or []], upload, requested_by or "")

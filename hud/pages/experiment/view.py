@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -12,6 +13,7 @@ from django.urls import reverse
 
 from hud.accounts.access import after_login, form_as_it_was
 from hud.hosts.registration import present_accelerators
+from hud.judging.comparison import noise_before
 from hud.judging.regressions import known_failures
 from hud.judging.regressions.states import RegressionState, possible
 from hud.models import Annotation, Experiment, KnownFailure, Stream
@@ -156,6 +158,7 @@ def rerun_form(
         own=spec.knobs,
         inductor=suite.takes_inductor_options(spec),
         compiles=suite.has_compilations(spec),
+        noise=partial(noise_before, asked),
         **options,
     )
 

@@ -3,9 +3,7 @@ experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from hud.judging.comparison import Comparison, KernelsOfSides, compare
+from hud.judging.comparison import Comparison, compare, relative
 from hud.models import Run
 from hud.points.read import metric_place
 from hud.tables.table import EXPERIMENT, DataTable
@@ -24,26 +22,19 @@ METRIC = DataTable(
 )
 
 
-def _change_of(name: str) -> Callable[[KernelsOfSides], float | None]:
-    def change(line: KernelsOfSides) -> float | None:
-        ratio: float | None = getattr(line.found.code, name)
-        return None if ratio is None else ratio - 1
-
-    return change
-
-
 KERNELS = DataTable(  # the three answers of an experiment's kernels: code, choice, and kernels of one side
     f"""{EXPERIMENT} base_compilations new_compilations equal_choices=found.code.word change low high
     p=found.code.p coverage equal_choice_percent=found.equal_choice_percent not_pinned
     choice=found.choice.word choice_worse=found.choice.worse choice_ratio=found.choice.ratio
     choice_best_ratio=found.choice.best_ratio same_candidates=found.choice.same_candidates other_candidates
+    differing_candidates=found.choice.differing_candidates untimed_candidates=found.choice.untimed
     other_frequencies=found.choice.frequencies other_frequencies_p=found.choice.frequencies_p only_base
     only_new=only_head only_base_us=found.one_sided.base_us only_new_us=found.one_sided.head_us""",
     base_compilations=lambda line: len(line.base),
     new_compilations=lambda line: len(line.head),
-    change=_change_of("ratio"),
-    low=_change_of("low"),
-    high=_change_of("high"),
+    change=lambda line: relative(line.found.code.ratio),
+    low=lambda line: relative(line.found.code.low),
+    high=lambda line: relative(line.found.code.high),
     coverage=lambda line: line.found.equal_choice_percent and line.found.equal_choice_percent / 100,
     not_pinned=lambda line: {line.titles[slot]: share for slot, share in line.found.unequal_percent.items()},
     other_candidates=lambda line: [line.titles[slot] for slot in line.found.choice.differing],

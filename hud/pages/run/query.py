@@ -21,6 +21,7 @@ from hud.models import (
     Point,
     PointFields,
     Run,
+    RunRequest,
     SidePoint,
     State,
     Stream,
@@ -191,8 +192,9 @@ class RunPage(OfRun):
 
 def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
-    with_stream = "JOIN hud_stream stream ON stream.id = one.stream_id WHERE one.id = %(run)s"
-    found = fetch_models(Run, with_stream, {"run": pk}, stream=Stream)
+    related = """JOIN hud_stream stream ON stream.id = one.stream_id
+        LEFT JOIN hud_runrequest request ON request.run_id = one.id WHERE one.id = %(run)s"""
+    found = fetch_models(Run, related, {"run": pk}, stream=Stream, request=RunRequest)
     if not found:
         return None
     run = found[0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -33,6 +32,7 @@ from hud.points import expectations
 from hud.points.read import main_metrics
 from hud.points.targets import Targets
 from hud.sql import attach, by_id, fetch_columns, fetch_models, fetch_tuples, int_array
+from hud.timestamps import since_epoch_us
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -46,7 +46,6 @@ KINDS = (
 _CHOICES = ("suite", "mode", "dtype", "backend", "arch")
 _SHARED = 3  # rows with the same warning, which is then said once
 _SORTS = ("experiment", "metric", "value", "change", "noise")
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # of times in PostgreSQL's binary format
 _NO_PLACE = 99  # of what is none of its suite's main metrics
 
 
@@ -109,7 +108,7 @@ class Results:
     def judged(self) -> bool:
         return all(point.verdict for point in self.rows)
 
-    @property
+    @cached_property
     def varying(self) -> list[str]:
         """Return in which of these the shown experiments differ."""
         return [name for name in _CHOICES if len({getattr(one.experiment, name) for one in self.rows}) > 1]
@@ -175,15 +174,16 @@ class _Stored:
 
 def _key(point: PointFields) -> Key:
     """Return what `_Stored.key` returns of a point."""
-    time_us = (point.order_time - _EPOCH) // timedelta(microseconds=1)
-    return point.series_id, point.environment_id, time_us, point.side if isinstance(point, SidePoint) else 0
+    time_us, side = since_epoch_us(point.order_time), point.side if isinstance(point, SidePoint) else 0
+    return point.series_id, point.environment_id, time_us, side
 
 
 def read(run: Run, filters: ResultFilters, size: int) -> Results:
     """Return a page of the results, in a fixed number of statements."""
     targets, stored = Targets.read(), _Stored.read(run)
     metrics = by_id(Metric, np.unique(stored.metric).tolist())
-    kinds = _kinds(run, stored, metrics, targets)
+    listed = {} if run.is_ab else {_key(one): one for one in expectations.of_runs(run.stream_id, [run.pk])}
+    kinds = _kinds(stored, listed, metrics, targets)
     of_experiments = np.unique(kinds << 32 | stored.experiment) >> 32
     points, experiments = (np.bincount(one, minlength=len(KINDS)).tolist() for one in (kinds, of_experiments))
     results = Results(
@@ -209,7 +209,10 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
         _fill(run, results, [stored.key(at) for at in shown])
         for at, point in zip(shown, results.rows, strict=True):
             point.show(about[int(stored.experiment[at])], metrics[int(stored.metric[at])], targets)
-        expectations.add(run.stream_id, results.rows)
+            if same := listed.get(stored.key(at)):
+                point.expectation, point.known_failure = same.expectation, same.known_failure
+        if run.is_ab:
+            expectations.add(run.stream_id, results.rows)
     return results
 
 
@@ -243,16 +246,22 @@ def _fill(run: Run, results: Results, keys: Sequence[Key]) -> None:
     results.environments = [environments[pk] for pk in sorted(environments)]
 
 
-def _kinds(run: Run, stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) -> Ints:
-    """Return of each point its place in KINDS."""
-    listed, count = _listed(run), stored.series.size
-    words = np.array([listed.get(stored.key(at), "") for at in range(count)] if listed else [""] * count, str)
+def _kinds(
+    stored: _Stored, listed: Mapping[Key, Point], metrics: Mapping[int, Metric], targets: Targets
+) -> Ints:
+    """Return of each point its place in KINDS. `listed` has what is expected of points that failed or are in
+    lists."""
+    unexpected, known = np.zeros((2, stored.series.size), bool)
+    for at in range(stored.series.size) if listed else ():
+        if point := listed.get(stored.key(at)):
+            unexpected[at] = point.expectation in expectations.UNEXPECTED
+            known[at] = bool(point.known_failure) and not unexpected[at]
     no_value, verdict = np.isnan(stored.value), VERDICT_CODES
     never_ran = np.isin(stored.status, [STATUS_CODES[name] for name in NEVER_RAN])
     tests = {  # the first that holds counts
-        "known": words == "known",
+        "known": known,
         "regressed": stored.verdict == verdict["regressed"],
-        "unexpected": words == "unexpected",
+        "unexpected": unexpected,
         "not_run": no_value & never_ran,
         "failed": (stored.verdict == verdict["failed"]) | (no_value & (stored.status != STATUS_CODES["ok"])),
         "missed": _missed(stored, metrics, targets),
@@ -261,17 +270,6 @@ def _kinds(run: Run, stored: _Stored, metrics: Mapping[int, Metric], targets: Ta
     }
     found: Ints = np.select(list(tests.values()), [KINDS.index(kind) for kind in tests], KINDS.index("rest"))
     return found
-
-
-def _listed(run: Run) -> dict[Key, str]:
-    """Return by key the points that a list does not expect, and the failures that are known, each with its
-    kind: at most 6 statements."""
-    kinds: dict[Key, str] = {}
-    for point in [] if run.is_ab else expectations.of_runs(run.stream_id, [run.pk]):
-        unexpected = point.expectation in expectations.UNEXPECTED
-        if unexpected or point.known_failure:
-            kinds[_key(point)] = "unexpected" if unexpected else "known"
-    return kinds
 
 
 def _missed(stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) -> Bools:

@@ -26,9 +26,6 @@ class Column:
         there = [readings[name] for name in self.metrics if name in readings]
         return next((one for one in there if one.value is not None), there[0] if there else None)
 
-    def mark(self, value: Point | None) -> str:
-        return self.metrics.get(value.metric.name, "") if value else ""
-
 
 _HARNESS = "by the harness"
 COLUMNS = (

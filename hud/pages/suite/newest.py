@@ -6,13 +6,14 @@ A suite has thousands of series, of which a page shows some, so that only these 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hud.judging.aggregates import PassRate, pass_rate
-from hud.models import NEVER_RAN, STATUS_NAMES, VERDICTS, Experiment, Metric, Point, Stream
+from hud.models import NEVER_RAN, STATUS_NAMES, VERDICT_CODES, VERDICTS, Experiment, Metric, Point, Stream
 from hud.pages.suite.columns import Column
 from hud.points import expectations
 from hud.points import read as points
@@ -24,10 +25,12 @@ from runner.schema.statistics import geometric_mean
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+_T = TypeVar("_T", bound=np.generic)
 
 _MEANS = ("speedup", "compile", "warm", "compression")  # columns with a geometric mean
 # by status code; the last, -1, is that of no result
 _FAILED = np.array([name not in {"ok", *NEVER_RAN} for name in STATUS_NAMES.values()] + [False])
+_WORTH_A_BADGE = [VERDICT_CODES[word] for word in ("improved", "regressed", "inconclusive")]
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ class Newest:
     status: Ints  # -1 without a result
     verdict: Ints  # -1 without one
     undecided: Ints  # 1 where the value may not decide
+    has_words: Ints  # 1 where the point has a code, a note, a target or a reason why it may not decide
+    spread: Floats
+    time_us: Ints  # since 2000
 
     @property
     def failed(self) -> Bools:
@@ -83,8 +89,8 @@ class Newest:
 
     def where(self, rows: Bools | Ints | slice) -> Newest:
         """Return these rows."""
-        tables = ("ids", "series", "run", "value", "status", "verdict", "undecided")
-        return replace(self, **{name: getattr(self, name)[rows] for name in tables})
+        tables = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "metrics"}
+        return replace(self, **{name: table[rows] for name, table in tables.items()})
 
     def with_results(self, verdict: str, status: str) -> Newest:
         """Return the experiments with a verdict and a status: ok, failed or not_run; '' means any."""
@@ -135,6 +141,19 @@ class Newest:
                 for place in self._places(column):
                     shown[(shown[:, at] < 0) & there[:, place], at] = place
         return shown
+
+    def of_shown(self, table: NDArray[_T], shown: Ints) -> NDArray[_T]:
+        """Return the elements of a table in these places."""
+        return np.take_along_axis(table, np.maximum(shown, 0), axis=1)
+
+    def are_plain(self, shown: Ints, targets: Targets) -> Bools:
+        """Return of which points in these places a cell says nothing but the number."""
+        aimed = np.array([targets.aims_at(one) for one in self.metrics], bool)
+        most_spread = np.array([2 * one.floor if one.kind == "timing" else np.inf for one in self.metrics])
+        loud = (self.status != 0) | np.isnan(self.value) | (self.has_words > 0) | aimed
+        loud |= np.isin(self.verdict, _WORTH_A_BADGE) | (self.spread > most_spread)
+        plain: Bools = (shown >= 0) & (self.of_shown(self.run, shown) > 0) & ~self.of_shown(loud, shown)
+        return plain
 
     def points(self, shown: Ints, only: Collection[str]) -> dict[int, Point]:
         """Return the points of the metrics in these places by series, with `only` these attributes or all: 1
@@ -203,13 +222,16 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
     """Return the newest point of each series of these experiments and metrics in a stream: 1 statement, one
     look-up in an index for each."""
     nothing = {"run_id": "0", "value": "'NaN'", "status": "-1::int2", "verdict": "-1::int2"}
+    nothing |= {"undecided": "0", "has_words": "0", "spread": "'NaN'", "order_time": "'epoch'"}
     newest = [f"coalesce({name}, {none})" for name, none in nothing.items()]
     experiment, metric, series, *found = fetch_columns(
-        ["s.experiment_id", "s.metric_id", "s.id", *newest, "(quality IS NOT NULL)::int"],
+        ["s.experiment_id", "s.metric_id", "s.id", *newest],
         """
         hud_series s
         LEFT JOIN LATERAL (
-            SELECT run_id, value, status, verdict, quality FROM hud_point
+            SELECT run_id, value, status, verdict, spread, order_time, (quality IS NOT NULL)::int undecided,
+                (num_nonnulls(code, note, target, quality) > 0)::int has_words
+            FROM hud_point
             WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
             ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT 1
         ) newest ON true
@@ -227,7 +249,7 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
     rows, columns = np.array(ids, np.int64), np.array([one.pk for one in kept], np.int64)
     at = _place_of(rows, experiment), _place_of(columns, metric)
     size = rows.size, columns.size
-    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1, 0)]
+    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1, 0, 0, np.nan, 0)]
     for table, column in zip(tables, (series, *found), strict=True):
         table[at] = column
     return Newest(rows, kept, *tables)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 
 from hud.hosts.registration import visible_accelerators
@@ -20,7 +22,8 @@ from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.branches import stored_names
-from hud.sql import by_id, fetch_columns, fetch_models, fetch_tuples, int_array
+from hud.sql import by_id, fetch_models, fetch_tuples, int_array, numbers_of
+from hud.timestamps import from_epoch_us
 from runner.schema.devices import is_named
 from runner.suites import SUITES
 
@@ -58,13 +61,27 @@ class Filters:
     page: int = number(MAX_PAGE, default=1)
 
 
+class PlainCell(NamedTuple):
+    """A point of which there is nothing to say but its number."""
+
+    value: float
+    metric: Metric
+    series_id: int
+    run_id: int
+    time_us: int
+
+    @property
+    def order_time(self) -> datetime:
+        return from_epoch_us(self.time_us)
+
+
 @dataclass(slots=True)
 class Row:
     experiment: Experiment
     words: list[str]  # one for each choice that varies
-    cells: list[Point | None]  # one for each column
+    cells: list[Point | PlainCell | None]  # one for each column
     marks: list[str]  # likewise: what tells a cell from the column's usual metric
-    leading: Point | None  # the first cell with a number
+    leading: Point | PlainCell | None  # the first cell with a number
     trend: list[float] = field(default_factory=list)  # values of the leading metric, oldest first
 
     @property
@@ -158,39 +175,32 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
 
 
 def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> SuitePage | None:
-    """Return a suite's page in a stream, for CSV all rows at once, in 10 statements, 2 more with a filter on
+    """Return a suite's page in a stream, for CSV all rows at once, in 9 statements, 2 more with a filter on
     targets, 6 with one on expectations; None for a suite without data that the runner does not have."""
-    combinations = [
-        dict(zip((*CHOICES, "device", "experiments"), row, strict=True))
-        for row in fetch_tuples(
-            """
-            SELECT mode, dtype, backend, arch, device, count(*) FROM hud_experiment e
-            WHERE suite = %(suite)s
-                AND EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
-            GROUP BY 1, 2, 3, 4, 5
-            """,
-            {"suite": name, "stream": stream.pk},
-        )
-    ]
-    if not combinations and name not in SUITES and not Experiment.objects.filter(suite=name).exists():
+    experiments = _experiments(stream, name, filters.q)
+    if not experiments and name not in SUITES and not Experiment.objects.filter(suite=name).exists():
         return None
     page = SuitePage(name, SUITES[name].title if name in SUITES else "")
-    page.words = {choice: sorted({one[choice] for one in combinations}) for choice in CHOICES}
-    page.places = {place(one["arch"], one["device"]) for one in combinations}
-    measured = """WHERE id IN (
-        SELECT s.metric_id FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
-        WHERE e.suite = %(suite)s AND s.stream_id = %(stream)s)"""
-    found_metrics = fetch_models(Metric, measured, {"suite": name, "stream": stream.pk})
-    metrics = {metric.pk: metric for metric in found_metrics}
+    counted = Counter(row[2:] for row in experiments)
+    page.combinations = [
+        dict(zip((*CHOICES, "device", "experiments"), (*alike, count), strict=True))
+        for alike, count in counted.items()
+    ]
+    page.words = {choice: sorted({one[choice] for one in page.combinations}) for choice in CHOICES}
+    page.places = {place(one["arch"], one["device"]) for one in page.combinations}
+    measured = """WHERE id IN (SELECT metric_id FROM hud_series
+        WHERE experiment_id = ANY(%(experiments)s::int[]) AND stream_id = %(stream)s)"""
+    params = {"experiments": int_array(pk for pk, *_about in experiments), "stream": stream.pk}
+    metrics = {metric.pk: metric for metric in fetch_models(Metric, measured, params)}
     page.columns, page.hidden_metrics = columns_of(name, list(metrics.values()))
     shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
     targets = Targets.read()
-    found = newest.read(stream, _matching(stream, name, filters), metrics, shown).measured_first()
+    found = newest.read(stream, _matching(experiments, filters), metrics, shown).measured_first()
     if filters.target:
         found = found.with_target(filters.target, targets)
     if filters.expectation:
         found = found.unexpected(stream)
-    page.found, page.combinations = found, combinations
+    page.found = found
     found = found.with_results(filters.verdict, filters.status)
     sort = filters.sort.removeprefix("-")
     if column := next((one for one in page.columns if one.key == sort), None):
@@ -200,8 +210,7 @@ def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> 
     page.totals = found.totals(page.columns)
     start = (filters.page - 1) * PAGE_ROWS
     rows = slice(None) if data_format == "csv" else slice(start, start + PAGE_ROWS)
-    page.rows = _rows(page, found.where(rows), targets, () if data_format else _SHOWN)
-    expectations.add(stream.pk, [cell for row in page.rows for cell in row.cells if cell])
+    page.rows = _rows(stream, page, found.where(rows), targets, as_data=bool(data_format))
     return page
 
 
@@ -214,62 +223,69 @@ def add_places(page: SuitePage) -> None:
     page.not_offered = matching.reasons_of([page.name], accelerators).get(page.name, "")
 
 
-def _matching(stream: Stream, name: str, filters: Filters) -> list[int]:
-    """Return the stream's experiments that match the filters on their identity, in the usual order: 1
-    statement. Words are looked for in options as D=1024, where JSON doubles a backslash."""
-    conditions = [
-        f"{choice} = %({choice})s" for choice in ("mode", "dtype", "backend") if getattr(filters, choice)
-    ]
-    device = "" if filters.arch == _UNKNOWN else filters.arch.removesuffix(f", {_UNKNOWN}")
-    if filters.arch:
-        unknown = "arch = '' AND device = %(device)s" if device != filters.arch else "false"
-        conditions.append(f"(arch = %(arch)s OR {unknown})")
-    if filters.q:
-        conditions.append(NAMED)
-    rows = fetch_tuples(
+def _experiments(stream: Stream, name: str, q: str) -> list[tuple[Any, ...]]:
+    """Return the stream's experiments of a suite in the usual order: id, whether all words of `q` occur, the
+    choices and the device; 1 statement. Words are looked for in options as D=1024, where JSON doubles a
+    backslash."""
+    return fetch_tuples(
         rf"""
-        SELECT id FROM (
+        SELECT id, {NAMED if q else "true"}, {", ".join(CHOICES)}, device FROM (
             SELECT *, concat_ws(' ', "case", replace(replace(replace(
                 knobs::text, '\\', '\'), '": ', '='), '"', ''), mode, dtype, backend, arch) words
             FROM hud_experiment e WHERE suite = %(suite)s
                 AND EXISTS (SELECT FROM hud_series WHERE experiment_id = e.id AND stream_id = %(stream)s)
-        ) one WHERE {" AND ".join(["true", *conditions])}
+        ) one
         ORDER BY "case", arch, device, dtype, mode, backend,
             length(knobs::text), knobs::text, dynamic  -- D=1024 stands before D=16384
-        LIMIT %(most)s
         """,  # noqa: S608 — names of our own  # nosec B608
-        {
-            **{name: getattr(filters, name) for name in CHOICES},
-            **named(filters.q),
-            "suite": name,
-            "stream": stream.pk,
-            "device": device,
-            "most": _MOST_EXPERIMENTS,
-        },
+        {**named(q), "suite": name, "stream": stream.pk},
     )
-    return [pk for (pk,) in rows]
 
 
-def _rows(page: SuitePage, found: Newest, targets: Targets, only: Collection[str]) -> list[Row]:
-    """Return the rows of these experiments: 3 statements."""
+def _matching(experiments: Sequence[tuple[Any, ...]], filters: Filters) -> list[int]:
+    """Return those that match the filters on their identity."""
+    chosen = [getattr(filters, name) for name in CHOICES]
+    return [
+        pk
+        for pk, has_words, *choices, arch, device in experiments
+        if has_words
+        and all(word in ("", own) for word, own in zip(chosen, (*choices, place(arch, device)), strict=True))
+    ][:_MOST_EXPERIMENTS]
+
+
+def _rows(stream: Stream, page: SuitePage, found: Newest, targets: Targets, *, as_data: bool) -> list[Row]:
+    """Return the rows of these experiments, for the data views with whole points: 3 statements, 3 more where
+    the stream has lists or known failures."""
     experiments = by_id(Experiment, found.ids.tolist())
     places = found.shown(page.columns)
-    latest = found.points(places, only)
-    rows = []
-    for pk, series, shown in zip(found.ids.tolist(), found.series.tolist(), places.tolist(), strict=True):
+    is_plain = found.are_plain(places, targets)
+    if as_data or expectations.knows_any(stream.pk):
+        is_plain[:] = False
+    latest = found.points(np.where(is_plain, -1, places), () if as_data else _SHOWN)
+    tables = found.value, found.series, found.run, found.time_us
+    numbers = (found.of_shown(table, places).tolist() for table in tables)
+    rows, points = [], []
+    for pk, *row in zip(found.ids.tolist(), places.tolist(), is_plain.tolist(), *numbers, strict=True):
         one = experiments.get(pk)
         if one is None:
             continue  # deleted meanwhile
-        cells = [
-            latest[series[at]].show(one, found.metrics[at], targets)
-            if at >= 0 and series[at] in latest
-            else None
-            for at in shown
-        ]
+        cells: list[Point | PlainCell | None] = []
+        for at, plain, value, series, run, time_us in zip(*row, strict=True):
+            if plain:
+                cells.append(PlainCell(value, found.metrics[at], series, run, time_us))
+            elif at >= 0 and series in latest:
+                points.append(latest[series].show(one, found.metrics[at], targets))
+                cells.append(points[-1])
+            else:
+                cells.append(None)
         known = {**vars(one), "arch": place(one.arch, one.device)}
-        marks = [column.mark(cell) for column, cell in zip(page.columns, cells, strict=True)]
+        marks = [
+            column.metrics.get(cell.metric.name, "") if cell else ""
+            for column, cell in zip(page.columns, cells, strict=True)
+        ]
         leading = next((cell for cell in cells if cell and cell.value is not None), None)
         rows.append(Row(one, [known[choice] for choice in page.varying], cells, marks, leading))
+    expectations.add(stream.pk, points)
     return rows
 
 
@@ -280,15 +296,13 @@ def place(arch: str, device: str) -> str:
 
 def trends(rows: Sequence[Row]) -> None:
     """Add the newest values of each row's first metric, without reruns and other branches: 1 statement."""
-    place, value = fetch_columns(
-        ["place", "value"],
+    newest = fetch_tuples(
         """
-        (SELECT place, value FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place)
-        CROSS JOIN LATERAL (
-            SELECT order_time, run_id, environment_id, value FROM hud_point
+        SELECT array_send(ARRAY(
+            SELECT value FROM hud_point
             WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
             ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT %(points)s
-        ) p ORDER BY place, order_time, run_id, environment_id) newest
+        )) FROM unnest(%(series)s::int[]) WITH ORDINALITY AS s(id, place) ORDER BY place
         """,
         {
             "series": int_array(row.leading.series_id if row.leading else 0 for row in rows),
@@ -296,8 +310,8 @@ def trends(rows: Sequence[Row]) -> None:
             "points": SPARKLINE_POINTS,
         },
     )
-    for at, each in zip(place.tolist(), value.tolist(), strict=True):
-        rows[at - 1].trend.append(each)
+    for row, (values,) in zip(rows, newest, strict=True):
+        row.trend = numbers_of(values)[::-1].tolist()
 
 
 def read_all(stream: Stream) -> list[dict[str, Any]]:

@@ -6,7 +6,8 @@ interpreters is the host owner's business anyway, so the product needs no hook f
 The control folder tells it what to do: ``plan.json`` maps the number of the start ("1", "2", … or "*") to
 {"results": n, "spin": true, "deaf": true, "stray": true, "status": …, "wait_for": file, "print": text,
 "kernel_s": seconds, "orphan_s": seconds, "allocate_gib": n, "factor": of its times, "compiled": true: with
-compile time and a kernel, whose configuration is XBLOCK=8 where TORCH_SIDE is tuned, else 4, unless forced}.
+compile time and a kernel, whose configuration is XBLOCK=8 where TORCH_SIDE is tuned, else 4, unless forced,
+"offered": {TORCH_SIDE: what its autotuner may choose}}.
 It writes ``pid-<n>`` at each start, and ``shared`` where an earlier start was still alive; for a GPU in a
 folder of the GPU's own below it. On a GPU it uses the card for what a plan asks of it, and needs torch then.
 """
@@ -157,11 +158,11 @@ def _records(spec: Any, size: int, plan: dict[str, Any]) -> list[Any]:
     found = [_record(spec, size, "compiled_latency_ms", values, "ms")]
     if plan.get("compiled"):
         found.append(_record(spec, size, "cold_compile_s", [2.0], "s"))
-        found.append(_record(spec, size, "kernel_count", [1.0], "count", compiled=_compiled(size)))
+        found.append(_record(spec, size, "kernel_count", [1.0], "count", compiled=_compiled(size, plan)))
     return found
 
 
-def _compiled(size: int) -> dict[str, Any]:
+def _compiled(size: int, plan: dict[str, Any]) -> dict[str, Any]:
     slot = hashlib.sha256(f"{size}".encode()).hexdigest()[:16]
     own = f"XBLOCK={8 if os.environ.get('TORCH_SIDE') == 'tuned' else 4} num_warps=4"
     path = os.environ.get("STANDIN_PINNED")
@@ -169,7 +170,9 @@ def _compiled(size: int) -> dict[str, Any]:
     config = forced.get(slot, own)
     choice = hashlib.sha256(config.encode()).hexdigest()[:16]
     kernel = {"slot": slot, "choice": choice, "binary": choice, "name": "triton_poi", "kind": "pointwise"}
-    return {"kernels": [{**kernel, "config": config, "time_us": 10.0}], "phases_s": {"inductor": 1.0}}
+    offered = plan.get("offered", {}).get(os.environ.get("TORCH_SIDE"), [])
+    timed = {**kernel, "config": config, "time_us": 10.0, **({"offered": offered} if offered else {})}
+    return {"kernels": [timed], "phases_s": {"inductor": 1.0}}
 
 
 def _record(spec: Any, size: int, metric: str, values: Any, unit: str, **facts: Any) -> Any:
