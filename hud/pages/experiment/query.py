@@ -30,7 +30,7 @@ from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for
 from hud.pages.hosts.queue import usual_by_place
-from hud.pages.suite.columns import COLUMNS, Column, metric_names
+from hud.pages.suite.columns import COLUMNS, SuiteColumn, metric_names
 from hud.points import expectations
 from hud.points import read as points
 from hud.points.targets import Targets
@@ -81,7 +81,7 @@ class ExperimentPage:
     charts: Multiples = field(default_factory=Multiples)
     notes: list[Annotation] = field(default_factory=list)
     backends: list[Backend] = field(default_factory=list)  # this one first; none without others
-    columns: list[Column] = field(default_factory=list)  # of the backends
+    columns: list[SuiteColumn] = field(default_factory=list)  # of the backends
     overlaid: list[Experiment] = field(default_factory=list)  # backends drawn beside this one
     devices: list[Point] = field(default_factory=list)  # newest value of the metric on other devices
     siblings: list[History] = field(default_factory=list)  # on other devices, for the data views
@@ -291,7 +291,7 @@ def _backend_lines(
     series: dict[int, list[Series]],
     latest: dict[int, Point],
     targets: Targets,
-) -> tuple[list[Backend], list[Column]]:
+) -> tuple[list[Backend], list[SuiteColumn]]:
     """Return a line for each backend of this case that has results, this one's first, and their columns."""
     readings: dict[int, dict[str, Point]] = {}
     metrics: dict[str, Metric] = {}

@@ -22,7 +22,6 @@ from hud.models import (
     PointFields,
     Run,
     RunRequest,
-    SidePoint,
     State,
     Stream,
     Task,
@@ -32,8 +31,7 @@ from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
 from hud.pages.run.results import ResultFilters, Results
 from hud.pages.runs.query import OfRun, RunLine
-from hud.pages.suite.query import IDENTITY, identity
-from hud.points.read import POINT
+from hud.points.read import OF_EXPERIMENT
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable
 from runner.schema.compilations import BISECTED, EXPLAINABLE, blind_text, explained_in
@@ -43,7 +41,7 @@ from runner.suites import SUITES
 SHOWN_COMMANDS = 5
 SHOWN_PICTURES = 3
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
-HEADER = (*IDENTITY, *POINT.names, "stream")
+HEADER = (*OF_EXPERIMENT.names, "stream")
 ARTIFACT = DataTable(
     """id=artifact.pk task=task.task.position name=task.name process=task.task.repeat kind=artifact.kind
     size_bytes=artifact.size_bytes sha256=artifact.sha256 url""",
@@ -179,15 +177,11 @@ class RunPage(OfRun):
 
     def to_rows(self) -> list[dict[str, Any]]:
         stream = {"stream": self.run.stream.name}
-        return [
-            {
-                **identity(point.experiment),
-                **POINT.row(point),
-                **stream,
-                **({"side": "new" if point.side else "base"} if isinstance(point, SidePoint) else {}),
-            }
-            for point in self.results.rows
-        ]
+        rows = [OF_EXPERIMENT.row(point) | stream for point in self.results.rows]
+        if self.run.is_ab:
+            for row, point in zip(rows, self.results.rows, strict=True):
+                row["side"] = "new" if point.side else "base"
+        return rows
 
 
 def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:

@@ -21,11 +21,14 @@ from hud.pages.run import pairs, query
 from hud.pages.run.log import LogView
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
+from hud.pages.run.table import RESULTS, ResultsPage
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, tasks
 from hud.runs.requests import request_explanation
 from hud.tables.formatting import plain
+from hud.tables.html import NOTHING, csrf_field
+from hud.tables.table import Order
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
@@ -124,13 +127,16 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
     """Return the page, its first error, and what of it the visitor may delete."""
-    scopes = scopes_of(request)
+    scopes, results = scopes_of(request), page.results
+    shown = ResultsPage(page, csrf_field(request) if "run" in scopes else NOTHING)
+    order = Order(results.filters.sort, query_string.without(request.GET, "sort", "page"), "#results")
 
     def may(uploads: list[Upload]) -> bool:
         return "upload" in scopes and may_delete(uploads, scopes=scopes, owner_id=request.user.pk)
 
     return {
         "page": page,
+        "results_table": RESULTS.html(results.rows, shown, order=order, data_rows="data-rows"),
         "least_pairs": LEAST_PAIRS,
         "least_draws": 2 * LEAST_DRAWS,
         "error": log_part.first_error(page.failed.task) if page.failed else None,

@@ -12,7 +12,7 @@ MOST = 9
 
 
 @dataclass(frozen=True)
-class Column:
+class SuiteColumn:
     """A column of results. `metrics` are its metrics, the best first, each with what its cells are marked
     with: '' for the usual one."""
 
@@ -29,8 +29,8 @@ class Column:
 
 _HARNESS = "by the harness"
 COLUMNS = (
-    Column("speedup", "Speedup", {"device_speedup": "", "speedup": "call time", "50th": "median"}),
-    Column(
+    SuiteColumn("speedup", "Speedup", {"device_speedup": "", "speedup": "call time", "50th": "median"}),
+    SuiteColumn(
         "latency",
         "Latency",
         {
@@ -41,9 +41,11 @@ COLUMNS = (
             "latencies": _HARNESS,
         },
     ),
-    Column("tokens", "Tokens/s", {"token_per_sec": ""}),
-    Column("bandwidth", "Bandwidth", {"device_bandwidth_gbps": "", "memory_bandwidth(GB/s)": "gpt-fast's"}),
-    Column(
+    SuiteColumn("tokens", "Tokens/s", {"token_per_sec": ""}),
+    SuiteColumn(
+        "bandwidth", "Bandwidth", {"device_bandwidth_gbps": "", "memory_bandwidth(GB/s)": "gpt-fast's"}
+    ),
+    SuiteColumn(
         "compile",
         "Cold compile",
         {
@@ -53,9 +55,9 @@ COLUMNS = (
             "Cold compile time (s)": "cachebench's",
         },
     ),
-    Column("warm", "Warm compile", {"warm_compile_s": "", "Warm compile time (s)": "cachebench's"}),
-    Column("compression", "Memory ratio", {"compression_ratio": ""}, "eager ÷ compiled peak memory"),
-    Column(
+    SuiteColumn("warm", "Warm compile", {"warm_compile_s": "", "Warm compile time (s)": "cachebench's"}),
+    SuiteColumn("compression", "Memory ratio", {"compression_ratio": ""}, "eager ÷ compiled peak memory"),
+    SuiteColumn(
         "memory",
         "Peak memory",
         {
@@ -66,8 +68,8 @@ COLUMNS = (
             "peak_rss_bytes": "process",
         },
     ),
-    Column("accuracy", "Accuracy", {"accuracy": "", "verification_code": ""}),
-    Column("breaks", "Graph breaks", {"graph_breaks": ""}),
+    SuiteColumn("accuracy", "Accuracy", {"accuracy": "", "verification_code": ""}),
+    SuiteColumn("breaks", "Graph breaks", {"graph_breaks": ""}),
 )
 _PLACES = {
     name: (place, rank) for place, column in enumerate(COLUMNS) for rank, name in enumerate(column.metrics)
@@ -84,13 +86,13 @@ def key_of(metric: str) -> str:
     return COLUMNS[_PLACES[metric][0]].key if metric in _PLACES else metric
 
 
-def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[Column], int]:
+def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[SuiteColumn], int]:
     """Return the columns for these metrics of a suite, and how many metrics get none."""
     names = {metric.name for metric in metrics}
     by_meaning = [column for column in COLUMNS if names & column.metrics.keys()]
     main = main_metrics(suite)
     more = [
-        Column(metric.name, metric.title, {metric.name: ""})
+        SuiteColumn(metric.name, metric.title, {metric.name: ""})
         for metric in sorted(metrics, key=lambda one: metric_place(suite, one))
         if not by_meaning  # a suite of others: its first metrics
         or (metric.name not in _PLACES and metric.name in main)
@@ -102,5 +104,5 @@ def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[Column], int
     return found, len(names - shown)
 
 
-def metric_names(columns: Collection[Column]) -> set[str]:
+def metric_names(columns: Collection[SuiteColumn]) -> set[str]:
     return {name for column in columns for name in column.metrics}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hud.judging.aggregates import PassRate, pass_rate
 from hud.models import NEVER_RAN, STATUS_NAMES, VERDICT_CODES, VERDICTS, Experiment, Metric, Point, Stream
-from hud.pages.suite.columns import Column
+from hud.pages.suite.columns import SuiteColumn
 from hud.points import expectations
 from hud.points import read as points
 from hud.points.targets import Targets
@@ -112,7 +112,7 @@ class Newest:
         ]
         return self.where(np.isin(self.ids, unexpected))
 
-    def sorted_by(self, column: Column, *, falling: bool) -> Newest:
+    def sorted_by(self, column: SuiteColumn, *, falling: bool) -> Newest:
         """Return the experiments by the values of a column, those without one last."""
         keys = self.of_column(column)
         return self.where(np.argsort(-keys if falling else keys, kind="stable"))
@@ -120,7 +120,7 @@ class Newest:
     def measured_first(self) -> Newest:
         return self.where(np.argsort(np.isnan(self.value).all(axis=1), kind="stable"))
 
-    def of_column(self, column: Column, *, deciding: bool = False) -> Floats:
+    def of_column(self, column: SuiteColumn, *, deciding: bool = False) -> Floats:
         """Return the value of the best metric that has one, NaN without, and if `deciding` where it may not
         decide."""
         found, decides = np.full(self.ids.size, np.nan), np.ones(self.ids.size, bool)
@@ -129,10 +129,10 @@ class Newest:
             found = np.where(np.isnan(found), self.value[:, place], found)
         return np.where(decides, found, np.nan) if deciding else found
 
-    def has_results(self, column: Column) -> bool:
+    def has_results(self, column: SuiteColumn) -> bool:
         return bool((self.series[:, self._places(column)] > 0).any())
 
-    def shown(self, columns: Sequence[Column]) -> Ints:
+    def shown(self, columns: Sequence[SuiteColumn]) -> Ints:
         """Return the place of the metric to show in each column: the best with a number, else the best with a
         status, else the best at all; -1 without any."""
         shown = np.full((self.ids.size, len(columns)), -1)
@@ -167,7 +167,7 @@ class Newest:
             found |= points.latest(series[~own].tolist())
         return found
 
-    def totals(self, columns: Sequence[Column]) -> Totals:
+    def totals(self, columns: Sequence[SuiteColumn]) -> Totals:
         there = self.has_result
         passed = dict(zip(map(str, self.ids[there].tolist()), (~self.failed[there]).tolist(), strict=True))
         means = {}
@@ -180,7 +180,7 @@ class Newest:
         undecided = int((self.undecided[there] > 0).any(axis=1).sum())
         return Totals(pass_rate(passed, passed, undecided), means)
 
-    def _places(self, column: Column) -> list[int]:
+    def _places(self, column: SuiteColumn) -> list[int]:
         """Return where the metrics of a column are, the best first."""
         places = {metric.name: at for at, metric in enumerate(self.metrics)}
         return [places[name] for name in column.metrics if name in places]

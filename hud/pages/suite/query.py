@@ -15,14 +15,14 @@ from hud.hosts.registration import visible_accelerators
 from hud.models import Experiment, Metric, Point, Stream
 from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.pages.suite import newest
-from hud.pages.suite.columns import COLUMNS, Column, columns_of, metric_names
+from hud.pages.suite.columns import COLUMNS, SuiteColumn, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals
 from hud.points import expectations
-from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.branches import stored_names
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array, numbers_of
+from hud.tables.table import IDENTITY
 from hud.timestamps import from_epoch_us
 from runner.schema.devices import is_named
 from runner.suites import SUITES
@@ -48,16 +48,19 @@ _UNKNOWN = "arch unknown"
 class Filters:
     """The table's filters and order in the URL; '' means any."""
 
-    mode: str = words(40)
-    dtype: str = words(40)
-    backend: str = words(100)
-    arch: str = words(100)
-    q: str = words()  # words that must all occur in the case or its options; -word must not
-    verdict: str = one_of(*VERDICTS)
-    status: str = one_of(*STATUSES)
-    target: str = one_of(*TARGETS)
-    expectation: str = one_of(*EXPECTATIONS)
-    sort: str = words(60)  # key of a column, with - the largest first
+    # words that must all occur in the case or its options; -word must not
+    q: str = words(
+        label="Case", type="search", data_key="/", placeholder="words of case or options, -excluded"
+    )
+    mode: str = words(40, label="Mode")
+    dtype: str = words(40, label="Dtype")
+    backend: str = words(100, label="Backend")
+    arch: str = words(100, label="Arch")
+    verdict: str = one_of(*VERDICTS, label="Verdict")
+    status: str = one_of(*STATUSES, label="Status")
+    target: str = one_of(*TARGETS, label="Target")
+    expectation: str = one_of(*EXPECTATIONS, label="Expectation")
+    sort: str = words(60, is_hidden=True)  # key of a column, with - the largest first
     page: int = number(MAX_PAGE, default=1)
 
 
@@ -91,17 +94,13 @@ class Row:
         value = next((cell.value for cell in found if cell.value is not None), None)
         return value if value is not None and value < _BELOW else None
 
-    def to_rows(self, stream: str) -> list[dict[str, Any]]:
-        whose = {**identity(self.experiment), "stream": stream}
-        return [{**whose, **POINT.row(cell)} for cell in self.cells if cell]
-
 
 @dataclass
 class SuitePage:
     name: str
     title: str
     rows: list[Row] = field(default_factory=list)
-    columns: list[Column] = field(default_factory=list)
+    columns: list[SuiteColumn] = field(default_factory=list)
     hidden_metrics: int = 0  # shown on the experiment's own page
     total: int = 0
     totals: Totals | None = None  # over all that match, not of this page alone
@@ -155,22 +154,14 @@ class SuitePage:
         return sorted({row.experiment.arch for row in self.rows if row.experiment.arch} - there)
 
 
-IDENTITY = ("experiment", *Experiment.IDENTITY)
-
-
-def identity(experiment: Experiment) -> dict[str, Any]:
-    """Return the fields by which the API identifies an experiment."""
-    return {"experiment": experiment.pk, **{name: getattr(experiment, name) for name in Experiment.IDENTITY}}
-
-
 def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """Return `identity` of many experiments, without making models of them: 1 statement."""
+    """Return what identifies experiments, without making models of them: 1 statement."""
     columns = ", ".join(f'"{name}"' for name in Experiment.IDENTITY)
     rows = fetch_tuples(
         f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
         {"ids": int_array(experiments)},
     )
-    found = [dict(zip(IDENTITY, row, strict=True)) for row in rows]
+    found = [dict(zip(IDENTITY.names, row, strict=True)) for row in rows]
     return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
 
 

@@ -14,9 +14,10 @@ from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
 from hud.pages.suite import matrix, query
-from hud.points.read import POINT
+from hud.points.read import in_stream
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_reruns
+from hud.tables.badges import WORDS
 from runner.schema.suite import BadRequest
 
 MOST_RERUN = 200  # experiments of one request
@@ -44,12 +45,11 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     if page is None:
         return data.missing(data_format, f"no suite is called {name!r}")
     if data_format:
-        rows = [line for row in page.rows for line in row.to_rows(stream.name)]
-        return data.answer(
+        return data.answer_table(
             data_format,
             f"suite-{name}",
-            rows,
-            (*query.IDENTITY, "stream", *POINT.names),
+            in_stream(stream),
+            [cell for row in page.rows for cell in row.cells if cell],
             suite=name,
             stream=stream.name,
             total=page.total,
@@ -61,18 +61,25 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     counts = page.counts(filters)
     results = {"verdict": query.VERDICTS, "status": query.STATUSES, "target": query.TARGETS}
     results["expectation"] = query.EXPECTATIONS
-    choices = []  # name, value and offers of each filter; an unknown value stays visible
-    for choice, offered in {**page.choices, **results}.items():
-        value: str = getattr(filters, choice)
-        words = offered if value in ("", *offered) else [*offered, value]
-        own = counts.get(choice)
-        choices.append((choice, value, [(word, own.get(word, 0) if own else None) for word in words]))
+    offered: dict[str, query_string.Choices] = {}  # with how many experiments each would leave
+    for filter_name, choices in {**page.choices, **results}.items():
+        value, own = getattr(filters, filter_name), counts.get(filter_name)
+        shown = choices if value in ("", *choices) else [*choices, value]  # an unknown value stays visible
+        offered[filter_name] = [
+            (choice, WORDS.get(choice, choice) + (f" ({own.get(choice, 0)})" if own else ""))
+            for choice in shown
+        ]
     context = {
         "page": page,
         "filters": filters,
         "filtered": filters != query.Filters(),
         "complaints": complaints,
-        "choices": choices,
+        "form": query_string.filter_form(
+            filters,
+            offered=offered,
+            hidden={"stream": stream.name},
+            clear=streams.link(reverse("suite", args=[name])),
+        ),
         "varying": page.varying,
         "constant": page.constant,
         "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
