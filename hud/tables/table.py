@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from operator import attrgetter
 from typing import Any, Generic
@@ -34,7 +34,7 @@ class Column(Generic[Row, Page]):
     """
 
     name: str = ""  # the key in JSON and CSV
-    title: str = ""  # the head on the page
+    title: str | Callable[[Page], object] = ""  # the head on the page
     value: str | Callable[[Row], Any] = ""  # a path as `owner?.name` ('' without an owner); default: the name
     _: KW_ONLY
     draw: Callable[[Row, Page], object] | None = None
@@ -44,7 +44,6 @@ class Column(Generic[Row, Page]):
     label: str = ""  # before the cell where a phone shows rows as blocks
     is_head: bool = False  # the cell names its row
     hides_title: bool = False  # from all but screen readers
-    head: Callable[[Page], object] | None = None  # in place of the title
     tooltip: str = ""  # of the head
     cell_tooltip: Callable[[Row], str | None] | None = None
     sort: str = ""  # the word of the address that sorts by it
@@ -63,12 +62,10 @@ class Column(Generic[Row, Page]):
 
     def content(self) -> Callable[[Row, Page], object]:
         """Return what draws the inside of a cell."""
-        if self.draw:
-            return self.draw
         read, show = self.read(), self.show
-        if show is None:
-            return lambda row, _page: read(row)
-        return lambda row, _page: show(read(row))
+        if show:
+            return lambda row, _page: show(read(row))
+        return self.draw or (lambda row, _page: read(row))
 
 
 @dataclass(frozen=True)
@@ -79,30 +76,27 @@ class Order:
     others: str = ""  # the rest of the page's query, after an &
     anchor: str = ""
 
-    def head(self, column: Column[Any, Any], content: str) -> str:
-        """Return a head that sorts: first upwards, then downwards, then as it was."""
-        name = column.sort
-        following = {name: f"-{name}", f"-{name}": None}.get(self.current, name)
-        order = {name: "ascending", f"-{name}": "descending"}.get(self.current, "")
-        arrow = {"ascending": " ↑", "descending": " ↓"}.get(order, "")
+    def link(self, name: str, content: str) -> tuple[SafeString, str]:
+        """Return a head that sorts, first upwards, then downwards, then as it was, and its `aria-sort`."""
+        orders = {name: (f"-{name}", "ascending", " ↑"), f"-{name}": ("", "descending", " ↓")}
+        following, direction, arrow = orders.get(self.current, (name, "", ""))
         query = f"sort={following}{self.others}" if following else self.others[1:]
-        head = link(f"?{query}{self.anchor}", SafeString(content + arrow))
-        return element("th", head, scope="col", css=column.css, aria_sort=order, title=column.tooltip)
+        return link(f"?{query}{self.anchor}", SafeString(content + arrow)), direction
 
 
 class DataTable(Generic[Row, Page]):
     """The columns of a table in their order; a text has columns that are only data, as ``id=pk at who``, of
     which `computed` says how some are read."""
 
-    def __init__(
-        self,
-        *columns: Column[Row, Page] | str,
-        css: str = "",
-        **computed: Callable[[Row], Any],
-    ) -> None:
-        self.columns = [part for column in columns for part in _columns(column, computed)]
+    def __init__(self, *columns: Column[Row, Page] | str, **computed: Callable[[Row], Any]) -> None:
+        self.columns: list[Column[Row, Page]] = []
+        for column in columns:
+            if isinstance(column, Column):
+                self.columns.append(column)
+                continue
+            for name, _sign, path in (part.partition("=") for part in column.split()):
+                self.columns.append(Column(name, "", computed.get(name) or path))
         self._readers = {column.name: column.read() for column in self.columns if column.name}
-        self._css = css
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -131,7 +125,7 @@ class DataTable(Generic[Row, Page]):
             return element("p", empty, css="empty")
         title = element("caption", caption) if caption else NOTHING
         return SafeString(
-            f'<div class="{scroll}"><table{attributes(css=self._css, **of_table)}>{title}'
+            f'<div class="{scroll}"><table{attributes(**of_table)}>{title}'
             f"<thead><tr>{self.head(page, order)}</tr></thead>"
             f"<tbody>{self.body(rows, page)}</tbody></table></div>"
         )
@@ -167,24 +161,15 @@ def experiment_of(path: str) -> str:
 EXPERIMENT = experiment_of("experiment")
 
 
-def _columns(
-    column: Column[Row, Page] | str, computed: Mapping[str, Callable[[Row], Any]]
-) -> Iterator[Column[Row, Page]]:
-    if isinstance(column, Column):
-        yield column
-        return
-    for part in column.split():
-        name, _sign, path = part.partition("=")
-        yield Column(name, "", computed.get(name) or path)
-
-
-def _head(column: Column[Row, Page], page: Page, order: Order | None) -> str:
-    content = text(column.head(page) if column.head else column.title)
+def _head(column: Column[Row, Page], page: Page, order: Order | None) -> SafeString:
+    content = text(column.title(page) if callable(column.title) else column.title)
+    direction = ""
     if column.hides_title:
         content = f'<span class="visually-hidden">{content}</span>'
     if order and column.sort:
-        return order.head(column, content)
-    return element("th", SafeString(content), scope="col", css=column.css, title=column.tooltip)
+        content, direction = order.link(column.sort, content)
+    about = {"css": column.css, "aria_sort": direction, "title": column.tooltip}
+    return element("th", SafeString(content), scope="col", **about)
 
 
 def _cell(column: Column[Row, Page]) -> Callable[[Row, Page], str]:

@@ -30,7 +30,6 @@ _NAMED = 9
 _PASSED = (
     '<span class="faint">{base_passed} →</span> <b>{head_passed}</b> <span class="u">of {expected}</span>'
 )
-register.filter("change", signed_percent)
 register.filter("reasons", text.reasons)
 register.filter("apart", text.apart)
 register.filter("in_metric", text.value)

@@ -21,11 +21,11 @@ from runner.schema.quality import QUALITIES, quality_words
 register = template.Library()
 for _formatting in (
     formatting.address, formatting.ago, formatting.better, formatting.bytes_text, formatting.duration,
-    formatting.json_text, formatting.long_name, formatting.moment, formatting.number, formatting.p_value,
-    formatting.percent, formatting.plain, formatting.quantity, formatting.second, formatting.signed_percent,
-    formatting.unit,
+    formatting.long_name, formatting.moment, formatting.number, formatting.p_value, formatting.percent,
+    formatting.plain, formatting.quantity, formatting.signed_percent, formatting.unit,
 ):  # fmt: skip
     register.filter(_formatting)
+register.simple_tag(badge_html, name="badge")
 
 _FOREIGN = "set for another device; not judged here"
 REASONS = {  # of verdicts, as the judge has them
@@ -47,12 +47,6 @@ _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
 
 
 @register.simple_tag
-def badge(word: str, title: str = "") -> SafeString:
-    """Show a verdict, status or state by word, icon and colour."""
-    return badge_html(word, title=title)
-
-
-@register.simple_tag
 def verdict_badge(value: Point) -> SafeString:
     """Show the verdict with the change; the title has the noise."""
     text = WORDS.get(value.verdict, value.verdict)
@@ -64,7 +58,6 @@ def verdict_badge(value: Point) -> SafeString:
     return badge_html(value.verdict, text, "; ".join(filter(None, (why, factor))))
 
 
-@register.filter("expectation")
 def expectation_html(value: PointFields) -> SafeString:
     """Return a badge for what lists and people say of a point, '' where they say nothing."""
     if value.expectation in _EXPECTATIONS:
@@ -183,11 +176,9 @@ def sparkline(values: Sequence[float]) -> SafeString | str:
 
 
 @register.simple_tag
-def move_line(
-    values: Sequence[float | None], level: float | None, noise: float | None, moved: int
-) -> SafeString:
+def move_line(values: Sequence[float | None], level: float | None, moved: int) -> SafeString:
     """Return the last values with the noise around the accepted level and the last `moved` ones marked."""
     last = next((f"now {value:.4g}" for value in reversed(values) if value is not None), "no value")
     label = f"last {len(values)} results, {last}" + (f", level {level:.4g}" if level is not None else "")
     shown = min(moved, len(values))
-    return draw_line(values, level=level, noise=noise, moved=shown, crosses=True, label=label)
+    return draw_line(values, level=level, moved=shown, crosses=True, label=label)

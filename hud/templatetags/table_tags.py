@@ -17,11 +17,9 @@ from hud.tables.formatting import address, signed_percent
 from hud.tables.html import element, link, options
 
 register = template.Library()
-register.filter("change", signed_percent)
 register.simple_tag(draw, name="draw_line")
 
 
-@register.filter
 def fixed(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:,.{digits}f}".replace("-", "−")
 

@@ -35,7 +35,6 @@ LINES = DataTable[Line, Shown](
     "double",
     Column("owner", "Owner", "owner?.name", label="owner", only=lambda page: page.with_owner),
     Column("", "Actions", draw=lambda line, page: link(f"?open={line.name}", "Open"), hides_title=True),
-    css="readings",
     double=lambda line: 2 * (line.time_us or 0.0),
 )
 
@@ -69,20 +68,17 @@ def test_the_head_has_what_the_page_shows() -> None:
 
 def test_a_table_without_rows_says_so() -> None:
     assert LINES.html([], Shown(), empty="None <yet>.") == '<p class="empty">None &lt;yet&gt;.</p>'
-    table = LINES.html([Line("a")], Shown(), caption="Lines", empty="None yet.")
+    table = LINES.html([Line("a")], Shown(), caption="Lines", empty="None yet.", css="readings")
     assert table.startswith('<div class="scroll"><table class="readings"><caption>Lines</caption><thead>')
 
 
 def test_a_head_sorts_upwards_then_downwards_then_not() -> None:
-    def address(sort: str | None) -> str:
-        return f"?q=x&sort={sort}" if sort else "?q=x"
-
     for current, expected in (
-        ("", '<th scope="col"><a href="?q=x&amp;sort=name">Name</a></th>'),
-        ("name", '<th scope="col" aria-sort="ascending"><a href="?q=x&amp;sort=-name">Name ↑</a></th>'),
-        ("-name", '<th scope="col" aria-sort="descending"><a href="?q=x">Name ↓</a></th>'),
+        ("", '<th scope="col"><a href="?sort=name&amp;q=x#t">Name</a></th>'),
+        ("name", '<th scope="col" aria-sort="ascending"><a href="?sort=-name&amp;q=x#t">Name ↑</a></th>'),
+        ("-name", '<th scope="col" aria-sort="descending"><a href="?q=x#t">Name ↓</a></th>'),
     ):
-        assert LINES.head(Shown(), Order(current, address)).startswith(expected)
+        assert LINES.head(Shown(), Order(current, "&q=x", "#t")).startswith(expected)
 
 
 def test_pieces_escape_texts() -> None:
@@ -96,7 +92,7 @@ def test_pieces_escape_texts() -> None:
 
 @dataclass(frozen=True)
 class Narrowed:
-    q: str = words(50, label="Search")
+    q: str = words(50, label="Search", placeholder="any", data_key="/")
     suite: str = words(label="Suite", blank="all")
     arch: str = words(label="Arch", blank=None)
     since: date | None = day(names=("from",), label="From")  # noqa: RUF009 - as in a page
@@ -113,7 +109,8 @@ def test_the_form_of_filters_has_those_with_a_label() -> None:
     assert form == (
         '<form class="filters" method="get" role="search" data-filters>'
         '<input type="hidden" name="stream" value="s"> '
-        '<label>Search <input name="q" value="&quot;" maxlength="50" list="q-suggested"></label>'
+        '<label>Search <input placeholder="any" data-key="/" name="q" value="&quot;" maxlength="50"'
+        ' list="q-suggested"></label>'
         '<datalist id="q-suggested"><option value="a&amp;b"></option></datalist> '
         '<label>Arch <select name="arch"><option value="b200">b200</option>'
         '<option value="h200" selected>H200 &lt;x&gt;</option></select></label> '

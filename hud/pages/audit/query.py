@@ -59,7 +59,6 @@ ROWS = DataTable[Audit, Mapping[str, str]](
     Column("subject", "Subject", draw=_narrowing("subject"), cell_css="file"),
     Column("address", "Address"),
     Column("detail", "Detail", draw=_detail, cell_css="long"),
-    css="readings",
 )
 
 

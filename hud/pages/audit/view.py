@@ -23,6 +23,7 @@ def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "table": query.ROWS.html(
             rows,
             others,
+            css="readings",
             caption="Newest first, times in UTC",
             empty=query_string.none_matches(clear),
         ),

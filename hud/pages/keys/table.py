@@ -39,10 +39,6 @@ def _stream(key: ApiKey, _page: KeysPage) -> SafeString:
     return link(f"/?stream={key.stream.name}", key.stream.name) if key.stream else NOTHING
 
 
-def _last_used(used: datetime | None) -> object:
-    return ago(used) if used else dim("never")
-
-
 def _state(key: ApiKey, page: KeysPage) -> object:
     if key.revoked:
         return join("revoked", ago(key.revoked))
@@ -72,5 +68,4 @@ KEYS = DataTable[ApiKey, KeysPage](
     "expires revoked",
     Column("", "State", draw=_state),
     Column("", "Actions", draw=_revoke, hides_title=True),
-    css="readings",
 )

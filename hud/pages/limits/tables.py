@@ -79,7 +79,6 @@ KERNELS = DataTable[KernelLine, LimitsPage](
     Column("", "Of ceiling", "share_of_ceiling", show=_part, css="num"),
     Column("lost_us", "Lost", show=_lost, css="num"),
     "share_of_ceiling bound run",
-    css="attribution",
 )
 
 
@@ -114,7 +113,7 @@ def _regret(line: RegretLine, _page: LimitsPage) -> SafeString:
 REGRETS = DataTable[RegretLine, LimitsPage](
     EXPERIMENT,
     Column("", "Case, busy time seen", draw=_case_of_regret, is_head=True),
-    Column("", "95 % interval", draw=_interval, head=_axis, css="fpc"),
+    Column("", _axis, draw=_interval, css="fpc"),
     Column("regret", "Regret", "value", draw=_regret, css="num", cell_tooltip=lambda line: line.note),
     Column("low", value=lambda line: line.found and line.found.low),
     Column("high", value=lambda line: line.found and line.found.high),
@@ -135,7 +134,6 @@ EXPERIMENTS = DataTable[ModelLine, LimitsPage](
     Column("lost_us", "Lost", show=_lost, css="num"),
     "run ceiling_us=floor_us share_of_ceiling=share",
     Column("covered", "Covered", "coverage", show=share, css="num"),
-    css="attribution",
 )  # fmt: skip
 
 NAMELESS = DataTable[NamelessLine, LimitsPage](

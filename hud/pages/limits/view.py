@@ -12,6 +12,9 @@ from hud.pages import data, query_string, streams
 from hud.pages.limits import query
 from hud.pages.limits.tables import EXPERIMENTS, KERNELS, NAMELESS, REGRETS
 
+_NO_KERNELS = "No kernel has bytes or FLOPs and a measured ceiling."
+_NO_REGRETS = "Not known yet: an experiment needs 10 compilations."
+
 
 def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(query.Filters, request.GET, data_format)
@@ -41,13 +44,9 @@ def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
             clear=clear,
             button="Show",
         ),
-        "kernels": KERNELS.html(
-            page.kernels, page, empty="No kernel has bytes or FLOPs and a measured ceiling."
-        ),
-        "regrets": REGRETS.html(
-            page.regrets, page, empty="Not known yet: an experiment needs 10 compilations."
-        ),
-        "experiments": EXPERIMENTS.html(page.models, page, scroll="scroll tall"),
+        "kernels": KERNELS.html(page.kernels, page, css="attribution", empty=_NO_KERNELS),
+        "regrets": REGRETS.html(page.regrets, page, empty=_NO_REGRETS),
+        "experiments": EXPERIMENTS.html(page.models, page, css="attribution", scroll="scroll tall"),
         "nameless": NAMELESS.html(page.nameless, page, scroll="scroll tall"),
         "none": query_string.none_matches(clear, "No experiment"),
         "complaints": complaints,

@@ -107,5 +107,4 @@ RESULTS = DataTable[Any, ResultsPage](
         "", "Target", draw=lambda value, _page: targets_html(value, brief=True),
         only=lambda page: page.of_run.results.has_targets,
     ),
-    css="results",
 )  # fmt: skip

@@ -136,7 +136,7 @@ def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
 
     return {
         "page": page,
-        "results_table": RESULTS.html(results.rows, shown, order=order, data_rows="data-rows"),
+        "results_table": RESULTS.html(results.rows, shown, order=order, css="results", data_rows="data-rows"),
         "least_pairs": LEAST_PAIRS,
         "least_draws": 2 * LEAST_DRAWS,
         "error": log_part.first_error(page.failed.task) if page.failed else None,
