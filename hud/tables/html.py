@@ -25,9 +25,11 @@ def text(value: object) -> str:
 def attributes(**values: str | None) -> str:
     """Return the attributes that have a value, each after a space; `css` is ``class``, ``_`` is ``-``."""
     return "".join(
-        f' {"class" if name == "css" else name.replace("_", "-")}="{text(value)}"'
-        for name, value in values.items()
-        if value
+        [
+            f' {"class" if name == "css" else name.replace("_", "-")}="{text(value)}"'
+            for name, value in values.items()
+            if value
+        ]
     )
 
 
@@ -42,7 +44,9 @@ def link(address: str, content: object, **values: str | None) -> SafeString:
 
 def span(content: object, css: str, title: str | None = None) -> SafeString:
     """Return a part of a text in a style of its own, nothing without content."""
-    return element("span", content, css=css, title=title) if content else NOTHING
+    if not content:
+        return NOTHING
+    return SafeString(f'<span class="{css}"{attributes(title=title) if title else ""}>{text(content)}</span>')
 
 
 def dim(content: object) -> SafeString:

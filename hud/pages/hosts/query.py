@@ -31,16 +31,16 @@ _LINES = {
 }
 _LIMITS = {"max_sm_mhz": "{} MHz", "max_memory_mhz": "memory {} MHz", "power_limit_w": "{} W"}
 _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s"}
-_OF_HOST = DataTable(
-    f"host=host.name state {under('host', 'labels note last_beat refused_results refused_reason')}"
-)
-_OF_ACCELERATOR = DataTable(
-    """accelerator=accelerator.name device=accelerator.device_name arch=accelerator.arch
-    accelerator_state=state why_dirty=accelerator.unavailable_reason running waiting suites""",
+COLUMNS = DataTable(  # of an accelerator
+    f"""host=accelerator.host.name state
+    {under("accelerator.host", "labels note last_beat refused_results refused_reason")}
+    accelerator=accelerator.name device=accelerator.device_name arch=accelerator.arch
+    accelerator_state=state why_dirty=accelerator.unavailable_reason running waiting suites lacking""",
+    state=lambda line: state_of(line.accelerator.host, timezone.now()),
     running=lambda line: line.running.run_id if line.running else None,
     suites=lambda line: line.accelerator.catalog.get("suites", []),
+    lacking=lambda line: unavailable_suites(line.accelerator.host.facts),
 )
-HEADER = (*_OF_HOST.names, *_OF_ACCELERATOR.names, "lacking")
 
 
 @dataclass(slots=True)
@@ -93,10 +93,6 @@ class HostLine:
         """Return the suites that some accelerator of it can run."""
         present = (line.accelerator for line in self.accelerators if line.accelerator.present)
         return sorted({name for one in present for name in one.catalog.get("suites", [])})
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        own, lacking = _OF_HOST.row(self), {"lacking": unavailable_suites(self.host.facts)}
-        return [{**own, **_OF_ACCELERATOR.row(line), **lacking} for line in self.accelerators]
 
 
 def read() -> list[HostLine]:

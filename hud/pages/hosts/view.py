@@ -38,8 +38,8 @@ _FORMS = {"drain": DrainForm, "pause": PauseForm, "resume": forms.Form, "detach"
 
 def host_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        rows = [row for line in query.read() for row in line.to_rows()]
-        return data.answer(data_format, "hosts", rows, query.HEADER)
+        accelerators = [line for host in query.read() for line in host.accelerators]
+        return data.answer_table(data_format, "hosts", query.COLUMNS, accelerators)
     return _page(request)
 
 
