@@ -23,9 +23,7 @@ _LIGER = {"speed": "latency_ms", "memory": "memory"}
 _ARGUMENT = re.compile(
     r"[A-Z][A-Z0-9_]{0,9}|size|seq_?len(gth)?|n_elements|num_tokens|hidden_size|batch(_size)?"
 )
-_PROVIDER = re.compile(
-    r"triton|torch|cu(blas|dnn|tlass)|liger|hugging ?face|naive|flash|eager|compile", re.IGNORECASE
-)
+_PROVIDER = re.compile(r"triton|torch|cu(blas|dnn|tlass)|liger|hugging ?face|naive|flash", re.IGNORECASE)
 _WITH_UNIT = re.compile(r"(?P<provider>.+?) \((?P<unit>[^()]+)\)")
 _OF_UNIT = {"ms": "latency_ms", "GB/s": "gbps", "TFLOP/s": "tflops"}  # metrics
 _NO_NUMBER = {"nan", "inf", "-inf", "None"}
