@@ -7,9 +7,10 @@ import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from runner.schema.compilations import kernels_in
 from runner.schema.draws import Draw, code_change, draws_of
 from runner.schema.metrics import metric_info
 from runner.schema.outcome_records import TaskResult
@@ -240,9 +241,12 @@ def draws(finished: Sequence[TaskResult]) -> str:
     values: dict[_Key, list[tuple[int, int, int, float | None]]] = {}
     again: set[tuple[int, PairPlace]] = set()
     notes: dict[str, None] = {}
+    drawn: defaultdict[str, list[_Drawn]] = defaultdict(lambda: [_Drawn(), _Drawn()])
     for number, one in enumerate(finished):
         for record in one.records:
             place, value = _place(record), _value(record)
+            if place.draw is None:
+                drawn[_key(record).case][place.side].add(record)
             if place.draw is None or value is None or record["metric"]["name"] not in MAIN:
                 continue
             values.setdefault(_key(record), []).append((place.draw, place.side, place.repeat, value))
@@ -253,14 +257,42 @@ def draws(finished: Sequence[TaskResult]) -> str:
     rows = [[*key, *_code_change(draws_of(processes))] for key, processes in values.items()]
     if not rows:
         return ""
+    obstacles = {case: _obstacle(*sides) for case, sides in drawn.items()}
+    for row in rows:
+        if row[-1] == "dismissed" and obstacles.get(row[0]):
+            row[-1] = "same code"
     heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "draws", "so"]
     lines = [
         grid(heads, rows),
         "Both sides had the same choices of the autotuner, those that each side drew.",
         *[f"{len(again)} processes were repeated: too far from others with their choices."] * bool(again),
         *[*notes][:_MOST_WARNINGS],
+        *[f"{case}: {text}, so nothing is dismissed" for case, text in obstacles.items() if text],
     ]
     return "\n".join(lines)
+
+
+@dataclass
+class _Drawn:
+    """What the autotuner was offered and chose in the free processes of a side, as (slot, configuration)."""
+
+    offered: set[tuple[str, str]] = field(default_factory=set)
+    chosen: set[tuple[str, str]] = field(default_factory=set)
+
+    def add(self, record: Mapping[str, Json]) -> None:
+        for kernel in kernels_in([record]):
+            slot = str(kernel.get("slot", ""))
+            self.offered |= {(slot, config) for config in kernel.get("offered") or ()}
+            self.chosen.add((slot, str(kernel.get("config", ""))))
+
+
+def _obstacle(base: _Drawn, new: _Drawn) -> str:
+    """Return why the draw may hide a change though the code has none; '' if it cannot."""
+    if {slot for slot, _config in base.chosen} != {slot for slot, _config in new.chosen}:
+        return "some kernels are on one side only"
+    if base.offered != new.offered:
+        return "the autotuner was offered other candidates"
+    return "" if new.chosen <= base.chosen else "the new side drew choices that the baseline did not"
 
 
 def _code_change(at_draws: Sequence[Draw]) -> list[str]:

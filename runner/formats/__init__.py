@@ -1,7 +1,8 @@
-"""The outside formats, one module each, shared by the web application and the runner.
+"""The outside formats, shared by the web application and the runner.
 
-A module offers a `Format`: how to recognise and read its files, what its records mean, and where we write
-them too, how. Adding a format is a module here and a line in `_MODULES`. At module level the formats need the
+A module offers a `Format`, or several as `FORMATS`: how to recognise and read its files, what its records
+mean, and where we write them too, how. Adding a format is a declaration in one of these modules, or a module
+and its name in `_MODULES`. At module level the formats need the
 standard library only; reading JSON needs msgspec and orjson, which hosts do not have.
 """
 
@@ -19,15 +20,17 @@ from runner.schema.suite import BadRequest
 
 _MODULES = (  # in the order in which they are asked; v3 takes whatever is JSON
     "ours", "torch_trace", "xla", "xla_report", "tritonbench", "helion", "kernelbench", "userbenchmark",
+    "microbenchmarks", "serving",
     "v3",
     "cachebench", "torchdynamo", "graph_breaks", "expected_accuracy", "gpt_fast", "operatorbench",
-    "operator_benchmark",
+    "operator_benchmark", "kernel_tables",
     "pr_time",
 )  # fmt: skip
 FORMATS: dict[str, Format] = {}
-for _module in _MODULES:
-    _format: Format = import_module(f"runner.formats.{_module}").FORMAT
-    FORMATS[_format.name] = _format
+for _name in _MODULES:
+    _module = vars(import_module(f"runner.formats.{_name}"))
+    _formats: Sequence[Format] = _module.get("FORMATS") or [_module["FORMAT"]]
+    FORMATS |= {item.name: item for item in _formats}
 WRITERS = {suite: item.writer for item in FORMATS.values() if item.writer for suite in item.writer.suites}
 
 

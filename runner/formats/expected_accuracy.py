@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
-from runner.formats import reasons
 from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Skipped, each
+from runner.formats.format import Item, LocatedRecord
+from runner.formats.layout import VALUE, Layout, Located, Outcome
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import number
 from runner.formats.table import Row, pointer, table
 from runner.formats.torchdynamo import arguments
 from runner.formats.torchdynamo.names import file_hints, named
-from runner.schema.records import Benchmark, Metric, Model, Record
+from runner.schema.records import Benchmark, Record
 
 _BENCHMARK = "TorchInductor, expected by CI"
 _COLUMNS = {"accuracy", "graph_breaks", "calls_captured", "unique_graphs", "fallbacks_to_eager"}
@@ -57,48 +58,6 @@ def facts_of_column(column: str) -> Mapping[str, str]:
     return {**facts, "mode": mode} if mode else facts
 
 
-def read(body: bytes, filename: str) -> Iterator[Item]:
-    columns, lines = table_of(body)
-    hints = _said_by_name(filename)
-    if by_dtype := is_by_dtype(columns):
-        hints = {**hints, "device": "xpu"}
-
-    def records(row: Row) -> Iterator[Item]:
-        cells = row.by_column(columns)
-        suite, name = cells.pop("suite", ""), cells.pop("name")
-        model = Model(name, "OSS model", origins=[suite] if suite else None)
-        for column, cell in cells.items():
-            value = number(cell)
-            mode, dtype = _said_by_column(column) if by_dtype else (None, None)
-            if not cell:
-                yield Skipped(pointer(column), reasons.EMPTY_CELL, row.line)
-                continue
-            if by_dtype or column == "accuracy":
-                metric = Metric("accuracy", extra_info={"benchmark_values": [cell]})
-            elif value is not None:
-                metric = Metric(column, [value])
-            else:
-                yield row.not_a_number(column, cell)
-                continue
-            benchmark = Benchmark(_BENCHMARK, mode, dtype, {"accuracy": True})
-            record = Record(benchmark, model, metric)
-            yield LocatedRecord(record, pointer(column), row.line, hints, is_expected=True)
-
-    return each(lines, records)
-
-
-def _said_by_name(filename: str) -> Mapping[str, str]:
-    folder = _DEVICE_FOLDER.search(filename.replace("\\", "/"))
-    return {**file_hints(filename), "device": folder[1] or "cuda"} if folder else file_hints(filename)
-
-
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    compiler = named(measurement.backend)
-    arguments.describe(measurement, record, given)
-    if compiler and compiler.cudagraphs is None:
-        measurement.backend = compiler.name("")
-
-
 def _said_by_column(column: str) -> tuple[str | None, str]:
     """Return the mode and dtype that the column of a dtype means."""
     found = _DTYPE.fullmatch(column)
@@ -106,10 +65,47 @@ def _said_by_column(column: str) -> tuple[str | None, str]:
     return found["mode"] or found["mode_after"], found["dtype"]
 
 
-FORMAT = Format(
-    "expected_accuracy",
-    matches=lambda preview: _is_header(preview.header),
-    read=read,
-    describe={_BENCHMARK: describe},
-    said_by_name=_said_by_name,
+def _cells(row: dict[str, Any]) -> Iterator[Located]:
+    """Yield the cell of each column, which is for a dtype or a count."""
+    columns = [*row]
+    shared = {"case": row.pop("name") or "", "origin": row.pop("suite", "")}
+    by_dtype = is_by_dtype(columns)
+    for column, cell in row.items():
+        mode, dtype = _said_by_column(column) if by_dtype else (None, None)
+        metric = "accuracy" if by_dtype else column
+        value = Outcome(benchmark_values=[cell]) if cell and metric == "accuracy" else cell or ""
+        yield pointer(column), {**shared, "mode": mode, "dtype": dtype, "metric": metric, VALUE: value}
+
+
+def _said_by_name(filename: str) -> Mapping[str, str]:
+    folder = _DEVICE_FOLDER.search(filename.replace("\\", "/"))
+    return {**file_hints(filename), "device": folder[1] or "cuda"} if folder else file_hints(filename)
+
+
+_LAYOUT = Layout(
+    _BENCHMARK,
+    more=lambda entry: {
+        "benchmark": Benchmark(_BENCHMARK, entry["mode"], entry["dtype"], {"accuracy": True})
+    },
+    by_name=_said_by_name,
 )
+
+
+def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+    compiler = named(measurement.backend)
+    if record.benchmark.dtype and not measurement.device:  # Intel's list
+        measurement.device = "xpu"
+    arguments.describe(measurement, record, given)
+    if compiler and compiler.cudagraphs is None:
+        measurement.backend = compiler.name("")
+
+
+def _read(body: bytes, filename: str) -> Iterator[Item]:
+    for item in _CSV.read(_COMMENT.sub(b"", body), filename):
+        if isinstance(item, LocatedRecord):
+            item.is_expected = True
+        yield item
+
+
+_CSV = _LAYOUT.of_tables("expected_accuracy", _is_header, entries=_cells, describe={_BENCHMARK: describe})
+FORMAT = replace(_CSV, read=_read)

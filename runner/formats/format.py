@@ -6,7 +6,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -75,6 +75,14 @@ def each(found: Iterable[_T | Fault], read: Callable[[_T], Iterable[Item]]) -> I
             yield from read(part)
 
 
+def guarded(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield places with what stands there, and an error where a value has another shape than was expected."""
+    try:
+        yield from found
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        yield "", repr(error)
+
+
 class Preview:
     """The beginning of a body, by which formats recognise their own."""
 
@@ -108,6 +116,11 @@ class Preview:
     def names(self, *keys: str) -> bool:
         """Return whether the body begins like JSON and its first 64 KiB name all of these keys."""
         return self.is_json and all(f'"{key}"'.encode() in self.start for key in keys)
+
+
+def has_keys(value: Any, keys: Mapping[str, type]) -> bool:
+    """Return whether the value is a JSON object with these keys, of these types."""
+    return isinstance(value, dict) and all(isinstance(value.get(key), kind) for key, kind in keys.items())
 
 
 def is_json(body: bytes) -> bool:
@@ -150,6 +163,7 @@ def unsaid(task: TaskSpec, known: Collection[str] = ()) -> str:
     return f"it cannot say {', '.join(names)}" if names else ""
 
 
+Read = Callable[[bytes, str], Iterator[Item]]  # raises BadUpload where the body has no records
 Describe = Callable[[ParsedMeasurement, Record, Parameters], None]
 
 
@@ -160,9 +174,18 @@ class Format:
 
     name: str
     matches: Callable[[Preview], bool]
-    read: Callable[[bytes, str], Iterator[Item]]  # raises BadUpload where the body has no records
+    read: Read
     describe: Mapping[str, Describe] = field(default_factory=dict)
     said_by_name: Callable[[str], Mapping[str, str]] = lambda _filename: {}
     writer: Writer | None = None
     # whether the tool appends to such a file, which may be uploaded after each run
     grows: Callable[[bytes], bool] = lambda _body: False
+
+
+def either(of_json: Format, of_tables: Format) -> Format:
+    """Return the format of files that are JSON or a table."""
+    return replace(
+        of_tables,
+        matches=lambda preview: (of_json if preview.is_json else of_tables).matches(preview),
+        read=lambda body, filename: (of_json if is_json(body) else of_tables).read(body, filename),
+    )

@@ -12,14 +12,16 @@ import json
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from runner.formats import v3
-from runner.formats.format import Format, Item, Writer, each, is_json, unsaid
-from runner.formats.layout import Layout, Quantity
+from runner.formats.format import Writer, either, unsaid
+from runner.formats.layout import Layout, Located, Quantity, of_row
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
-from runner.formats.table import Row, csv_text, table
+from runner.formats.table import csv_text
 from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json, Metric, Record
 from runner.schema.statistics import median
@@ -38,28 +40,13 @@ _MODEL_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s
 _LAYOUT = Layout(
     "PyTorch gpt-fast benchmark",
     case="name",
-    quantities={"actual": Quantity(lambda row: str(row["metric"]), target="target")},
+    quantities={"actual": Quantity(target="target")},
     mode=lambda _row: "inference",
-    dtype="dtype",
-    device="device",
-    arch="arch",
-    model_type=lambda row: "OSS model" if row.get("is_model", "").lower() == "true" else "micro-benchmark",
-    origin="pytorch",
+    kind=lambda row: "OSS model" if row.get("is_model", "").lower() == "true" else "micro-benchmark",
+    origin=lambda _row: "pytorch",
     parameters={"sizes": "sizes"},
 )
 _COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is_model")
-
-
-def read(body: bytes, filename: str) -> Iterator[Item]:
-    if is_json(body):
-        return v3.read(body, filename)
-    columns, lines = table(body, _is_header, "CSV of gpt-fast", "columns name,metric,target,actual,…")
-
-    def records(row: Row) -> Iterator[Item]:
-        for cells in _by_metric(row.by_column(columns)):
-            yield from _LAYOUT.records(cells, "", row.line)
-
-    return each(lines, records)
 
 
 def _is_header(columns: list[str]) -> bool:
@@ -68,19 +55,19 @@ def _is_header(columns: list[str]) -> bool:
     return is_second or _NEEDED.issubset(columns) or set(columns) == _FIRST
 
 
-def _by_metric(cells: dict[str, str]) -> Iterator[dict[str, str]]:
+def _by_metric(row: dict[str, Any]) -> Iterator[Located]:
     """Yield the cells of each metric of a row under the names that the newest files have."""
-    if "metric" in cells:
-        yield cells
+    if "metric" in row:
+        yield from of_row(row)
         return
-    older = {"name": cells.get("name", ""), "dtype": cells.get("mode", ""), "is_model": "true"}
-    if "actual" in cells:
-        yield {**cells, **older, "metric": "token_per_sec"}
+    older = {"name": row.get("name"), "dtype": row.get("mode"), "is_model": "true"}
+    if "actual" in row:
+        yield "", {**row, **older, "metric": "token_per_sec"}
         return
-    found = [match for match in map(_OF_METRIC.fullmatch, cells) if match]
+    found = [match for match in map(_OF_METRIC.fullmatch, row) if match]
     for metric in dict.fromkeys(match["metric"] for match in found):
-        parts = {match["part"]: cells[match[0]] for match in found if match["metric"] == metric}
-        yield {**older, **parts, "metric": _SECOND_METRICS.get(metric, metric)}
+        parts = {match["part"]: row[match[0]] for match in found if match["metric"] == metric}
+        yield "", {**older, **parts, "metric": _SECOND_METRICS.get(metric, metric)}
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
@@ -159,10 +146,10 @@ def _json(row: dict[str, str]) -> dict[str, Json]:
     return _LAYOUT.record(row, Metric(row["metric"], [row["actual"]], target or None)).to_json()
 
 
-FORMAT = Format(
+_CSV = _LAYOUT.of_tables(
     "gpt_fast",
-    matches=lambda preview: _is_header(preview.header),
-    read=read,
+    _is_header,
+    entries=_by_metric,
     describe={_LAYOUT.benchmark: describe},
     writer=Writer(
         "gpt-fast",
@@ -173,3 +160,4 @@ FORMAT = Format(
         unsupported_reason=_unsupported_reason,
     ),
 )
+FORMAT = replace(either(v3.FORMAT, _CSV), matches=_CSV.matches)

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runner.formats.format import Format, Item
 from runner.formats.layout import Layout, Quantity
 from runner.formats.measurement import ParsedMeasurement, warn_of_backend
 from runner.formats.parameters import Parameters
@@ -22,21 +21,12 @@ from runner.schema.records import Record
 _LEVEL = re.compile(r"level\w{1,20}")
 _FILE = re.compile(r"baseline_time_torch(?P<compiled>_compile)?(?P<rest>[\w-]*)")
 _MODE = re.compile(r"_(reduce-overhead|max-autotune(?:-no-cudagraphs)?)(?![\w-])")
-_LAYOUT = Layout(
-    "KernelBench",
-    case="case",
-    quantities={
-        "mean": Quantity("latency_ms"),
-        "min": Quantity("latency_min_ms"),
-        "max": Quantity("latency_max_ms"),
-        "std": Quantity("latency_std_ms"),
-    },
-    mode=lambda _times: "inference",
-    device=lambda times: text(times.get("device")).split(":")[0],
-    arch="hardware",
-    model_type=lambda _times: "operator",
-    origin="kernelbench",
-)
+_QUANTITIES = {
+    "mean": Quantity("latency_ms"),
+    "min": Quantity("latency_min_ms"),
+    "max": Quantity("latency_max_ms"),
+    "std": Quantity("latency_std_ms"),
+}
 
 
 def _said_by_name(filename: str) -> Mapping[str, str]:
@@ -57,29 +47,38 @@ def _is_baseline(value: Any) -> bool:
 
 
 def _problems(levels: dict[str, dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    if not _is_baseline(levels):
+        yield "", "an object without levels: level1, …"
+        return
     for level, problems in levels.items():
         for name, times in problems.items():
             entry = times
             if isinstance(times, dict):
                 case = f"{level}/{base_name(name).removesuffix('.py')}"
-                entry = {**dict.fromkeys(_LAYOUT.quantities), **times, "case": case}
+                entry = {**dict.fromkeys(_QUANTITIES), **times, "case": case}
             yield f"/{level}{pointer(name)}", entry
 
 
-def read(body: bytes, filename: str) -> Iterator[Item]:
-    what = "KernelBench's baselines are an object of levels: level1, …"
-    return _LAYOUT.read_json(body, _is_baseline, what, _said_by_name(filename), _problems)
+_LAYOUT = Layout(
+    "KernelBench",
+    quantities=_QUANTITIES,
+    suite="kernelbench",
+    mode=lambda _times: "inference",
+    device=lambda times: text(times.get("device")).split(":")[0],
+    arch="hardware",
+    by_name=_said_by_name,
+)
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    measurement.suite = "kernelbench"
+    _LAYOUT.describe(measurement, record, given)
     warn_of_backend(measurement, "KernelBench's baselines")
 
 
-FORMAT = Format(
+FORMAT = _LAYOUT.of_json(
     "kernelbench",
-    matches=lambda preview: preview.names("mean", "num_trials") and _is_baseline(preview.first_value),
-    read=read,
+    {},
+    _problems,
     describe={_LAYOUT.benchmark: describe},
-    said_by_name=_said_by_name,
+    matches=lambda preview: preview.names("mean", "num_trials") and _is_baseline(preview.first_value),
 )

@@ -1,39 +1,62 @@
-"""Declare a small format: which column of a table, or key of JSON objects, holds what.
+"""Declare a format: which column of a table, or key of JSON objects, holds what.
 
     LAYOUT = Layout("MyBench", case="kernel", quantities={"time (us)": Quantity("my_time", "µs", "down")})
     FORMAT = LAYOUT.of_tables("mybench")
 
-Each number becomes a record with its place, and what is no number a fault. A format whose files say more
-calls `read_table`, `read_json` or `records` itself.
+An entry is a row or a JSON object. Each number in it becomes a record with its place, and what is no number a
+fault. Where a row or an object is not of one case, `entries` yields what is, with its place within; an entry
+of one value, such as a cell whose column's name says backend and metric, has it under the key VALUE. What a
+layout does not name is looked for under its own name: `mode`, `backend`, `metric`, …
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from runner.formats import reasons
-from runner.formats.errors import Fault
-from runner.formats.format import Describe, Format, Item, LocatedRecord, Skipped, each
+from runner.formats.errors import Fault, WrongRecord
+from runner.formats.format import Format, Item, LocatedRecord, Preview, Read, Skipped, each, guarded, has_keys
 from runner.formats.measurement import ParsedMeasurement, knobs_of
-from runner.formats.parameters import Parameters, parse_time
-from runner.formats.scalars import number_of, shortened, text
-from runner.formats.table import pointer, table
+from runner.formats.parameters import KNOWN, Parameters, parse_time
+from runner.formats.scalars import number_in, number_of, numbers_in, shortened, text
+from runner.formats.table import Row, pointer, table
 from runner.schema.records import Benchmark, Metric, Model, Record
 
+VALUE = "\0"  # the key of an entry's only value, whose place is that of the entry; no file has such a key
 Entry = Mapping[str, Any]  # the cells of a row by column, or a JSON object
-Source = str | Callable[[Entry], Any]  # a column or key, or what works a value out of the entry; '': unsaid
+# a column or key, a path of keys (/context/date), or what works a value out of the entry
+Source = str | Callable[[Entry], Any]
+Located = tuple[str, Any]  # a place, and an entry or one of `reasons` why there is none
+_TEXTS = ("mode", "dtype", "backend", "device", "arch", "commit", "branch", "repo", "host", "kind", "origin")
+
+
+class Outcome(dict[str, Any]):
+    """What stands in a cell instead of a number: `status` and `code` of a metric, and so on."""
+
+
+Reading = list[float] | Outcome | str  # of a cell; a text is one of `reasons`
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a column measures. `schema/metrics.py` has unit and direction of the metrics that it knows."""
+    """What a column measures, by default what the entry says. `schema/metrics.py` has unit and direction of
+    the metrics that it knows. `read` returns what a cell says of a metric, or raises WrongRecord."""
 
-    name: str | Callable[[Entry], str]
+    name: str | Callable[[Entry], str] = lambda entry: text(entry.get("metric"))
     unit: str = ""
     direction: str = ""
     target: str = ""  # the column of the value to reach
+    read: Callable[[Any, str], Reading] = numbers_in
+
+
+def of_row(row: dict[str, Any]) -> Iterator[Located]:
+    """Yield the cells that a row has."""
+    yield "", {column: cell for column, cell in row.items() if cell is not None}
+    if None in row.values():
+        yield "", reasons.SHORT_ROW
 
 
 @dataclass(frozen=True)
@@ -41,129 +64,173 @@ class Layout:
     """The parts of an entry, which is of one case."""
 
     benchmark: str
-    case: Source
-    quantities: Mapping[str, Quantity]  # by column; one that a file does not have is left out
+    case: Source = "case"
+    # by column; one that a file does not have is left out
+    quantities: Mapping[str, Quantity] = field(default_factory=lambda: {VALUE: Quantity()})
     suite: str = ""
-    mode: Source = ""
-    dtype: Source = ""
-    backend: Source = ""
-    device: Source = ""
-    arch: Source = ""
-    commit: Source = ""
-    time: Source = ""  # ISO 8601, or seconds since 1970
-    parameters: Mapping[str, Source] = field(default_factory=dict)  # of the case, by their names
-    model_type: Source = ""
-    origin: str = ""
-
-    def of_tables(self, name: str, *, describe: Describe | None = None) -> Format:
-        """Return the format of CSV files with these columns."""
-        return Format(
-            name,
-            matches=lambda preview: self.columns.issubset(preview.header),
-            read=lambda body, _filename: self.read_table(body, f"CSV of {name}"),
-            describe={self.benchmark: describe or self.describe},
-        )
-
-    @property
-    def columns(self) -> set[str]:
-        """Return the columns that a table must have: the case and all quantities."""
-        return {*self.quantities, *([self.case] if isinstance(self.case, str) else [])}
+    mode: Source = "mode"
+    dtype: Source = "dtype"
+    backend: Source = "backend"
+    device: Source = "device"
+    arch: Source = "arch"
+    commit: Source = "commit"
+    branch: Source = "branch"
+    repo: Source = "repo"
+    host: Source = "host"
+    time: Source = ""  # ISO 8601, or seconds or milliseconds since 1970
+    parameters: Mapping[str, Source] = field(default_factory=dict)  # of the case, beside the entry's `knobs`
+    kind: Source = "type"  # of the model
+    origin: Source = "origin"
+    more: Callable[[Entry], Mapping[str, Any]] = lambda _entry: {}  # further fields of the record
+    margin: Source = ""  # of an entry whose values are expected: a measurement may miss them by that
+    zero: Mapping[str, str] = field(default_factory=dict)  # by metric, the status that its 0 stands for
+    by_name: Callable[[str], Mapping[str, str]] = lambda _filename: {}  # what only it says
 
     def describe(self, measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
         measurement.suite = self.suite or given.suite or self.benchmark
         measurement.knobs = knobs_of(record)
+        if measurement.metric in self.zero:
+            measurement.zero_is(self.zero[measurement.metric])
 
-    def read_table(
+    def of_tables(
         self,
-        body: bytes,
-        what: str,
-        hints: Mapping[str, str] | None = None,
-        columns: Iterable[str] = (),
-        margin: float | None = None,
-    ) -> Iterator[Item]:
-        """Yield the items of a CSV. `columns` are those that it must have, by default all of this layout;
-        `margin` as in `records`."""
-        needed = set(columns) or self.columns
-        names, lines = table(body, needed.issubset, what, f"columns {', '.join(sorted(needed))}, …")
-        return each(lines, lambda row: self.records(row.by_column(names), "", row.line, hints, margin=margin))
+        name: str,
+        fits: Callable[[list[str]], bool] | None = None,
+        *,
+        delimiter: str = ",",
+        entries: Callable[[dict[str, Any]], Iterable[Located]] = of_row,
+        whole_rows: bool = False,
+        **options: Any,
+    ) -> Format:
+        """Return the format of CSV files whose header fits, by default one with the case and all quantities.
+        A short row has None in its last columns, or is refused where `whole_rows`. `options` are other fields
+        of the format."""
+        is_header = fits or {*self.quantities, self.case}.issubset
 
-    def read_json(
-        self,
-        body: bytes,
-        fits: Callable[[Any], bool],
-        what: str,
-        hints: Mapping[str, str] | None = None,
-        entries: Callable[[Any], Iterable[tuple[str, Any]]] = lambda value: [("", value)],
-    ) -> Iterator[Item]:
-        """Yield the items of each JSON value that fits. `entries` yields its objects with their pointers."""
-        from runner.formats import json_text
+        def read(body: bytes, filename: str) -> Iterator[Item]:
+            columns, lines = table(body, is_header, f"CSV of {name}", "other columns", delimiter)
+            items = self._reader(filename)
 
-        def read(item: json_text.Value) -> Iterator[Item]:
-            for place, entry in entries(item.value):
-                if isinstance(entry, dict):
-                    yield from self.records(entry, item.pointer + place, item.line, hints)
-                elif entry is None:
-                    yield Skipped(item.pointer + place, reasons.NULL_VALUE, item.line)
+            def of_line(row: Row) -> Iterator[Item]:
+                if whole_rows and len(row.cells) < len(columns):
+                    yield row.fault(f"the row has {len(row.cells)} cells, the header {len(columns)}")
                 else:
-                    yield Fault(item.pointer + place, "an object was expected", item.line)
+                    yield from items(entries(dict(zip_longest(columns, row.cells))), "", row.line)
 
-        return each(json_text.values(body, fits, what), read)
+            return each(lines, of_line)
+
+        return self._format(name, read, lambda preview: is_header(preview.columns(delimiter)), options)
+
+    def of_json(
+        self,
+        name: str,
+        keys: Mapping[str, type],
+        entries: Callable[[Any], Iterable[Located]] = lambda value: [("", value)],
+        **options: Any,
+    ) -> Format:
+        """Return the format of JSON objects with these keys, of these types, near the beginning of a file.
+        `options` are other fields of the format."""
+
+        def read(body: bytes, filename: str) -> Iterator[Item]:
+            from runner.formats import json_text
+
+            items = self._reader(filename)
+            values = json_text.values(body, lambda value: has_keys(value, keys), f"no result of {name}")
+            return each(values, lambda item: items(entries(item.value), item.pointer, item.line))
+
+        def matches(preview: Preview) -> bool:
+            return preview.names(*keys) and has_keys(preview.first_value, keys)
+
+        return self._format(name, read, matches, options)
+
+    def _format(
+        self, name: str, read: Read, matches: Callable[[Preview], bool], options: Mapping[str, Any]
+    ) -> Format:
+        shared = {"describe": {self.benchmark: self.describe}, "said_by_name": self.by_name}
+        return Format(name, read=read, **{"matches": matches, **shared, **options})
+
+    def _reader(self, filename: str) -> Callable[[Iterable[Located], str, int | None], Iterator[Item]]:
+        """Return a function that yields the items of entries of this file."""
+        said = self.by_name(filename)
+        hints = {name: said[name] for name in said.keys() & KNOWN}
+        facts = {name: said[name] for name in said.keys() - KNOWN}
+
+        def items(found: Iterable[Located], start: str, line: int | None) -> Iterator[Item]:
+            for place, entry in guarded(found):
+                if isinstance(entry, dict):
+                    yield from self.records({**facts, **entry}, start + place, line, hints)
+                elif entry is None or entry in reasons.REASONS:
+                    yield Skipped(start + place, entry or reasons.NULL_VALUE, line)
+                else:
+                    yield Fault(start + place, f"{str(entry)[:60]!r} is no part of such a file", line)
+
+        return items
 
     def records(
-        self,
-        entry: Entry,
-        place: str,
-        line: int | None,
-        hints: Mapping[str, str] | None = None,
-        *,
-        margin: float | None = None,
+        self, entry: Entry, place: str, line: int | None = None, hints: Mapping[str, str] | None = None
     ) -> Iterator[Item]:
-        """Yield a record, or why there is none, for each quantity of an entry. With a `margin` its values are
-        expectations, which a measurement may miss by that much."""
+        """Yield a record, or why there is none, for each quantity of an entry."""
         if not text(_part(entry, self.case)):
-            yield Fault(
-                place + (pointer(self.case) if isinstance(self.case, str) else ""),
-                "the case has no name",
-                line,
-            )
+            column = pointer(self.case) if isinstance(self.case, str) and VALUE not in entry else ""
+            yield Fault(place + column, "the case has no name", line)
             return
         for column, quantity in self.quantities.items():
             if column not in entry:
                 continue
-            value = number_in(entry, column, place, line)
-            target = number_in(entry, quantity.target, place, line) if entry.get(quantity.target) else None
-            name = quantity.name if isinstance(quantity.name, str) else quantity.name(entry)
-            if not isinstance(value, float):
-                yield value
-            elif isinstance(target, Fault | Skipped):
-                yield target
-            elif not name:
-                yield Fault(place + pointer(column), "the metric has no name", line)
+            spot = place if column == VALUE else place + pointer(column)
+            try:
+                found = self._metric(entry, quantity, entry[column])
+            except WrongRecord as error:
+                at = place + error.pointer if error.pointer else spot
+                yield Fault(at, error.detail, line, malformed=error.malformed)
+                continue
+            if isinstance(found, str):
+                yield Skipped(spot, found, line)
             else:
-                extra = _filled({"unit": quantity.unit, "direction": quantity.direction})
-                metric = Metric(name, [value], target, extra or None)
-                if margin is not None:
-                    metric = Metric(name, None, value, {**extra, "noise_margin": margin})
-                yield LocatedRecord(self.record(entry, metric), place + pointer(column), line, hints)
+                yield LocatedRecord(self.record(entry, found), spot, line, hints)
+
+    def _metric(self, entry: Entry, quantity: Quantity, cell: Any) -> Metric | str:
+        """Return the metric of a cell, or the reason why there is none. Raise WrongRecord."""
+        if cell is None or cell == "":
+            return reasons.NULL_VALUE if cell is None else reasons.EMPTY_CELL
+        name = quantity.name if isinstance(quantity.name, str) else quantity.name(entry)
+        found = cell if isinstance(cell, Outcome) else quantity.read(cell, name)
+        if isinstance(found, str):
+            return found
+        if not found:
+            return reasons.NO_VALUES
+        said = entry.get(quantity.target) if quantity.target else None
+        target = number_in(said, pointer(quantity.target)) if said else None
+        if not name:
+            raise WrongRecord("", "the metric has no name")
+        parts = {part: getattr(quantity, part) or text(entry.get(part)) for part in ("unit", "direction")}
+        meaning = _filled(parts)
+        if isinstance(found, Outcome):
+            return Metric(name, extra_info={**meaning, **found})
+        if self.margin and (margin := _part(entry, self.margin)) is not None:
+            return Metric(name, None, found[0], {**meaning, "noise_margin": margin})
+        return Metric(name, [*found], target, meaning or None)
 
     def record(self, entry: Entry, metric: Metric) -> Record:
         """Return the record of one metric of an entry."""
-        commit, mode, dtype, backend, kind = (
-            text(_part(entry, source)) or None
-            for source in (self.commit, self.mode, self.dtype, self.backend, self.model_type)
-        )
-        knobs = _filled({name: _part(entry, part) for name, part in self.parameters.items()})
-        device, arch = text(_part(entry, self.device)), text(_part(entry, self.arch))
-        info = _filled({"device": device, "arch": arch, "knobs": knobs})
+        said = {name: text(_part(entry, getattr(self, name))) or None for name in _TEXTS}
+        own = entry.get("knobs")
+        knobs = {**own} if isinstance(own, dict) else {}
+        knobs |= {name: _part(entry, part) for name, part in self.parameters.items()}
+        info = {"device": said["device"], "arch": said["arch"], "knobs": _filled(knobs)}
+        origins = [said["origin"]] if said["origin"] else None
         time = _part(entry, self.time)
         at = parse_time(time) if isinstance(time, str) else None
-        return Record(
-            Benchmark(self.benchmark, mode, dtype, info or None),
-            Model(shortened(_part(entry, self.case)), kind, backend, [self.origin] if self.origin else None),
-            metric,
-            timestamp=at.timestamp() if at else number_of(time),
-            head_sha=commit,
-        )
+        parts = {
+            "benchmark": Benchmark(self.benchmark, said["mode"], said["dtype"], _filled(info)),
+            "model": Model(shortened(_part(entry, self.case)), said["kind"], said["backend"], origins),
+            "timestamp": at.timestamp() if at else number_of(time),
+            "runners": [{"name": said["host"]}] if said["host"] else None,
+            "repo": said["repo"],
+            "head_branch": said["branch"],
+            "head_sha": said["commit"],
+        }
+        return Record(metric=metric, **{**parts, **self.more(entry)})
 
 
 def _filled(said: Entry) -> dict[str, Any]:
@@ -171,13 +238,11 @@ def _filled(said: Entry) -> dict[str, Any]:
 
 
 def _part(entry: Entry, source: Source) -> Any:
-    return entry.get(source) if isinstance(source, str) else source(entry)
-
-
-def number_in(entry: Entry, column: str, place: str, line: int | None) -> float | Skipped | Fault:
-    """Return the number in a column, or why there is none."""
-    cell, place = entry[column], place + pointer(column)
-    if cell is None or cell == "":
-        return Skipped(place, reasons.NULL_VALUE if cell is None else reasons.EMPTY_CELL, line)
-    value = number_of(cell)
-    return Fault(place, f"{str(cell)[:60]!r} is not a number", line) if value is None else value
+    if not isinstance(source, str):
+        return source(entry)
+    if source[:1] != "/":
+        return entry.get(source)
+    found: Any = entry
+    for key in source[1:].split("/"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found

@@ -8,17 +8,39 @@ memory is KB of 1024 bytes, here called KiB. A CSV says neither backend nor dtyp
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from runner.formats.format import Format, Item
 from runner.formats.layout import Layout, Quantity
 from runner.formats.measurement import ParsedMeasurement, info_of, warn_of_backend
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import base_name, text
 from runner.schema.records import Record
 
-_NEEDED = {"Benchmarking Framework", "Case Name", "Execution Time"}
 _MODES = {"True": "training", "False": "inference"}
+_OF_JSON = {"latency": "latency_us", "forward latency": "latency_us", "backward latency": "latency_us"}
+_DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu")
+_DEVICE = re.compile(rf"_({'|'.join(_DEVICES)})(?=_|$)")
+_DTYPE = re.compile(r"_dtype(?:torch\.)?(\w+?)(?=_|$)")
+_FILE_DTYPE = re.compile(r"_(float32|float16|bfloat16|int8|int32)(?=_|\.|$)")
+_BACKENDS = {"eager": "eager", "compile": "inductor", "jit": "jit"}
+_CHECK_S_MARGIN = 0.5  # of check_perf_csv.py
+_NO_VALUE = ("peak memory", "memory bandwidth")  # 0: a device whose memory is not counted, no traffic
+
+
+def _said_by_name(filename: str) -> Mapping[str, str]:
+    stem = base_name(filename).lower()
+    expected = {"expected": "1"} if "expected" in stem else {}
+    if "operator_benchmark" not in stem and "op_benchmark" not in stem and "microbenchmark" not in stem:
+        return expected
+    words = set(re.split(r"[_.]", stem))
+    hints = {"backend": next((_BACKENDS[word] for word in _BACKENDS if word in words), "")}
+    dtype = _FILE_DTYPE.search(stem)
+    hints["dtype"] = dtype[1] if dtype else ""
+    hints["device"] = next((device for device in _DEVICES if device in words), "")
+    hints["arch"] = "cpu-aarch64" if "aarch64" in words else ""
+    return expected | {name: value for name, value in hints.items() if value}
+
+
 _LAYOUT = Layout(
     "PyTorch operator benchmark",
     case="Case Name",
@@ -27,44 +49,18 @@ _LAYOUT = Layout(
         "Peak Memory (KB)": Quantity("peak memory"),
         "Memory Bandwidth (GB/s)": Quantity("memory bandwidth"),
     },
+    suite="operator_benchmark",
     mode=lambda row: _MODES.get(row.get("run_backward", ""), ""),
-    model_type=lambda _row: "micro-benchmark",
-    origin="pytorch",
+    margin=lambda row: _CHECK_S_MARGIN if row.get("expected") else None,
+    zero=dict.fromkeys(_NO_VALUE, "not_run"),
+    by_name=_said_by_name,
 )
-_OF_JSON = {"latency": "latency_us", "forward latency": "latency_us", "backward latency": "latency_us"}
-_DEVICES = ("cpu", "cuda", "xpu", "mps", "hpu")
-_DEVICE = re.compile(rf"_({'|'.join(_DEVICES)})(?=_|$)")
-_DTYPE = re.compile(r"_dtype(?:torch\.)?(\w+?)(?=_|$)")
-_FILE_DTYPE = re.compile(r"_(float32|float16|bfloat16|int8|int32)(?=_|\.|$)")
-_BACKENDS = {"eager": "eager", "compile": "inductor", "jit": "jit"}
-_CHECK_S_MARGIN = 0.5  # of check_perf_csv.py
-
-
-def _said_by_name(filename: str) -> Mapping[str, str]:
-    stem = base_name(filename).lower()
-    if "operator_benchmark" not in stem and "op_benchmark" not in stem and "microbenchmark" not in stem:
-        return {}
-    words = set(re.split(r"[_.]", stem))
-    hints = {"backend": next((_BACKENDS[word] for word in _BACKENDS if word in words), "")}
-    dtype = _FILE_DTYPE.search(stem)
-    hints["dtype"] = dtype[1] if dtype else ""
-    hints["device"] = next((device for device in _DEVICES if device in words), "")
-    hints["arch"] = "cpu-aarch64" if "aarch64" in words else ""
-    return {name: value for name, value in hints.items() if value}
-
-
-def read(body: bytes, filename: str) -> Iterator[Item]:
-    margin = _CHECK_S_MARGIN if "expected" in base_name(filename).lower() else None
-    return _LAYOUT.read_table(
-        body, "CSV of operator_benchmark", _said_by_name(filename), _NEEDED, margin=margin
-    )
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     """Complete a row or a dashboard's record by the name of its case."""
     info = info_of(record)
     name = record.model.name
-    measurement.suite = "operator_benchmark"
     measurement.metric = _OF_JSON.get(measurement.metric, measurement.metric)
     measurement.unit = "KiB" if measurement.unit == "kB" else measurement.unit
     device, dtype = _DEVICE.search(name), _DTYPE.search(name)
@@ -75,14 +71,11 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     if isinstance(info.get("use_compile"), bool):
         measurement.backend = "inductor" if info["use_compile"] else "eager"
     warn_of_backend(measurement, "operator_benchmark")
-    if measurement.metric in {"peak memory", "memory bandwidth"}:
-        measurement.zero_is("not_run")  # of a device whose memory is not counted, an operator without traffic
+    _LAYOUT.describe(measurement, record, given)
 
 
-FORMAT = Format(
+FORMAT = _LAYOUT.of_tables(
     "operator_benchmark",
-    matches=lambda preview: _NEEDED.issubset(preview.header),
-    read=read,
+    {"Benchmarking Framework", "Case Name", "Execution Time"}.issubset,
     describe=dict.fromkeys((_LAYOUT.benchmark, "PyTorch operator microbenchmark"), describe),
-    said_by_name=_said_by_name,
 )

@@ -12,15 +12,17 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from runner.formats import reasons
-from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, each, unsaid
-from runner.formats.measurement import ParsedMeasurement, info_of
+from runner.formats.format import Writer, unsaid
+from runner.formats.layout import VALUE, Layout, Located
+from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import base_name, number
-from runner.formats.table import Row, csv_text, pointer, table
+from runner.formats.scalars import base_name
+from runner.formats.table import csv_text, pointer
 from runner.schema.outcome_records import TaskResult
-from runner.schema.records import Benchmark, Json, Metric, Model, Record
+from runner.schema.records import Json, Record
 from runner.schema.statistics import median, quantiles
 from runner.schema.suite import TaskSpec, suite_of
 
@@ -29,7 +31,6 @@ _FILE = re.compile(
     r"operatorbench_(?P<inputs>timm|huggingface|torchbench|own(?:-[0-9a-f]{8})?)_"
     r"(?P<dtype>b?float16|float32)"
 )
-_ABS = {"unit_as_written": "ms on CUDA, s on a CPU"}
 _DEVICE_UNSAID = (
     "nothing says the device of operatorbench's mean times (`abs`): they are taken as a GPU's, in ms; a CPU's"
     " are in s, 1000 times that. Give it with the upload: ?device=cuda or ?device=cpu"
@@ -50,54 +51,34 @@ def _said_by_name(filename: str) -> Mapping[str, str]:
     return found.groupdict() if found else {}
 
 
-def read(body: bytes, filename: str) -> Iterator[Item]:
-    names, lines = table(body, _is_header, "CSV of operatorbench", "columns operator,inductor 20th,…")
-    columns = [_backend_and_metric(name, names) for name in names[1:]]
-    said = _said_by_name(filename)
-    hints = {"dtype": said["dtype"]} if said else {}
-    info = {"inputs": said["inputs"]} if said else {}
-
-    def records(row: Row) -> Iterator[Item]:
-        if not row.cells[0]:
-            yield row.fault("the operator has no name")
-            return
-        for name, (backend, metric), cell in zip(names[1:], columns, row.cells[1:], strict=False):
-            value = number(cell)
-            if not cell:
-                if not _is_never_filled(backend, metric):
-                    yield Skipped(pointer(name), reasons.EMPTY_CELL, row.line)
-            elif value is None:
-                yield row.not_a_number(name, cell)
-            else:
-                record = Record(
-                    Benchmark("operatorbench", "inference", extra_info=dict(info)),
-                    Model(row.cells[0], "operator", backend),
-                    Metric(metric, [value], extra_info=_ABS if metric == "abs" else None),
-                )
-                yield LocatedRecord(record, pointer(name), row.line, hints)
-        if not all(_is_never_filled(*column) for column in columns[len(row.cells) - 1 :]):
-            yield Skipped("", reasons.SHORT_ROW, row.line)
-
-    return each(lines, records)
-
-
-def _backend_and_metric(column: str, columns: list[str]) -> tuple[str, str]:
-    found = _COLUMN.fullmatch(column)
-    if found:
-        return found["backend"], found["metric"]
+def _cells(row: dict[str, Any]) -> Iterator[Located]:
+    """Yield each cell with its backend and metric; `elapsed` is the time of all backends."""
+    operator, *columns = row
     backends = [name.removesuffix(" 50th") for name in columns if name.endswith(" 50th") and "/" not in name]
-    return "+".join(backends), column  # `elapsed` is the time of all of them
+    is_short = False
+    for name in columns:
+        parts = _COLUMN.fullmatch(name)
+        meaning = parts.groupdict() if parts else {"backend": "+".join(backends), "metric": name}
+        is_never_filled = meaning["metric"] == "abs" and "/" in meaning["backend"]
+        if row[name] is not None and (row[name] or not is_never_filled):
+            yield pointer(name), {"case": row[operator], **meaning, VALUE: row[name]}
+        is_short |= row[name] is None and not is_never_filled
+    if is_short:
+        yield "", reasons.SHORT_ROW
 
 
-def _is_never_filled(backend: str, metric: str) -> bool:
-    return metric == "abs" and "/" in backend
+_LAYOUT = Layout(
+    "operatorbench",
+    suite="operators",
+    mode=lambda _row: "inference",
+    parameters={"inputs": "inputs"},
+    by_name=_said_by_name,
+)
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    inputs = info_of(record).get("inputs")
-    measurement.suite = "operators"
+    _LAYOUT.describe(measurement, record, given)
     measurement.backend = measurement.backend or "inductor"
-    measurement.knobs = {"inputs": inputs} if isinstance(inputs, str) and inputs else {}
     if measurement.metric == "abs":
         measurement.warning = "" if measurement.device else _DEVICE_UNSAID
         if measurement.device == "cpu":
@@ -187,12 +168,11 @@ def _csv(rows: Mapping[str, _Row], shapes: Mapping[str, Mapping[str, Mapping[str
     return csv_text(lines)
 
 
-FORMAT = Format(
+FORMAT = _LAYOUT.of_tables(
     "operatorbench",
-    matches=lambda preview: _is_header(preview.header),
-    read=read,
-    describe={"operatorbench": describe},
-    said_by_name=_said_by_name,
+    _is_header,
+    entries=_cells,
+    describe={_LAYOUT.benchmark: describe},
     writer=Writer(
         "operatorbench",
         ("operators",),

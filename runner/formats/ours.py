@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from runner.formats import v3
-from runner.formats.format import Format, Item, each
+from runner.formats.format import Format, Item, each, has_keys
 
-
-def _is_task(value: Any) -> bool:
-    return isinstance(value, dict) and "fingerprint" in value and isinstance(value.get("records"), list)
+_KEYS = {"fingerprint": str, "records": list}
 
 
 def read(body: bytes, filename: str) -> Iterator[Item]:
@@ -25,11 +22,13 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             yield record_of(msgspec.json.encode(record), f"{item.pointer}/records/{index}", item.line)
 
     what = "a line of our runner has a fingerprint and records"
-    return each(json_text.values(body, _is_task, what), records)
+    return each(json_text.values(body, lambda value: has_keys(value, _KEYS), what), records)
 
 
 FORMAT = Format(
     "ours",
-    matches=lambda preview: preview.names("fingerprint", "task", "outcome") and _is_task(preview.first_value),
+    matches=lambda preview: (
+        preview.names("fingerprint", "task", "outcome") and has_keys(preview.first_value, _KEYS)
+    ),
     read=read,
 )

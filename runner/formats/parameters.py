@@ -66,10 +66,9 @@ class Parameters:
     def parse(cls, given: Mapping[str, str]) -> Parameters:
         """Check parameters. Raise BadUpload, with every fault, for an unknown name or an unfit value."""
         faults = []
-        known = {field.name for field in fields(cls)}
         for name, value in given.items():
             limit = 2000 if name == "provenance" else 500 if name == "filename" else _MAX_LENGTH
-            if name not in known:
+            if name not in KNOWN:
                 faults.append(Fault(f"?{name}", f"no parameter is called {name[:60]!r}"))
             elif len(value) > limit or _UNSTORABLE.search(value):
                 faults.append(Fault(f"?{name}", f"a text of at most {limit} characters without NUL"))
@@ -93,6 +92,9 @@ class Parameters:
         """Return what makes the same content another upload: all but the file's name and the switches."""
         given = self.given()
         return {name: given[name] for name in sorted(given) if name not in _NOT_IDENTITY}
+
+
+KNOWN = frozenset(field.name for field in fields(Parameters))
 
 
 def _problem(name: str, value: str) -> str:

@@ -16,6 +16,7 @@ ANOTHER_HEADER = "the row has fewer compile phases than the header, which is ano
 UNTOLD_HEADER = "other rows do not fit the header, and whether this one does cannot be told"
 BAD_JSON = "the JSON of the line cannot be read"
 AVERAGE_ROW = "the row is the average over the shapes, which have rows of their own"
+AGGREGATE = "the entry is an aggregate of repetitions, which have entries of their own"
 NOT_A_NUMBER = "the column holds texts, not numbers"
 UNKNOWN_NAME = "the metric's name is not made as this benchmark makes them"
 TARGET = "the value is a target of the benchmark's own, not a measurement"

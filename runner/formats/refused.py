@@ -49,21 +49,15 @@ def _begins_like(*words: bytes) -> Callable[[Preview], bool]:
     return lambda preview: preview.start.lstrip(b"\xef\xbb\xbf \t\r\n")[:200].lower().startswith(words)
 
 
-def _is_google_benchmark(preview: Preview) -> bool:
-    header = b"name,iterations,real_time,cpu_time,time_unit"
-    return _keys("context benchmarks")(preview) or (not preview.is_json and header in preview.start)
-
-
 _VLLM = (  # `vllm bench serve`, `latency` and `throughput`
     "request_throughput output_throughput",
     "mean_ttft_ms mean_tpot_ms",
+    "median_ttft_ms median_itl_ms",
     "avg_latency latencies",
     "requests_per_second tokens_per_second elapsed_time",
 )
 REFUSED = (
     # JSON
-    Refused("a result of pytest-benchmark", _keys("machine_info benchmarks")),
-    Refused("a result of google-benchmark", _is_google_benchmark),
     Refused("a result of nvbench", _keys("devices benchmarks")),
     Refused("a result of nvbench", _columns("Benchmark,Device,CPU Time (sec)")),
     Refused("a result of asv", _keys("results params commit_hash")),
@@ -105,14 +99,21 @@ REFUSED = (
         "upload the log that tlparse read, dedicated_log_torch_trace_*.log, or its raw.jsonl",
     ),
     # CSV
-    Refused("Liger-Kernel's benchmark data", _columns("kernel_name,kernel_provider")),
-    Refused("Liger-Kernel's benchmark data", lambda preview: "Liger" in preview.header[1:]),
+    Refused(
+        "google-benchmark's CSV",
+        lambda preview: b"name,iterations,real_time,cpu_time,time_unit" in preview.start,
+        "write JSON: --benchmark_out=FILE --benchmark_out_format=json",
+    ),
     Refused("torchao's micro-benchmark", _columns("quantization,high_precision_dtype")),
     Refused(
         "torchao's results of Segment Anything",
         _columns("batchsize,compile,memory", "sam_model_type,img_s(avg)"),
     ),
-    Refused("pytest-benchmark's CSV", _columns("name,min,max,mean,stddev,rounds")),
+    Refused(
+        "pytest-benchmark's CSV",
+        _columns("name,min,max,mean,stddev,rounds"),
+        "write JSON: --benchmark-json=FILE",
+    ),
     Refused("a table of Nsight Systems", _columns("Total Time (ns),Instances"), _PROFILE),
     Refused("a table of Nsight Compute", _columns("Kernel Name,Metric Name"), _PROFILE),
     Refused("tritonbench's list of shapes", _columns("M,K,N"), "upload the output of run.py"),

@@ -8,6 +8,8 @@ import re
 import unicodedata
 from typing import Any
 
+from runner.formats.errors import WrongRecord
+
 # Zero-width and bidirectional characters: a name that holds one looks like another name.
 INVISIBLE = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -32,6 +34,19 @@ def finite(value: Any) -> float | None:
 def number_of(value: Any) -> float | None:
     """Return the number of a JSON value or of a text, or None."""
     return number(value) if isinstance(value, str) else finite(value)
+
+
+def number_in(cell: Any, pointer: str = "") -> float:
+    """Return the number of a cell, whose place is the pointer. Raise WrongRecord if it has none."""
+    found = number_of(cell)
+    if found is None:
+        raise WrongRecord(pointer, f"{str(cell)[:60]!r} is not a number")
+    return found
+
+
+def numbers_in(cell: Any, _metric: str = "") -> list[float]:
+    """Return the number of a cell, or all of a list of samples."""
+    return [number_in(one) for one in (cell if isinstance(cell, list) else [cell])]
 
 
 def text(value: Any) -> str:

@@ -11,30 +11,22 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.formats import reasons
-from runner.formats.errors import Fault
-from runner.formats.format import Format, Item, LocatedRecord, Skipped, Writer, each
-from runner.formats.measurement import MODES, ParsedMeasurement, knobs_of
-from runner.formats.parameters import Parameters
-from runner.formats.scalars import finite, number_of, shortened, text
+from runner.formats.format import Writer
+from runner.formats.layout import VALUE, Layout, Located, Outcome
+from runner.formats.measurement import MODES
+from runner.formats.scalars import shortened, text
 from runner.formats.statuses import VERIFIER_CODES, status_of_error
 from runner.schema.outcome_records import TaskResult
-from runner.schema.records import Benchmark, Json, Metric, Model, Record
+from runner.schema.records import Json
 from runner.schema.suite import TaskSpec, suite_of
 
-if TYPE_CHECKING:
-    from runner.formats.json_text import Value
-
-
-_BENCHMARK = "PyTorch/XLA benchmark"
 _NOT_KNOBS = {"accelerator", "accelerator_model", "dynamo", "test", "dtype", "outputs_file"}
 # Codes of a verification that ran: then an error is its own, and nothing was to be measured.
 _VERIFIER_RAN = {"PASS", "FAIL", "EAGER_FAILED", "EXCEPTION_RAISED", "NONDETERMINISTIC_EAGER_RUN"}
-_MAX_DEPTH = 8
 # Knobs that its lines name by themselves; others stand beside the axes.
 _NAMED = {"xla", "batch_size", "iterations_per_run", "origin", "enable_functionalization"}
 _MAPS = ("dynamo_counters", "xla_unlowered_ops", "inductor_ops")
@@ -54,53 +46,66 @@ def dynamo_backend(backend: str) -> str:
     return backend if backend in {"inductor", "openxla"} else ""
 
 
-def _is_result(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(value.get(key), dict) for key in ("model", "experiment", "metrics")
-    )
+def experiment_of(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the experiment of a line: the axes that are columns in their places, the others as knobs.
+    Without dynamo its backend is XLA's lazy tensors, torchax, or eager."""
+    experiment, model = value["experiment"], value["model"]
+    knobs = {
+        name: setting
+        for name, setting in experiment.items()
+        if name not in _NOT_KNOBS and isinstance(setting, str | int | float) and setting is not False
+    }
+    iterations = value.get("iterations_per_run")
+    if isinstance(iterations, int) and iterations != 1:
+        knobs["iterations_per_run"] = iterations
+    plain = "xla" if experiment.get("xla") else "torch_xla2" if experiment.get("torch_xla2") else "eager"
+    test = text(experiment.get("test"))
+    return {
+        "case": model.get("model_name"),
+        "mode": MODES.get(test, test),
+        "dtype": experiment.get("dtype"),
+        "backend": text(experiment.get("dynamo")) or plain,
+        "device": experiment.get("accelerator"),
+        "arch": experiment.get("accelerator_model"),
+        "knobs": {**knobs, "origin": text(model.get("suite_name"))},
+        "timestamp": value.get("timestamp"),
+    }
 
 
-def read(body: bytes, filename: str) -> Iterator[Item]:
-    from runner.formats import json_text
-
-    what = "a result is an object with model, experiment and metrics"
-    return each(json_text.values(body, _is_result, what), _records)
-
-
-def _records(item: Value) -> Iterator[Item]:
-    value = item.value
-    if not text(value["model"].get("model_name")):
-        yield Fault(f"{item.pointer}/model/model_name", "the model has no name", item.line)
+def _cells(value: dict[str, Any]) -> Iterator[Located]:
+    """Yield each value of a line, and what it says of the verification and of values that it lacks."""
+    shared = experiment_of(value)
+    if not text(shared["case"]):
+        yield "/model/model_name", {"case": "", VALUE: None}
         return
-    benchmark, model, timestamp = benchmark_of(value), model_of(value), number_of(value.get("timestamp"))
     measured = dict(value["metrics"])
     error = measured.pop("error", None)
     code, ours = text(value.get("verification_code")), _map(value.get("runner"))
-    found: list[tuple[Metric, str]] = []
+    found = {name: _leaves_of(name, cell) for name, cell in measured.items()}
+    outcomes: list[tuple[str, str, dict[str, Any]]] = []
     if code:
-        said: dict[str, Any] = {
-            "benchmark_values": [code],
-            "reason": error if isinstance(error, str) else None,
-        }
-        if check := _map(ours.get("check")):
-            said = {"code": code, **check}
-        found.append((Metric("verification_code", extra_info=said), "/verification_code"))
+        reason = error if isinstance(error, str) else None
+        check = _map(ours.get("check"))
+        said = {"code": code, **check} if check else {"benchmark_values": [code], "reason": reason}
+        outcomes.append(("/verification_code", "verification_code", said))
     names = ours.get("without")
-    without = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    if without:  # metrics that our own runner has no value of
-        found += [(Metric(name, extra_info=_no_value(ours)), "/runner/without") for name in without]
+    if without := [name for name in names if isinstance(name, str)] if isinstance(names, list) else []:
+        # metrics that our own runner has no value of
+        outcomes += [("/runner/without", name, _no_value(ours)) for name in without]
     elif isinstance(error, str) and code not in _VERIFIER_RAN:
         status, word = status_of_error(error)
-        said = {"benchmark_values": [word], "status": status}
-        found.append((Metric("total_time", extra_info=said), "/metrics/error"))
-    elif code not in _VERIFIER_RAN and not any(map(_holds_number, measured.values())):
-        found.append((Metric("total_time", extra_info=_no_value(ours)), "/metrics"))
-    for metric, place in found:
-        record = Record(benchmark, model, metric, timestamp=timestamp)
-        yield LocatedRecord(record, item.pointer + place, item.line)
-    for name, values in measured.items():
-        spelled = name.replace("xla_ExecutionTime_", "xla_ExecuteTime_")  # as the documentation has it
-        yield from _measured(item, spelled, values, Record(benchmark, model, timestamp=timestamp))
+        outcomes.append(("/metrics/error", "total_time", {"benchmark_values": [word], "status": status}))
+    elif code not in _VERIFIER_RAN and not any(found.values()):
+        outcomes.append(("/metrics", "total_time", _no_value(ours)))
+    for place, metric, said in outcomes:
+        yield place, {**shared, "metric": metric, VALUE: Outcome(said)}
+    for name, leaves in found.items():
+        place = f"/metrics/{name}"
+        if not leaves:
+            is_empty = measured[name] in (None, []) or set(map(str, measured[name])) == {"None"}
+            yield place, reasons.NULL_VALUE if is_empty else reasons.NO_NUMBER_INSIDE
+        for leaf, samples in leaves.items():  # a graph break is named after its whole reason
+            yield place, {**shared, "metric": shortened(leaf), VALUE: samples}
 
 
 def _no_value(ours: dict[str, Any]) -> dict[str, Any]:
@@ -111,91 +116,30 @@ def _no_value(ours: dict[str, Any]) -> dict[str, Any]:
     return {"status": "not_run", "code": "no_value", "reason": "its line has no value of it"}
 
 
-def _holds_number(value: Any) -> bool:
-    """Return whether anything but null is inside; `_collect` finds what is wrong with it."""
-    if isinstance(value, list | dict):
-        return any(map(_holds_number, value.values() if isinstance(value, dict) else value))
-    return value is not None
-
-
 def _map(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def benchmark_of(value: dict[str, Any]) -> Benchmark:
-    """Return the experiment's axes: those that are columns in their places, the others as knobs."""
-    experiment = value["experiment"]
-    knobs = {
-        name: setting
-        for name, setting in experiment.items()
-        if name not in _NOT_KNOBS
-        and isinstance(setting, str | int | float)
-        and setting is not False
-        and setting != ""
-    }
-    iterations = value.get("iterations_per_run")
-    if isinstance(iterations, int) and iterations != 1:
-        knobs["iterations_per_run"] = iterations
-    origin = value["model"].get("suite_name")
-    if isinstance(origin, str) and origin:
-        knobs["origin"] = origin
-    test = text(experiment.get("test"))
-    return Benchmark(
-        _BENCHMARK,
-        MODES.get(test, test) or None,
-        text(experiment.get("dtype")) or None,
-        extra_info={
-            "device": text(experiment.get("accelerator")),
-            "arch": text(experiment.get("accelerator_model")),
-            "knobs": knobs,
-        },
-    )
+def _leaves_of(name: str, values: Any) -> dict[str, list[Any]]:
+    """Return the samples of a metric: a list of numbers is one metric, a list of maps one for each number
+    inside."""
+    leaves: dict[str, list[Any]] = {}
+    name = name.replace("xla_ExecutionTime_", "xla_ExecuteTime_")  # as the documentation has it
+    for repeat in values if isinstance(values, list) else [values]:
+        for leaf, sample in _leaves(name, repeat):
+            leaves.setdefault(leaf, []).append(sample)
+    return leaves
 
 
-def model_of(value: dict[str, Any]) -> Model:
-    """Return the model; without dynamo its backend is XLA's lazy tensors, torchax, or eager."""
-    experiment = value["experiment"]
-    plain = "xla" if experiment.get("xla") else "torch_xla2" if experiment.get("torch_xla2") else "eager"
-    return Model(value["model"]["model_name"], "OSS model", text(experiment.get("dynamo")) or plain)
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inside in value.items():
+            yield from _leaves(f"{name}.{key}", inside)
+    elif value is not None:
+        yield name, value
 
 
-def _measured(item: Value, name: str, values: Any, record: Record) -> Iterator[Item]:
-    """Yield a metric's records: a list of numbers is one, a list of maps one for each number inside."""
-    place = f"{item.pointer}/metrics/{name}"
-    repeats = values if isinstance(values, list) else [values]
-    leaves: dict[str, list[float]] = {}
-    for repeat in repeats:
-        wrong = _collect(repeat, name, leaves, _MAX_DEPTH)
-        if wrong:
-            yield Fault(place, wrong, item.line)
-            return
-    if not leaves:
-        empty = not repeats or all(repeat is None for repeat in repeats)
-        yield Skipped(place, reasons.NULL_VALUE if empty else reasons.NO_NUMBER_INSIDE, item.line)
-    for leaf, samples in leaves.items():
-        metric = Metric(shortened(leaf), [*samples])  # a graph break is named after its whole reason
-        yield LocatedRecord(replace(record, metric=metric), place, item.line)
-
-
-def _collect(value: Any, name: str, leaves: dict[str, list[float]], depth: int) -> str:
-    """Add the numbers inside to `leaves`; return what is wrong with them, or ''."""
-    if value is None:
-        return ""
-    if isinstance(value, dict) and depth > 0:
-        return next(
-            filter(None, (_collect(item, f"{name}.{key}", leaves, depth - 1) for key, item in value.items())),
-            "",
-        )
-    sample = finite(value)
-    if sample is None:
-        return f"{repr(value)[:60]} is not a number"
-    leaves.setdefault(name, []).append(sample)
-    return ""
-
-
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    measurement.suite = "xla"
-    measurement.knobs = knobs_of(record)
+LAYOUT = Layout("PyTorch/XLA benchmark", suite="xla", time="timestamp")
 
 
 def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
@@ -337,10 +281,9 @@ def _dump_name(task: TaskSpec) -> str:
     )
 
 
-FORMAT = Format(
+FORMAT = LAYOUT.of_json(
     "xla",
-    matches=lambda preview: preview.names("experiment", "model_name") and _is_result(preview.first_value),
-    read=read,
-    describe={_BENCHMARK: describe},
+    {"model": dict, "experiment": dict, "metrics": dict},
+    _cells,
     writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, lambda task: [_dump_name(task)], _files),
 )

@@ -160,13 +160,14 @@ def pinned(kernels: Iterable[tuple[str, str]]) -> dict[str, str]:
 def choices_of(records: Iterable[Mapping[str, Json]]) -> dict[str, str] | None:
     """Return the configurations that can be forced, by slot, of the kernels that these v3 records name; None
     if they name no kernel."""
-    kernels = list(_kernels_in(records))
+    kernels = list(kernels_in(records))
     if not kernels:
         return None
     return pinned((str(kernel.get("slot", "")), str(kernel.get("config", ""))) for kernel in kernels)
 
 
-def _kernels_in(records: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:
+def kernels_in(records: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:
+    """Yield the kernels that these v3 records name."""
     for record in records:
         info = (record.get("metric") or {}).get("extra_info") or {}
         yield from (info.get(COMPILED) or {}).get("kernels", [])
@@ -174,7 +175,7 @@ def _kernels_in(records: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, 
 
 def offers_of(records: Iterable[Mapping[str, Json]]) -> dict[str, set[str]]:
     """Return what the autotuner had to choose from, by slot, where these v3 records tell it."""
-    return {str(one["slot"]): {*one["offered"]} for one in _kernels_in(records) if one.get("offered")}
+    return {str(one["slot"]): {*one["offered"]} for one in kernels_in(records) if one.get("offered")}
 
 
 def candidate_pins(

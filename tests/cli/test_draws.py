@@ -24,9 +24,11 @@ def control(tmp_path: Path) -> Control:
     return made
 
 
-def compare(control: Control, *words: str) -> int:
+def compare(control: Control, *words: str, draws: tuple[str, str] = ("plain", "tuned")) -> int:
+    """Compare two interpreters, whose autotuner chooses as TORCH_SIDE says."""
     sides = [
-        f"{name}={control.python},STANDIN={control.folder},TORCH_SIDE={name}" for name in ("plain", "tuned")
+        f"{name}={control.python},STANDIN={control.folder},TORCH_SIDE={side}"
+        for name, side in zip(("plain", "tuned"), draws, strict=True)
     ]
     return main([*CASE.split(), "--base-python", sides[0], "--python", sides[1], *words])
 
@@ -53,9 +55,31 @@ def test_three_draws_of_each_side_are_compared(
     assert power_words(ChoiceNoise(), 6) in written.err, "before it starts"
     lines = written.out.splitlines()
     (code,) = [line for line in lines if "D=256" in line and "compiled_latency_ms" in line and " + " in line]
-    assert code.split()[-4:] == ["3", "+", "3", "dismissed"]
+    assert code.split()[-5:] == ["3", "+", "3", "same", "code"], "the sides drew other choices"
     (compile_time,) = [line for line in lines if "D=256" in line and "cold_compile_s" in line]
     assert compile_time.split()[-2:] == ["3", "inconclusive"], "of free pairs alone"
+
+
+def code_answer(capsys: pytest.CaptureFixture[str]) -> str:
+    lines = capsys.readouterr().out.splitlines()
+    (code,) = [line for line in lines if "D=256" in line and "compiled_latency_ms" in line and " + " in line]
+    return code.partition(" + ")[2].split(maxsplit=1)[1]
+
+
+def test_equal_sides_that_draw_alike_are_dismissed(
+    control: Control, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(control, draws=("plain", "plain")) == 0
+    assert code_answer(capsys) == "dismissed"
+
+
+def test_nothing_is_dismissed_where_a_side_lost_candidates(
+    control: Control, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ["XBLOCK=4 num_warps=4", "XBLOCK=8 num_warps=4"]
+    control.plan({"*": {"compiled": True, "offered": {"plain": both, "lost": both[:1]}}})
+    assert compare(control, draws=("plain", "lost")) == 0
+    assert code_answer(capsys) == "same code"
 
 
 def test_fresh_caches_are_free_pairs(control: Control, tmp_path: Path) -> None:
