@@ -22,6 +22,7 @@ from hud.models import (
     PointFields,
     Run,
     RunRequest,
+    SidePoint,
     State,
     Stream,
     Task,
@@ -178,8 +179,8 @@ class RunPage(OfRun):
     def to_rows(self) -> list[dict[str, Any]]:
         stream = {"stream": self.run.stream.name}
         rows = [OF_EXPERIMENT.row(point) | stream for point in self.results.rows]
-        if self.run.is_ab:
-            for row, point in zip(rows, self.results.rows, strict=True):
+        for row, point in zip(rows, self.results.rows, strict=True):
+            if isinstance(point, SidePoint):
                 row["side"] = "new" if point.side else "base"
         return rows
 

@@ -62,7 +62,7 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
         streams.of_request(request)
     page = list_query.read(filters)
     if data_format:
-        about = {"next": page.next_before, "total": page.total}
+        about: dict[str, Any] = {"next": page.next_before, "total": page.total}
         return data.answer_table(data_format, "runs", list_query.COLUMNS, page.lines, **about)
     form = query_string.filter_form(
         filters,
