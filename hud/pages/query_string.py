@@ -16,7 +16,7 @@ from django.http import QueryDict
 from django.utils.safestring import SafeString
 
 from hud.problems import Problem
-from hud.tables.html import attributes, element, link, options, text
+from hud.tables.html import attributes, link, options, text
 from runner.formats.errors import Fault
 
 MAX_ID = 2**31 - 1
@@ -119,10 +119,12 @@ def filter_form(
             parts += [_hidden(name, value)] if value else []
         elif "label" not in one.metadata:
             continue
-        elif offered is not None and one.name in offered:
-            parts += [_select(one, name, value, offered[one.name])] if offered[one.name] else []
-        else:
+        elif offered is None or one.name not in offered:
             parts.append(_input(one, name, value, (suggested or {}).get(one.name, ())))
+        elif choices := offered[one.name]:
+            blank = one.metadata.get("blank", "any")
+            any_choice = [] if blank is None else [("", blank)]
+            parts.append(select(one.metadata["label"], name, value, [*any_choice, *choices]))
     parts.append(f"<button>{button}</button>{link(clear, 'Clear') if clear else ''}")
     return SafeString(
         f'<form class="filters" method="get" role="search" data-filters>{" ".join(parts)}</form>'
@@ -138,11 +140,9 @@ def _hidden(name: str, value: object) -> str:
     return f'<input type="hidden" name="{name}" value="{text(value)}">'
 
 
-def _select(one: Field[Any], name: str, value: str, offered: Choices) -> str:
-    blank = one.metadata.get("blank", "any")
-    pairs = [("", blank)] if blank is not None else []
-    pairs += [(choice, choice) if isinstance(choice, str) else choice for choice in offered]
-    return f'<label>{one.metadata["label"]} <select name="{name}">{options(pairs, value)}</select></label>'
+def select(label: str, name: str, value: str, choices: Choices) -> SafeString:
+    pairs = ((choice, choice) if isinstance(choice, str) else choice for choice in choices)
+    return SafeString(f'<label>{label} <select name="{name}">{options(pairs, value)}</select></label>')
 
 
 def _input(one: Field[Any], name: str, value: object, suggested: Sequence[str]) -> str:
@@ -152,6 +152,6 @@ def _input(one: Field[Any], name: str, value: object, suggested: Sequence[str]) 
     value = "" if value is None else str(value)
     longest = str(getattr(checks, "max_length", ""))
     attrs = attributes(**given, name=name, value=value, maxlength=longest, list=known)
-    options = "".join(str(element("option", "", value=choice)) for choice in suggested)
-    choices = f'<datalist id="{known}">{options}</datalist>' if known else ""
+    suggestions = options(((choice, "") for choice in suggested), "")
+    choices = f'<datalist id="{known}">{suggestions}</datalist>' if known else ""
     return f"<label>{one.metadata['label']} <input{attrs}></label>{choices}"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from operator import attrgetter
 from typing import Any, Generic
+from urllib.parse import urlencode
 
 from django.utils.safestring import SafeString
 from typing_extensions import TypeVar
@@ -80,7 +81,7 @@ class Order:
         """Return a head that sorts, first upwards, then downwards, then as it was, and its `aria-sort`."""
         orders = {name: (f"-{name}", "ascending", " ↑"), f"-{name}": ("", "descending", " ↓")}
         following, direction, arrow = orders.get(self.current, (name, "", ""))
-        query = f"sort={following}{self.others}" if following else self.others[1:]
+        query = urlencode({"sort": following}) + self.others if following else self.others[1:]
         return link(f"?{query}{self.anchor}", SafeString(content + arrow)), direction
 
 

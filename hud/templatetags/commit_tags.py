@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from html import escape
 from urllib.parse import quote
 
 from django import template
 from django.conf import settings
 from django.urls import reverse
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
+
+from hud.tables.html import code, element, join, link, span
 
 register = template.Library()
 
@@ -69,9 +70,7 @@ def _comparison(old: str, new: str) -> str:
 
 
 def _html(address: str, short: str, full: str) -> SafeString:
-    address, short, full = escape(address), escape(short), escape(full)
-    return mark_safe(  # noqa: S308 — escaped above  # nosec B308, B703
-        f'<span class="commit"><a href="{address}" title="{full}"><code>{short}</code></a>'
-        f'<button type="button" class="copy" data-copy-text="{full}" title="Copy {full}">'
-        f'<span class="visually-hidden">Copy {short}</span></button></span>'
-    )
+    label = span(f"Copy {short}", "visually-hidden")
+    about = {"data_copy_text": full, "title": f"Copy {full}"}
+    button = element("button", label, type="button", css="copy", **about)
+    return span(join(link(address, code(short), title=full), button, by=""), "commit")

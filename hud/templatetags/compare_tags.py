@@ -212,7 +212,8 @@ def swarm(page: ComparePage, rows: Sections) -> SafeString:
     return SafeString(
         f'<svg class="swarm" viewBox="0 0 {_WIDTH} 112" role="img" aria-label="{label}">'
         f'<line class="zero" x1="{_WIDTH // 2}" x2="{_WIDTH // 2}" y1="4" y2="92"/>'
-        f'<line class="gr" x1="20" x2="{_WIDTH - 20}" y1="92" y2="92"/>{"".join([*axis, *marks, *labels])}</svg>'
+        f'<line class="gr" x1="20" x2="{_WIDTH - 20}" y1="92" y2="92"/>'
+        f"{''.join([*axis, *marks, *labels])}</svg>"
     )
 
 

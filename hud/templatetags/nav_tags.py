@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from html import escape
 from typing import Any
 
 from django import template
@@ -16,6 +15,7 @@ from hud.models import NIGHTLY
 from hud.pages.query_string import without
 from hud.points.streams import Activity, front, with_results
 from hud.tables.formatting import ago, moment
+from hud.tables.html import element, join, link, span
 from hud.templatetags.commit_tags import path
 
 register = template.Library()
@@ -57,18 +57,21 @@ def stream_picker(context: Any) -> SafeString:
 
     shown = sorted(with_results(), key=place)
     of_one = request.resolver_match.kwargs.keys() & {"pk"} and request.resolver_match.url_name != "experiment"
-    address = path("overview") if of_one or request.method != "GET" else escape(request.path)
-    links = ""
-    for one in shown[:_MOST_STREAMS]:
-        title = f' title="{escape(one.title)}"' if one.title else ""
-        current = ' aria-current="true"' if one.pk == stream.pk else ""
-        links += f'<a href="{address}?stream={one.name}"{current}{title}>{one.name} {ago(one.newest)}</a> '
+    address = path("overview") if of_one or request.method != "GET" else request.path
+    links: list[object] = [
+        link(
+            f"{address}?stream={one.name}",
+            join(one.name, ago(one.newest)),
+            aria_current="true" if one.pk == stream.pk else "",
+            title=one.title,
+        )
+        for one in shown[:_MOST_STREAMS]
+    ]
     more = f"{len(shown) - _MOST_STREAMS} more" if len(shown) > _MOST_STREAMS else "All"
-    links += f'<a href="{path("streams")}">{more}</a>'
+    links.append(link(path("streams"), more))
     if any(one.may_wait for one in shown) and (backlog := waiting(stream.pk)).series:
-        since = ""
-        if backlog.since:
-            since = f" since {moment(backlog.since)}, until about {moment(backlog.until)}"
-        links += f' <span class="catching-up">{backlog.series} series wait to be judged{since}</span>'
-    nav = f'<nav class="streams" aria-label="Streams"><span>Stream</span> {links}</nav>'
-    return SafeString(nav)
+        times = (
+            ("since", moment(backlog.since), "until about", moment(backlog.until)) if backlog.since else ()
+        )
+        links.append(span(join(backlog.series, "series wait to be judged", *times), "catching-up"))
+    return element("nav", join(element("span", "Stream"), *links), css="streams", aria_label="Streams")

@@ -12,17 +12,19 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from hud.judging.regressions.counts import Counts, Scope, count
 from hud.models import Stream
 from hud.pages.compilers import table as of_table
 from hud.pages.compilers.table import TREND_NIGHTS, Table
-from hud.pages.query_string import one_of, parameter, words
+from hud.pages.query_string import one_of, parameter, select, words
 from hud.points import nights as of_nights
 from hud.points import streams
 from hud.points.nights import Night, Results, Subject
 from hud.runs.branches import branch_or_default, other_branch
 from hud.sql import fetch_tuples
+from hud.tables.html import join
 from runner.schema.devices import is_named
 from runner.suites import CEILINGS
 
@@ -92,14 +94,16 @@ class Comparison:
         return branch_or_default(self.filters.branch)
 
     @property
-    def pickers(self) -> list[tuple[str, str, str, list[str]]]:
-        """Return the name, label, value and offers of each filter; an unknown value stays visible."""
-        labels = {"arch": "Arch", "mode": "Mode", "dtype": "Type"}
-        found = []
-        for name, label in labels.items():
+    def pickers(self) -> SafeString:
+        """Return the choices of the subject, and of a branch where there are several."""
+        has_branches = len(self.branches) > 1 or self.filters.branch
+        parts = [select("Branch", "branch", self.branch, self.branches)] if has_branches else []
+        for name, label in (("arch", "Arch"), ("mode", "Mode"), ("dtype", "Type")):
             value, offered = str(getattr(self.filters, name)), self.choices[name]
-            found.append((name, label, value, offered if value in ("", *offered) else [*offered, value]))
-        return found
+            unknown = [] if value in ("", *offered) else [value]
+            none = [] if value else [("", "none")]
+            parts.append(select(label, name, value, [*none, *offered, *unknown]))
+        return join(*parts)
 
     @property
     def query(self) -> str:

@@ -60,7 +60,6 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "filters": filters,
         "table_html": table_html(page, chosen=chosen.entry.key if chosen else ""),
         "free": True,
-        "pickers": page.pickers,
         "counts_of_page": page.counts,
         "query_of_counts": page.of_sides,
         "windows": query.WINDOWS,

@@ -45,7 +45,6 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "backends": query.BACKENDS,
         "shown_looks": shown,
         "filters": comparison.filters,
-        "pickers": comparison.pickers,
         "counts_of_page": comparison.counts,
         "query_of_counts": comparison.of_sides,
         "table_html": table_html(comparison, backends=query.BACKENDS),
