@@ -64,7 +64,7 @@ class Column(Generic[Row, Page]):
     def content(self) -> Callable[[Row, Page], object]:
         """Return what draws the inside of a cell."""
         read, show = self.read(), self.show
-        if show:
+        if show and not self.draw:
             return lambda row, _page: show(read(row))
         return self.draw or (lambda row, _page: read(row))
 
