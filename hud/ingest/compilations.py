@@ -265,6 +265,7 @@ def _digest(kernel: Kernel) -> str:
 
 
 def _kernel_row(digest: str, kernel: Kernel) -> tuple[Any, ...]:
+    offered = tuple(map(_short, kernel.offered))
     return (
         digest,
         kernel.slot,
@@ -279,7 +280,8 @@ def _kernel_row(digest: str, kernel: Kernel) -> tuple[Any, ...]:
         kernel.candidates,
         _short(kernel.default),
         [(_short(config), time_us) for config, time_us in kernel.ranked[:_MAX_ENTRIES]],
-        [_short(config) for config in kernel.offered[:_MAX_ENTRIES]],
+        # unknown if cut: two lists that differ only in what is cut off would look alike
+        list(kernel.offered) if len(kernel.offered) <= _MAX_ENTRIES and offered == kernel.offered else [],
     )
 
 

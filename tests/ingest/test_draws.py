@@ -170,3 +170,11 @@ def test_a_side_of_a_comparison_has_one_point_whatever_times_its_records_have() 
     compared = SidePoint.objects.filter(series__metric__name="device_latency_ms").order_by("side")
     assert [(point.processes, point.value) for point in compared] == [(2, 1.5), (2, pytest.approx(1.6))]
     assert write.rebuild(dry_run=True).differing == 0
+
+
+def test_candidates_too_many_to_be_stored_are_unknown() -> None:
+    """Two lists that differ only in what is cut off would look alike."""
+    for number, offered in enumerate(([f"XBLOCK={place}" for place in range(201)], ["X" * 501])):
+        one = replace(FOUND.kernels[0], offered=tuple(offered))
+        ingest(as_list(compiled_record(Compiled((one,)), timestamp=1.7e9 + number)), Parameters())
+    assert list(Kernel.objects.values_list("offered", flat=True)) == [[], []]
