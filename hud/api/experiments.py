@@ -103,13 +103,13 @@ def get_export(request: HttpRequest, given: Query[_ExportQuery]) -> StreamingHtt
         raise Problem(422, "layout=wide is a CSV", errors=[Fault("?format", "csv for layout=wide")])
     if wide and not given.suite:
         raise Problem(422, "layout=wide is of one suite", errors=[Fault("?suite", "missing")])
-    if not _EXPORTS.acquire(blocking=False):
-        raise Problem(503, "other exports are running; try again", retry_after_s=5)
     filters = {name: value for name, value in given.model_dump(exclude={"format", "layout"}).items() if value}
     if given.stream:
         filters["stream"] = stream_of(given.stream).name
     suffix = {"v3": "jsonl", "json": "json", "csv": "csv"}[given.format]
     pieces = export_wide(filters) if wide else export(given.format, filters)
+    if not _EXPORTS.acquire(blocking=False):
+        raise Problem(503, "other exports are running; try again", retry_after_s=5)
     held = _holding(pieces)
     next(held)  # what has not begun ends without its `finally`
     response = StreamingHttpResponse(held, content_type=FORMATS[given.format])

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hmac
 import logging
+from contextlib import suppress
 from urllib.parse import urlsplit, urlunsplit
 
 from django.conf import settings
+from redis import Redis
 from redis.exceptions import RedisError, ResponseError
+from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 
 from hud.hosts import queues
-from hud.models import ApiKey, Host
+from hud.models import Accelerator, ApiKey, Host
 
 logger = logging.getLogger(__name__)
 _COMMANDS = (  # what RQ's worker needs; others, such as PFCOUNT, have had holes
@@ -49,11 +52,26 @@ def sync() -> None:
             for host in Host.objects.filter(detached_at__isnull=False, redis_user=True):
                 redis.execute_command("ACL", "DELUSER", _name(host))  # also ends its connections
                 Host.objects.filter(pk=host.pk).update(redis_user=None)
+            _list_workers(redis)
     except ResponseError as error:  # Redis before 6 has no such command; REDIS_URL's user may lack the right
         if attached.exclude(redis_user=False).update(redis_user=False):
             logger.warning("all hosts share one Redis user, because the server makes no others: %s", error)
     except (RedisError, OSError) as error:
         logger.warning("Redis is away: %s", error)
+
+
+def _list_workers(redis: Redis) -> None:
+    """Write RQ's list of all workers, for its pages, from those of the hosts' queues: hosts of an earlier
+    release write it too, and may have made something else of it."""
+    workers: set[bytes] = set()
+    for accelerator in Accelerator.objects.filter(host__detached_at=None):
+        with suppress(ResponseError):  # the host made something else of its own list
+            workers |= redis.smembers(WORKERS_BY_QUEUE_KEY % accelerator.queue)
+    with redis.pipeline() as pipeline:
+        pipeline.delete(REDIS_WORKER_KEYS)
+        if workers:
+            pipeline.sadd(REDIS_WORKER_KEYS, *workers)
+        pipeline.execute()
 
 
 def _rules(host: Host, password: str) -> list[str]:

@@ -29,7 +29,7 @@ _MAX_NAME, _MAX_TEXT = 300, 500
 KEY = re.compile(r"[0-9a-f]{16}")
 _KEYS = re.compile(rf"(?:{KEY.pattern} )*")
 _LOOK_BACK, _FULL_LIST = 20, 4000  # compilations of an experiment, and binaries: see `_places_of_binaries`
-_MAX_REAL, _MAX_BIGINT, _MAX_COUNT = 1e30, 2**63 - 1, 2**31 - 1  # what the columns hold
+_MIN_REAL, _MAX_REAL, _MAX_BIGINT, _MAX_COUNT = 1e-30, 1e30, 2**63 - 1, 2**31 - 1  # what the columns hold
 
 
 class BadCompilation(ValueError):
@@ -51,6 +51,9 @@ def read_compiled(value: Any) -> Compiled:
         raise BadCompilation("a slot that was left to the autotuner is none")
     if not all(map(_fits, found.kernels)):
         raise BadCompilation("a number of a kernel is below 0 or too large")
+    times = found.busy_us, found.gaps_us, found.overlap_us, *found.phases_s.values()
+    if not all(0 <= (time or 0) <= _MAX_REAL for time in times):
+        raise BadCompilation("a time of a step or a phase is below 0 or too large")
     counts = [note.count for note in (*found.graph_breaks, *found.recompiles, *found.cudagraph_skips)]
     counts += [count for cache in found.caches.values() for count in cache]
     if not all(0 <= count <= _MAX_COUNT for count in counts):
@@ -60,8 +63,7 @@ def read_compiled(value: Any) -> Compiled:
 
 def _fits(kernel: Kernel) -> bool:
     return (
-        0 <= kernel.calls <= _MAX_REAL
-        and 0 <= (kernel.time_us or 0) <= _MAX_REAL
+        all(not value or _MIN_REAL <= value <= _MAX_REAL for value in (kernel.calls, kernel.time_us))
         and 0 <= (kernel.bytes or 0) <= _MAX_BIGINT
         and 0 <= (kernel.flops or 0) <= _MAX_BIGINT
         and 0 <= kernel.candidates <= _MAX_COUNT
@@ -263,6 +265,7 @@ def _digest(kernel: Kernel) -> str:
 
 
 def _kernel_row(digest: str, kernel: Kernel) -> tuple[Any, ...]:
+    offered = tuple(map(_short, kernel.offered))
     return (
         digest,
         kernel.slot,
@@ -277,7 +280,8 @@ def _kernel_row(digest: str, kernel: Kernel) -> tuple[Any, ...]:
         kernel.candidates,
         _short(kernel.default),
         [(_short(config), time_us) for config, time_us in kernel.ranked[:_MAX_ENTRIES]],
-        [_short(config) for config in kernel.offered[:_MAX_ENTRIES]],
+        # unknown if cut: two lists that differ only in what is cut off would look alike
+        list(kernel.offered) if len(kernel.offered) <= _MAX_ENTRIES and offered == kernel.offered else [],
     )
 
 

@@ -30,6 +30,7 @@ from hud.accounts.audit import client_address
 from hud.ingest.receive import Content, ingest, keep_key
 from hud.models import ApiKey, Import
 from hud.problems import Problem
+from hud.runs.references import keep_references
 from hud.runs.streams import for_upload
 from hud.server.embedded import make_folder
 from hud.server.processes import die_with_parent
@@ -52,6 +53,7 @@ def submit(
     Raise BadUpload for an unknown format, Problem for the stream or the idempotency key.
     """
     with transaction.atomic():
+        keep_references()
         stream = for_upload(parameters.stream, key)
         content = Content.of(body, parameters, stream)
         if key and idempotency_key:

@@ -222,9 +222,9 @@ def ingest(
     stream that the key may not write to, or an archived one. `stream` is that of an import job.
     """
     with transaction.atomic():
+        keep_references()
         stream = check_open(stream) if stream else for_upload(parameters.stream, key)
         content = Content.of(body, parameters, stream)
-        keep_references()
         if key and idempotency_key:
             known = _replay(key, idempotency_key, content)
             if known:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeGuard
@@ -200,6 +200,10 @@ class Runs:
             ends = (_end_by(item) for item in items if item.status != "ok")
             end = min(ends, key=lambda end: _ENDS.index(end[0]), default=_SUCCEEDED)
             self.places[key] = self._place(earliest, sorted({item.suite for item in items}), end)
+        for key, items in of_runs.items():
+            if self.places[key].is_ab:  # a comparison has one point for each side, whatever the times say
+                for item in items:
+                    item.run = replace(item.run, point_time=None)
 
     def _place(self, key: RunKey, suites: list[str], end: tuple[State, str]) -> RunPlace:
         now = clock.now()

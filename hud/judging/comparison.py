@@ -335,10 +335,14 @@ def _pinned(
     return [(sides[0], sides[1]) for _key, sides in sorted(pairs.items()) if len(sides) == 2]
 
 
-def timed_choices(compilation: Compilation, kernels: Mapping[int, Kernel]) -> Kernels:
-    """Return the timed kernels of a compilation by slot; `kernels` are all of its rows by id."""
+def timed_choices(
+    compilation: Compilation, kernels: Mapping[int, Kernel], untimed_us: float | None = None
+) -> Kernels:
+    """Return the kernels of a compilation by slot; `kernels` are all of its rows by id. Those without a time
+    are left out, unless `untimed_us` stands for it."""
     timed = {}
-    for pk, time_us in zip(compilation.kernels, compilation.times_us, strict=True):
+    for pk, measured_us in zip(compilation.kernels, compilation.times_us, strict=True):
+        time_us = untimed_us if measured_us is None else measured_us
         if time_us is not None:
             kernel = kernels[pk]
             offered = frozenset(kernel.offered) if kernel.offered or kernel.kind in _UNTUNED else None
@@ -346,13 +350,11 @@ def timed_choices(compilation: Compilation, kernels: Mapping[int, Kernel]) -> Ke
     return timed
 
 
-def kernels_of_runs(experiment: int, runs: Collection[int | None]) -> list[Kernels]:
-    """Return the kernels of the free compilations of an experiment in these runs."""
-    rows = list(
-        Compilation.objects.filter(experiment=experiment, run__in=runs, draw=None).exclude(kernels=[])
-    )
+def kernels_of_run(experiment: int, run: int | None) -> list[Kernels]:
+    """Return the kernels of the free compilations of an experiment in a run, also those without a time."""
+    rows = list(Compilation.objects.filter(experiment=experiment, run=run, draw=None).exclude(kernels=[]))
     by_id = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
-    return [timed_choices(row, by_id) for row in rows]
+    return [timed_choices(row, by_id, untimed_us=0.0) for row in rows]
 
 
 def noise_of(points: QuerySet[Point]) -> ChoiceNoise:

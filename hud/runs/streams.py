@@ -52,7 +52,7 @@ def for_upload(name: str, key: ApiKey | None) -> Stream:
     if not name:
         if key is None:
             return check_open(Stream.objects.get_or_create(name=IMPORT)[0])
-        return check_open(key.stream or adhoc())
+        return check_open(Stream.objects.filter(keys=key).first() or adhoc())  # what it is by now
     is_operator = key is None or _OPERATOR in effective_scopes(key)
     return find_or_make(name, key=key, owner=key.owner if key else None, is_operator=is_operator)
 
@@ -70,7 +70,7 @@ def find_or_make(
         reference = Stream.objects.filter(Q(is_front=True) | Q(name=NIGHTLY)).order_by("-is_front").first()
         made = {"owner": owner, "key": None if owner else key, "reference": reference}
         stream, _new = Stream.objects.get_or_create(name=name, defaults=made)
-    is_own = key is not None and stream.pk == key.stream_id
+    is_own = key is not None and stream.keys.filter(pk=key.pk).exists()
     is_owners = owner is not None and stream.owner_id == owner.pk
     has_made = key is not None and stream.key_id == key.pk
     if not (is_operator or is_own or is_owners or has_made):

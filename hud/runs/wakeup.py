@@ -10,7 +10,7 @@ import uuid
 
 from django.conf import settings
 from django.db.models.functions import Now
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from rq import Queue
 from rq.serializers import JSONSerializer
 
@@ -44,7 +44,7 @@ def ring_for(run_id: int) -> int:
 def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int:
     """Wake each idle accelerator that has queued work and was not woken for `again_s` (default HUD_RING_S);
     return how many. This makes up for wake-ups that an outage of Redis or a crash after the commit lost. It
-    stops at the first failure, so that an outage of Redis costs one time-out."""
+    stops where Redis does not answer, so that an outage costs one time-out."""
     again_s = settings.HUD_RING_S if again_s is None else again_s
     waiting = fetch_tuples(_WAITING, {"run": run_id, "lost": settings.HUD_LOST_S, "again": again_s})
     accelerators = Accelerator.objects.in_bulk([row[0] for row in waiting])
@@ -56,15 +56,19 @@ def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int
                 host, queue = accelerator.host_id, accelerator.queue
                 job_id = f"host-{host}-{uuid.uuid4()}"  # the host's Redis user may touch it
                 digest = redis_users.key_digest_of(host) or ""
-                Queue(queue, connection=redis, serializer=JSONSerializer).enqueue(
-                    FUNCTION,
-                    task,
-                    job_id=sign(job_id, task, key_digest=digest, queue=queue),
-                    job_timeout=-1,
-                    result_ttl=0,
-                    failure_ttl=3600,
-                    ttl=_TTL_S,
-                )
+                try:
+                    Queue(queue, connection=redis, serializer=JSONSerializer).enqueue(
+                        FUNCTION,
+                        task,
+                        job_id=sign(job_id, task, key_digest=digest, queue=queue),
+                        job_timeout=-1,
+                        result_ttl=0,
+                        failure_ttl=3600,
+                        ttl=_TTL_S,
+                    )
+                except ResponseError as error:  # such as where the host made something else of its queue
+                    logger.warning("%s could not be woken: %s", queue, error)
+                    continue
                 rung.append(pk)
     except (RedisError, OSError) as error:
         logger.warning("accelerators could not be woken: %s", error)

@@ -28,6 +28,7 @@ from rq.exceptions import NoSuchJobError, StopRequested
 from rq.job import Job
 from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
+from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from runner.host.agent import WorkerConfig
 from runner.host.jobs import work
@@ -81,6 +82,8 @@ class AcceleratorWorker(SimpleWorker):
             worker_ttl=_LISTEN_S + 15,  # RQ listens for 15 s less
             log_job_description=False,
         )
+        # in RQ's list of all workers, which hosts share, one could keep the others from registering
+        self.redis_workers_keys = WORKERS_BY_QUEUE_KEY % config.queue
         self._config = config
         self._key_digest = digest_of(config.key)
         self._answered: deque[str] = deque(maxlen=_REMEMBERED)

@@ -191,6 +191,12 @@ def test_a_full_disk_passes_and_another_error_of_files_does_not(
     assert all(("Retry-After" in answer) is (number == errno.ENOSPC) for answer in answers)
 
 
+def test_exports_that_are_refused_keep_no_other_from_starting(client: Client) -> None:
+    for _ in range(3):
+        assert client.get("/api/v1/export?stream=nobodys").status_code == 404
+    assert b"".join(client.get("/api/v1/export")) == b""
+
+
 def test_exports_at_once_are_few(client: Client, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     post(client, as_list(v3_record()), key)
     for _ in range(3):  # each gives its place back

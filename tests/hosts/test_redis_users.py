@@ -16,7 +16,7 @@ from django.test import Client
 from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.exceptions import ConnectionError as NoConnection
-from rq import Queue
+from rq import Queue, Worker
 from rq.serializers import JSONSerializer
 
 from hud.hosts import redis_users, registration
@@ -97,6 +97,15 @@ def enqueue(url: str, queue: str, job_id: str) -> None:
         )
 
 
+def worker_of(host: Host, url: str, folder: Path) -> AcceleratorWorker:
+    accelerator = host.accelerators.get()
+    config = WorkerConfig(
+        hud="http://127.0.0.1:9", key="k", host=host.name, accelerator=accelerator.pk, name="cpu", lock="cpu",
+        visible="", queue=accelerator.queue, redis_url=url, data=str(folder), pythons={},
+    )  # fmt: skip
+    return AcceleratorWorker(config, threading.Event())
+
+
 def test_a_host_s_user_is_enough_for_its_worker(open_redis: OpenRedis, tmp_path: Path) -> None:
     host, url = register("one")
     assert url.startswith(f"redis://host-{host.pk}:")
@@ -104,11 +113,7 @@ def test_a_host_s_user_is_enough_for_its_worker(open_redis: OpenRedis, tmp_path:
     request()
     assert wakeup.ring_idle() == 1
     accelerator = Accelerator.objects.get()
-    config = WorkerConfig(
-        hud="http://127.0.0.1:9", key="k", host="one", accelerator=accelerator.pk, name="cpu", lock="cpu",
-        visible="", queue=accelerator.queue, redis_url=url, data=str(tmp_path), pythons={},
-    )  # fmt: skip
-    worker = AcceleratorWorker(config, threading.Event())
+    worker = worker_of(host, url, tmp_path)
     worker.register_birth()
     job, queue = worker.dequeue_job_and_maintain_ttl(5)
     assert job.is_signed(redis_users.key_digest_of(host.pk) or "", accelerator.queue)
@@ -159,6 +164,32 @@ def test_a_host_s_user_reaches_nothing_else(open_redis: OpenRedis) -> None:
         ):
             with pytest.raises(NoPermissionError):
                 redis.execute_command(*command)
+
+
+def test_a_host_keeps_no_other_from_being_woken_by_what_it_does_to_its_queue(open_redis: OpenRedis) -> None:
+    hosts = [register("one"), register("two"), register("three")]
+    for host, url in hosts[:2]:
+        with Redis.from_url(url) as redis:
+            redis.hset(f"rq:queue:{host.accelerators.get().queue}", "is", "no list")
+    request()
+    assert wakeup.ring_idle() == 1
+    with Redis.from_url(open_redis.url) as redis:
+        assert redis.llen(f"rq:queue:{hosts[2][0].accelerators.get().queue}") == 1
+
+
+def test_a_host_keeps_no_other_from_listening_by_what_it_does_to_the_list_of_workers(
+    open_redis: OpenRedis, tmp_path: Path
+) -> None:
+    (one, url), (other, other_url) = register("one"), register("other")
+    with Redis.from_url(url) as redis:
+        redis.hset("rq:workers", "is", "no set")
+        redis.hset(f"rq:workers:{one.accelerators.get().queue}", "is", "no set")
+    worker = worker_of(other, other_url, tmp_path)
+    worker.register_birth()
+    redis_users.sync()
+    with Redis.from_url(open_redis.url) as redis:
+        assert [each.name for each in Worker.all(redis)] == [worker.name]
+    worker.register_death()
 
 
 def test_redis_users_are_restored_and_end_with_their_hosts(open_redis: OpenRedis) -> None:

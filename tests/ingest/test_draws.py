@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from hud.ingest import deliveries, ingest
 from hud.judging import compilations as counting
 from hud.models import Compilation, Kernel, Measurement, Run, SidePoint
 from hud.pages.run import pairs
+from hud.points import write
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import Compiled
 from runner.schema.pairs import is_candidate, pinned_repeat
@@ -156,3 +158,23 @@ def test_what_could_be_chosen_is_stored_once_for_a_kernel() -> None:
     assert described.digest.hex == "547e86b252169944dd9645fb7abe3f97", (
         "as before there were lists of candidates"
     )
+
+
+def test_a_side_of_a_comparison_has_one_point_whatever_times_its_records_have() -> None:
+    ingest(as_lines(*records(0), *records(1)), Parameters())
+    timed = [json.loads(line) for line in exported().splitlines()]
+    empty()
+    for number, record in enumerate(timed):
+        record["timestamp"] = 1.78e9 + number
+    assert ingest(as_lines(*timed), Parameters()).stored == 28
+    compared = SidePoint.objects.filter(series__metric__name="device_latency_ms").order_by("side")
+    assert [(point.processes, point.value) for point in compared] == [(2, 1.5), (2, pytest.approx(1.6))]
+    assert write.rebuild(dry_run=True).differing == 0
+
+
+def test_candidates_too_many_to_be_stored_are_unknown() -> None:
+    """Two lists that differ only in what is cut off would look alike."""
+    for number, offered in enumerate(([f"XBLOCK={place}" for place in range(201)], ["X" * 501])):
+        one = replace(FOUND.kernels[0], offered=tuple(offered))
+        ingest(as_list(compiled_record(Compiled((one,)), timestamp=1.7e9 + number)), Parameters())
+    assert list(Kernel.objects.values_list("offered", flat=True)) == [[], []]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from hud.accounts.keys import create_key, with_owners
-from hud.ingest import ingest
+from hud.ingest import import_jobs, ingest
 from hud.ingest.streams import (
     StreamChanges,
     change,
@@ -39,9 +41,12 @@ from hud.points import write as points
 from hud.points.streams import front
 from hud.problems import Problem
 from hud.runs import streams
+from hud.runs.references import changing_references
 from runner.formats.parameters import Parameters
+from tests.ingest.test_deletion import blocks_another
 from tests.support.factories import create_user
 from tests.support.records import as_list, v3_record
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
 DAY = 86_400
@@ -322,3 +327,32 @@ def test_only_an_empty_stream_is_deleted() -> None:
     with pytest.raises(Problem, match="deleted"):
         delete(empty, who="t")
     assert streams.named("empty").first() is None
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("accept", [ingest, import_jobs.submit])
+@pytest.mark.parametrize("named", ["", "old"])
+def test_what_arrives_while_its_stream_is_merged_goes_to_the_other(accept: Any, named: str) -> None:
+    """It was let in with a key of the stream that is gone when its turn comes."""
+    upload("front", 2500, 0)
+    old, new = make("old"), make("new")
+    made = create_key(name="k", scopes=["upload"], who="t", stream=old)[0]
+    key = with_owners().get(pk=made.pk)
+    failures: list[BaseException] = []
+
+    def arrive() -> None:
+        try:
+            accept(as_list(v3_record()), Parameters(stream=named), key=key)
+        except BaseException as error:  # noqa: BLE001 — told below
+            failures.append(error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=arrive)
+    with changing_references():
+        thread.start()
+        wait_for(blocks_another, "the upload to wait")
+        merge(old, new, who="t")
+    thread.join(30)
+    assert not failures
+    assert (Upload if accept is ingest else Import).objects.filter(stream=new).count() == 1

@@ -12,6 +12,7 @@ from django.utils import timezone
 from hud.judging.comparison import compare, noise_before, noise_of, planned_draws
 from hud.judging.regressions.confirm import confirm
 from hud.models import (
+    Compilation,
     DetailedMeasurement,
     Environment,
     Experiment,
@@ -216,6 +217,42 @@ def test_a_gpu_whose_kernels_are_unknown_dismisses_nothing(
     confirm()
     one.refresh_from_db()
     assert one.state == "open"
+
+
+@pytest.mark.parametrize("unknown", ["first", "latest", "untimed"])
+def test_a_suspect_whose_choices_are_unknown_is_not_dismissed(
+    experiment: Experiment, sides: list[Environment], unknown: str
+) -> None:
+    one = regression(experiment, sides)
+    of_suspect = Compilation.objects.filter(run=one.first_run_id)
+    if unknown == "first":
+        of_suspect.delete()
+    elif unknown == "latest":
+        Regression.objects.filter(pk=one.pk).update(latest_run=create_run(host_name="h200-a"))
+    else:  # a kernel that was not timed, with a choice that the baseline never drew
+        of_suspect.delete()
+        untimed = kernel("add", None, config="XBLOCK=2")
+        kernels = compiled(kernel("mul", 150.0, config=CHOICES[0]), untimed)
+        store(kernels, experiment=experiment, run=one.first_run, environment=sides[1])
+    measure(ab_run(experiment), experiment, sides)
+    confirm()
+    one.refresh_from_db()
+    assert one.state == "open"
+    assert one.events.filter(event="cannot tell").exists()
+
+
+@pytest.mark.parametrize("offered", [OFFERED, (CHOICES, (CHOICES[0], CHOICES[2]))])
+def test_only_code_without_a_change_dismisses(
+    experiment: Experiment, sides: list[Environment], offered: Any
+) -> None:
+    """At equal choices the candidate is faster, which says nothing of what it chooses."""
+    drawn = CHOICES[2:], CHOICES[2:]
+    one = regression(experiment, sides)
+    measure(ab_run(experiment), experiment, sides, code=0.9, drawn=drawn, offered=offered)
+    confirm()
+    one.refresh_from_db()
+    assert one.state == "open"
+    assert one.events.filter(event="cannot tell").exists()
 
 
 def test_a_clear_answer_ends_the_run(experiment: Experiment, sides: list[Environment]) -> None:

@@ -20,12 +20,13 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from hud.hosts.registration import visible_accelerators
+from hud.judging.choices import Kernels
 from hud.judging.comparison import (
     SAME_CHOICE,
     Comparison,
     MetricComparison,
     compare,
-    kernels_of_runs,
+    kernels_of_run,
     may_stop,
     planned_draws,
 )
@@ -250,27 +251,31 @@ def _apply_pairs(one: Regression, run_id: int) -> None:
         if answer.word == "confirmed" and answer.better is False:
             decide_by_pairs(regression=one, confirmed=True, run_id=run_id, cause=answer.cause)
         elif answer.better or answer.word == "dismissed":
-            reason = "" if answer.better else obstacle(one, answer, comparison)
+            reason = obstacle(one, answer, comparison)
             if not reason:
                 decide_by_pairs(regression=one, confirmed=False, run_id=run_id)
                 continue
-            note = f"code: no change; cannot tell of the choices: {reason}"
+            code = "faster" if answer.better else "no change"
+            note = f"code: {code}; cannot tell of the choices: {reason}"
             record(one, one.state, one.state, event="cannot tell", note=note, run_id=run_id)
 
 
 def obstacle(one: Regression, answer: MetricComparison, comparison: Comparison) -> str:
-    """Return why a comparison whose code did not change does not dismiss the regression, or ''. A CPU's
-    kernels are not tuned, so nothing but code can differ."""
+    """Return why a comparison whose code is no slower does not dismiss the regression, or ''. A CPU's kernels
+    are not tuned, so nothing but code can differ."""
     experiment = one.series.experiment
     if answer.code is None or experiment.device == "cpu":
         return ""
     sides = comparison.kernels.get(experiment.pk)
     if sides is None:
         return "candidates"
-    runs = [one.first_run_id, one.latest_run_id]
-    suspects = kernels_of_runs(experiment.pk, runs)
-    drawn = [*sides.base, *kernels_of_runs(experiment.pk, [one.last_good_run_id])]
-    found = (dismissal_obstacle(sides.found, suspect, drawn) for suspect in suspects or [{}])
+    suspects: list[Kernels] = []
+    for run in {one.first_run_id, one.latest_run_id} - {None}:
+        if not (of_run := kernels_of_run(experiment.pk, run)):
+            return "unseen_choice"
+        suspects += of_run
+    drawn = [*sides.base, *kernels_of_run(experiment.pk, one.last_good_run_id)]
+    found = (dismissal_obstacle(sides.found, suspect, drawn) for suspect in suspects)
     return next(filter(None, found), "")
 
 
