@@ -21,7 +21,7 @@ from hud.ingest.parse import RecordParser
 from hud.ingest.receipt import Receipt
 from hud.ingest.resolve import Runs
 from hud.ingest.store import store
-from hud.models import Aliases, ApiKey, IdempotencyKey, Run, Stream, Upload
+from hud.models import Aliases, ApiKey, IdempotencyKey, Measurement, Run, Stream, Upload
 from hud.problems import Problem
 from hud.runs.references import keep_references
 from hud.runs.streams import check_open, for_upload
@@ -42,6 +42,7 @@ _SAME_AGAIN = (
     "the same results are stored already, and nothing says that these are of another run: give run_id,"
     " run_time or commit for points of their own"
 )
+_SUPERSEDED = "stored values were superseded; the audit keeps them"
 _MAX_EARLIER = 5  # uploads of a growing file that are looked at
 _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "driver", "provenance"}
 
@@ -230,6 +231,10 @@ def ingest(
             if known:
                 return known
         upload_id = _new_upload(content, key)
+        if upload_id is None and (upload := _outdated_upload(content)):
+            upload.content_key = f"outdated {upload.pk}"
+            upload.save(update_fields=["content_key"])
+            upload_id = _new_upload(content, key)
         if upload_id is None:
             upload = Upload.objects.get(content_key=content.key, stream=stream)
             receipt = _receipt_of_duplicate(content, upload)
@@ -278,6 +283,19 @@ def _new_upload(content: Content, key: ApiKey | None) -> int | None:
     return rows[0][0] if rows else None
 
 
+def _outdated_upload(content: Content) -> Upload | None:
+    """Return the upload of this content, locked, if a later one has brought values into its runs: whether its
+    own are still stored is known only by storing them again. A run that nothing names would become a new one."""
+    same = Upload.objects.select_for_update().filter(content_key=content.key, stream=content.stream)
+    upload = same.first()
+    if upload is None:
+        return None
+    run_ids = upload.receipt.get("run_ids", [])
+    is_outdated = Measurement.objects.filter(run__in=run_ids, upload_id__gt=upload.pk).exists()
+    unnamed = Run.objects.filter(pk__in=run_ids, external_id=None)
+    return upload if is_outdated and not unnamed.exists() else None
+
+
 def _store(
     content: Content,
     upload_id: int,
@@ -309,7 +327,7 @@ def _store(
     receipt.skipped.sort(key=lambda entry: (entry.get("line", 0), entry["pointer"]))
     receipt.warnings += parser.contradictions.values()
     if superseded:
-        receipt.warnings.append(f"{len(superseded)} stored values were superseded; the audit keeps them")
+        receipt.warnings.append(f"{len(superseded)} {_SUPERSEDED}")
         detail = {"values": superseded}
         audit.note(who=_who(key), action="upload.replace", subject=f"upload {upload_id}", detail=detail)
     if content.parameters.is_replace and not runs.grown:
@@ -368,6 +386,7 @@ def _receipt_of_duplicate(content: Content, upload: Upload) -> Receipt:
     receipt = Receipt(**upload.receipt)
     receipt.duplicates += receipt.stored
     receipt.stored = 0
+    receipt.warnings = [words for words in receipt.warnings if not words.endswith(_SUPERSEDED)]
     receipt.metrics = [metric | {"new": False} for metric in receipt.metrics]
     unnamed = {"external_id": None, "commit": "", "order_time_source": "upload"}
     if Run.objects.filter(upload=upload, **unnamed).exists():

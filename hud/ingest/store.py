@@ -20,6 +20,7 @@ from hud.points import write as points
 from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples, int_array
 from runner.formats import reasons
 from runner.formats.measurement import ParsedMeasurement, RunKey
+from runner.schema.records import STATUSES
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
 
@@ -82,8 +83,8 @@ def store(
     others = [row for key, row in rows.items() if key not in alone]
     points.unfold(row[:2] for row in others if row[0] in grown)
     stored, superseded = _copy_measurements(others, replace=replace, closed=closed)
-    refined, clashing = (0, []) if stored == len(others) else _compare_with_stored(closed)
-    conflicts += [(places[key], reasons.STORED_VALUE) for key in clashing]
+    refined, clashing = (0, {}) if stored == len(others) else _compare_with_stored(closed)
+    conflicts += [(places[key], reason) for key, reason in clashing.items()]
     compilations = {
         key: NewCompilation(item.compiled, item.compilation, item.draw, runs[item.run].order_time)
         for key, item in places.items()
@@ -333,9 +334,10 @@ def _rounds_to(precise: str, coarse: str) -> str:
         AND round({precise}.value::text::numeric, {digits}) = {coarse}.value::text::numeric)"""
 
 
-def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
+def _compare_with_stored(closed: Collection[int]) -> tuple[int, dict[RowKey, str]]:
     """Look at what the upload brought again: take over the same value in more digits (a script's CSV
-    rounds what its JSON lines say in full); return how many, and the keys whose value is another one."""
+    rounds what its JSON lines say in full); return how many, and for the keys whose value is another one the
+    reason, with both values."""
     refined = execute(
         f"""
         UPDATE hud_detailedmeasurement old
@@ -347,11 +349,23 @@ def _compare_with_stored(closed: Collection[int]) -> tuple[int, list[RowKey]]:
         """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
         [list(closed)],
     )
-    return refined, fetch_tuples(
+    clashing = fetch_tuples(
         f"""
-        SELECT new.run_id, new.series_id, new.environment_id, new.repeat, new.side
+        SELECT new.run_id, new.series_id, new.environment_id, new.repeat, new.side,
+            old.value, old.status, old.code, new.value, new.status, new.code
         FROM incoming new JOIN hud_detailedmeasurement old ON {_SAME_KEY}
         WHERE (old.value IS DISTINCT FROM new.value AND NOT coalesce({_rounds_to("old", "new")}, false))
            OR old.status <> new.status OR old.code IS DISTINCT FROM new.code
         """,  # noqa: S608  # nosec B608
     )
+    differing: dict[RowKey, str] = {}
+    for row in clashing:
+        how = "" if row[0] in closed else "; replace=1 supersedes it"
+        both = f"{_outcome(*row[5:8])} is stored, this upload says {_outcome(*row[8:])}"
+        differing[row[:5]] = f"{reasons.STORED_VALUE}: {both}{how}"
+    return refined, differing
+
+
+def _outcome(value: float | None, status: int, code: str | None) -> str:
+    """Return a value as text, without one its status and code."""
+    return f"{STATUSES[status]} {code or ''}".strip() if value is None else repr(value)

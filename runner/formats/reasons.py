@@ -43,8 +43,9 @@ _KINDS = {
 
 
 def kind_of(reason: str) -> str:
-    """Return the kind of an entry by its reason; one that is not listed here is a fault's text."""
-    return _KINDS.get(reason, IGNORED if reason in REASONS else REFUSED)
+    """Return the kind of an entry by its reason, which may have details behind a colon; one that is not
+    listed here is a fault's text."""
+    return _KINDS.get(reason.partition(": ")[0], IGNORED if reason in REASONS else REFUSED)
 
 
 def is_all_stored(receipt: Mapping[str, Any]) -> bool:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import pytest
+from io import StringIO
+from pathlib import Path
 
-from hud.ingest import ingest
+import pytest
+from django.core.management import call_command
+
+from hud.ingest import BadUpload, Receipt, ingest
 from hud.judging.judge import process_pending
-from hud.models import Audit, Measurement, Point, Run
+from hud.models import Audit, Measurement, Point, Run, Upload
+from runner.formats import reasons
 from runner.formats.parameters import Parameters
 from tests.support.records import as_lines, v3_record
 
 pytestmark = pytest.mark.django_db
 
 
-def upload(*values: float, replace: str = "", run_id: str = "night-1") -> list[str]:
+def receipt_of(*values: float, replace: str = "", run_id: str = "night-1") -> Receipt:
     records = [v3_record(case=f"case {number}", values=[value]) for number, value in enumerate(values)]
-    receipt = ingest(as_lines(*records), Parameters(run_id=run_id, replace=replace))
-    return receipt.warnings
+    return ingest(as_lines(*records), Parameters(run_id=run_id, replace=replace))
+
+
+def upload(*values: float, replace: str = "", run_id: str = "night-1") -> list[str]:
+    return receipt_of(*values, replace=replace, run_id=run_id).warnings
 
 
 def test_a_correction_supersedes_the_value_of_its_run_and_the_audit_keeps_the_old_one() -> None:
@@ -48,3 +56,52 @@ def test_a_correction_of_no_stored_run_says_so() -> None:
     upload(1.0)
     assert upload(1.5, replace="1", run_id="night-2")
     assert sorted(filter(None, Point.objects.values_list("value", flat=True))) == [1.0, 1.5]
+
+
+def test_the_superseded_file_again_is_a_conflict_that_names_both_values_and_the_parameter() -> None:
+    upload(1.245)
+    upload(1.5, replace="1")
+    with pytest.raises(BadUpload) as refused:
+        upload(1.245)
+    (fault,) = refused.value.faults
+    assert reasons.kind_of(fault.detail) == reasons.CONFLICT
+    assert all(words in fault.detail for words in ("1.245", "1.5", "replace=1"))
+    assert Point.objects.get().value == 1.5
+    assert Upload.objects.count() == 2
+
+
+def test_of_a_file_that_is_superseded_in_part_the_rest_are_duplicates() -> None:
+    upload(1.0, 2.0)
+    upload(1.5, replace="1")
+    for _ in range(2):
+        receipt = receipt_of(1.0, 2.0)
+        assert (receipt.stored, receipt.duplicates) == (0, 1)
+        assert receipt.skipped_kinds == {reasons.CONFLICT: 1}
+
+
+def test_a_replacement_that_is_repeated_supersedes_nothing_unless_another_value_came_between() -> None:
+    upload(1.0)
+    assert upload(1.5, replace="1")
+    assert receipt_of(1.5, replace="1").warnings == []
+    assert Audit.objects.filter(action="upload.replace").count() == 1
+    upload(1.0, replace="1")
+    assert upload(1.5, replace="1"), "the same bytes are a correction once more"
+    assert Point.objects.get().value == 1.5
+    assert receipt_of(1.5).duplicates == 1
+
+
+def test_a_closed_run_s_conflict_does_not_suggest_to_replace() -> None:
+    upload(1.0)
+    Run.objects.update(upload=None)
+    with pytest.raises(BadUpload) as refused:
+        upload(1.5)
+    assert "replace" not in refused.value.faults[0].detail
+
+
+def test_the_command_prints_what_was_superseded(tmp_path: Path) -> None:
+    upload(1.0)
+    path, said = tmp_path / "b.json", StringIO()
+    path.write_bytes(as_lines(v3_record(case="case 0", values=[1.5])))
+    call_command("ingest", str(path), "--run-id", "night-1", "--stream", "adhoc", "--replace", "1", stdout=said)
+    warning = Upload.objects.latest("pk").receipt["warnings"][0]
+    assert warning in said.getvalue()

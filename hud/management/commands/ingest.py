@@ -158,7 +158,8 @@ def _line(outcome: dict[str, Any]) -> str:
         f"{outcome['stored']} stored, {outcome['duplicates']} duplicates, {outcome['skipped_total']} skipped"
     )
     kinds = ", ".join(f"{count} {kind}" for kind, count in outcome["skipped_kinds"].items())
-    return f"{outcome['file']}: {counts}{f' ({kinds})' if kinds else ''}"
+    first = f"{outcome['file']}: {counts}{f' ({kinds})' if kinds else ''}"
+    return "\n".join([first, *(f"  warning: {words}" for words in outcome["warnings"])])
 
 
 def _place(fault: dict[str, Any]) -> str:

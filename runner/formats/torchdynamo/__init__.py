@@ -15,14 +15,16 @@ from typing import Any
 from runner.formats import reasons, v3
 from runner.formats.errors import Fault
 from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped, Writer, each, is_json
+from runner.formats.measurement import ZERO_CODE
 from runner.formats.scalars import number
+from runner.formats.statuses import status_of
 from runner.formats.table import Row, pointer, rows, table
 from runner.formats.torchdynamo import files
 from runner.formats.torchdynamo.arguments import describe
 from runner.formats.torchdynamo.batch_sizes import suite_of_model
 from runner.formats.torchdynamo.names import file_hints, kind_in_name, said_by_name
 from runner.schema.metrics import METRICS
-from runner.schema.records import Benchmark, Metric, Model, Record
+from runner.schema.records import SUCCESS, Benchmark, Metric, Model, Record
 
 _FIRST = ["dev", "name", "batch_size"]
 _KINDS = {  # by a column that only its files have; the first counts
@@ -138,11 +140,30 @@ def _metrics(found: _Table, row: Row) -> Iterator[Item]:
     if row.cells[2] == "0":
         yield from _failure(found, row)
         return
-    for column, cell in zip(found.columns[3:], row.cells[3:], strict=False):
-        if column not in _NOT_METRICS:
+    cells = {
+        column: cell
+        for column, cell in zip(found.columns[3:], row.cells[3:], strict=False)
+        if column not in _NOT_METRICS
+    }
+    failure = _failure_of(found.kind, cells)
+    for column, cell in cells.items():
+        if failure and number(cell) == 0:
+            yield found.located(row, column, Metric(column, extra_info=failure))
+        else:
             yield _value(found, row, column, cell)
     if len(row.cells) < len(found.columns):
         yield Skipped("", reasons.SHORT_ROW, row.line)
+
+
+def _failure_of(kind: str, cells: Mapping[str, str]) -> dict[str, Any]:
+    """Return status and code for the zeros in the row of a model that did not run, {} for one that ran."""
+    if kind == "accuracy":
+        word = cells.get("accuracy", "")
+        status = status_of(word)
+        return {} if status in {None, "wrong", *SUCCESS} else {"status": status, "code": word}
+    decisive = ["speedup"] if "speedup" in cells else cells
+    has_failed = kind == "performance" and all(number(cells[column]) == 0 for column in decisive)
+    return {"status": "failed", "code": ZERO_CODE} if has_failed else {}
 
 
 def _value(found: _Table, row: Row, column: str, cell: str) -> Item:

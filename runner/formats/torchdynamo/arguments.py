@@ -44,7 +44,8 @@ _ZERO = {
     "compression_ratio": "not_run",  # of a device whose memory is not counted
     "eager_peak_mem": "not_run",
     "dynamo_peak_mem": "not_run",
-    "accuracy_compilation_latency": "not_run",  # nothing was compiled
+    "compilation_latency": "not_run",  # nothing was compiled
+    "accuracy_compilation_latency": "not_run",
     "baseline": "not_run",  # the earlier file does not have the model
     "speedup_vs_baseline": "not_run",
 }

@@ -44,6 +44,36 @@ def test_the_row_of_a_failure_is_a_status_and_never_a_number() -> None:
     assert failed["speedup"].identity[2] == "{}", "a batch size of 0 is none"
 
 
+ALL_COLUMNS = "speedup,abs_latency,compilation_latency,compression_ratio,calls_captured,graph_breaks"
+
+
+@pytest.mark.parametrize("cells", ["0.0,0.0,0.0,0.0,0,0", "0.0,0.0,12.5,0.0,3,0"])
+def test_no_zero_of_a_failed_row_is_a_measured_value(cells: str) -> None:
+    observer = observe(f"dev,name,batch_size,{ALL_COLUMNS}\ncuda,XLNetLMHeadModel,8,{cells}\n", PERFORMANCE)
+    measured = by_metric(observer, "XLNetLMHeadModel")
+    values = dict(zip(ALL_COLUMNS.split(","), map(float, cells.split(",")), strict=True))
+    assert {name: (item.samples, item.status) for name, item in measured.items()} == {
+        name: ([value], "ok") if value else ([], "failed") for name, value in values.items()
+    }
+    assert measured["graph_breaks"].code == measured["speedup"].code
+
+
+def test_a_zero_of_a_model_that_ran_is_a_value_where_it_can_be_one() -> None:
+    observer = observe(f"dev,name,batch_size,{ALL_COLUMNS}\ncuda,T5Small,8,1.5,2.0,0.0,1.0,3,0\n", PERFORMANCE)
+    measured = by_metric(observer, "T5Small")
+    assert (measured["graph_breaks"].samples, measured["graph_breaks"].status) == ([0.0], "ok")
+    assert (measured["compilation_latency"].samples, measured["compilation_latency"].status) == ([], "not_run")
+
+
+@pytest.mark.parametrize(("word", "status"), [("fail_to_run", "failed"), ("OOM", "oom")])
+def test_an_accuracy_that_says_a_failure_makes_its_row_s_zeros_that_failure(word: str, status: str) -> None:
+    body = f"dev,name,batch_size,accuracy,compilation_latency,graph_breaks\ncuda,resnet18,4,{word},0.0,0\n"
+    for item in by_metric(observe(body, ACCURACY), "resnet18").values():
+        assert (item.samples, item.status, item.code) == ([], status, word)
+    wrong = by_metric(observe(body.replace(word, "fail_accuracy"), ACCURACY), "resnet18")
+    assert wrong["accuracy_graph_breaks"].samples == [0.0], "it ran"
+
+
 def test_a_batch_size_that_is_not_the_model_s_own_is_a_knob() -> None:
     observer = observe_sample(PERFORMANCE)
     assert by_metric(observer, "BertForMaskedLM")["speedup"].identity[2] == "{}"
