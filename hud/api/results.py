@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from hud.tables.table import DataTable
 from runner.formats import FORMATS
 from runner.formats.compression import is_compressed
 from runner.formats.errors import LARGER_FILES, MalformedUpload, UploadTooLarge
-from runner.formats.parameters import Parameters
+from runner.formats.parameters import DESCRIPTIONS, Parameters
 
 router = Router(tags=["results"])
 _ENCODINGS = ("gzip", "zstd")  # detected also without a Content-Encoding
@@ -129,7 +128,10 @@ def refusal(error: BadUpload) -> Problem:
     )
     | {
         "parameters": [
-            *(parameter("query", field.name, **_SCHEMAS.get(field.name, {})) for field in fields(Parameters)),
+            *(
+                parameter("query", name, text, **_SCHEMAS.get(name, {}))
+                for name, text in DESCRIPTIONS.items()
+            ),
             parameter("header", "Idempotency-Key", "the same request gets the same answer", maxLength=200),
             parameter("header", "Content-Encoding", enum=["identity", *_ENCODINGS]),
         ]

@@ -216,12 +216,14 @@ def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload 
     tasks = Task.objects.filter(run__in=run_ids).aggregate(count=Count("pk"), size=Sum("log_bytes"))
     done.tasks, done.artifacts = tasks["count"], files["count"]
     done.file_bytes = (tasks["size"] or 0) + (files["size"] or 0)
-    given: dict[str, Any] = {"upload": upload and upload.pk, "runs": run_ids}
+    # other uploads may have stored nothing in the runs of this one
+    shared = upload.receipt.get("run_ids", []) if upload else []
+    given: dict[str, Any] = {"upload": upload and upload.pk, "runs": run_ids, "named": [*run_ids, *shared]}
     rows = fetch_tuples(
         """
         SELECT DISTINCT u.id, u.content_key FROM hud_upload u
         LEFT JOIN jsonb_array_elements_text(coalesce(u.receipt->'run_ids', '[]')) AS named(run) ON true
-        WHERE u.id = %(upload)s OR named.run::int = ANY(%(runs)s)
+        WHERE u.id = %(upload)s OR named.run::int = ANY(%(named)s)
             OR u.id IN (SELECT upload_id FROM hud_run WHERE id = ANY(%(runs)s))
         """,
         given,

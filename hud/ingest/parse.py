@@ -42,7 +42,7 @@ from runner.formats.metric_values import (
     target_of,
 )
 from runner.formats.parameters import Parameters
-from runner.formats.scalars import branch_name, invisible_in, nfc, text
+from runner.formats.scalars import INVISIBLE, branch_name, invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key, device_kind, is_named
 from runner.schema.quality import QUALITIES
@@ -202,6 +202,7 @@ class RecordParser:
         else:
             describe_of(record.benchmark.name)(measurement, record, given)
             measurement.arch = arch_key(measurement.device_name)
+            self._warn_of_knobs(record, measurement)
         rename_by(self._aliases, measurement)
         self._store_knobs(measurement)
         measurement.status = measurement.status or status or status_of_code(code, measurement.metric)
@@ -223,6 +224,18 @@ class RecordParser:
         if self._compared:
             self._compare_parameters(item, record, measurement)
         self.measurements.append(measurement)
+
+    def _warn_of_knobs(self, record: Record, measurement: ParsedMeasurement) -> None:
+        """Warn of knobs that this benchmark's records do not have, and that tell no experiments apart."""
+        knobs = info_of(record).get("knobs")
+        if not isinstance(knobs, dict) or "settings" in measurement.knobs:  # the digest of all
+            return
+        ignored = [
+            name for name, value in knobs.items() if value is not None and name not in measurement.knobs
+        ]
+        if ignored:
+            words = f"knobs of {record.benchmark.name[:60]} are ignored: {', '.join(ignored)[:200]}"
+            self.receipt.warn(INVISIBLE.sub("", words))
 
     def _compare_parameters(
         self, item: LocatedRecord, record: Record, measurement: ParsedMeasurement

@@ -285,7 +285,7 @@ def _new_upload(content: Content, key: ApiKey | None) -> int | None:
 
 def _outdated_upload(content: Content) -> Upload | None:
     """Return the upload of this content, locked, if a later one has brought values into its runs: whether its
-    own are still stored is known only by storing them again. A run that nothing names would become a new one."""
+    own are still stored is known only by storing them again. A run without a name would become a new one."""
     same = Upload.objects.select_for_update().filter(content_key=content.key, stream=content.stream)
     upload = same.first()
     if upload is None:

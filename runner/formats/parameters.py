@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 
@@ -27,6 +27,10 @@ PLAUSIBLE = f"from {_FIRST_YEAR} to a day from now"
 _SWITCHES = {"": False, "0": False, "1": True, "true": True, "false": False}
 
 
+def _text(description: str) -> str:
+    return field(default="", metadata={"description": description})
+
+
 def _switch(name: str) -> cached_property[bool]:
     return cached_property(lambda given: _SWITCHES[getattr(given, name).lower()])
 
@@ -35,32 +39,32 @@ def _switch(name: str) -> cached_property[bool]:
 class Parameters:
     """Texts as given; '' is not given. What the content says wins over a parameter."""
 
-    filename: str = ""
-    format: str = ""
-    suite: str = ""
-    mode: str = ""
-    dtype: str = ""
-    backend: str = ""
-    device: str = ""
-    arch: str = ""
-    batch_size: str = ""
-    dynamic: str = ""
-    commit: str = ""
-    commit_date: str = ""
-    branch: str = ""
-    repo: str = ""
-    torch: str = ""
-    cuda: str = ""
-    driver: str = ""
-    host: str = ""
-    run_time: str = ""
-    run_id: str = ""
-    source: str = ""
-    stream: str = ""
-    provenance: str = ""
-    replace: str = ""
-    dry_run: str = ""
-    partial: str = ""
+    filename: str = _text("the file's name with its last folders, of which formats read hints")
+    format: str = _text("the format, where its content does not tell it")
+    suite: str = _text("the suite, such as huggingface")
+    mode: str = _text("inference or training")
+    dtype: str = _text("the data type, such as bfloat16")
+    backend: str = _text("the compiler, such as eager or inductor")
+    device: str = _text("cuda, cpu or another kind of device")
+    arch: str = _text("the device's name, such as h200")
+    batch_size: str = _text("the batch size of every result")
+    dynamic: str = _text("1: with dynamic shapes")
+    commit: str = _text("the commit that was measured")
+    commit_date: str = _text("the commit's time, by which series are ordered")
+    branch: str = _text("the branch, by default the dashboard's own")
+    repo: str = _text("the repository, as owner/name")
+    torch: str = _text("the version of torch")
+    cuda: str = _text("the version of CUDA")
+    driver: str = _text("the version of the GPU's driver")
+    host: str = _text("the machine that measured")
+    run_time: str = _text("when the run was made")
+    run_id: str = _text("the run's name: later uploads with it add to the same run")
+    source: str = _text("the system that made the run; part of its identity")
+    stream: str = _text("the stream, by default the key's")
+    provenance: str = _text("where the file comes from, in words")
+    replace: str = _text("1: values supersede the stored ones of the same run (run_id, source, host, commit)")
+    dry_run: str = _text("1: store nothing, return the receipt")
+    partial: str = _text("1: store the correct records of an upload with wrong ones")
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Parameters:
@@ -94,7 +98,8 @@ class Parameters:
         return {name: given[name] for name in sorted(given) if name not in _NOT_IDENTITY}
 
 
-KNOWN = frozenset(field.name for field in fields(Parameters))
+DESCRIPTIONS = {parameter.name: str(parameter.metadata["description"]) for parameter in fields(Parameters)}
+KNOWN = frozenset(DESCRIPTIONS)
 
 
 def _problem(name: str, value: str) -> str:

@@ -36,7 +36,7 @@ _PLACE = re.compile(r" - at `\$(?P<path>.*)`$")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+|\.\.\.)\]")
 _SLUG = re.compile(r"[^a-z0-9]+")
 # Settings that name a place, a moment or a machine, not what was measured.
-_NOT_KNOBS = {"device", "arch", "dynamic", "is_dynamic", "knobs", "output", "hud"}
+_NOT_KNOBS = {"device", "arch", "dynamic", "is_dynamic", "output", "hud"}
 _PASSING = re.compile(
     r"(^|_)(timestamp|date|time|url|uri|path|dir|directory|folder|file|filename|digest|sha|commit|revision"
     r"|version|run_id|job_id|build_id|workflow_id|host|hostname|machine|description|log"
@@ -245,6 +245,7 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Para
     """Take all settings of an unknown benchmark as its identity, so that nothing is merged."""
     info = info_of(record)
     settings = {**(record.model.extra_info or {}), **info}
+    own = settings.pop("knobs") if isinstance(settings.get("knobs"), dict) else {}  # as our runner has them
     if isinstance(options := settings.get("args"), dict):  # all of vLLM's or SGLang's, most of them off
         del settings["args"]
         settings = {name: value for name, value in options.items() if value is not False} | settings
@@ -252,8 +253,8 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Para
         settings["inputs"] = record.inputs
     knobs = {
         name: _knob(value)
-        for name, value in settings.items()
-        if value not in (None, "", [], {}) and _is_setting(name)
+        for name, value in {**settings, **own}.items()
+        if value not in (None, "", [], {}) and (name in own or _is_setting(name))
     }
     size = batch_size(given.batch_size)
     if size and "batch_size" not in knobs:

@@ -202,6 +202,7 @@ def test_the_document_of_the_api_says_which_names_there_can_be(client: Client) -
     document = client.get("/api/v1/openapi.json").json()
     parameters = document["paths"]["/api/v1/results"]["post"]["parameters"]
     (stream,) = [one for one in parameters if one["name"] == "stream"]
+    assert all(one.get("description") for one in parameters if one["in"] == "query")
     assert stream["schema"]["pattern"] == "^[a-z0-9][a-z0-9._-]{0,59}$"
     for schema in ("RunIn", "ScheduleIn", "StreamIn"):
         name = "name" if schema == "StreamIn" else "stream"

@@ -406,7 +406,7 @@ def test_a_coarse_or_whole_number_is_no_rounded_one(stored: float, sent: float) 
     ingest(as_list(v3_record(values=[stored], workflow_id=1)), Parameters())
     with pytest.raises(BadUpload) as refused:
         ingest(as_list(v3_record(values=[sent], workflow_id=1)), Parameters())
-    assert [fault.detail for fault in refused.value.faults] == [reasons.STORED_VALUE]
+    assert [reasons.kind_of(fault.detail) for fault in refused.value.faults] == [reasons.CONFLICT]
     assert Measurement.objects.get().value == stored
 
 
@@ -414,7 +414,7 @@ def test_another_value_for_a_stored_result_is_named_not_swallowed() -> None:
     ingest(as_list(v3_record(values=[1.5], workflow_id=1)), Parameters())
     receipt = ingest(as_list(v3_record(values=[2.5], workflow_id=1)), Parameters(partial="1"))
     assert (receipt.stored, receipt.duplicates) == (0, 0)
-    assert receipt.skipped[0]["reason"] == reasons.STORED_VALUE
+    assert receipt.skipped[0]["kind"] == reasons.CONFLICT
     assert Measurement.objects.get().value == 1.5
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.core.management import call_command
 
 from hud.ingest import BadUpload, Receipt, ingest
+from hud.ingest.deletion import delete
 from hud.judging.judge import process_pending
 from hud.models import Audit, Measurement, Point, Run, Upload
 from runner.formats import reasons
@@ -102,6 +103,17 @@ def test_the_command_prints_what_was_superseded(tmp_path: Path) -> None:
     upload(1.0)
     path, said = tmp_path / "b.json", StringIO()
     path.write_bytes(as_lines(v3_record(case="case 0", values=[1.5])))
-    call_command("ingest", str(path), "--run-id", "night-1", "--stream", "adhoc", "--replace", "1", stdout=said)
+    call_command(
+        "ingest", str(path), "--run-id", "night-1", "--stream", "adhoc", "--replace", "1", stdout=said
+    )
     warning = Upload.objects.latest("pk").receipt["warnings"][0]
     assert warning in said.getvalue()
+
+
+def test_after_the_first_upload_is_deleted_its_file_is_stored_again() -> None:
+    upload(1.0, 2.0)
+    upload(1.5, replace="1")
+    upload(1.0, 2.0)
+    delete(Upload.objects.earliest("pk"), who="somebody")
+    assert (receipt := receipt_of(1.0, 2.0)).stored == 1, receipt
+    assert sorted(filter(None, Point.objects.values_list("value", flat=True))) == [1.5, 2.0]

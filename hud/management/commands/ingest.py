@@ -10,7 +10,7 @@ import fnmatch
 import hashlib
 import json
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from hud.problems import Problem
 from runner.formats import reasons
 from runner.formats.chunking import CannotSplit, split
 from runner.formats.compression import is_compressed
-from runner.formats.parameters import Parameters
+from runner.formats.parameters import DESCRIPTIONS, Parameters
 
 MANIFEST = "manifest.json"
 _SUFFIXES = {".json", ".jsonl", ".csv", ".gz", ".zst"}
@@ -40,14 +40,13 @@ class Command(BaseCommand):
         parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
         parser.add_argument("--dry-run", action="store_true", help="print what would happen; store nothing")
         parser.add_argument("--json", action="store_true", help="print receipts as JSON")
-        for field in fields(Parameters):
-            if field.name not in {"filename", "dry_run"}:
-                parser.add_argument(
-                    f"--{field.name.replace('_', '-')}", dest=f"given_{field.name}", default=""
-                )
+        for name, text in DESCRIPTIONS.items():
+            if name not in {"filename", "dry_run"}:
+                option = f"--{name.replace('_', '-')}"
+                parser.add_argument(option, dest=f"given_{name}", default="", help=text)
 
     def handle(self, *args: Any, paths: list[Path], **options: Any) -> None:
-        given = {field.name: options.get(f"given_{field.name}") or "" for field in fields(Parameters)}
+        given = {name: options.get(f"given_{name}") or "" for name in DESCRIPTIONS}
         given["dry_run"] = "1" if options["dry_run"] else ""
         given = {name: value for name, value in given.items() if value}
         if missing := next((path for path in paths if not path.exists()), None):

@@ -59,10 +59,15 @@ def test_no_zero_of_a_failed_row_is_a_measured_value(cells: str) -> None:
 
 
 def test_a_zero_of_a_model_that_ran_is_a_value_where_it_can_be_one() -> None:
-    observer = observe(f"dev,name,batch_size,{ALL_COLUMNS}\ncuda,T5Small,8,1.5,2.0,0.0,1.0,3,0\n", PERFORMANCE)
+    observer = observe(
+        f"dev,name,batch_size,{ALL_COLUMNS}\ncuda,T5Small,8,1.5,2.0,0.0,1.0,3,0\n", PERFORMANCE
+    )
     measured = by_metric(observer, "T5Small")
     assert (measured["graph_breaks"].samples, measured["graph_breaks"].status) == ([0.0], "ok")
-    assert (measured["compilation_latency"].samples, measured["compilation_latency"].status) == ([], "not_run")
+    assert (measured["compilation_latency"].samples, measured["compilation_latency"].status) == (
+        [],
+        "not_run",
+    )
 
 
 @pytest.mark.parametrize(("word", "status"), [("fail_to_run", "failed"), ("OOM", "oom")])

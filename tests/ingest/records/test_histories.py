@@ -74,7 +74,7 @@ def test_the_same_history_again_is_a_duplicate_and_a_grown_one_adds_its_new_time
         assert (receipt.skipped_total, len(receipt.run_ids)) == (0, 1)
     assert points() == EXPECTED
     receipt = ingest(as_lines(record(4, 1.0), *history()[5:]), given)  # a time that has another value
-    assert [entry["reason"] for entry in receipt.skipped] == [reasons.STORED_VALUE]
+    assert [entry["kind"] for entry in receipt.skipped] == [reasons.CONFLICT]
     assert points() == EXPECTED
 
 

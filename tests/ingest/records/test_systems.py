@@ -49,6 +49,25 @@ def test_more_settings_than_an_identity_holds_become_a_digest_that_keeps_them_ap
     assert one.knobs != other.knobs
 
 
+@pytest.mark.parametrize("benchmark", ["somebody's own", "micro", "ExecuTorch"])
+def test_knobs_in_the_place_of_our_own_runner_are_read_of_any_benchmark(benchmark: str) -> None:
+    small, large = (
+        describe(record(benchmark, knobs={"D": size, "path": "a"}), Parameters()) for size in (256, 512)
+    )
+    assert (small.knobs["D"], small.knobs["path"], large.knobs["D"]) == (256, "a", 512)
+    both = describe(record(benchmark, D=1, knobs={"D": 2, "absent": None}), Parameters())
+    assert both.knobs == {"D": 2}
+
+
+def test_knobs_that_a_benchmark_does_not_have_are_named_in_a_warning() -> None:
+    parser = RecordParser(Parameters())
+    for size in (256, 512):
+        parser.add(LocatedRecord(record("TorchInductor", "speedup", knobs={"D": size}), ""))
+    (warning,) = parser.receipt.warnings
+    assert warning.endswith(": D")
+    assert "TorchInductor" in warning
+
+
 def test_settings_that_name_a_place_or_a_moment_are_no_identity() -> None:
     about = describe(
         record(
