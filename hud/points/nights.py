@@ -101,34 +101,34 @@ Values: TypeAlias = dict[str, dict[int, float | None]]  # metric → experiment;
 Results: TypeAlias = dict[Block, Values]  # what the runs of one night measured
 
 
-# Runs r. A commit's time is not when its runs began; what was uploaded with no other time began then.
-_COLUMNS = """
-    SELECT r.id, r.order_time, CASE r.order_time_source WHEN 'commit' THEN r.created ELSE r.order_time END,
-        r.commit, r.state = ANY(%(active)s), concat(r.xmin, r.ctid) FROM hud_run r
-"""
+def _runs(
+    stream: Stream, condition: str, params: Mapping[str, Any], *, most: int | None = None
+) -> list[NightRun]:
+    """Return the runs `r` of a stream that the condition chooses, in order: 1 statement. A commit's time is not
+    when its runs began; what was uploaded with no other time began then."""
+    rows = fetch_tuples(
+        f"""
+        SELECT r.id, r.order_time,
+            CASE r.order_time_source WHEN 'commit' THEN r.created ELSE r.order_time END,
+            r.commit, r.state = ANY(%(active)s), concat(r.xmin, r.ctid)
+        FROM hud_run r WHERE r.stream_id = %(stream)s AND r.base_interpreter = '' AND {condition}
+        ORDER BY r.order_time, r.id LIMIT %(most)s
+        """,  # noqa: S608 — conditions of this module  # nosec B608
+        {**params, "stream": stream.pk, "active": list(ACTIVE), "most": most},
+    )
+    return [NightRun(*row) for row in rows]
 
 
 def read(stream: Stream, branch: str = "") -> list[Night]:
     """Return the nights of a stream's branch, oldest first: 1 statement. Those that come after tomorrow are
     left out: they were uploaded while the clock of this machine was wrong."""
-    rows = fetch_tuples(
-        f"""
-        {_COLUMNS}
-        WHERE r.stream_id = %(stream)s AND r.branch = ANY(%(branches)s) AND r.base_interpreter = ''
-            AND NOT r.rerun AND r.order_time < now() + interval '1 day' AND r.order_time > (
-                SELECT max(order_time) FROM hud_run
-                WHERE stream_id = %(stream)s AND branch = ANY(%(branches)s)
-                    AND order_time < now() + interval '1 day') - %(days)s
-        ORDER BY r.order_time, r.id
-        """,  # noqa: S608 — a constant of this module  # nosec B608
-        {
-            "stream": stream.pk,
-            "branches": stored_names(branch),
-            "active": list(ACTIVE),
-            "days": timedelta(days=_DAYS),
-        },
-    )
-    return group(NightRun(*row) for row in rows)
+    recent = """NOT r.rerun AND r.branch = ANY(%(branches)s) AND r.order_time < now() + interval '1 day'
+        AND r.order_time > (
+            SELECT max(order_time) FROM hud_run
+            WHERE stream_id = %(stream)s AND branch = ANY(%(branches)s)
+                AND order_time < now() + interval '1 day') - %(days)s"""
+    params = {"branches": stored_names(branch), "days": timedelta(days=_DAYS)}
+    return group(_runs(stream, recent, params))
 
 
 def group(runs: Iterable[NightRun]) -> list[Night]:
@@ -205,25 +205,11 @@ def side(text: str, nights: Sequence[Night], subject: Subject, stream: Stream) -
         return replace(night, side=text) if night else None
     if (kind == "run" and not (name.isdecimal() and len(name) < 10)) or not name:
         return None
-    rows = fetch_tuples(
-        f"""
-        {_COLUMNS}
-        WHERE r.stream_id = %(stream)s AND r.base_interpreter = '' AND CASE WHEN %(run)s::int IS NULL
-            THEN NOT r.rerun AND (r.commit = %(commit)s
-                OR (%(begins)s AND starts_with(r.commit, %(commit)s)))
-            ELSE r.id = %(run)s END
-        ORDER BY r.order_time, r.id LIMIT %(most)s
-        """,
-        {
-            "active": list(ACTIVE),
-            "most": _MOST_RUNS,
-            "stream": stream.pk,
-            "run": int(name) if kind == "run" else None,
-            "commit": name,
-            "begins": len(name) >= _FEWEST_DIGITS,
-        },
-    )
-    runs = tuple(NightRun(*row) for row in rows)
+    chosen = "r.id = %(name)s::int"
+    if kind == "commit":
+        chosen = "NOT r.rerun AND (r.commit = %(name)s OR %(begins)s AND starts_with(r.commit, %(name)s))"
+    params = {"name": name, "begins": len(name) >= _FEWEST_DIGITS}
+    runs = tuple(_runs(stream, chosen, params, most=_MOST_RUNS))
     if not runs or len({run.commit for run in runs} - {name}) > 1:  # none, or several commits
         return None
     night = _night(runs)

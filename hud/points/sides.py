@@ -23,13 +23,12 @@ _SIDE = re.compile(
     r"(?:/compilation:(?P<compilation>\d{1,4}))?"
 )
 _NAMES = {
-    "run": re.compile(r"[1-9]\d{0,9}"),
-    "commit": re.compile(r"[0-9A-Za-z._-]{4,64}"),
-    "latest": re.compile(r".*"),  # '': of the default branch
+    "run": r"[1-9]\d{0,9}",
+    "commit": r"[0-9A-Za-z._-]{4,64}",
+    "latest": r".*",  # '': of the default branch
+    "date": r"\d{4}-\d\d-\d\d",
+    "night": r"\d{4}-\d\d-\d\d(T\d\d:\d\d)?",  # the minute of one that began on the day of another
 }
-_ANY = re.compile(r".+")
-_DATED = {"date", "night"}
-_MINUTE = re.compile(r"T\d\d:\d\d$")  # of a night that began on the same day as another
 _MAX_ID = 2**31 - 1
 _FORM = (
     "a side is run:ID, commit:HASH with 4 characters or more, latest:BRANCH, host:NAME, date:YYYY-MM-DD or"
@@ -65,12 +64,13 @@ class Side:
 def parse(text: str) -> Side:
     """Return the side. Raise BadSide."""
     match = _SIDE.fullmatch(text)
-    if match is None:
-        raise BadSide(f"{text[:80]!r} is no side; {_FORM}", 400)
-    kind, name = match["kind"] or "night", match["name"]
-    if not _NAMES.get(kind, _ANY).fullmatch(name) or (
-        kind in _DATED and not _is_day(_MINUTE.sub("", name) if kind == "night" else name)
-    ):
+    kind, name = (match["kind"] or "night", match["name"]) if match else ("", "")
+    if kind in {"date", "night"}:
+        try:
+            end_of(name[:10])
+        except (ValueError, OverflowError):
+            match = None
+    if match is None or not re.fullmatch(_NAMES.get(kind, r".+"), name):
         raise BadSide(f"{text[:80]!r} is no side; {_FORM}", 400)
     experiment, compilation = (
         int(match[part]) if match[part] else None for part in ("experiment", "compilation")
@@ -78,13 +78,6 @@ def parse(text: str) -> Side:
     if max(experiment or 0, int(name) if kind == "run" else 0) > _MAX_ID:
         raise BadSide(f"{text[:80]!r} holds an id that nothing has")
     return Side(kind, name, experiment, match["ab"], compilation)  # type: ignore[arg-type]  # of the pattern
-
-
-def _is_day(text: str) -> bool:
-    try:
-        return bool(re.fullmatch(r"\d{4}-\d\d-\d\d", text)) and bool(end_of(text))
-    except (ValueError, OverflowError):
-        return False
 
 
 def runs_of(side: Side, stream: Stream) -> QuerySet[Run]:

@@ -19,7 +19,6 @@ from runner.schema.devices import is_named
 from runner.suites import CEILINGS
 
 _FEWEST_NIGHTS = 3  # complete ones, until `nightly` is the front stream
-_FIRST_LOOK = 6  # nights, which nearly always decide it
 _RECENT_NIGHTS = 30  # in which a default subject was measured
 
 
@@ -97,20 +96,11 @@ def note_nights() -> None:
 def _has_nights(stream: Stream) -> bool:
     """Return whether as many nights as matter are complete and have a value. Ceilings are no night."""
     complete = [night for night in nights.read(stream) if night.complete]
-    count = _count_measured(complete[-_FIRST_LOOK:])
-    if count < _FEWEST_NIGHTS <= len(complete):
-        count += _count_measured(complete[:-_FIRST_LOOK])
-    return count >= _FEWEST_NIGHTS
-
-
-def _count_measured(complete: Sequence[Night]) -> int:
     runs = [run for night in complete for run in night.runs]
-    if not runs:
-        return 0
     measured = Point.objects.filter(run=OuterRef("pk"), value__isnull=False)
     measured = measured.exclude(series__experiment__suite=CEILINGS)
     ids = set(Run.objects.filter(Exists(measured), pk__in=runs).values_list("pk", flat=True))
-    return sum(not ids.isdisjoint(night.runs) for night in complete)
+    return sum(not ids.isdisjoint(night.runs) for night in complete) >= _FEWEST_NIGHTS
 
 
 def measured_by(stream: Stream) -> list[tuple[Subject, str]]:

@@ -58,9 +58,9 @@ class Targets:
 
     def __init__(self, rows: Iterable[Target]) -> None:
         self.rows = list(rows)
-        self._of_metric: dict[int, list[Target]] = {}
+        self.by_metric: dict[int, list[Target]] = {}
         for row in self.rows:
-            self._of_metric.setdefault(row.metric_id, []).append(row)
+            self.by_metric.setdefault(row.metric_id, []).append(row)
 
     @classmethod
     def read(cls) -> Targets:
@@ -68,15 +68,18 @@ class Targets:
 
     @cached_property
     def _copy_gbps(self) -> dict[str, float]:
-        return _measured_copies()
+        """Return each arch's measured copy bandwidth: the median of the latest seven readings. Those of hosts
+        and samples count, not what somebody uploads to a stream of their own."""
+        shared = """experiment."case" = 'copy' AND series.stream_id IN (
+            SELECT id FROM hud_stream WHERE owner_id IS NULL AND key_id IS NULL)"""
+        by_arch: dict[str, list[float]] = {}
+        for arch, _case, _dtype, bandwidth_gbps in ceiling_readings(shared, "true", {}):
+            by_arch.setdefault(arch, []).append(bandwidth_gbps)
+        return {arch: median(values) for arch, values in by_arch.items()}
 
     def aims_at(self, metric: Metric) -> bool:
         """Return whether a shipped fraction or an operator's row may apply to a metric."""
-        return metric.name in FRACTIONS or metric.pk in self._of_metric
-
-    def of_metrics(self) -> list[int]:
-        """Return the ids of metrics with an operator's row."""
-        return list(self._of_metric)
+        return metric.name in FRACTIONS or metric.pk in self.by_metric
 
     def own(
         self, experiment: Experiment, metric: Metric, value: float | None = None, arch: str | None = None
@@ -85,7 +88,13 @@ class Targets:
         row = self._row(experiment, metric)
         if row is not None and row.value is not None:
             return _own(row.value, experiment, metric, row.note)
-        fraction = row.fraction if row else _shipped_fraction(experiment, metric)
+        if row:
+            fraction = row.fraction
+        else:
+            names = ("", experiment.dtype), ("", size_of(experiment))
+            alike = (one for one in FRACTIONS.get(metric.name, ()) if one.case == experiment.case)
+            fitting = (one.fraction for one in alike if one.dtype in names[0] and one.size in names[1])
+            fraction = next(fitting, None)
         copy = self._copy_gbps.get(experiment.arch) if fraction is not None else None
         if fraction is not None and copy is not None:
             how = f"{number(fraction)} of the measured copy {number(copy)}"
@@ -108,7 +117,7 @@ class Targets:
 
     def _row(self, experiment: Experiment, metric: Metric) -> Target | None:
         """Return the operator's most specific row; an empty field matches any value."""
-        rows = self._of_metric.get(metric.pk)
+        rows = self.by_metric.get(metric.pk)
         if rows is None:
             return None
         names = ("suite", "case", "backend", "arch", "dtype")
@@ -122,14 +131,6 @@ def _own(value: float, experiment: Experiment, metric: Metric, how: str = "") ->
     text = f"{number(value * 100)} %" if metric.unit == "ratio" else f"{number(value)}{unit}"
     brief = f"{arch_name(experiment.arch)} target {text}".strip()
     return AppliedTarget(value, brief, own=True, how=how)
-
-
-def _shipped_fraction(experiment: Experiment, metric: Metric) -> float | None:
-    own = experiment.dtype, size_of(experiment)
-    alike = (one for one in FRACTIONS.get(metric.name, ()) if one.case == experiment.case)
-    return next(
-        (one.fraction for one in alike if one.dtype in ("", own[0]) and one.size in ("", own[1])), None
-    )
 
 
 def size_of(experiment: Experiment) -> str:
@@ -168,14 +169,3 @@ def ceiling_readings(
         """,  # noqa: S608 — conditions of ours  # nosec B608
         {**params, "readings": CEILING_READINGS, "ceilings": CEILINGS},
     )
-
-
-def _measured_copies() -> dict[str, float]:
-    """Return each arch's measured copy bandwidth in GB/s: the median of the latest seven readings. Those of
-    hosts and samples count, not what somebody uploads to a stream of their own."""
-    shared = """experiment."case" = 'copy' AND series.stream_id IN (
-        SELECT id FROM hud_stream WHERE owner_id IS NULL AND key_id IS NULL)"""
-    by_arch: dict[str, list[float]] = {}
-    for arch, _case, _dtype, bandwidth_gbps in ceiling_readings(shared, "true", {}):
-        by_arch.setdefault(arch, []).append(bandwidth_gbps)
-    return {arch: median(values) for arch, values in by_arch.items()}

@@ -7,7 +7,6 @@ the runs and series concerned.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -63,15 +62,6 @@ _PROCESSES = f"""
     ) c ON true
     ORDER BY 1, 2, 3, 4, 5, m.repeat
 """  # noqa: S608 — constants of this module  # nosec B608
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What making points anew changed: `without_raw` points stay, because their measurements were dropped."""
-
-    points: int = 0
-    differing: int = 0
-    without_raw: int = 0
 
 
 # Points p of the wanted runs and series that hold their measurement: one look-up for each.
@@ -235,7 +225,7 @@ def _differs(names: Iterable[str]) -> str:
     return f"({before}) IS DISTINCT FROM ({after})"
 
 
-def rebuild(*, dry_run: bool = False) -> Difference:
+def rebuild(*, dry_run: bool = False) -> tuple[int, int, int]:
     """Make all points anew; return how many there are, how many differed, and how many have lost their raw
     values, which stay. A dry run changes nothing."""
     differing = 0
@@ -254,7 +244,7 @@ def rebuild(*, dry_run: bool = False) -> Difference:
             UNION ALL SELECT run_id, series_id FROM hud_sidepoint) p
         """
     )
-    return Difference(points, differing, without_raw)
+    return points, differing, without_raw
 
 
 def are_missing() -> bool:

@@ -48,18 +48,19 @@ def read(stream: Stream, now: datetime) -> list[Week]:
     return fetch(
         Week,
         """
-        WITH runs AS (
-            SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date AS start, sum(points)::int AS points
-            FROM hud_run r
-            WHERE r.stream_id = %(stream)s AND r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
-        ), repeated AS (
-            SELECT date_trunc('week', r.created AT TIME ZONE 'UTC')::date AS start,
-                count(DISTINCT r.id) AS repeats
+        SELECT start, points, suspects, repeats, noise, opened, confirmed, dismissed, resolved, accepted, real
+        FROM (
+            SELECT start, start::timestamp AT TIME ZONE 'UTC' AS began,
+                (start + 7)::timestamp AT TIME ZONE 'UTC' AS ended FROM unnest(%(starts)s::date[]) AS start
+        ) week, LATERAL (
+            SELECT coalesce(sum(r.points), 0)::int AS points FROM hud_run r
+            WHERE r.stream_id = %(stream)s AND r.created >= began AND r.created < ended
+        ) runs, LATERAL (
+            SELECT count(DISTINCT r.id) AS repeats
             FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id AND r.stream_id = %(stream)s
-            WHERE r.created >= %(first)s::timestamp AT TIME ZONE 'UTC' GROUP BY 1
-        ), changes AS (
-            SELECT date_trunc('week', e.at AT TIME ZONE 'UTC')::date AS start,
-                count(*) FILTER (WHERE after = 'suspect') AS suspects,
+            WHERE r.created >= began AND r.created < ended
+        ) repeated, LATERAL (
+            SELECT count(*) FILTER (WHERE after = 'suspect') AS suspects,
                 count(*) FILTER (WHERE after = 'dismissed' AND before = 'suspect') AS noise,
                 count(*) FILTER (WHERE after = 'open' OR before = 'suspect'  -- pairs confirmed it at once
                     AND after IN ('confirmed', 'resolved', 'accepted')) AS opened,
@@ -69,18 +70,12 @@ def read(stream: Stream, now: datetime) -> list[Week]:
                 count(*) FILTER (WHERE after = 'accepted') AS accepted,
                 count(*) FILTER (WHERE after = 'confirmed' OR before = 'open' AND after = 'accepted') AS real
             FROM hud_regressionevent e
-            WHERE e.at >= %(first)s::timestamp AT TIME ZONE 'UTC' AND e.before <> e.after
+            WHERE e.at >= began AND e.at < ended AND e.before <> e.after
                 AND e.regression_id = ANY(ARRAY(
                     SELECT id FROM hud_regression g
                     WHERE (SELECT stream_id FROM hud_series WHERE id = g.series_id) = %(stream)s))
-            GROUP BY 1
-        )
-        SELECT start, coalesce(points, 0), coalesce(suspects, 0), coalesce(repeats, 0),
-            coalesce(noise, 0), coalesce(opened, 0), coalesce(confirmed, 0), coalesce(dismissed, 0),
-            coalesce(resolved, 0), coalesce(accepted, 0), coalesce(real, 0)
-        FROM unnest(%(starts)s::date[]) AS start
-        LEFT JOIN runs USING (start) LEFT JOIN repeated USING (start) LEFT JOIN changes USING (start)
-        ORDER BY 1 DESC
+        ) changes
+        ORDER BY start DESC
         """,
-        {"starts": starts, "first": starts[-1], "stream": stream.pk},
+        {"starts": starts, "stream": stream.pk},
     )

@@ -45,8 +45,8 @@ class Command(BaseCommand):
         sync_metrics()
         if points.are_missing():  # of measurements that were stored before there were any
             self.stdout.write("Making the points of all measurements ...")
-            made = points.rebuild()
-            self.stdout.write(f"{made.points} points; their series are judged anew in the background")
+            count, *_ = points.rebuild()
+            self.stdout.write(f"{count} points; their series are judged anew in the background")
         schedules.create_default()
         host = sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
         path = settings.HUD_DATA / "operator.json"

@@ -18,9 +18,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="change nothing")
 
     def handle(self, *args: Any, dry_run: bool, **options: Any) -> None:
-        made = rebuild(dry_run=dry_run)
-        self.stdout.write(
-            f"{made.points} points, {made.differing} differed, {made.without_raw} without raw values"
-        )
-        if dry_run and made.differing:
+        points, differing, without_raw = rebuild(dry_run=dry_run)
+        self.stdout.write(f"{points} points, {differing} differed, {without_raw} without raw values")
+        if dry_run and differing:
             sys.exit(1)

@@ -238,7 +238,7 @@ def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Ser
         "stream": stream.pk,
         "more": int_array(more),
         "names": list(FRACTIONS),
-        "metrics": targets.of_metrics(),
+        "metrics": list(targets.by_metric),
     }
     join = "JOIN hud_metric metric ON metric.id = one.metric_id"
     return fetch_models(Series, join, params, rows=rows, metric=Metric)
