@@ -102,18 +102,6 @@ def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
     return Regret(value, low, high, len(alike), at_least=new > _RARE * len(alike))
 
 
-def same_choice(drawn: Drawn, usual_us: Mapping[tuple[str, str], float]) -> tuple[float | None, float]:
-    """Return the time of a compilation's known kernels ÷ the sum of their usual times, None without a known
-    one, and the share of its time in them. `usual_us` is by slot and choice."""
-    known_us = expected_us = total_us = 0.0
-    for slot, choice, time_us in drawn:
-        total_us += time_us
-        if (slot, choice) in usual_us:
-            known_us += time_us
-            expected_us += usual_us[slot, choice]
-    return (known_us / expected_us if expected_us else None), (known_us / total_us if total_us else 0.0)
-
-
 def same_choice_ratios(history: Iterable[Drawn], own: Sequence[Drawn]) -> list[float | None]:
     """Return for each of these compilations the time of its known kernels ÷ the sum of their medians; None
     where they take less than 70 % of its time. `history` is oldest first; a choice's median is that of the
@@ -125,8 +113,14 @@ def same_choice_ratios(history: Iterable[Drawn], own: Sequence[Drawn]) -> list[f
             if len(times_us) < _MOST_SEEN and time_us > 0:
                 times_us.append(time_us)
     usual_us = {key: median(times_us) for key, times_us in seen.items() if times_us}
-    found = (same_choice([kernel for kernel in drawn if kernel[2] > 0], usual_us) for drawn in own)
-    return [ratio if coverage >= LEAST_COVERAGE else None for ratio, coverage in found]
+    ratios: list[float | None] = []
+    for drawn in own:
+        timed = [kernel for kernel in drawn if kernel[2] > 0]
+        known = [(us, usual_us[slot, choice]) for slot, choice, us in timed if (slot, choice) in usual_us]
+        known_us, expected_us = (sum(column) for column in zip((0.0, 0.0), *known, strict=True))
+        total_us = sum(time_us for _slot, _choice, time_us in timed)
+        ratios.append(known_us / expected_us if known and known_us / total_us >= LEAST_COVERAGE else None)
+    return ratios
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ Results: TypeAlias = dict[Block, Values]  # what the runs of one night measured
 def _runs(
     stream: Stream, condition: str, params: Mapping[str, Any], *, most: int | None = None
 ) -> list[NightRun]:
-    """Return the runs `r` of a stream that the condition chooses, in order: 1 statement. A commit's time is not
+    """Return the runs `r` of a stream that a condition chooses, in order: 1 statement. A commit's time is not
     when its runs began; what was uploaded with no other time began then."""
     rows = fetch_tuples(
         f"""

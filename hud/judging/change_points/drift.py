@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -21,50 +20,39 @@ _CERTAIN = 3.5  # standard errors
 _WITHIN = 0.5  # of the change of a drift, that happens inside levels
 
 
-@dataclass(frozen=True)
-class Drift:
-    """The relative change of the median of ten nights against that of `nights` earlier, steps taken out."""
+def drift(values: Sequence[float]) -> tuple[float, int] | None:
+    """Return the relative change of the median of the newest ten nights against 45 or 90 nights ago, and that
+    number of nights; None if it is not sure.
 
-    change: float
-    nights: int
-
-
-def drift(values: Sequence[float | None], *, floor: float = _FLOOR) -> Drift | None:
-    """Return how far the newest ten nights have drifted from those 45 or 90 nights ago, None if not surely.
-
-    `values` is oldest first, None for a night without a value; at least 60 are needed. Steps of at
-    least `floor` are change points, not drift: they are taken out first. Raise ValueError for NaN or
-    infinity.
+    `values` is oldest first; at least 60 are needed. Steps of at least 3 % are change points, not drift: they
+    are taken out first.
     """
-    numbers = [value for value in values if value is not None]
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("drift needs finite numbers")
-    recent = numbers[-(max(_BACK) + _EARLIER) :]
-    if len(numbers) < _FEWEST or not all(value > 0 for value in recent):
+    recent = values[-(max(_BACK) + _EARLIER) :]
+    if len(values) < _FEWEST or not all(value > 0 for value in recent):
         return None
     flat = np.log(recent)
-    for step in change_points(recent, min_relative=floor):
+    for step in change_points(recent, min_relative=_FLOOR):
         before, after = flat[max(0, step - _WINDOW) : step], flat[step : step + _WINDOW]
         flat[step:] -= np.median(after) - np.median(before)
     now = float(np.median(flat[-_WINDOW:]))
     # the scatter of two medians, each of ten nights
     error = series_noise(np.exp(flat).tolist(), 0.01) * math.sqrt(2 * math.pi / 2 / _WINDOW)
-    found: Drift | None = None
+    found: tuple[float, int] | None = None
     for back in _BACK:
         earlier = flat[-_EARLIER - back : -back]
         if len(earlier) < _WINDOW:
             continue
         moved = now - float(np.median(earlier))
-        sure = abs(moved) > max(math.log1p(floor), _CERTAIN * error)
-        if sure and (found is None or abs(math.expm1(moved)) > abs(found.change)):
-            found = Drift(math.expm1(moved), back)
+        sure = abs(moved) > max(math.log1p(_FLOOR), _CERTAIN * error)
+        if sure and (found is None or abs(math.expm1(moved)) > abs(found[0])):
+            found = math.expm1(moved), back
     return found
 
 
-def climbs(values: Sequence[float | None]) -> bool:
+def climbs(values: Sequence[float]) -> bool:
     """Return whether positive values move within their levels rather than from one level to the next, as a
     drift does and a step does not."""
-    logs = np.log([value for value in values if value is not None and value > 0])
+    logs = np.log([value for value in values if value > 0])
     bounds = [0, *change_points(np.exp(logs).tolist()), len(logs)]
     parts = [logs[first:end] for first, end in pairwise(bounds)]
     total = float(np.median(parts[-1]) - np.median(parts[0]))

@@ -83,12 +83,11 @@ def _step(values: Sequence[float], direction: str, least: float) -> Found | None
 
 def _drift(values: Sequence[float], direction: str) -> Found | None:
     """Return a drift for the worse, which may be one of several steps."""
-    found = drift(values)
-    if not found or direction == "none" or (found.change > 0) != (direction == "down"):
+    change, nights = drift(values) or (0.0, 0)
+    if not change or direction == "none" or (change > 0) != (direction == "down"):
         return None
     after = median(list(values[-_RECENT:]))
-    first = max(len(values) - found.nights, 1)
-    return Found(first, after / (1 + found.change), after, RegressionKind.DRIFT)
+    return Found(max(len(values) - nights, 1), after / (1 + change), after, RegressionKind.DRIFT)
 
 
 def _look(
