@@ -17,8 +17,6 @@ from hud.judging.bisect.search import (
     MOST_ATTEMPTS,
     Answer,
     BisectState,
-    Compare,
-    End,
     Word,
     most_steps,
     next_step,
@@ -39,12 +37,15 @@ from tests.support.factories import (
 Truth = Callable[[int, int, int], Word]  # base, head and attempt
 
 
-def search(versions: int, truth: Truth, levels: Sequence[float] = ()) -> tuple[End, list[tuple[int, int]]]:
+Step = tuple[BisectState, int, int]
+
+
+def search(versions: int, truth: Truth, levels: Sequence[float] = ()) -> tuple[Step, list[tuple[int, int]]]:
     """Return the end of a bisect and its comparisons in order. `levels` are log values of the versions."""
     answers: dict[tuple[int, int], Answer] = {}
     done: list[tuple[int, int]] = []
-    while isinstance(found := next_step(versions, list(answers.values())), Compare):
-        key = found.base, found.head
+    while (found := next_step(versions, list(answers.values())))[0] == BisectState.RUNNING:
+        key = found[1:]
         done.append(key)
         attempts = done.count(key)
         size = abs(levels[key[1]] - levels[key[0]]) if levels else 0.0
@@ -61,7 +62,7 @@ def test_a_planted_step_is_found_with_its_neighbours_last(versions: int) -> None
             return "worse" if base < step <= head else "same"
 
         found, done = search(versions, truth)
-        assert found == End(BisectState.FOUND, step - 1, step)
+        assert found == (BisectState.FOUND, step - 1, step)
         assert done[0] == (0, versions - 1)
         assert (step - 1, step) in done
         assert len(done) <= most_steps(versions)
@@ -69,7 +70,7 @@ def test_a_planted_step_is_found_with_its_neighbours_last(versions: int) -> None
 
 def test_the_same_on_both_ends_is_not_searched_for() -> None:
     found, done = search(8, lambda _base, _head, _n: "same")
-    assert (found.state, done) == (BisectState.NOT_REPRODUCED, [(0, 7)])
+    assert (found[0], done) == (BisectState.NOT_REPRODUCED, [(0, 7)])
 
 
 def test_what_is_unclear_is_measured_again_and_from_the_other_end() -> None:
@@ -80,32 +81,32 @@ def test_what_is_unclear_is_measured_again_and_from_the_other_end() -> None:
             is_clear = attempt == MOST_ATTEMPTS or chance.random() < 0.5
             return "unclear" if not is_clear else "worse" if base < step <= head else "same"
 
-        assert search(16, often)[0] == End(BisectState.FOUND, step - 1, step)
+        assert search(16, often)[0] == (BisectState.FOUND, step - 1, step)
 
         def one_sided(base: int, head: int, _attempt: int, step: int = step) -> Word:
             is_middle = base == 0 and head not in {1, 15}
             return "unclear" if is_middle else "worse" if base < step <= head else "same"
 
-        assert search(16, one_sided)[0].state in {BisectState.FOUND, BisectState.CANNOT_TELL}
+        assert search(16, one_sided)[0][0] in {BisectState.FOUND, BisectState.CANNOT_TELL}
     found, done = search(8, lambda base, head, _n: "worse" if (base, head) == (0, 7) else "unclear")
-    assert (found.state, found.base, found.head) == (BisectState.CANNOT_TELL, 0, 7)
+    assert found == (BisectState.CANNOT_TELL, 0, 7)
     assert len(done) == 1 + 2 * MOST_ATTEMPTS
-    assert search(8, lambda *_: "unclear")[0].state == BisectState.CANNOT_TELL
+    assert search(8, lambda *_: "unclear")[0][0] == BisectState.CANNOT_TELL
 
 
 def test_a_version_that_does_not_run_is_left_out() -> None:
     def truth(base: int, head: int, _attempt: int) -> Word:
         return "none" if {base, head} & {3, 4} else "worse" if base < 6 <= head else "same"
 
-    assert search(8, truth)[0] == End(BisectState.FOUND, 5, 6)
+    assert search(8, truth)[0] == (BisectState.FOUND, 5, 6)
     found, _done = search(4, lambda base, head, _n: "none" if {base, head} & {1, 2} else "worse")
-    assert found == End(BisectState.CANNOT_TELL, 0, 3)
+    assert found == (BisectState.CANNOT_TELL, 0, 3)
 
 
 def test_smaller_changes_than_the_one_searched_for_do_not_lead_astray() -> None:
     for levels, step in (([0, 0.08, 0.6], 2), ([0, 0.1, 0.7, 0.75, 0.8], 2), ([0, 0.3, 0.4, 0.5, 1.2], 4)):
         found, _done = search(len(levels), lambda *_: "worse", levels)
-        assert found == End(BisectState.FOUND, step - 1, step)
+        assert found == (BisectState.FOUND, step - 1, step)
 
 
 def test_versions_are_ordered_by_the_day_of_their_commit_else_by_number() -> None:

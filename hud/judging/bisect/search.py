@@ -37,44 +37,31 @@ class Answer:
     size: float = 0.0  # of the change, |log ratio|
 
 
-@dataclass(frozen=True)
-class Compare:
-    base: int
-    head: int
-
-
-@dataclass(frozen=True)
-class End:
-    """`base` and `head` are the closest versions between which the change is; the ends where the first
-    comparison is not answered."""
-
-    state: BisectState
-    base: int
-    head: int
-
-
 _Answers = Mapping[tuple[int, int], Answer]
 
 
-def next_step(versions: int, answers: Sequence[Answer]) -> Compare | End:
-    """Return the next comparison of a bisect over so many versions, or its end."""
+def next_step(versions: int, answers: Sequence[Answer]) -> tuple[BisectState, int, int]:
+    """Return the state of a bisect over so many versions, and two of them: those to compare next while it is
+    running; at its end the closest ones between which the change is, or the ends where the first comparison
+    is not answered."""
     known = {(answer.base, answer.head): answer for answer in answers}
     low, high = 0, versions - 1
     ends = _settled(known, low, high)
-    if isinstance(ends, Compare):
-        return ends
+    if ends is None:
+        return BisectState.RUNNING, low, high
     if ends != "worse":
-        is_same = ends == "same"
-        return End(BisectState.NOT_REPRODUCED if is_same else BisectState.CANNOT_TELL, low, high)
+        return BisectState.NOT_REPRODUCED if ends == "same" else BisectState.CANNOT_TELL, low, high
     least = known[0, versions - 1].size / 2
     left_out: set[int] = set()
     while middle := _middle(low, high, left_out):
-        word = _settled(known, 0, middle, least)
+        compared = 0, middle
+        word = _settled(known, *compared, least)
         if word == "unclear":  # the other end may tell it apart
-            word = _settled(known, middle, versions - 1, least)
-            word = {"worse": "same", "same": "worse"}.get(word, word) if isinstance(word, str) else word
-        if isinstance(word, Compare):
-            return word
+            compared = middle, versions - 1
+            opposite = _settled(known, *compared, least)
+            word = "same" if opposite == "worse" else "worse" if opposite == "same" else opposite
+        if word is None:
+            return BisectState.RUNNING, *compared
         if word == "worse":
             high = middle
         elif word == "same":
@@ -82,12 +69,12 @@ def next_step(versions: int, answers: Sequence[Answer]) -> Compare | End:
         elif word == "none":
             left_out.add(middle)
         else:
-            return End(BisectState.CANNOT_TELL, low, high)
+            return BisectState.CANNOT_TELL, low, high
     neighbours = _settled(known, low, high)
-    if isinstance(neighbours, Compare):
-        return neighbours
+    if neighbours is None:
+        return BisectState.RUNNING, low, high
     is_found = neighbours == "worse" and high - low == 1
-    return End(BisectState.FOUND if is_found else BisectState.CANNOT_TELL, low, high)
+    return BisectState.FOUND if is_found else BisectState.CANNOT_TELL, low, high
 
 
 def most_steps(versions: int) -> int:
@@ -95,15 +82,13 @@ def most_steps(versions: int) -> int:
     return 2 + max(versions - 2, 0).bit_length()
 
 
-def _settled(known: _Answers, base: int, head: int, least: float = 0.0) -> str | Compare:
-    """Return the answer, "same" for one smaller than `least`; or the comparison again while it may
-    still become clear."""
+def _settled(known: _Answers, base: int, head: int, least: float = 0.0) -> Word | None:
+    """Return the answer, "same" for one smaller than `least`; None while another comparison may still make it
+    clear."""
     answer = known.get((base, head))
-    if answer is None:
-        return Compare(base, head)
-    most = {"unclear": MOST_ATTEMPTS, "none": MOST_FAILURES}.get(answer.word, 0)
-    if answer.attempts < most:
-        return Compare(base, head)
+    most = {"unclear": MOST_ATTEMPTS, "none": MOST_FAILURES}
+    if answer is None or answer.attempts < most.get(answer.word, 0):
+        return None
     return "same" if answer.word == "worse" and answer.size < least else answer.word
 
 

@@ -19,7 +19,7 @@ from django.utils import timezone
 from packaging.version import InvalidVersion, Version
 
 from hud.accounts import audit
-from hud.judging.bisect.search import Answer, BisectState, Compare, Word, next_step
+from hud.judging.bisect.search import Answer, BisectState, Word, next_step
 from hud.judging.comparison import Comparison, MetricComparison, compare
 from hud.judging.regressions.confirm import (
     accelerator_of,
@@ -142,21 +142,22 @@ def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
 def _go_on(bisect: Bisect) -> None:
     """Request the next comparison, or end the bisect. Raise BadRequest."""
     known = answers(bisect)
-    found = next_step(len(bisect.builds), known)
-    if isinstance(found, Compare):
-        base, head = (bisect.builds[place]["interpreter"] for place in (found.base, found.head))
+    state, *places = next_step(len(bisect.builds), known)
+    good, bad = (bisect.builds[place] for place in places)
+    if state == BisectState.RUNNING:
         if bisect.accelerator is None:
             raise BadRequest("the accelerator is no longer there")
         series = bisect.regression.series
+        base, head = good["interpreter"], bad["interpreter"]
         run = rerun_on(bisect.accelerator, [series], who=bisect.requested_by, interpreter=head, base=base)
-        BisectStep.objects.create(bisect=bisect, base=found.base, head=found.head, run=run)
+        BisectStep.objects.create(bisect=bisect, base=places[0], head=places[1], run=run)
     elif known[0].word in {"unclear", "none"}:  # the ends: nothing is known of those between
-        good, bad = (bisect.builds[place]["torch"] for place in (found.base, found.head))
         what = "has no value" if known[0].word == "none" else "is too noisy"
-        _end(bisect, found.state, f"{bad} against {good} {what} in {known[0].attempts} comparisons")
+        attempts = f"in {known[0].attempts} comparisons"
+        _end(bisect, state, f"{bad['torch']} against {good['torch']} {what} {attempts}")
     else:
-        bisect.good, bisect.bad = found.base, found.head
-        _end(bisect, found.state)
+        bisect.good, bisect.bad = places
+        _end(bisect, state)
 
 
 def answers(bisect: Bisect) -> list[Answer]:
