@@ -9,25 +9,18 @@ from statistics import fmean
 
 from runner.schema.compilations import Compiled, Note
 
-# Dynamo's phases nest. A part is the sum of its phases less those inside them that are parts of their own.
-_PARTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    ("Dynamo tracing", ("bytecode_tracing",), ()),
-    ("Guards", ("build_guards",), ()),
-    (
-        "AOT autograd",
-        ("create_aot_dispatcher_function",),
-        ("compile_fx.<locals>.fw_compiler_base", "compile_fx.<locals>.bw_compiler"),
-    ),
-    (
-        "Graph passes",
-        ("_recursive_pre_grad_passes", "_recursive_joint_graph_passes", "_recursive_post_grad_passes"),
-        (),
-    ),
-    ("Lowering", ("GraphLowering.run",), ()),
-    ("Code generation", ("GraphLowering.codegen",), ()),
-    ("Kernel compilation", ("PyCodeCache.load_by_key_path",), ()),
-    ("Autotuning", ("CachingAutotuner.benchmark_all_configs",), ()),
-)
+# Dynamo's phases nest. A part is the sum of its phases less those inside it that are parts of their own.
+_PARTS = {
+    "Dynamo tracing": ("bytecode_tracing",),
+    "Guards": ("build_guards",),
+    "AOT autograd": ("create_aot_dispatcher_function",),
+    "Graph passes": tuple(f"_recursive_{name}_passes" for name in ("pre_grad", "joint_graph", "post_grad")),
+    "Lowering": ("GraphLowering.run",),
+    "Code generation": ("GraphLowering.codegen",),
+    "Kernel compilation": ("PyCodeCache.load_by_key_path",),
+    "Autotuning": ("CachingAutotuner.benchmark_all_configs",),
+}
+_INSIDE = {"AOT autograd": ("compile_fx.<locals>.fw_compiler_base", "compile_fx.<locals>.bw_compiler")}
 
 
 @dataclass(frozen=True)
@@ -89,10 +82,7 @@ def phase_changes(
     """Return the parts of compile time that either side reports, in the order of a compilation, then what the
     totals hold beyond them."""
     before, after = (_mean_phases(side) for side in (base, head))
-    parts = [
-        PartChange(name, _part(before, phases, without), _part(after, phases, without))
-        for name, phases, without in _PARTS
-    ]
+    parts = [PartChange(name, _part(before, name), _part(after, name)) for name in _PARTS]
     there = [part for part in parts if part.base_s is not None or part.head_s is not None]
     if there and None not in totals_s:
         rest = [
@@ -109,8 +99,7 @@ def _mean_phases(side: Sequence[Compiled]) -> dict[str, float]:
     return {name: fmean(phases.get(name, 0.0) for phases in said) for name in names}
 
 
-def _part(phases_s: Mapping[str, float], names: Iterable[str], without: Iterable[str]) -> float | None:
-    known = [phases_s[name] for name in names if name in phases_s]
-    if not known:
-        return None
-    return max(sum(known) - sum(phases_s.get(name, 0.0) for name in without), 0.0)
+def _part(phases_s: Mapping[str, float], part: str) -> float | None:
+    known = [phases_s[name] for name in _PARTS[part] if name in phases_s]
+    inside = sum(phases_s.get(name, 0.0) for name in _INSIDE.get(part, ()))
+    return max(sum(known) - inside, 0.0) if known else None

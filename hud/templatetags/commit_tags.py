@@ -33,8 +33,8 @@ def commit(name: str | None) -> SafeString:
     """Show a commit: its short hash as a link, and a button that copies it."""
     if not name:
         return SafeString("")
-    address = _in_repository(name) or runs_of(name)
-    return _html(address, short_commit(name), name)
+    in_repository = settings.HUD_REPO_URL.replace(_COMMIT, name) if _HASH.fullmatch(name) else ""
+    return _html(in_repository or runs_of(name), short_commit(name), name)
 
 
 @register.simple_tag
@@ -42,7 +42,10 @@ def commit_range(old: str | None, new: str | None) -> SafeString:
     """Show ``old..new``; one commit where the other is not known or the same."""
     if not old or not new or old == new:
         return commit(new or old)
-    address = _comparison(old, new) or runs_of(f"{old}..{new}")
+    address, page = runs_of(f"{old}..{new}"), f"/commit/{_COMMIT}"
+    if _HASH.fullmatch(old) and _HASH.fullmatch(new) and page in settings.HUD_REPO_URL:
+        # which GitHub and GitLab have beside that of a commit
+        address = settings.HUD_REPO_URL.replace(page, f"/compare/{old}...{new}")
     return _html(address, f"{short_commit(old)}..{short_commit(new)}", f"{old}..{new}")
 
 
@@ -55,18 +58,6 @@ def runs_of(commits: str) -> str:
 def path(name: str) -> str:
     """Return the address of a page that has one."""
     return reverse(name)
-
-
-def _in_repository(name: str) -> str:
-    """Return the address of a commit in the repository, '' where that is not known."""
-    return settings.HUD_REPO_URL.replace(_COMMIT, name) if _HASH.fullmatch(name) else ""
-
-
-def _comparison(old: str, new: str) -> str:
-    """Return the address of a comparison, which GitHub and GitLab have beside that of a commit."""
-    page = f"/commit/{_COMMIT}"
-    known = _HASH.fullmatch(old) and _HASH.fullmatch(new) and page in settings.HUD_REPO_URL
-    return settings.HUD_REPO_URL.replace(page, f"/compare/{old}...{new}") if known else ""
 
 
 def _html(address: str, short: str, full: str) -> SafeString:

@@ -87,11 +87,6 @@ def mean_interval(cell: Cell, table: Table) -> SafeString:
     )
 
 
-@register.filter
-def positive(value: float) -> float:
-    return abs(value)
-
-
 @register.simple_tag
 def regression_line(recent: list[float | None], one: Regression) -> SafeString:
     """Draw a regression's series; the points since it moved are coloured."""

@@ -51,8 +51,12 @@ _ESTIMATE_MINUTES = 5.0  # of a run that has not ended
 
 
 def confirm() -> int:
-    """Take the results of comparisons, then request what the budget permits; return how many runs."""
-    _stop_decided()
+    """End A/B runs at equal choices that have a clear answer before all of their draws, take the results of
+    comparisons, then request what the budget permits; return how many runs."""
+    running = Run.objects.filter(state=State.RUNNING, request__caches="pinned").exclude(base_interpreter="")
+    for run in running.select_related("request"):
+        if may_stop(run):
+            end_early(run=run, reason="the answer is clear")
     _conclude()
     _expire()
     if settings.HUD_CONFIRM_MINUTES <= 0:
@@ -68,9 +72,8 @@ def confirm() -> int:
     for regressions in (*_by_experiment(suspects), *_by_experiment(to_compare)):
         if requested < room and (run := _request(regressions)):
             requested += 1
-            is_repeat = not run.base_interpreter
             Regression.objects.filter(pk__in=[one.pk for one in regressions]).update(
-                **{"repeat_run" if is_repeat else "pairs_run": run}
+                **{"pairs_run" if run.is_ab else "repeat_run": run}
             )
     return requested
 
@@ -288,11 +291,3 @@ def torches_of(one: Regression, runs: Iterable[int | None]) -> list[set[tuple[st
     for side, torch, git in rows.distinct():
         torches[side].add((torch, git))
     return torches
-
-
-def _stop_decided() -> None:
-    """End A/B runs at equal choices that have a clear answer before all of their draws."""
-    running = Run.objects.filter(state=State.RUNNING, request__caches="pinned").exclude(base_interpreter="")
-    for run in running.select_related("request"):
-        if may_stop(run):
-            end_early(run=run, reason="the answer is clear")

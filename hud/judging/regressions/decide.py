@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Value
+from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
 from hud.accounts import audit
@@ -37,7 +39,7 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
             regression.note = note
         apply(regression, event, who=who, note=note)
         if regression.state in SETTLED:
-            judge_again([regression])
+            _judge_again(regression)
         _audit(regression, event, who, note=note)
     return regression
 
@@ -97,7 +99,7 @@ def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int, cau
                 regression.save(update_fields=["kind"])
             apply(regression, event, note=cause, run_id=run_id)
             if regression.state in SETTLED:
-                judge_again([regression])
+                _judge_again(regression)
 
 
 def _locked(regression: Regression) -> Regression:
@@ -107,13 +109,12 @@ def _locked(regression: Regression) -> Regression:
     return found.get(pk=regression.pk)
 
 
-def judge_again(decided: Iterable[Regression]) -> None:
-    """Mark the series of these regressions for the judge, from where they moved."""
-    for one in decided:
-        series = Series.objects.select_for_update().get(pk=one.series_id)
-        series.touched_at = min(filter(None, (series.touched_at, one.since)))
-        series.touched_until = series.touched_until or one.since
-        series.save(update_fields=["touched_at", "touched_until"])
+def _judge_again(regression: Regression) -> None:
+    """Mark the series for the judge, from where it moved."""
+    since = Value(regression.since)
+    Series.objects.filter(pk=regression.series_id).update(
+        touched_at=Least("touched_at", since), touched_until=Coalesce("touched_until", since)
+    )
 
 
 def _audit(regression: Regression, event: str, who: str, **detail: str | None) -> None:

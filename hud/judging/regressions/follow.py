@@ -109,11 +109,12 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
     following = moves.follow(move, kind, known)
     if following is None:
         return []
-    regression = Regression(state=following.state) if following.is_new or known is None else known
+    first_state, event = following
+    regression = Regression(state=first_state) if first_state or known is None else known
     regression.kind = kind
     regression.series, regression.class_key = one.series, one.class_key
     before, superseded = regression.state, _size(regression)
-    if following.event == Event.MOVED_AGAIN:
+    if event == Event.MOVED_AGAIN:
         set_state(regression, Event.MOVED_AGAIN)
         regression.opened = timezone.now()
         regression.repeat_run = regression.pairs_run = regression.concluded_run = None
@@ -123,13 +124,13 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
     regression.before, regression.after = one.verdict.baseline, move.latest
     regression.change, regression.factor = one.verdict.change, one.verdict.factor
     regression.save()
-    if following.is_new:
+    if first_state:
         record(regression, "", regression.state, run_id=move.run_id)
-    elif following.event == Event.MOVED_AGAIN:
-        record(regression, before, regression.state, event=following.event, run_id=move.run_id)
-    elif following.event and superseded:
+    elif event == Event.MOVED_AGAIN:
+        record(regression, before, regression.state, event=event, run_id=move.run_id)
+    elif event and superseded:
         note = f"{_size(regression)} supersedes {superseded}"
-        record(regression, before, before, event=following.event, run_id=one.run_id, note=note)
+        record(regression, before, before, event=event, run_id=one.run_id, note=note)
     if regression.state == State.SUSPECT and move.agreed_run:
         apply(regression, Event.AGREED, run_id=move.agreed_run)
     return [regression]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hud.judging.levels import Move
-from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionKind, RegressionState, next_state
+from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionKind, RegressionState
 from runner.schema.statistics import median
 
 if TYPE_CHECKING:
@@ -17,17 +16,11 @@ _FEWEST = 20  # earlier points without which nothing is called a drift
 _BEFORE = 10  # points before a move whose median tells a drift from a step
 
 
-@dataclass(frozen=True)
-class Following:
-    """The state of a move's regression, a new one or the one that is known, and the event that led there."""
-
-    state: RegressionState
-    is_new: bool = False
-    event: Event | None = None
-
-
-def follow(move: Move, kind: RegressionKind, known: Regression | None) -> Following | None:
-    """Return what becomes of a move for the worse; None for one that opens nothing.
+def follow(
+    move: Move, kind: RegressionKind, known: Regression | None
+) -> tuple[RegressionState | None, Event | None] | None:
+    """Return the state of the regression that a move for the worse opens, None where the known one goes on,
+    then with the event; None for a move that opens nothing.
 
     A move beyond doubt is open at once, any other a suspect until another run says the same. A regression
     that was resolved or dismissed begins again with a move of its kind, but not with one point alone, nor
@@ -35,18 +28,16 @@ def follow(move: Move, kind: RegressionKind, known: Regression | None) -> Follow
     """
     first = RegressionState.OPEN if move.is_sure and not move.agreed_run else RegressionState.SUSPECT
     if known is None or known.state == RegressionState.ACCEPTED:
-        return Following(first, is_new=True)
-    state = RegressionState(known.state)
-    if state in ACTIVE:
-        is_further = state in TOLD and move.steps > known.steps
-        return Following(state, event=Event.MOVED_FURTHER if is_further else None)
+        return first, None
+    if known.state in ACTIVE:
+        is_further = known.state in TOLD and move.steps > known.steps
+        return None, Event.MOVED_FURTHER if is_further else None
     if known.kind != kind:
-        return Following(first, is_new=True)
-    is_dismissed = (
-        state == RegressionState.DISMISSED and move.time == known.since and move.points <= known.points
-    )
-    again = next_state(state, Event.MOVED_AGAIN)
-    return Following(again, event=Event.MOVED_AGAIN) if again and move.is_sure and not is_dismissed else None
+        return first, None
+    is_same = move.time == known.since and move.points <= known.points
+    if not move.is_sure or (known.state == RegressionState.DISMISSED and is_same):
+        return None
+    return None, Event.MOVED_AGAIN
 
 
 def kind_of(

@@ -9,7 +9,7 @@ import pytest
 
 from hud.judging.levels import Move
 from hud.judging.regressions import moves
-from hud.judging.regressions.moves import Following, follow, kind_of
+from hud.judging.regressions.moves import follow, kind_of
 from hud.judging.regressions.states import ACTIVE, Event, RegressionKind, RegressionState
 from hud.models import Regression
 
@@ -48,25 +48,25 @@ def move(points: int = 1, *, certain: bool = False, latest: float | None = 12.0,
 def test_a_new_regression_is_a_suspect_or_open(
     first: Move, state: RegressionState, earlier: Regression | None
 ) -> None:
-    assert follow(first, STEP, earlier) == Following(state, is_new=True)
+    assert follow(first, STEP, earlier) == (state, None)
 
 
 @pytest.mark.parametrize("state", ACTIVE)
 def test_what_goes_on_keeps_its_state_also_as_another_kind(state: RegressionState) -> None:
     for kind in (STEP, FAILURE):
-        assert follow(move(1), kind, known(state)) == Following(state)
+        assert follow(move(1), kind, known(state)) == (None, None)
     further = follow(move(4, steps=2), STEP, known(state))
-    assert further == Following(state, event=None if state == S.SUSPECT else Event.MOVED_FURTHER)
-    assert follow(move(4, steps=2), STEP, known(state, steps=2)) == Following(state)
+    assert further == (None, None if state == S.SUSPECT else Event.MOVED_FURTHER)
+    assert follow(move(4, steps=2), STEP, known(state, steps=2)) == (None, None)
 
 
 @pytest.mark.parametrize("state", [S.RESOLVED, S.DISMISSED])
 def test_a_regression_begins_again_with_a_sure_move_of_its_kind(state: RegressionState) -> None:
     later = replace(move(1, certain=True), time=NIGHT + timedelta(days=9))
-    assert follow(later, STEP, known(state)) == Following(S.OPEN, event=Event.MOVED_AGAIN)
+    assert follow(later, STEP, known(state)) == (None, Event.MOVED_AGAIN)
     assert follow(replace(later, certain=False), STEP, known(state)) is None, "one point"
     assert follow(replace(later, certain=False, points=2), STEP, known(state)) is not None
-    assert follow(later, FAILURE, known(state)) == Following(S.OPEN, is_new=True)
+    assert follow(later, FAILURE, known(state)) == (S.OPEN, None)
 
 
 def test_points_that_were_dismissed_do_not_begin_again() -> None:
