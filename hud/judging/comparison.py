@@ -15,8 +15,7 @@ from django.db.models import QuerySet
 
 from hud.judging.choices import Kernels, TimedChoice
 from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
-from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Metric, Point, Run, Series
-from hud.sql import fetch_tuples, int_array
+from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Measurement, Metric, Point, Run, Series
 from runner.schema.draws import (
     LEAST_DRAWS,
     ChoiceNoise,
@@ -232,28 +231,19 @@ def _measured(
 ) -> dict[int, list[_Process]]:
     """Return the rows of each series in the order of their processes; numbers of later runs go on."""
     places = {run.pk: place for place, run in enumerate(runs)}
-    rows = fetch_tuples(
-        """
-        SELECT series_id, run_id, repeat, side, draw, value, status, quality IS NULL FROM hud_measurement
-        WHERE run_id = ANY(%(runs)s::int[])
-            AND (%(series)s::int[] IS NULL OR series_id = ANY(%(series)s::int[]))
-            AND (%(class)s = '' OR environment_id IN
-                (SELECT id FROM hud_environment WHERE class_key = %(class)s))
-        ORDER BY series_id, run_id, repeat, side
-        """,
-        {
-            "runs": int_array(places),
-            "series": None if series is None else int_array(series),
-            "class": class_key,
-        },
-    )
+    measured = Measurement.objects.filter(run__in=places).order_by("series_id", "run_id", "repeat", "side")
+    if series is not None:
+        measured = measured.filter(series__in=series)
+    if class_key:
+        measured = measured.filter(environment__class_key=class_key)
+    names = ("series_id", "run_id", "repeat", "side", "draw", "value", "status", "quality")
+    rows = list(measured.values_list(*names))
     by_series: dict[int, list[_Process]] = {}
     pairs = 1 + max((row[2] for row in rows if row[4] is None), default=0)
-    for pk, run, repeat, side, draw, *measured in rows:
-        place = places[run]
-        number = None if draw is None else draw + 2 * MAX_DRAWS * place
-        own = repeat + pairs * place if draw is None else repeat
-        by_series.setdefault(pk, []).append(_Process(own, side, number, *measured))
+    for pk, run, repeat, side, draw, value, status, quality in rows:
+        number = None if draw is None else draw + 2 * MAX_DRAWS * places[run]
+        own = repeat + pairs * places[run] if draw is None else repeat
+        by_series.setdefault(pk, []).append(_Process(own, side, number, value, status, quality is None))
     return by_series
 
 

@@ -7,12 +7,22 @@ the runs and series concerned.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
-from hud.models import STATUS_CODES, STATUS_NAMES, VERDICT_CODES, DetailedMeasurement, Point, Run, SidePoint
+from hud.models import (
+    STATUS_CODES,
+    STATUS_NAMES,
+    VERDICT_CODES,
+    DetailedMeasurement,
+    Measurement,
+    Point,
+    Run,
+    SidePoint,
+)
 from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples, int_array, real
 from runner.schema.points import Process, point_of
 
@@ -148,15 +158,9 @@ def count_points(runs: Iterable[int]) -> None:
 
 def make_of_runs(runs: Sequence[int]) -> int:
     """Make the points of these runs, whose measurements came or went; return how many changed."""
-    rows = fetch_tuples(
-        """
-        SELECT run_id, series_id FROM hud_measurement WHERE run_id = ANY(%(runs)s)
-        UNION SELECT run_id, series_id FROM hud_point WHERE run_id = ANY(%(runs)s)
-        UNION SELECT run_id, series_id FROM hud_sidepoint WHERE run_id = ANY(%(runs)s)
-        """,
-        {"runs": list(runs)},
-    )
-    return make(rows)
+    found = (Measurement.objects, Point.objects, SidePoint.objects)
+    rows = (rows.filter(run__in=runs).values_list("run_id", "series_id") for rows in found)
+    return make(chain.from_iterable(rows))
 
 
 def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
@@ -236,14 +240,9 @@ def rebuild(*, dry_run: bool = False) -> tuple[int, int, int]:
             differing += make(fetch_tuples(places, [runs[start : start + _RUNS_AT_ONCE]]))
             if dry_run:
                 transaction.set_rollback(True)
-    ((points, without_raw),) = fetch_tuples(
-        """
-        SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (
-            SELECT FROM hud_measurement m WHERE m.run_id = p.run_id AND m.series_id = p.series_id))
-        FROM (SELECT run_id, series_id FROM hud_point
-            UNION ALL SELECT run_id, series_id FROM hud_sidepoint) p
-        """
-    )
+    raw = Measurement.objects.filter(run=OuterRef("run"), series=OuterRef("series"))
+    points = Point.objects.count() + SidePoint.objects.count()
+    without_raw = sum(kind.filter(~Exists(raw)).count() for kind in (Point.objects, SidePoint.objects))
     return points, differing, without_raw
 
 

@@ -16,15 +16,14 @@ from statistics import median
 from typing import Literal
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Count, Q
 from django.db.models.query import QuerySet
 from django.utils import timezone
 
 from hud.judging.regressions.states import TOLD, Canaries, RegressionKind
-from hud.models import Cause, Regression, Run, Stream
+from hud.models import Cause, Regression, Run, SeriesState, Stream
 from hud.points import nights
 from hud.points.nights import Night
-from hud.sql import fetch_tuples
 
 _FEWEST = 3  # experiments in a group
 _FEWEST_BACKENDS = 2  # on which one case fails
@@ -149,16 +148,9 @@ def _slowdown(one: Regression) -> float:
 
 def experiments_of_runs(regressions: Iterable[Regression]) -> dict[int, int]:
     """Return how many experiments each run measured in which one of these first moved: 1 statement."""
-    runs = {one.first_run_id for one in regressions} - {None}
-    rows = fetch_tuples(
-        """
-        SELECT t.run_id, count(DISTINCT s.experiment_id)
-        FROM hud_seriesstate t JOIN hud_series s ON s.id = t.series_id
-        WHERE t.run_id = ANY(%(runs)s::int[]) GROUP BY 1
-        """,
-        {"runs": list(runs)},
-    )
-    return dict(rows)
+    states = SeriesState.objects.filter(run__in={one.first_run_id for one in regressions} - {None})
+    counted = states.values("run").annotate(experiments=Count("series__experiment", distinct=True))
+    return dict(counted.values_list("run", "experiments"))
 
 
 def of_cause(one: Regression) -> QuerySet[Regression]:
