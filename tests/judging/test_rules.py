@@ -220,14 +220,14 @@ def test_the_funnel_counts_by_week(client: Client) -> None:
         for case in ("noise", "alarm", "real")
     )
     for one in (noise, alarm, real):
-        record(one, "", "suspect")
+        record(one, "")
     apply(noise, Event.DISAGREED)
     for one, event in ((alarm, Event.NOT_REPRODUCED), (real, Event.CONFIRMED_BY_PAIRS)):
         apply(one, Event.AGREED)
         apply(one, event)
     apply(real, Event.ACCEPT, who="olga")
     foreign = create_run(stream=Stream.objects.create(name="laptop"))
-    record(create_regression(create_measurement(run=foreign), state="suspect"), "", "suspect")
+    record(create_regression(create_measurement(run=foreign), state="suspect"), "")
     week = funnel.read(real.series.stream, timezone.now())[0]
     assert (week.points, week.suspects, week.noise, week.opened) == (len(STEP) + 3, 4, 1, 3)
     assert (week.confirmed, week.dismissed, week.accepted, week.false_alarms) == (1, 1, 1, 0.5)

@@ -88,7 +88,7 @@ def regress(case: str = "layer_norm", **over: Any) -> Regression:
     measurement = create_measurement(create_experiment(case=case), value=2000, **over)
     create_verdict(measurement, "regressed", level=2500, change=-0.2)
     found = create_regression(measurement, state="suspect", before=2500, change=-0.2)
-    record(found, "", "suspect")
+    record(found, "")
     apply(found, Event.AGREED, run_id=measurement.run_id)
     return found
 
@@ -208,7 +208,7 @@ def test_a_message_has_the_numbers_of_the_point_and_names_its_stream(receiver: R
 def test_suspects_muted_ones_and_backfills_send_nothing(receiver: Receiver) -> None:
     webhook(receiver)
     suspect = create_regression(create_measurement(), state="suspect")
-    record(suspect, "", "suspect")
+    record(suspect, "")
     apply(suspect, Event.DISAGREED)
     regress("old", at=timezone.now() - timedelta(days=3))
     assert not Notice.objects.exists()

@@ -88,7 +88,7 @@ def start(*, regression: Regression, who: str) -> Bisect:
         except BadRequest as error:
             raise Problem(409, str(error)) from error
         words = f"{len(builds)} versions of torch"
-        record(regression, regression.state, regression.state, event="bisect", who=who, note=words)
+        record(regression, event="bisect", who=who, note=words)
         audit.note(who=who, action="regression.bisect", subject=f"regression {regression.pk}")
     return bisect
 
@@ -228,7 +228,7 @@ def _end(bisect: Bisect, state: BisectState, reason: str = "") -> None:
     bisect.save()
     one = bisect.regression
     note = f"bisect {bisect.pk}: {bisect.conclusion}"
-    record(one, one.state, one.state, event="bisected", note=note[:1000])
+    record(one, event="bisected", note=note[:1000])
 
 
 # ---- the versions of torch that a host has

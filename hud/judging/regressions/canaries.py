@@ -88,9 +88,9 @@ def _apply(one: Regression, run: Run, word: Canaries, named: Canary | None) -> N
         one.cause = f"Host {run.host_name}: {named.name}{change} without a compiler"[:200]
     one.save(update_fields=["canaries", "cause"])
     if word == Canaries.MOVED:
-        record(one, one.state, one.state, event=Event.HOST_MOVED, note=one.cause, run_id=run.pk)
+        record(one, event=Event.HOST_MOVED, note=one.cause, run_id=run.pk)
     elif before == Canaries.MOVED:
-        record(one, one.state, one.state, event=Event.HOST_BACK, run_id=run.pk)
+        record(one, event=Event.HOST_BACK, run_id=run.pk)
 
 
 def _of_night(host: str, device: str, time: datetime) -> list[Canary]:

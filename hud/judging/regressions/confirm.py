@@ -103,7 +103,7 @@ def _expire() -> None:
             for name in ("repeat_run", "pairs_run"):
                 for one in Regression.objects.filter(**{name: run}):
                     note = f"no host took run {run.pk} within {_EXPIRE_HOURS} h"
-                    record(one, one.state, one.state, event="expired", note=note, run_id=run.pk)
+                    record(one, event="expired", note=note, run_id=run.pk)
                 Regression.objects.filter(**{name: run}).update(**{name: None})
 
 
@@ -230,7 +230,7 @@ def _conclude() -> None:
                 continue
             Regression.objects.filter(pk=one.pk).update(concluded_run=run)
             try:
-                _apply_pairs(one, run.pk)
+                _apply_pairs(one, run)
             except (ArithmeticError, ValueError):  # one that cannot be judged must not stop all others
                 logger.exception("the pairs of %s are not judged", one)
 
@@ -240,27 +240,26 @@ def _end(run: Run) -> tuple[datetime, int]:
     return run.finished, run.pk
 
 
-def _apply_pairs(one: Regression, run_id: int) -> None:
+def _apply_pairs(one: Regression, run: Run) -> None:
     """Judge the regression's own metric by the comparison of a run."""
-    torches = torches_of(one, [run_id])
+    torches = torches_of(one, [run.pk])
     wanted = [one.last_good_run, one.first_run]
-    if torches != [{torch_of(one, run)} for run in wanted]:
+    if torches != [{torch_of(one, end)} for end in wanted]:
         return  # it compares something else
-    run = Run.objects.select_related("request").get(pk=run_id)
     if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != list(map(_name, wanted)):
         return  # one torch in two interpreters: only these two differ as the regression does
     comparison = compare([run], series=[one.series_id], class_key=one.class_key)
     for answer in comparison.metrics:
         if answer.word == "confirmed" and answer.better is False:
-            decide_by_pairs(regression=one, confirmed=True, run_id=run_id, cause=answer.cause)
+            decide_by_pairs(regression=one, confirmed=True, run_id=run.pk, cause=answer.cause)
         elif answer.better or answer.word == "dismissed":
             reason = obstacle(one, answer, comparison)
             if not reason:
-                decide_by_pairs(regression=one, confirmed=False, run_id=run_id)
+                decide_by_pairs(regression=one, confirmed=False, run_id=run.pk)
                 continue
             code = "faster" if answer.better else "no change"
             note = f"code: {code}; cannot tell of the choices: {reason}"
-            record(one, one.state, one.state, event="cannot tell", note=note, run_id=run_id)
+            record(one, event="cannot tell", note=note, run_id=run.pk)
 
 
 def obstacle(one: Regression, answer: MetricComparison, comparison: Comparison) -> str:

@@ -72,7 +72,7 @@ def mute(*, regression: Regression, who: str, until: datetime | None, note: str 
         regression.muted_until = until
         regression.save(update_fields=["muted_until"])
         _audit(regression, "mute", who, until=until.isoformat() if until else None, note=note)
-        record(regression, regression.state, regression.state, event="mute", who=who, note=note)
+        record(regression, event="mute", who=who, note=note)
     return regression
 
 
@@ -83,7 +83,7 @@ def assign(*, regression: Regression, owner: User | None, who: str) -> Regressio
         regression.save(update_fields=["owner"])
         name = owner.get_username() if owner else ""
         _audit(regression, "assign", who, owner=name)
-        record(regression, regression.state, regression.state, event="assign", who=who, note=name)
+        record(regression, event="assign", who=who, note=name)
     return regression
 
 

@@ -20,7 +20,7 @@ def apply(
     before = regression.state
     set_state(regression, event)
     regression.save()
-    record(regression, before, regression.state, event=event, who=who, note=note, run_id=run_id)
+    record(regression, before, event=event, who=who, note=note, run_id=run_id)
 
 
 def close(regression: Regression, *, run_id: int | None = None, who: str = "", note: str = "") -> None:
@@ -37,14 +37,16 @@ def set_state(regression: Regression, event: Event) -> None:
 
 def record(
     regression: Regression,
-    before: str,
-    after: str,
+    before: str | None = None,
     *,
     event: str = "seen",
     who: str = "",
     note: str = "",
     run_id: int | None = None,
 ) -> None:
+    """Write down an event that led here from the state `before`, '' for the beginning; None: none changed."""
+    after = regression.state
+    before = after if before is None else before
     # one point that nothing else agreed with was noise and no level, unless a person takes it for one
     is_level = after == State.ACCEPTED or (after == State.DISMISSED and regression.points > 1)
     RegressionEvent.objects.create(
@@ -59,15 +61,9 @@ def record(
     )
     recent = Run.objects.filter(order_time__gt=timezone.now() - _NEWS)
     newest = recent.filter(pk__in=[run_id, regression.latest_run_id])
-    if _is_told(regression, before, after) and (who or newest.exists()):
+    is_muted = regression.muted_until and regression.muted_until > timezone.now()
+    # of suspects webhooks hear nothing, nor of their end
+    was_told = before not in {"", State.SUSPECT} and after != State.SUSPECT
+    is_news = before != after and (was_told or after in {State.OPEN, State.CONFIRMED})
+    if is_news and not is_muted and (who or newest.exists()):
         Notice.objects.create(regression=regression, state=after, note=note, who=who)
-
-
-def _is_told(regression: Regression, before: str, after: str) -> bool:
-    """Return whether webhooks are told of this change. Of suspects they hear nothing, nor of their end."""
-    if regression.muted_until and regression.muted_until > timezone.now():
-        return False
-    was_told = before not in {"", State.SUSPECT}
-    return before != after and (
-        after in {State.OPEN, State.CONFIRMED} or (was_told and after != State.SUSPECT)
-    )

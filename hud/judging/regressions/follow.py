@@ -110,7 +110,8 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
     if following is None:
         return []
     first_state, event = following
-    regression = Regression(state=first_state) if first_state or known is None else known
+    regression = Regression(state=first_state) if first_state else known
+    assert regression
     regression.kind = kind
     regression.series, regression.class_key = one.series, one.class_key
     before, superseded = regression.state, _size(regression)
@@ -125,12 +126,12 @@ def _follow(one: Judged, move: Move, known: Regression | None, reason: str) -> l
     regression.change, regression.factor = one.verdict.change, one.verdict.factor
     regression.save()
     if first_state:
-        record(regression, "", regression.state, run_id=move.run_id)
+        record(regression, "", run_id=move.run_id)
     elif event == Event.MOVED_AGAIN:
-        record(regression, before, regression.state, event=event, run_id=move.run_id)
+        record(regression, before, event=event, run_id=move.run_id)
     elif event and superseded:
         note = f"{_size(regression)} supersedes {superseded}"
-        record(regression, before, before, event=event, run_id=one.run_id, note=note)
+        record(regression, event=event, run_id=one.run_id, note=note)
     if regression.state == State.SUSPECT and move.agreed_run:
         apply(regression, Event.AGREED, run_id=move.agreed_run)
     return [regression]

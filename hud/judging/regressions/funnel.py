@@ -30,8 +30,7 @@ class Week:
 
     @property
     def name(self) -> str:
-        year, week, _day = self.start.isocalendar()
-        return f"{year}-W{week:02}"
+        return f"{self.start:%G-W%V}"
 
     @property
     def false_alarms(self) -> float | None:

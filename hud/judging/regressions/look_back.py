@@ -115,7 +115,7 @@ def _look(
     regression.factor = step / (noise / math.sqrt(regression.points)) if noise else None
     regression.save()
     if known is None:
-        record(regression, "", regression.state, run_id=regression.first_run_id)
+        record(regression, "", run_id=regression.first_run_id)
     elif known.state == Regression.State.SUSPECT:
         apply(known, Event.AGREED, run_id=state.run_id)
 

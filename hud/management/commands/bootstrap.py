@@ -17,7 +17,6 @@ from hud.accounts.keys import create_key, find_key
 from hud.accounts.roles import Role
 from hud.accounts.users import create_user
 from hud.models import Host, Metric
-from hud.points import write as points
 from hud.runs import schedules
 from hud.server.embedded import make_folder, write_private
 from runner.schema.metrics import METRICS
@@ -43,10 +42,6 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         make_folder(settings.HUD_DATA)
         sync_metrics()
-        if points.are_missing():  # of measurements that were stored before there were any
-            self.stdout.write("Making the points of all measurements ...")
-            count, *_ = points.rebuild()
-            self.stdout.write(f"{count} points; their series are judged anew in the background")
         schedules.create_default()
         host = sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
         path = settings.HUD_DATA / "operator.json"
