@@ -376,22 +376,15 @@ def _give_to_server(data: Path, cluster: Path, run: Path, unprivileged: tuple[st
 def _wait_for_predecessor(program: str, folder: Path) -> None:
     """Wait until no living process of this program works in the folder. Raise EmbeddedError if one stays.
 
-    Both servers change to their data folder, so this tells them from whatever has their process id by now.
+    Both servers change to their data folder, so this tells them from whatever has their process id by now. A
+    zombie works nowhere.
     """
+    predecessor = {"name": program, "cwd": str(folder.resolve())}
     deadline = time.monotonic() + PREDECESSOR_S
-    while found := _processes_in(program, folder.resolve()):
+    while found := [one.pid for one in psutil.process_iter(list(predecessor)) if one.info == predecessor]:
         if time.monotonic() > deadline:
             raise EmbeddedError(
                 f"{program} is already running on {folder} (process {min(found)}); stop it first, "
                 "or choose another HUD_DATA"
             )
         time.sleep(0.05)
-
-
-def _processes_in(program: str, folder: Path) -> list[int]:
-    """Return the living processes of this program that work in the folder; a zombie works nowhere."""
-    return [
-        process.pid
-        for process in psutil.process_iter(["name", "cwd"])
-        if process.info["name"] == program and process.info["cwd"] == str(folder)
-    ]

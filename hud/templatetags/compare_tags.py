@@ -71,7 +71,8 @@ def _row(row: Row, reach: float) -> str:
     title = f'<a href="{experiment}{metric}">{escape(row.experiment.title)}</a>'
     parts = [f'<tr><th scope="row">{title} <span class="dim">{escape(row.about)}</span>{under}</th>']
     other = best if several else None
-    parts += [_of_candidate(cell, other) if cell else _NOT_ON_BOTH for cell in row.cells]
+    one_side = '<td class="dim" colspan="3">not on both sides</td>'
+    parts += [_of_candidate(cell, other) if cell else one_side for cell in row.cells]
     if not several:
         drawn = best and change_interval(
             best.change, best.margin, 2 * (best.noise or 0.0), best.verdict, reach
@@ -81,9 +82,6 @@ def _row(row: Row, reach: float) -> str:
     parts.append(f'<td class="num">{factor}</td><td class="why">{_what_changed(row)}</td>')
     parts.append(f"<td>{_state(row, experiment)}</td></tr>")
     return "".join(parts)
-
-
-_NOT_ON_BOTH = '<td class="dim" colspan="3">not on both sides</td>'
 
 
 def _of_candidate(cell: Judged, best: Judged | None) -> str:
@@ -198,7 +196,8 @@ def swarm(page: ComparePage, rows: Sections) -> SafeString:
             f'<circle class="pt {tone}" cx="{place * _STEP}" cy="{_FLOOR - step * at:.1f}" r="3"/>'
             for at, tone in enumerate(tones)
         ]
-    ticks = [(f"{x_of(reach * part):.0f}", signed_percent(reach * part)) for part in _PARTS]
+    at_ticks = [reach * part for part in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+    ticks = [(f"{x_of(change):.0f}", signed_percent(change)) for change in at_ticks]
     names = [
         (x_of(cell.change), row.experiment.title)
         for row in (*rows.movers, *rows.undecided)
@@ -215,9 +214,6 @@ def swarm(page: ComparePage, rows: Sections) -> SafeString:
         f'<line class="gr" x1="20" x2="{_WIDTH - 20}" y1="92" y2="92"/>'
         f"{''.join([*axis, *marks, *labels])}</svg>"
     )
-
-
-_PARTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 
 def _named(names: list[tuple[float, str]]) -> list[tuple[str, int, str]]:

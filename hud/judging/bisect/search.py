@@ -37,9 +37,6 @@ class Answer:
     size: float = 0.0  # of the change, |log ratio|
 
 
-_Answers = Mapping[tuple[int, int], Answer]
-
-
 def next_step(versions: int, answers: Sequence[Answer]) -> tuple[BisectState, int, int]:
     """Return the state of a bisect over so many versions, and two of them: those to compare next while it is
     running; at its end the closest ones between which the change is, or the ends where the first comparison
@@ -82,7 +79,9 @@ def most_steps(versions: int) -> int:
     return 2 + max(versions - 2, 0).bit_length()
 
 
-def _settled(known: _Answers, base: int, head: int, least: float = 0.0) -> Word | None:
+def _settled(
+    known: Mapping[tuple[int, int], Answer], base: int, head: int, least: float = 0.0
+) -> Word | None:
     """Return the answer, "same" for one smaller than `least`; None while another comparison may still make it
     clear."""
     answer = known.get((base, head))

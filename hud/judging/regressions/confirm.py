@@ -54,9 +54,9 @@ def confirm() -> int:
     """End A/B runs at equal choices that have a clear answer before all of their draws, take the results of
     comparisons, then request what the budget permits; return how many runs."""
     running = Run.objects.filter(state=State.RUNNING, request__caches="pinned").exclude(base_interpreter="")
-    for run in running.select_related("request"):
-        if may_stop(run):
-            end_early(run=run, reason="the answer is clear")
+    for comparing in running.select_related("request"):
+        if may_stop(comparing):
+            end_early(run=comparing, reason="the answer is clear")
     _conclude()
     _expire()
     if settings.HUD_CONFIRM_MINUTES <= 0:
