@@ -246,7 +246,10 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         request = self.request
         try:
             close_old_connections()
-            valid = _may_send(request.key)
+            from hud.accounts.keys import effective_scopes, find_key  # noqa: PLC0415 - needs applications
+
+            key = find_key(request.key)
+            valid = key is not None and not _LARGE_BODIES.isdisjoint(effective_scopes(key))
         except Exception as error:  # noqa: BLE001 - the database is away, in one of many ways
             self.logger.warning("a key cannot be checked: %s", error)
             request.refuse(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -284,11 +287,3 @@ def _by_address(channels: Iterable[Any]) -> Mapping[str, list[Channel]]:
         if isinstance(channel, Channel) and channel.addr[1] and channel.addr[0] not in settings.HUD_PROXIES:
             addresses[channel.addr[0]].append(channel)
     return addresses
-
-
-def _may_send(secret: str) -> bool:
-    """Return whether an API key may send large bodies. Raise if the database is away."""
-    from hud.accounts.keys import effective_scopes, find_key  # noqa: PLC0415 - needs Django's applications
-
-    key = find_key(secret)
-    return key is not None and not _LARGE_BODIES.isdisjoint(effective_scopes(key))

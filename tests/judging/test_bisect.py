@@ -246,7 +246,7 @@ def test_a_busy_host_tells_that_a_large_change_has_not_come_back(
 def test_one_torch_before_and_after_is_not_bisected(accelerator: Accelerator, regression: Regression) -> None:
     regression.last_good_run = regression.first_run
     regression.save()
-    assert work.hindrance(regression)
+    assert work.hindrance(regression, [accelerator])
 
 
 @pytest.mark.django_db

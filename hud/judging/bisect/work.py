@@ -19,6 +19,7 @@ from django.utils import timezone
 from packaging.version import InvalidVersion, Version
 
 from hud.accounts import audit
+from hud.hosts.registration import visible_accelerators
 from hud.judging.bisect.search import Answer, BisectState, Word, next_step
 from hud.judging.comparison import Comparison, MetricComparison, compare
 from hud.judging.regressions.confirm import (
@@ -41,7 +42,7 @@ _NIGHTLY = re.compile(r"\.dev(\d{4})(\d{2})(\d{2})")
 _COMMIT_DIGITS = 9  # by which commits are compared
 
 
-def hindrance(regression: Regression, attached: Sequence[Accelerator] | None = None) -> str:
+def hindrance(regression: Regression, attached: Sequence[Accelerator]) -> str:
     """Return why the regression cannot be bisected, '' if it can."""
     try:
         _plan(regression, attached)
@@ -50,9 +51,7 @@ def hindrance(regression: Regression, attached: Sequence[Accelerator] | None = N
     return ""
 
 
-def _plan(
-    regression: Regression, attached: Sequence[Accelerator] | None = None
-) -> tuple[Accelerator, list[Build]]:
+def _plan(regression: Regression, attached: Sequence[Accelerator]) -> tuple[Accelerator, list[Build]]:
     accelerator = accelerator_of(regression, attached)
     if accelerator is None:
         raise Problem(409, "no host that takes tasks has measured it")
@@ -76,7 +75,7 @@ def start(*, regression: Regression, who: str) -> Bisect:
         regression = locked.select_related(*related).get(pk=regression.pk)
         if running := Bisect.objects.filter(regression=regression, state=BisectState.RUNNING).first():
             raise Problem(409, f"bisect {running.pk} of it is running")
-        accelerator, builds = _plan(regression)
+        accelerator, builds = _plan(regression, visible_accelerators())
         bisect = Bisect.objects.create(
             regression=regression,
             accelerator=accelerator,

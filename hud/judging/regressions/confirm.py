@@ -65,12 +65,12 @@ def confirm() -> int:
     room = _AT_ONCE - own.filter(state__in=[State.QUEUED, State.RUNNING]).count()
     if room <= 0 or _spent_minutes() >= settings.HUD_CONFIRM_MINUTES:
         return 0
-    requested = 0
+    requested, attached = 0, visible_accelerators()
     suspects = Q(state=RegressionState.SUSPECT, repeat_run=None, kind=RegressionKind.STEP)
     steps = Q(kind__in=[RegressionKind.STEP, RegressionKind.SMALL_STEP])
     to_compare = Q(state=RegressionState.OPEN, pairs_run=None) & steps
     for regressions in (*_by_experiment(suspects), *_by_experiment(to_compare)):
-        if requested < room and (run := _request(regressions)):
+        if requested < room and (run := _request(regressions, attached)):
             requested += 1
             Regression.objects.filter(pk__in=[one.pk for one in regressions]).update(
                 **{"pairs_run" if run.is_ab else "repeat_run": run}
@@ -117,10 +117,10 @@ def _by_experiment(wanted: Q) -> list[list[Regression]]:
     return list(found.values())
 
 
-def _request(regressions: Sequence[Regression]) -> Run | None:
+def _request(regressions: Sequence[Regression], attached: Sequence[Accelerator]) -> Run | None:
     """Request a repeat of a suspect, or pairs for an open regression; None where no host can do it."""
     one = regressions[0]
-    accelerator = accelerator_of(one)
+    accelerator = accelerator_of(one, attached)
     if accelerator is None:
         return None
     interpreter, base = one.first_run.interpreter if one.first_run else "", ""
@@ -161,21 +161,20 @@ def rerun_on(
     return request_rerun(series[0].experiment, options)
 
 
-def accelerator_of(one: Regression, attached: Sequence[Accelerator] | None = None) -> Accelerator | None:
+def accelerator_of(one: Regression, attached: Sequence[Accelerator]) -> Accelerator | None:
     """Return the accelerator that measured the regression, while it takes tasks. An upload only names a host,
-    and must not make it work. `attached` are all that are, where they are read already."""
+    and must not make it work."""
     if one.first_run is None or one.first_run.upload_id:
         return None
     environment = _environment(one, one.first_run)
     uuid = environment.facts.get("gpu_uuid", "") if environment else ""
-    there = [
-        item
-        for item in (visible_accelerators() if attached is None else attached)
-        if item.host.name == one.first_run.host_name
-        and not (item.unavailable_reason or item.host.drained or item.host.paused_until)
-    ]
-    device = one.series.experiment.device
-    return next((item for item in there if item.device == device and (not uuid or item.uuid == uuid)), None)
+    wanted = one.first_run.host_name, one.series.experiment.device
+    for item in attached:
+        takes_none = item.unavailable_reason or item.host.drained or item.host.paused_until
+        is_same = (item.host.name, item.device) == wanted and (uuid or item.uuid) == item.uuid
+        if is_same and not takes_none:
+            return item
+    return None
 
 
 def interpreter_of(one: Regression, run: Run | None, host: Host) -> str | None:
