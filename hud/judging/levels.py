@@ -152,7 +152,7 @@ def advance(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
 def assess(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
     """Judge a point against a level that it does not change. One that may not decide has no verdict."""
     if _is_undecided(point):
-        return Verdict("inconclusive", reason=point.quality)  # type: ignore[arg-type]  # one of its codes
+        return Verdict("inconclusive", reason=point.quality)
     return _named(level, point, rule, _judge(level, point, _with_own_noise(level, point, rule)))
 
 

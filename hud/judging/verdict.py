@@ -20,22 +20,6 @@ from runner.schema.statistics import MAD_TO_SD, median, student_p
 
 Array = NDArray[np.float64]
 Word = Literal["improved", "unchanged", "regressed", "inconclusive", "failed", "new"]
-Reason = Literal[
-    "",
-    "within_floor",
-    "within_noise",
-    "suspect",
-    "few_compilations",
-    "unknown_variant",
-    "no_direction",
-    "few_runs",  # these two by `levels`
-    "other_card",
-    "not_judged",  # an operator's rule says so
-    "busy_cpu",  # by `levels`, as the others of `runner.schema.quality`: the point may not decide
-    "throttled",
-    "imprecise",
-    "disagrees",
-]
 _SHORT = 8  # fewer earlier values than this tell little about their noise
 _NOISE_WINDOW = 100
 FEWEST = 5  # earlier compilations below which only an exact test may call a timing changed
@@ -75,7 +59,7 @@ class Verdict:
     baseline: float | None = None
     baseline_n: int = 0
     suspect: bool = False
-    reason: Reason = ""
+    reason: str = ""  # a code; `hud.templatetags.hud_tags.REASONS` has the words
 
 
 def judge(
@@ -187,7 +171,7 @@ def _compare(
 
 
 def _only_if_certain(
-    found: Verdict, history: Sequence[float], samples: Sequence[float], reason: Reason
+    found: Verdict, history: Sequence[float], samples: Sequence[float], reason: str
 ) -> Verdict:
     """Return the verdict, but a change only where the level's own distribution leaves no doubt."""
     if found.reason == "within_floor":
