@@ -1,7 +1,5 @@
 """Django's admin pages for schedules, and for people and their roles."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

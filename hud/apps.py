@@ -1,7 +1,5 @@
 """The Django application and its checks for `manage.py check`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

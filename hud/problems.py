@@ -1,7 +1,5 @@
 """Errors of the API as RFC 9457 problem+json: title, status, detail and the place of each fault."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Sequence
 from http import HTTPStatus

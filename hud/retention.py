@@ -4,8 +4,6 @@
 committed away; one that is left behind by a crash has no row any more, and goes as an orphan.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -4,8 +4,6 @@
 servers are the embedded ones below it (`hud/server/embedded.py`).
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import os

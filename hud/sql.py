@@ -1,7 +1,5 @@
 """Hand-written SQL, where the ORM cannot express a query or takes longer than the database does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar

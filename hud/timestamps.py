@@ -1,7 +1,5 @@
 """Times from PostgreSQL, of which a page reads hundreds, at a twentieth of what Django's own loader takes."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The URLs of pages and API."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter

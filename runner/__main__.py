@@ -1,7 +1,5 @@
 """`python -m runner`: the command line of the runner, which needs no web application."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

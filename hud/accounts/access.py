@@ -1,7 +1,5 @@
 """Refuse what `hud.accounts.roles` does not permit, for pages and API alike."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The audit log: every action that changes something or grants access adds a row."""
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from typing import Any
 

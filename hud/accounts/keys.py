@@ -1,7 +1,5 @@
 """Create, find and revoke the API keys of programs. Only a key's SHA-256 is stored."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import secrets

@@ -3,8 +3,6 @@
 Attempts are counted in Redis for all processes; while Redis is down, each process counts alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import threading

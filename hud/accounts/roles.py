@@ -4,8 +4,6 @@
 has no row in it; a test walks every URL, method and role.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeAlias

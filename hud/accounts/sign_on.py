@@ -3,8 +3,6 @@
 People are known by the issuer's `sub`, never by name or e-mail address, so nobody gets another one's login.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Create people's logins and give them roles."""
 
-from __future__ import annotations
-
 import secrets
 
 from django.contrib.auth.models import Group, User

@@ -1,7 +1,5 @@
 """The API below `/api/v1/`, for programs and hosts. Errors are problem+json."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from http import HTTPStatus

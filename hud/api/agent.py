@@ -3,8 +3,6 @@
 A host's key permits these calls and no others, and only for the host's own tasks. Every call may be repeated.
 """
 
-from __future__ import annotations
-
 import uuid
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Attribution over the API: the change between two points, kernel by kernel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest

@@ -1,7 +1,5 @@
 """The audit log over the API, for admins."""
 
-from __future__ import annotations
-
 from datetime import date, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The caller of the API. `hud.accounts.access` has checked the key before a call begins."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

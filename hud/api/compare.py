@@ -1,7 +1,5 @@
 """Comparisons of runs over the API."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse

@@ -1,7 +1,5 @@
 """Experiments, series and exports over the API."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from datetime import date, datetime

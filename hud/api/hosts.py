@@ -1,7 +1,5 @@
 """Hosts over the API: list them, create a token, drain, pause, resume, detach."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Known failures over the API: list, mark and forget them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

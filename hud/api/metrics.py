@@ -1,7 +1,5 @@
 """`/metrics` in the text format of Prometheus."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

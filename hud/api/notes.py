@@ -1,7 +1,5 @@
 """Annotations over the API: people's and programs' notes on commits and times."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, Literal
 

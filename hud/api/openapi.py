@@ -1,7 +1,5 @@
 """Additions to ninja: strict JSON bodies, and the errors and keys of every call in the OpenAPI document."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Regressions over the API: list them, decide on one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The ingestion API, `POST /api/v1/results`, and its import jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

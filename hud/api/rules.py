@@ -1,7 +1,5 @@
 """Rules over the API: what is judged how, and what should be reached."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from django.db import transaction

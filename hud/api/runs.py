@@ -1,7 +1,5 @@
 """Runs over the API: request, watch and cancel them, read logs and artifacts."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Schedules over the API: readers list them, admins create and change them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Schemas that the bodies, queries and answers of several API calls share."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Generic, TypeVar, get_origin
 
 from django.http import QueryDict

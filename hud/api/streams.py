@@ -1,7 +1,5 @@
 """Streams over the API: readers list them, operators change them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

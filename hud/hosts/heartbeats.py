@@ -4,8 +4,6 @@
 a grace period.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.conf import settings

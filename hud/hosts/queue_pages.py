@@ -1,7 +1,5 @@
 """django-rq's pages of queues, under `/django-rq/`."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

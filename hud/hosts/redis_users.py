@@ -5,8 +5,6 @@ administrative command. Its password is derived from the host's key, so it is st
 key. Redis forgets its users when it restarts; `manage.py tick` restores them.
 """
 
-from __future__ import annotations
-
 import hmac
 import logging
 from contextlib import suppress

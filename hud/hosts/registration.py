@@ -1,7 +1,5 @@
 """Register, drain and pause hosts, and list their accelerators. States follow from the last heartbeat."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence

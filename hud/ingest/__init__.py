@@ -3,8 +3,6 @@
 HTTP and the command line call `ingest`; a host's results come through `deliveries.take_results`.
 """
 
-from __future__ import annotations
-
 from hud.ingest.receipt import Receipt
 from hud.ingest.receive import TooManyRecords, inflate, ingest
 from runner.formats.errors import BadUpload

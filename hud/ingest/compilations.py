@@ -3,8 +3,6 @@
 A compilation belongs to the measurement whose record brought it: it is stored, replaced and left out with it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

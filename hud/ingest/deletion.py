@@ -4,8 +4,6 @@ A dry run deletes and rolls back, so that it answers exactly what a deletion tak
 the judge takes them: compilations, unjudged runs, series in the order of their ids, then runs.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Store what lists say is expected."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

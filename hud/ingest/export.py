@@ -4,8 +4,6 @@ Rows are read through a server-side cursor and written as they come, so an expor
 bounded memory.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import unicodedata

@@ -1,8 +1,6 @@
 """Records of our own export: `benchmark.extra_info.hud` has the stored identity and the run. It wins over
 all other fields, so that ingesting an export gives the same rows."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime
 from typing import Annotated, Any, Literal

@@ -5,8 +5,6 @@ The body is a file, the row has the progress. A job is one transaction, so an in
 attempt has limits on memory and time. An import whose processes keep dying is failed with the reason.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import resource

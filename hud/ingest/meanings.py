@@ -1,8 +1,6 @@
 """Unit and direction of the metrics of an upload: what the registry or an operator says, else what the first
 record says. Values in another unit are converted to it, or refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from operator import attrgetter

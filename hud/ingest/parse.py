@@ -3,8 +3,6 @@
 This and the formats' `describe` decide to which series a number belongs.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

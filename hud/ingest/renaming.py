@@ -4,8 +4,6 @@ The old name is kept as an alias: what comes in under it later lands under the n
 rolls back. Locks as in `hud.ingest.deletion`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ go into a temporary table and from there with ON CONFLICT, so that a repeated up
 Uploads into one run wait for each other.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime

@@ -1,8 +1,6 @@
 """Change, merge and delete streams. Each is one transaction with a row of the audit; locks as in
 `hud.ingest.deletion`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

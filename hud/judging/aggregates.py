@@ -1,7 +1,5 @@
 """Numbers for a whole suite: pass rate and geometric mean, ours and by the formulas of PyTorch's HUD."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

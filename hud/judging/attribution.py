@@ -6,8 +6,6 @@ operators moved to other kernels. Each side may have several compilations: a slo
 of each choice, as often as that choice came, and the part that both sides share is compared at equal choices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

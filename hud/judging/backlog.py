@@ -1,7 +1,5 @@
 """How many series wait to be judged, since when, and until about when."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 

@@ -1,8 +1,6 @@
 """Answers of A/B runs: of each metric, at equal choices of the autotuner where both sides
 were pinned to draws, else by free pairs; and of the kernels of both sides."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

@@ -4,8 +4,6 @@
 beside those that were measured, and judged like them.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Differences of what the compiler reports of its graphs: breaks, recompiles, phases, caches. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

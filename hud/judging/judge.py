@@ -10,8 +10,6 @@ half to those that wait longest: a backfill of old data delays the verdicts of t
 is itself never set aside.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta

@@ -6,8 +6,6 @@ by coming back, by an improvement that stays, or by a decision: a person accepts
 comparison in pairs shows that the code is not the cause; then the level begins anew where it moved.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Suites without results: what had results in the last two weeks, and has none for a day and a half."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from django.conf import settings

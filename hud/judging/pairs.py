@@ -7,8 +7,6 @@ known there are three answers: of the code, by draws at equal choices; of the au
 kernels that one side alone has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Read the points of series as the judge takes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 

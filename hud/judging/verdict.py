@@ -6,8 +6,6 @@ by their median. Noise comes from first differences, so that slow drift does not
 leans on a prior. A value whose variant (the autotuner's choices) is known is compared with that variant only.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Commands that work in rounds until they are stopped."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from typing import Any, ClassVar

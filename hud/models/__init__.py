@@ -3,8 +3,6 @@
 A value that is missing is NULL with a status, never 0; the database itself refuses NaN and infinities.
 """
 
-from __future__ import annotations
-
 from hud.models.compilations import BinaryList, Compilation, Kernel, KernelBinary, KernelCode, kernels_of
 from hud.models.hosts import Accelerator, Heartbeat, Host
 from hud.models.keys import ApiKey, Audit, DailyUse, SignOn

@@ -1,7 +1,5 @@
 """The abstract base of all models."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from django.db import models

@@ -5,8 +5,6 @@ the time and the place of the binary in a list, which is another with every vers
 those of `runner.schema.compilations`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """Attached machines, and the processes in the background."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models.functions import Now
 

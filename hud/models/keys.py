@@ -1,7 +1,5 @@
 """API keys and the audit log."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models

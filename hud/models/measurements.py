@@ -4,8 +4,6 @@ Most runs measure a metric once, with one sample. That is a row of `hud.models.p
 more has a `DetailedMeasurement` for each process. `Measurement` reads both, from a view.
 """
 
-from __future__ import annotations
-
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q

@@ -4,8 +4,6 @@
 notices into messages, and keeps one `Delivery` for each webhook until the receiver has answered.
 """
 
-from __future__ import annotations
-
 import uuid
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """The present of each series, and its regressions with their history."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Runs that come by the clock."""
 
-from __future__ import annotations
-
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now

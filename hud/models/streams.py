@@ -1,7 +1,5 @@
 """Streams: the lines of results that belong together because somebody measures them for one purpose."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models

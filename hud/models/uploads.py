@@ -1,7 +1,5 @@
 """Uploads, import jobs and idempotency keys."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.contrib.postgres.indexes import GinIndex

@@ -1,8 +1,6 @@
 """Deliver messages, at least once: an attempt is noted before it is made, and repeated until the receiver has
 answered with 2xx. Any number of processes may deliver."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

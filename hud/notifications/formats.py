@@ -1,7 +1,5 @@
 """The text of a message: for Slack, and as a comment on GitHub. Standard Webhooks carry the data itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone

@@ -4,8 +4,6 @@ A message is kept as data; its text is made when it is sent. Notices wait until 
 judge, so that what one cause moved is one message, but never longer than two minutes.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta

@@ -1,8 +1,6 @@
 """Send one request to a webhook. Its host is resolved once, and the connection goes to just the address that
 was checked: no private one, no redirect, ten seconds, a bounded answer."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

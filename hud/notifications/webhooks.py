@@ -1,7 +1,5 @@
 """Create, change, test and delete webhooks, each with an audit line."""
 
-from __future__ import annotations
-
 import base64
 from secrets import token_bytes
 from typing import Any

@@ -1,7 +1,5 @@
 """The kernels of a variant, and the source of binaries."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """The JSON and CSV views of a page: the same rows under the same query string."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence

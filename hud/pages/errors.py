@@ -1,7 +1,5 @@
 """Error pages; under the API an error is problem+json."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 

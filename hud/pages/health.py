@@ -1,7 +1,5 @@
 """For load balancers: `/healthz` answers while the process lives, `/readyz` while all components work."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

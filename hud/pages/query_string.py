@@ -4,8 +4,6 @@ and how the form of the page's filters shows them.
 An invalid value is ignored, and the page says so; data are refused with a 400. Never a 500.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields
 from typing import Any, TypeVar

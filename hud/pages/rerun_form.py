@@ -1,7 +1,5 @@
 """The rerun form of an experiment: where, how often, over which caches, and the suite's options."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any

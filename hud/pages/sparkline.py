@@ -5,8 +5,6 @@ around the accepted level; only the points since a change are coloured, and the 
 value is a cross on a dotted line where it failed, else a gap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The stream of a page: from its address, which every link that a page makes names."""
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """What lists of expected results, and people, say of points: as expected or not, a known failure or news."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

@@ -4,8 +4,6 @@ A night is the runs of one stream and branch on one commit that began within 24 
 and schedules; reruns and A/B comparisons belong to none.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

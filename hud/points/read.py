@@ -1,7 +1,5 @@
 """Read points: the values that pages, API, exports and messages show."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 

@@ -4,8 +4,6 @@
 only a date. A side of points has more: `/experiment:5`, `/side:head` of an A/B run, `/compilation:2`.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta

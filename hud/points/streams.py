@@ -1,7 +1,5 @@
 """The streams that readers choose from: which one an address without `stream` means, and what each has."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass

@@ -4,8 +4,6 @@ Everything that adds, changes, moves or removes measurements calls `unfold` befo
 the runs and series concerned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any

@@ -1,7 +1,5 @@
 """The branch of a run. A run that names none belongs to the default branch, `HUD_DEFAULT_BRANCH`."""
 
-from __future__ import annotations
-
 from django.conf import settings
 
 

@@ -3,8 +3,6 @@
 Two cards of one kind differ by 1 %, more than many changes that are searched for.
 """
 
-from __future__ import annotations
-
 from django.conf import settings
 
 from hud.models import Run, Task

@@ -1,7 +1,5 @@
 """Logs and artifacts of tasks: files below `HUD_DATA`, under names that the server chooses."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import uuid

@@ -3,8 +3,6 @@
 In the SQL `a` is the accelerator, `h` its host, `r` the run and `q` the run's request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

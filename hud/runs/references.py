@@ -1,7 +1,5 @@
 """The lock that keeps rows which measurements refer to while an upload is stored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -3,8 +3,6 @@
 Runs and tasks are rows; Redis only carries wake-ups. `hud/runs/tasks.py` hands the tasks to hosts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ transaction with its runs. After an outage only the latest missed time is made u
 of scheduled runs, between two of their tasks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Which stream results go to, and who may write there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ Every write of a host is fenced by the token of its claim: after `break_leases` 
 old token writes nothing. Until then late results are accepted.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict

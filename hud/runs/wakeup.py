@@ -3,8 +3,6 @@
 `manage.py tick` repeats a lost wake-up; a superfluous one finds nothing to claim.
 """
 
-from __future__ import annotations
-
 import logging
 import uuid
 

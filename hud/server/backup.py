@@ -5,8 +5,6 @@ A backup is a folder with `database.dump` (of pg_dump), `files/` (a part of `HUD
 or its models, since `make up` backs up tables that are older than the code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

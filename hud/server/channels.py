@@ -4,8 +4,6 @@ Whoever sends or reads less than 20 kB/s, or nothing for `HUD_READ_S`, loses the
 received only from a key that may send one. What is refused here is answered in problem+json.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 import time

@@ -5,8 +5,6 @@ on unix sockets in one folder that only their owner may enter, never on TCP. Onl
 wheel are used: its Python API, as root, opens every parent folder to all users and leaves the server behind.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Settings of gunicorn: processes, threads, the listening address, and the heartbeat of the web."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

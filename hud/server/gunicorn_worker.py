@@ -5,8 +5,6 @@ answers wait in temporary files, static files are sent from their own. `hud/serv
 and limits.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable

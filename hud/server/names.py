@@ -1,7 +1,5 @@
 """The names under which the web answers, and who is redirected to HTTPS."""
 
-from __future__ import annotations
-
 import ipaddress
 import platform
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Programs that run in the foreground, and ties between parent and child processes, on Linux only."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

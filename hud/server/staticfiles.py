@@ -1,7 +1,5 @@
 """Static files: everything in `static/`, and plotly.js from the plotly wheel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keep programs running: start them in order, restart dead ones, stop them in the opposite order."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -5,8 +5,6 @@ messages carry no data, and not to PostgreSQL, whose socket is for its owner alo
 root only.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

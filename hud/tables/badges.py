@@ -1,7 +1,5 @@
 """Badges: a verdict, status or state by word, icon and colour."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from django.utils.safestring import SafeString

@@ -1,7 +1,5 @@
 """Numbers, times and addresses as pages write them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from functools import lru_cache
 from typing import Any

@@ -3,8 +3,6 @@
 Python, because a template's loop over hundreds of cells costs several times as much.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape  # of strings only, at a fifth of the cost of Django's
 

@@ -8,8 +8,6 @@
 ... )
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from operator import attrgetter

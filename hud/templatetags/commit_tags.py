@@ -3,8 +3,6 @@
 They link to `HUD_REPO_URL` where it is set, else to the runs of the commit or range.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from urllib.parse import quote

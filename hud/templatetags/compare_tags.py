@@ -1,7 +1,5 @@
 """Template tags of the page that compares: numbers, intervals, and all changes on one axis."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote

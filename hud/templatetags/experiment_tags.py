@@ -1,7 +1,5 @@
 """Template tags of the experiment page: cells and rows that are too many for templates of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from typing import Any

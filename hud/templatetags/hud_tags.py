@@ -1,7 +1,5 @@
 """Template tags and filters for numbers, times, badges and charts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Template filters for times of kernels, and for changes with their sign."""
 
-from __future__ import annotations
-
 from django import template
 
 from hud.pages.code.table import Table, short_name

@@ -1,7 +1,5 @@
 """What the head of every page shows."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

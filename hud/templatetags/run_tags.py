@@ -1,7 +1,5 @@
 """Template tags of the page of a run: its sentence, its findings, and pairs as a picture."""
 
-from __future__ import annotations
-
 from html import escape
 
 from django import template

@@ -1,7 +1,5 @@
 """Template tags of a suite's table, which has too many cells for templates of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import cache

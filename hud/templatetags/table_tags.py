@@ -1,7 +1,5 @@
 """Numbers as the tables of sides write them: unit apart, minus as a sign, a space before the per cent."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django import template

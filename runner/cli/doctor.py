@@ -1,7 +1,5 @@
 """Check whether this machine can run the suites, and show its measured ceilings."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Results as a file: in our shape, PyTorch's v3 shape or the outside system's own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

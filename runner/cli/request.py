@@ -1,7 +1,5 @@
 """Turn the options of `python -m runner run` into tasks."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Choose which results of an earlier command `--resume` keeps: those measured with the same software."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """`python -m runner run`: measure a matrix of suites, cases, modes, dtypes and backends on this machine."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

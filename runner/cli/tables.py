@@ -1,7 +1,5 @@
 """Text tables of what a command measured: results, an overview of each suite, and comparisons."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

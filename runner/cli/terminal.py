@@ -1,7 +1,5 @@
 """Run the tasks of a command on one accelerator of this machine, one after the other."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """Post result files to a HUD."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

@@ -6,8 +6,6 @@ and its name in `_MODULES`. At module level the formats need the
 standard library only; reading JSON needs msgspec and orjson, which hosts do not have.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module

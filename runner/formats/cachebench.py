@@ -3,8 +3,6 @@
 Source: `benchmarks/dynamo/cachebench.py`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 JSON lines and a JSON list are read as a stream, so memory stays bounded by the pieces, not by the file.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -5,8 +5,6 @@ The texts are the same in a process (`runner/measure/compiler/graph_facts.py`) a
 addresses, ids of objects and ids of compiles are left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

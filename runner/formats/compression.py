@@ -1,7 +1,5 @@
 """Read bodies that are compressed with gzip or zstd, of several members or frames too."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from functools import partial

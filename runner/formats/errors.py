@@ -1,7 +1,5 @@
 """The errors of ingestion, with the place of each fault."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,8 +8,6 @@ Intel's list for XPU (torch-xpu-ops, `.github/ci_expected_accuracy/`) has a colu
 comments between the rows.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

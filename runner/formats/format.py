@@ -1,7 +1,5 @@
 """The interface of an outside format: `Format`, and `Writer` for those that we also write."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

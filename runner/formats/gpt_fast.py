@@ -6,8 +6,6 @@ The first version had the dtype as `mode` and no metric: it measured tokens per 
 columns for two metrics, `token_per_sec[target]`, `token_per_sec[actual]`, `memory_bandwidth[actual]`, ….
 """
 
-from __future__ import annotations
-
 import json
 import re
 import statistics

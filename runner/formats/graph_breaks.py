@@ -3,8 +3,6 @@
 A list becomes counts for each model; the reasons go with the record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from runner.formats.errors import Fault

@@ -7,8 +7,6 @@ and `extra_info.device` is the GPU's name. A metric is called `<kernel>_<metric>
 stands for a shape that failed, and in an accuracy for outputs that differ from the baseline's.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -9,8 +9,6 @@ Values are found one by one, so that memory does not depend on how many there ar
 million empty objects.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -5,8 +5,6 @@ Sources: Liger-Kernel `benchmark/scripts/utils.py`, BackendBench `BackendBench/o
 the newer ones name the unit; its file is called after the plot.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ Source: `scripts/generate_baseline_time.py`. The backend stands in the file's na
 files left `inductor` out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

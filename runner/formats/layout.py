@@ -9,8 +9,6 @@ of one value, such as a cell whose column's name says backend and metric, has it
 layout does not name is looked for under its own name: `mode`, `backend`, `metric`, …
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """A measurement between the bytes of a file and its row, and the run it belongs to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """What a v3 record's metric says: its values, target, outcome, unit and direction."""
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from typing import Any

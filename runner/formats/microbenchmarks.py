@@ -5,8 +5,6 @@ Sources: google-benchmark `src/json_reporter.cc`, pytest-benchmark `session.py` 
 github-action-benchmark `src/write.ts` and `src/extract.ts`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ memory is KB of 1024 bytes, here called KiB. A CSV says neither backend nor dtyp
 `expected_ci_operator_benchmark_eager_float32_cpu.csv`, whose values are expectations.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -6,8 +6,6 @@ Source: `benchmarks/dynamo/microbenchmarks/operatorbench.py`. With two backends 
 Eager's own mean time is an experiment of its own, with backend eager: it tells a slower host apart.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

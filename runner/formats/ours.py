@@ -1,7 +1,5 @@
 """The file of `python -m runner run --output FILE`: a line for each task with its records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runner.formats import v3

@@ -6,8 +6,6 @@ that further rows of a benchmark are later runs. Between the expected results st
 conflicts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runner.formats.errors import BadUpload, Fault

@@ -1,7 +1,5 @@
 """The reasons in a receipt why a part of a file did not become a measurement."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

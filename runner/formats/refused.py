@@ -4,8 +4,6 @@ They are refused by name, since "none of the formats" or "no v3 record" helps no
 recognises comes here; for JSON that is before v3, which takes whatever is JSON.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Numbers, texts and names as the formats write them."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

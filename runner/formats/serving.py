@@ -5,8 +5,6 @@ Sources: vLLM `vllm/benchmarks/serve.py`, SGLang `python/sglang/bench_serving.py
 `bench_one_batch_server.py`, ExecuTorch `BenchmarkMetric.java` and `.ci/scripts/benchmark_tooling`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

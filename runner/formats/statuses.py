@@ -4,8 +4,6 @@ Sources: accuracy codes of torchdynamo's harness (`common.py`, check_accuracy), 
 PyTorch/XLA's experiment runner (`benchmarks/verifier.py`), failure words of torchbench's userbenchmark.
 """
 
-from __future__ import annotations
-
 import re
 
 from runner.schema.records import STATUSES

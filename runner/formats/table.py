@@ -1,7 +1,5 @@
 """CSV as all its formats read it: rows with the line they begin on, cells as texts."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator

@@ -5,8 +5,6 @@ whose result.json holds several operators' metrics with an environment. Cells ar
 are ms. Each shape is an experiment of its own; averages over shapes are in both files and left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

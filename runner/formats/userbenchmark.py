@@ -5,8 +5,6 @@ called "model=X, test=eval, device=cuda, bs=None, extra_args=[], metric=latencie
 name their metrics as they like. A text in a number's place tells of a failure.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator

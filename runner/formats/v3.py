@@ -5,8 +5,6 @@ Containers: a JSON list, a single object, JSON lines, and lines that are lists. 
 torchdynamo's and gpt-fast's side files and cachebench's list have this shape too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -6,8 +6,6 @@ compilation. Maps of counters and operations become one metric for each number i
 where they are: a line does not name them.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ largest value, and mean and standard deviation without the first run. -1 stands 
 results.jsonl itself where it is at hand: it has every run.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

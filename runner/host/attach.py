@@ -1,7 +1,5 @@
 """`python -m runner attach`: make this machine a host of a HUD and work for it until stopped."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

@@ -4,8 +4,6 @@ Standard library only. Every call has a time limit and may be repeated: the HUD 
 same. An error answer raises one of the exceptions below.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import ipaddress

@@ -4,8 +4,6 @@ It waits for wake-ups in Redis, and answers each with `work`, whose benchmarks a
 Redis may stop, restart or lose everything at any time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hmac
 import json

@@ -5,8 +5,6 @@ input is a lifeline: when it ends, whoever started this process is gone, and the
 (`runner/launch/launch.py` starts it, and has the kernel kill it as well.)
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The failure of a task, and the failure that an exception of torch or its compilers stands for."""
 
-from __future__ import annotations
-
 import re
 
 _NO_COMPILER = "inductor found no working C++ compiler: install g++ or name one in CXX. "

@@ -10,8 +10,6 @@ With kept caches the thrown away process compiles, and all pairs compare the sam
 A task alone compiles afresh too, or uses the caches that the first process of its run left.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

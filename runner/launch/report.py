@@ -3,8 +3,6 @@
 The same goes to standard output, which is the task's log.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -2,8 +2,6 @@
 arbitrary code and may write there too, whatever it likes and as much as it likes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,7 +1,5 @@
 """Is the compiled result right? Compares both results with a float64 reference, before any clock runs."""
 
-from __future__ import annotations
-
 import torch
 
 from runner.launch.failures import TaskFailure

@@ -1,7 +1,5 @@
 """Measured ceilings of this host: a large copy, a large read, a large matrix product."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Floating-point operations of a step, counted once in eager mode."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -8,8 +8,6 @@ no `torch.cuda` call, no operator, no `set_num_threads`. The variable `ASK_NVML`
 `torch.cuda.is_available()` in imported packages harmless.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

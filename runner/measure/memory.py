@@ -1,7 +1,5 @@
 """Peak memory of a model in eager mode or compiled, alone in its process."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Notes from torch's internals, which change without notice, and why some of them cannot be taken here."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Turns samples into the records of one task."""
 
-from __future__ import annotations
-
 import os
 import platform
 import time

@@ -12,8 +12,6 @@ A kernel has three keys (the project's measuring rule C2), each of 16 hex digits
 * `binary`: the compiled code.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import re

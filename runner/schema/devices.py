@@ -4,8 +4,6 @@ Peaks are dense figures of the vendors' data sheets, for orientation; share of c
 the host itself measured.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import lru_cache

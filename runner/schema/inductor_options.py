@@ -4,8 +4,6 @@ Every host takes those of a fixed list with bounds. An interpreter reports furth
 (`measure/compiler/inductor_options.py`), and its host takes those too, unless they name a place or a program.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

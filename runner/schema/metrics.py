@@ -3,8 +3,6 @@
 A name that is not here is stored without a direction and never coloured.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Options of suites, and short forms for those that several suites have."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any, Literal

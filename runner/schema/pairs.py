@@ -5,8 +5,6 @@ it is `runners[0].extra_info.pair` (`records.py`), in the store the columns `rep
 Standard library only, Python 3.10 syntax, like `records.py`.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple, TypeGuard
 
 from runner.schema.records import Json

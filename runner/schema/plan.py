@@ -1,7 +1,5 @@
 """Turn a request for part of a suite into tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal

@@ -4,8 +4,6 @@ A process gives a value from its samples (`runner.schema.suite.value_rule`). A c
 median over its processes, the point's value the median over its compilations. Standard library only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 A value with a code is in no geometric mean, level or verdict. Files in other systems' formats do not know it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Which variables of the environment look like secrets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -3,8 +3,6 @@
 Standard library only: a machine that just uploads results has no numpy.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

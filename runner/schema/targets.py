@@ -4,8 +4,6 @@ Order of precedence, as the pages apply it: a row an operator set, then a fracti
 measured ceiling (below), then the record's own target where it was made for this arch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

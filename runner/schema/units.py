@@ -3,8 +3,6 @@
 KB, MB and GB are powers of ten, KiB, MiB and GiB powers of two.
 """
 
-from __future__ import annotations
-
 from decimal import Decimal
 from functools import lru_cache
 from sys import float_info

@@ -4,8 +4,6 @@ It says only that there is work: which task, and what to do, is claimed over HTT
 the digest of the host's key, so that nobody who can write to Redis can wake a host.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 

@@ -3,8 +3,6 @@
 A new suite is a folder and a line here.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from runner.schema.suite import SUITES, UNLISTED, suite_of

@@ -1,8 +1,6 @@
 """What the outside systems' own scripts measure where they are called without options, as options of
 `runner run`: a row for each. Names are fields of `runner.cli.request.Request`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from runner.schema.targets import GPT_FAST_SIZES

@@ -1,7 +1,5 @@
 """The accelerators of this host, and why one is unavailable."""
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Collection, Sequence

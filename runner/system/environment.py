@@ -2,8 +2,6 @@
 it. `python -m runner.system.environment DEVICE` prints it as JSON, in any Python that can start.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.metadata

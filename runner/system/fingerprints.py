@@ -5,8 +5,6 @@ folders of its packages. A look reads size and time of the RECORD files there, a
 only if one has changed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

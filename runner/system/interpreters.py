@@ -1,7 +1,5 @@
 """The Pythons of a machine that have torch."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ orphan, and frees itself when the last one dies. The folder is one for the whole
 agents on one machine, or an agent and a person at a terminal, exclude each other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

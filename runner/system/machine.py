@@ -1,7 +1,5 @@
 """Read facts about this host without torch: CPU, memory, GPUs, C++ compiler, measured ceilings."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import datetime

@@ -4,8 +4,6 @@ A benchmark starts compile workers in sessions of their own; some outlive their 
 library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

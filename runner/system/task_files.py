@@ -4,8 +4,6 @@ A benchmark is arbitrary code: what stands in a file's place may be a link to an
 without end, or of any size.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

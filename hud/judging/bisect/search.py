@@ -7,8 +7,6 @@ what the bad end is, because versions also differ by what nobody searches for. T
 that of the two neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ candidates (least absolute deviations, `segments`) → two modes told apart (`mo
 → steps weighed against wandering noise (`evidence`) → changes of a mixture of variants (`variants`)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Slow drift: a level that moves by less than any step a night, and by percents in a season."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

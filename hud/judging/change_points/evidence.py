@@ -7,8 +7,6 @@ transform makes all these noises independent by frequency (Whittle's likelihood)
 weighted products answers for every set of steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The changes of level of one scaled series: candidates, then those that the evidence bears out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

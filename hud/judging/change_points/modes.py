@@ -1,7 +1,5 @@
 """Series that hop between two modes: clock states, or two choices of an autotuner that nobody recorded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Solved exactly over a grid of levels by Viterbi (Storath, Weinmann, Unser 2017),
 series overlapping blocks are solved side by side, since a night costs numpy's calls rather than its sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Series whose values come in variants, such as an autotuner's choices: shifts inside and of their mix."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ They are the measured ceilings and the eager times of three models. Where they m
 the cause of what moved there that night, and nothing of it is called a regression of the compiler.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

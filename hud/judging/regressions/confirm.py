@@ -7,8 +7,6 @@ caches and memory are compared in free pairs. All of it stays within `HUD_CONFIR
 people wait for. Where no host can do it, the next night decides.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

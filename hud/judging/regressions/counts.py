@@ -1,7 +1,5 @@
 """How many causes and series wait for somebody: the numbers that every page, view and badge shows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Decisions on regressions: of people, and of comparisons in pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 

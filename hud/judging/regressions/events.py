@@ -1,8 +1,6 @@
 """The events of a regression: each changes its state by the table, is written down, and is put into the
 outbox for those who are to be told, all in the caller's transaction."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.utils import timezone

@@ -1,8 +1,6 @@
 """Open, follow and close regressions of series that were just judged, and say what runs tell of their causes:
 where eager got faster, the compiler lost nothing; a graph that breaks says why."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field

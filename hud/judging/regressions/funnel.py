@@ -1,7 +1,5 @@
 """The funnel of a stream by ISO week: how many points came, and what became of those that moved."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 

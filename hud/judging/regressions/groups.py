@@ -7,8 +7,6 @@ suite and backend that moved between the same two runs are one group too: the ba
 are the backends on which one case began to fail in the same run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

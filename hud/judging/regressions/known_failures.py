@@ -1,8 +1,6 @@
 """Failures that are no news, because a list expects them or a person has marked them: they open no
 regression, and one that is open ends without a message."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 

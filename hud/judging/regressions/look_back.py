@@ -4,8 +4,6 @@ It runs while nothing waits for a verdict, for series whose newest point came si
 step or a drift is closed by the next look that does not find it any more, once its level is back.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The states of a regression and the events that change them (contract: States and verdicts). Pure."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -1,8 +1,6 @@
 """Preview a rule over the last 60 nights: stored points are judged with and without it, and
 nothing is written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

@@ -1,8 +1,6 @@
 """Write rules: targets, thresholds, and what an unknown metric means. Each write has an audit line, and marks
 the series that it touches for the judge, which judges them again in the background."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone

@@ -1,7 +1,5 @@
 """`manage.py backup DIR`: a verified backup of the database and of files, also while uploads run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`manage.py bootstrap`: create what the first page needs; runs at every start."""
 
-from __future__ import annotations
-
 import json
 import platform
 import secrets

@@ -1,7 +1,5 @@
 """`manage.py create_key NAME --scopes upload,read`: create an API key; the last word is its secret."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

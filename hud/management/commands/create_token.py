@@ -1,7 +1,5 @@
 """`manage.py create_token`: create a token that attaches one host; it is the last word."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

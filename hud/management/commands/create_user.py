@@ -1,7 +1,5 @@
 """`manage.py create_user NAME --role ROLE`: create a login; the last word is its password."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.exceptions import ValidationError

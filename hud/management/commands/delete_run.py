@@ -1,7 +1,5 @@
 """`manage.py delete_run ID [--dry-run]`: delete a run, or say what would go with it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

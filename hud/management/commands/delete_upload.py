@@ -1,7 +1,5 @@
 """`manage.py delete_upload ID [--dry-run]`: delete an upload, or say what would go with it."""
 
-from __future__ import annotations
-
 from hud.management.commands import delete_run
 from hud.models import Upload
 

@@ -1,7 +1,5 @@
 """`manage.py imports`: process import jobs, each in a child process, until stopped."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from typing import Any

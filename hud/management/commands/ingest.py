@@ -4,8 +4,6 @@ A folder's `manifest.json` gives its files their upload parameters and says wher
 of kernels is read from the runner's artifacts: JSON files whose name begins with `kernel_code`.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """`manage.py judge`: write verdicts until stopped."""
 
-from __future__ import annotations
-
 import time
 
 from django.core.management import call_command

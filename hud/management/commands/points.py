@@ -1,7 +1,5 @@
 """`manage.py points --rebuild [--dry-run]`: make all points anew from their measurements."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

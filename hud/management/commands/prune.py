@@ -1,7 +1,5 @@
 """`manage.py prune`: remove now what is older than the settings keep it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

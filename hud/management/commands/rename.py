@@ -1,7 +1,5 @@
 """`manage.py rename suite|case|arch|host OLD NEW [--suite S] [--dry-run]`: correct a misspelt name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

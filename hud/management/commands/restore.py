@@ -1,7 +1,5 @@
 """`manage.py restore DIR`: bring a backup into an empty installation, and verify what was restored."""
 
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,8 +1,6 @@
 """`manage.py tick`: look after leases, schedules, wake-ups and Redis users every few seconds, deliver
 messages beside it; prune daily."""
 
-from __future__ import annotations
-
 import logging
 import time
 from datetime import timedelta

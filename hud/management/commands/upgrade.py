@@ -1,7 +1,5 @@
 """`manage.py upgrade [--dry-run]`: migrate the database, and print what was counted before and after."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.apps import apps

@@ -1,7 +1,5 @@
 """The audit log, newest first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timezone

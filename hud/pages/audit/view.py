@@ -1,7 +1,5 @@
 """The audit log, for admins."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse

@@ -1,7 +1,5 @@
 """The comparisons that could be made: experiments with kernels at two points or in two compilations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 

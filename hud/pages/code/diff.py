@@ -1,7 +1,5 @@
 """Two texts side by side, with changed lines and changed words marked."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher

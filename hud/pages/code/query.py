@@ -1,7 +1,5 @@
 """What changed between two points: environment, kernels with their code, graphs and compile time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

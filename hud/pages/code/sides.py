@@ -1,7 +1,5 @@
 """The compilations of the two sides of a comparison of points: `run:12/experiment:5/compilation:2`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What changed between two points."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse

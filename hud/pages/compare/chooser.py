@@ -1,7 +1,5 @@
 """Sides that may be chosen: the newest runs of a stream or of all, and the stream's last two nights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

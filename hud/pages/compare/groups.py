@@ -1,8 +1,6 @@
 """Numbers for a comparison as a whole and for each suite and backend: cases, pass rate, means with their
 interval."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Judge points of two sides against each other: all pairs at once, then what may have moved one by one, with
 what else may be the cause."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import dataclass

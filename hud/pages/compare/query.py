@@ -1,7 +1,5 @@
 """Compare up to four sides: what moved, what may have another cause, what is within the noise."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

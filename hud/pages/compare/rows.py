@@ -1,7 +1,5 @@
 """A row of a comparison: an experiment on all sides, its regression, and how to rerun it in pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

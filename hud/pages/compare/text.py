@@ -1,7 +1,5 @@
 """A comparison in words: the sentence above the tables, and Markdown to paste."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Two or more runs side by side."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from urllib.parse import urlencode
 

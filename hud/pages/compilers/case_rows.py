@@ -1,7 +1,5 @@
 """The table of the cases of a cell, drawn in Python: a template takes longer than the rest of the page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape  # of strings only, at a fifth of the cost of Django's
 

@@ -1,7 +1,5 @@
 """The cases of one suite on one backend: what explains its cell, and their last nights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What the overview and the compilers' page show of suites and backends."""
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The table of suites and backends: pass rate, speedup, cold compile time and memory of two sides."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

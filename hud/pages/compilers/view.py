@@ -1,7 +1,5 @@
 """The compilers: every backend on every suite, two sides side by side, down to the cases."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string

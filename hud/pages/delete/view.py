@@ -1,7 +1,5 @@
 """Delete a run or an upload, after a page that shows what goes with it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.contrib import messages

@@ -1,7 +1,5 @@
 """Read the query string of an experiment's page."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal

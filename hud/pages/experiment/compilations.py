@@ -1,7 +1,5 @@
 """The compilations of an experiment: their choices, how often those came, and what the newest changed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -2,8 +2,6 @@
 colours. x is in per cent and y in pixels, so that one drawing fits every width and texts keep their size.
 Lines are in a nested drawing of 1000 units that is stretched."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

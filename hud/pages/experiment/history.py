@@ -1,7 +1,5 @@
 """The points of a series: where each came from, and what differs from the one before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

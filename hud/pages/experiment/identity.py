@@ -1,7 +1,5 @@
 """The identity of an experiment as pickers: each leads to the nearest experiment with another value."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

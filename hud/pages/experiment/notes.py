@@ -1,7 +1,5 @@
 """Annotations: people's notes on a commit or a time, shown as lines in the charts."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 from typing import Any
 

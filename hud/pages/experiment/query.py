@@ -1,7 +1,5 @@
 """One experiment: its headline metrics over time, its state, and the same case elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime

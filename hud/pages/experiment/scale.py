@@ -1,7 +1,5 @@
 """From the values of a chart to pixels: the range of its axis, and round ticks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

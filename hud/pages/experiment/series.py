@@ -1,7 +1,5 @@
 """A series for the API: every point with its compilations, target and verdict."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from datetime import date, datetime

@@ -1,7 +1,5 @@
 """The state of an experiment in a sentence, and the lines and details of its charts."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """One experiment, its rerun, and the notes beside its charts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The funnel of judgement: how many points become suspects, and how many of those are real."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone

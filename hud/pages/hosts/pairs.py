@@ -1,7 +1,5 @@
 """Find a host that can measure a change again in pairs: one with both versions of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """Hosts with their accelerators, and where an experiment can be rerun."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Times are estimated from earlier tasks of the same kind.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

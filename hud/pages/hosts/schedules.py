@@ -1,7 +1,5 @@
 """Schedules as a page shows them, with the next due time and the last runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

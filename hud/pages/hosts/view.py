@@ -1,7 +1,5 @@
 """The hosts page, and what an operator can do with hosts and schedules."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

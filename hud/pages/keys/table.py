@@ -1,7 +1,5 @@
 """The table of API keys."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

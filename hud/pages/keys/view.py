@@ -1,7 +1,5 @@
 """Login and logout; each person's API keys, and for admins those of all."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The lines of the page's tables, and the measured ceilings of each arch. Times are in µs of a step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import accumulate
 

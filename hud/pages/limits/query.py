@@ -5,8 +5,6 @@ measured matrix product of its dtype, whichever is longer. Of each experiment th
 time in the newest run counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The page's four tables. Times are in µs of a step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from django.urls import reverse

@@ -1,7 +1,5 @@
 """Lost milliseconds and autotune regret of an arch."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from django.http import HttpRequest, HttpResponse

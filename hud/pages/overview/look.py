@@ -1,7 +1,5 @@
 """What needs a look: regressions by cause, then missed targets; one row for each experiment or cause."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 

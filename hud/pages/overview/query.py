@@ -1,7 +1,5 @@
 """The overview: the night's result in one sentence, the table of suites and backends, what needs a look."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

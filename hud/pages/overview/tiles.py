@@ -1,7 +1,5 @@
 """The suites beside the table: targets, or their main numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The overview."""
 
-from __future__ import annotations
-
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render

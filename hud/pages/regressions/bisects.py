@@ -1,7 +1,5 @@
 """Bisects of a regression, step by step, for its page and the API."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Regressions, grouped by cause and the most certain and largest first; and one of them with its history."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The regressions: what waits for somebody, and the decisions of people."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta

@@ -1,7 +1,5 @@
 """Rename a suite, case, arch or host, after a look at what that changes; arches to be named; aliases."""
 
-from __future__ import annotations
-
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied

@@ -1,7 +1,5 @@
 """The rules that operators set, and the metrics of which nothing is known."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

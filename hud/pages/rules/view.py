@@ -1,7 +1,5 @@
 """Rules: what is there, and for operators what a change of them would do."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from django import forms

@@ -1,7 +1,5 @@
 """The part of a task's log that a page shows, with the numbers of its lines, and its first error."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The A/B comparison of a run: a row for each experiment and metric, and one for the kernels of each
 experiment."""
 
-from __future__ import annotations
-
 from hud.judging.comparison import Comparison, compare, relative
 from hud.models import Run
 from hud.points.read import metric_place

@@ -1,7 +1,5 @@
 """One run: its tasks, how far they are, and what they measured so far."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The table of a run's results on its page."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The list of runs, and one run with its log and artifacts."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

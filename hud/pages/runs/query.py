@@ -1,7 +1,5 @@
 """The list of runs, newest first."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Search: cases, experiments, suites, runs, hosts and regressions by words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

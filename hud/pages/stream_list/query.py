@@ -1,7 +1,5 @@
 """All streams, with what each has. The API answers the same rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Columns by meaning: our own metrics and those of other systems that tell the same share one."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The part of a suite's page for a matrix of backends: verification codes, and times side by side."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The suites, and a suite's experiments with the latest value of its main metrics."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The list of suites, and the table of one."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from django import forms

@@ -9,8 +9,6 @@ and one for each function with its own. The sums come with the facts of its grap
 those of our own runner: breaks, recompiles, skipped CUDA graphs, phases, caches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

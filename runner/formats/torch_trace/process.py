@@ -1,7 +1,5 @@
 """The facts of one process, out of the lines of its TORCH_TRACE."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -5,8 +5,6 @@ replaces the one before it, and shorter rows are filled up with "0". Where that 
 doubtful, the number is left out. The JSON lines that it writes beside a CSV are v3 records.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Its CSVs have neither arguments nor compiler: those are parameters of the upload, or stand in the file's name.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ With these tables both say the same: a size that is the model's own is no settin
 of its model files; on an A100 some of its inference sizes differ, and then the size is told as a setting.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

@@ -5,8 +5,6 @@ As the harness writes them but for what goes wrong there: a column holds what it
 value that is missing is an empty cell and no record, and files are complete after each model.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ Knobs of a task that are parts of a name (`freezing`, `cudagraphs`, …) lead to
 of compiling is one experiment.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

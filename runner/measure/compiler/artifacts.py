@@ -1,7 +1,5 @@
 """The allocator's history, an artifact that is kept beside the numbers."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 from collections.abc import Iterator

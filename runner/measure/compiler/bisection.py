@@ -1,7 +1,5 @@
 """Find the part of the compiler that is at fault, by torch's CompilerBisector, within a time limit."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 import time

@@ -4,8 +4,6 @@
 whether all tools are there, and which notes can be taken.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -5,8 +5,6 @@ Read from tables that torch fills anyway (2.4 to 2.15 have them all), so nothing
 CUDA graphs alone are only logged with their reason.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import re

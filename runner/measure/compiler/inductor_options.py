@@ -1,8 +1,6 @@
 """Options of inductor: those that this process tries as the candidate of an A/B pair, and all that this
 torch has."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Literal, get_args, get_origin

@@ -1,7 +1,5 @@
 """The kernels that inductor generated: their number, and a hash of all."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

@@ -3,8 +3,6 @@
 Written in Triton and not compiled by inductor, so that the ceiling does not move with what it judges.
 """
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -4,8 +4,6 @@ The choices are those of an earlier compilation, by slot. A kernel is forced at 
 is known and before inductor would time the candidates. Templates that max-autotune chose are not forced.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What the compiler produced in one compilation: each kernel with its keys, times, bytes and FLOPs."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -5,8 +5,6 @@ kernels are found by name; where two graphs use one name, by the order of their 
 generated kernels belongs to the library's operators that the wrapper calls between them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

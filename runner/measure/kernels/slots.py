@@ -5,8 +5,6 @@ read from the text of the wrapper, in Python or in C++, which is the same from a
 Names of kernels, paths, devices and switches are not part of it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 `watch` must be called before the compilation: torch keeps a choice, but not what it was chosen from.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping

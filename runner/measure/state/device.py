@@ -1,7 +1,5 @@
 """The device under measurement: threads, cache, memory, synchronisation."""
 
-from __future__ import annotations
-
 import gc
 import os
 import platform

@@ -4,8 +4,6 @@
 imported (`modules`) and the options of inductor that can be set (`inductor_options`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

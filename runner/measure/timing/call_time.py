@@ -5,8 +5,6 @@ The speedup is the ratio of both medians. The median of the pairs' ratios is ano
 or a busy host pulls the two apart, neither can be trusted.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ CUDA graph, minus the steady time of as many calls. An eager call and a small co
 clock, so that starting the toolchain does not count.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field

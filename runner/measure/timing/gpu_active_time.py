@@ -1,7 +1,5 @@
 """GPU active time of a step: the union of its kernels' and copies' intervals, from torch's profiler."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tempfile

@@ -4,8 +4,6 @@ A call of a 7 µs kernel takes 45 µs, so call time says nothing about the kerne
 would stay in the L2 cache, which a real model's operands do not.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

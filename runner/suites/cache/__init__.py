@@ -1,7 +1,5 @@
 """cachebench: how long a model takes to compile with empty caches, and with full ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

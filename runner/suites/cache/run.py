@@ -1,7 +1,5 @@
 """Run cachebench: pairs of processes with one folder of caches, empty for the first, full for the second."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Measured ceilings of a host, to which bandwidths are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

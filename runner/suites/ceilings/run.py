@@ -1,7 +1,5 @@
 """Measured ceilings of the host. A run of this suite is the host's daily reading."""
 
-from __future__ import annotations
-
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure import ceilings

@@ -3,8 +3,6 @@
 The case is named after the file and the hash of its content, so that a changed file is another case.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Build the model of a user's own file: its `build()` returns a module or any callable, with its inputs."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

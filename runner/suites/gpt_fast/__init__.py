@@ -1,7 +1,5 @@
 """gpt-fast's models: token generation with a static KV cache."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ float32, without a KV cache. It dequantises the weights of one product at a time
 weights is checked without a copy of it.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -5,8 +5,6 @@ its token is copied, so that one graph is recorded and replayed (gpt-fast keeps 
 alive and marks a generation once a sequence, which records one graph for each token of it).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Random weights are drawn on the device in their final type, layer by layer: 7 bi
 and no more.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

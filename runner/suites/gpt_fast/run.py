@@ -6,8 +6,6 @@ ones, and on a GPU the active time of a step. A further compilation is one proce
 measures, without the check.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

@@ -1,7 +1,5 @@
 """The torchdynamo harness's suite `huggingface`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

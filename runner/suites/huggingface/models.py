@@ -1,7 +1,5 @@
 """HuggingFace's models, from their configurations."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

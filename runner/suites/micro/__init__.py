@@ -1,7 +1,5 @@
 """gpt-fast's micro-benchmarks, and an MLP over a batch, whose FLOP utilisation says something."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The functions of gpt-fast's benchmark.py, their operands, and the least bytes they must move."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ For each size: compile, compare with eager, then run the clocks: call time, grap
 gpt-fast's own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from collections.abc import Callable, Sequence

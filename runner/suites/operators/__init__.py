@@ -1,7 +1,5 @@
 """operatorbench: one operator at a time, eager against inductor, over shapes that models really call."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

@@ -5,8 +5,6 @@ Both have a text for each distinct call, as operatorbench writes it: ``((T([64, 
 T is a tensor of a shape and dtype, ST a sparse one. The text is parsed as Python syntax and never executed.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import hashlib

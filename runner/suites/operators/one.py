@@ -1,7 +1,5 @@
 """Measures one recorded call: compiled, compared with eager, timed by three clocks."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import time

@@ -4,8 +4,6 @@ Many small calls share one process, a stage. A call that takes the device or the
 its status, and the calls after it run in a fresh stage.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The work of the stages: measure and record calls one by one, then the quantiles over them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

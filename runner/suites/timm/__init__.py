@@ -1,7 +1,5 @@
 """The torchdynamo harness's suite `timm`."""
 
-from __future__ import annotations
-
 from runner.schema.suite import Case
 from runner.suites.torchdynamo import DTYPES, HarnessSuite
 

@@ -1,7 +1,5 @@
 """TIMM's models, by name, without their weights."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from typing import Any

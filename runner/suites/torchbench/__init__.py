@@ -1,7 +1,5 @@
 """The torchdynamo harness's suite `torchbench`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runner.schema.suite import Case, TaskSpec

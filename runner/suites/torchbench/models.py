@@ -1,7 +1,5 @@
 """torchbench's models: those of torchvision from there, the others from an installed checkout."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -3,8 +3,6 @@
 Their cases are the models that can be built with random weights, without a download.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

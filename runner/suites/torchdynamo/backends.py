@@ -3,8 +3,6 @@
 Settings are made for the whole process, as the harness makes them: a stage is a process of its own.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Mapping

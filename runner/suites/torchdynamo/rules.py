@@ -3,8 +3,6 @@
 Sources: its `common.py`, `huggingface.py`, `timm_models.py`, `torchbench.py` and their yaml files.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runner.formats.torchdynamo.batch_sizes import TINY_BATCH, default_batch_size

@@ -4,8 +4,6 @@ A task is up to four stages (`stages.py`), each a fresh process, run in order. A
 results of the others.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

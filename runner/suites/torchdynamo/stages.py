@@ -6,8 +6,6 @@ compiled step alone. eager: memory and GPU time of eager mode, and its FLOPs. A 
 stage cold alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

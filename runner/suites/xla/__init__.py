@@ -4,8 +4,6 @@ Its runner's `--xla` and `--dynamo` are one backend here: torch_xla has one runt
 lazy tensors (`xla`) need and eager and inductor cannot use.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

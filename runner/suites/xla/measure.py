@@ -1,7 +1,5 @@
 """Time the runs of a cell, and collect the counts of runtime, compiler and profiler in each."""
 
-from __future__ import annotations
-
 import copy
 import json
 import time

@@ -1,7 +1,5 @@
 """The device and the models of the suite `xla`: small ones of our own, and those of other suites."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace

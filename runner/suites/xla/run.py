@@ -5,8 +5,6 @@ sample. Unlike there, one task both verifies and measures, in two stages. Verifi
 with its codes.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import importlib.util

@@ -6,8 +6,6 @@ that cannot be compared is not called wrong, no model passes without a compariso
 deterministic algorithms for it, and a check without a reference is by cosine and says so.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import gc

@@ -4,8 +4,6 @@ The rule is `torch._dynamo.utils.same`: two tensors are the same if every elemen
 else if the result's error against the reference is not much larger than eager's own.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterator
