@@ -20,7 +20,18 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import Exists, F, Model, OuterRef, Q
 from django.utils import timezone
 
-from hud.judging.levels import Level, SeriesPoint, advance, assess, begin_anew, decides, level_before, mark
+from hud.judging.levels import (
+    Level,
+    SeriesPoint,
+    advance,
+    advance_young,
+    assess,
+    begin_anew,
+    decides,
+    level_before,
+    mark,
+    with_noise_of,
+)
 from hud.judging.points import ClassKey, read_points
 from hud.judging.regressions import follow
 from hud.judging.regressions.canaries import IS_CANARY
@@ -270,20 +281,23 @@ def _judge_points(
     """Judge the points that the level does not know; yield the columns of each new one. At each time in
     `settled` a person or a comparison in pairs has ended the level. The first point of the series is new;
     that of another class says so."""
-    rule = one.judging.rule
+    reference_id, reference = one.reference or (None, Level())
+    is_referred = decides(reference, one.judging.rule)
     ends = sorted(end for end in settled if end > one.until)
     for point in [point for point in points if point.time > one.until]:
         if point.is_baseline and point.time > one.until:
             mark(one.level, point.time, one.until)
-        stream_id = None
+        stream_id, rule = None, one.judging.rule
+        if is_referred:
+            rule = with_noise_of(reference, one.level, rule)
         if point.is_baseline and ends and point.time >= ends[0]:
             ends = [end for end in ends if end > point.time]
             begin_anew(one.level, point)
             verdict = Verdict("unchanged")
-        elif one.reference and not decides(one.level, rule) and decides(one.reference[1], rule):
-            advance(one.level, point, rule)
-            stream_id, reference = one.reference
-            verdict = assess(reference, point, rule)
+        elif is_referred and not decides(one.level, rule):
+            advance_young(one.level, point, rule)
+            stream_id = reference_id
+            verdict = assess(reference, point, one.judging.rule)
         else:
             verdict = advance(one.level, point, rule)
         if one.judging.judged is False:
@@ -292,6 +306,7 @@ def _judge_points(
             one.recent = [*one.recent, median(point.values) if point.values else None][-_RECENT:]
             one.level.taken += 1
             one.newest, one.verdict, one.until = point, verdict, point.time
+            one.is_own = stream_id is None
         if point.time >= _since(one.series):
             is_other_class = verdict.verdict == "new" and not is_first
             yield {

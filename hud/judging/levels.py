@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from hud.judging.verdict import FEWEST, Rule, Verdict, judge, noise_of_median
+from hud.judging.verdict import FEWEST, Rule, Verdict, judge, noise_of_median, series_noise
 from runner.schema.statistics import median
 
 KEPT = 100  # values of a level
@@ -159,8 +159,29 @@ def _is_undecided(point: SeriesPoint) -> bool:
 
 
 def decides(level: Level, rule: Rule) -> bool:
-    """Return whether the level can tell a change: before, a point is judged by a reference."""
-    return level.points >= _RUNS and (rule.kind != "timing" or len(level.values) >= FEWEST)
+    """Return whether the level, and what has left it, can tell a change: before, a point is judged by a
+    reference."""
+    values = len(level.values) + len(level.moved)
+    return level.points + len(level.moved) >= _RUNS and (rule.kind != "timing" or values >= FEWEST)
+
+
+def advance_young(level: Level, point: SeriesPoint, rule: Rule) -> None:
+    """Take a point into a level that does not decide yet. Of the times that differ the larger part is the
+    level."""
+    advance(level, point, rule)
+    move = level.move
+    if move and not move.failed and rule.kind == "timing" and move.points > level.points:
+        _settle(level, move, point)
+
+
+def with_noise_of(reference: Level, level: Level, rule: Rule) -> Rule:
+    """Return the rule for a level of few values: the noise that is assumed is its reference's, or their own
+    range where that is larger, but not more than the metric's."""
+    if rule.kind != "timing" or len(level.values) >= FEWEST or not any(level.values):
+        return rule
+    own = (max(level.values) - min(level.values)) / max(map(abs, level.values))
+    noise = max(series_noise(reference.values, rule.prior_noise), own)
+    return replace(rule, prior_noise=min(rule.prior_noise, noise))
 
 
 def _hear(level: Level, move: Move, point: SeriesPoint, verdict: Verdict, rule: Rule) -> None:
@@ -286,11 +307,16 @@ def _take(level: Level, point: SeriesPoint, verdict: Verdict, rule: Rule) -> Non
         _grow(move, verdict, rule)
     move.back, move.returned, move.held = 0, [], []
     if not worse and move.points >= _STAYS:
-        better, level.move = level.moved, None
-        level.values, level.groups, level.points, level.moved = [], [], 0, []
-        level.start = move.time
-        for values, groups in better:
-            _extend(level, replace(point, values=values, groups=groups))
+        _settle(level, move, point)
+
+
+def _settle(level: Level, move: Move, point: SeriesPoint) -> None:
+    """Make the points that moved the new level."""
+    moved, level.move = level.moved, None
+    level.values, level.groups, level.points, level.moved = [], [], 0, []
+    level.start = move.time
+    for values, groups in moved:
+        _extend(level, replace(point, values=values, groups=groups))
 
 
 def _come_back(level: Level, move: Move, point: SeriesPoint, verdict: Verdict, rule: Rule) -> None:

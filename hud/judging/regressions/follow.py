@@ -43,6 +43,7 @@ class Judged:
     until: datetime = BEFORE_ALL  # the newest point that the level knows
     newest: SeriesPoint | None = None
     verdict: Verdict | None = None  # of the newest
+    is_own: bool = True  # its own level gave that verdict, not its reference's
     reference: tuple[int, Level] | None = None  # a stream whose level judges it while it has none of its own
 
     @property
@@ -85,7 +86,8 @@ def update(judged: Sequence[Judged]) -> None:
             if active:  # device time has come to an experiment of call time
                 close(active, run_id=one.run_id)
         elif move and move.worse and not move.back:
-            followed += _follow(one, move, known, known_reasons.get(one.series.pk, ""))
+            if one.is_own:
+                followed += _follow(one, move, known, known_reasons.get(one.series.pk, ""))
         elif active and active.kind in AT_ONCE and (not move or active.state == State.SUSPECT):
             close(active, run_id=one.run_id)  # its series is at its level again
     canary_runs = {one.run_id for one in judged if canaries.is_canary(one.series)}

@@ -17,6 +17,7 @@ from hud.judging.regressions.look_back import find, look_back
 from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
 from hud.judging.verdict import Rule
 from hud.models import (
+    NIGHTLY,
     VERDICTS,
     Audit,
     Environment,
@@ -27,6 +28,7 @@ from hud.models import (
     Run,
     Series,
     SeriesState,
+    Stream,
 )
 from hud.problems import Problem
 from runner.formats.parameters import Parameters
@@ -419,6 +421,37 @@ def test_a_series_of_one_run_has_no_regression() -> None:
     nights(2500, 2000)
     assert telling_points().get().verdict_reason == "few_runs"
     assert not Regression.objects.exists()
+
+
+def young(*values: float, reference: float = 40) -> list[Regression]:
+    """Return what a stream with these nights opens, judged by a reference stream until it has a level."""
+    nightly = Stream.objects.get_or_create(name=NIGHTLY)[0]
+    Stream.objects.create(name="rc", reference=nightly)
+    for stream, first, line in (
+        (NIGHTLY, 0, [reference * (1 + 0.001 * (day % 3)) for day in range(20)]),
+        ("rc", 30, values),
+    ):
+        for day, value in enumerate(line, first):
+            record = v3_record("compiled_latency_ms", [value], timestamp=1_700_000_000 + day * 86_400)
+            ingest(as_list(record), Parameters(driver="580.1", stream=stream))
+            while process_pending():
+                pass
+    return list(Regression.objects.order_by("pk"))
+
+
+def test_what_moved_while_a_stream_was_young_is_no_part_of_its_level() -> None:
+    (regression,) = young(40.0, 40.1, 40.1, 42.5, 42.5, 42.2, 42.4)
+    assert (regression.state, regression.points) == ("open", 4)
+    assert regression.before == pytest.approx(40.1)
+    by_reference = Point.objects.filter(level_stream__name=NIGHTLY).order_by("order_time")
+    assert [point.verdict for point in by_reference] == ["unchanged"] * 3 + ["regressed"] * 2
+
+
+@pytest.mark.parametrize("values", [(60, 20, 60, 60, 60, 60, 60, 60, 60), (40, 60, 60, 60, 60, 60, 60, 60)])
+def test_the_level_of_a_reference_opens_nothing(values: tuple[float, ...]) -> None:
+    assert young(*values) == []
+    newest = Point.objects.filter(series__stream__name="rc").latest("order_time")
+    assert (newest.verdict, newest.level, newest.level_stream) == ("unchanged", 60, None)
 
 
 def test_a_look_back_finds_a_small_step_and_closes_it_again() -> None:
