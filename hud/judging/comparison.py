@@ -13,22 +13,34 @@ from django.db.models import QuerySet
 
 from hud.judging.choices import Kernels, TimedChoice
 from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
-from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Measurement, Metric, Point, Run, Series
+from hud.models import (
+    ACTIVE,
+    STATUS_NAMES,
+    Compilation,
+    Experiment,
+    Kernel,
+    Measurement,
+    Metric,
+    Point,
+    Run,
+    Series,
+)
 from runner.schema.draws import (
     LEAST_DRAWS,
     ChoiceNoise,
     CodeChange,
     CodeWord,
     Draw,
+    answer_of,
     choice_noise,
-    code_change,
     detects_percent,
     draws_of,
     draws_to_decide,
     enough,
 )
-from runner.schema.metrics import role_of
+from runner.schema.metrics import is_of_running, role_of
 from runner.schema.pairs import MAX_DRAWS, RUN_TIMES, is_candidate, round_of
+from runner.schema.quality import worst
 from runner.schema.statistics import pair_middles
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
@@ -43,7 +55,8 @@ Cause = Literal["", "code", "choice"]
 class MetricComparison:
     """One metric of an experiment on both sides. `base` and `head` are of free processes, by pair.
 
-    `code` is None for what was not measured at equal choices, such as compile time: free pairs judge that.
+    `code` is None for what is not measured at equal choices, such as compile time: free pairs judge that.
+    `draws` are those that may decide, else all of them.
     `kernels` are those of its experiment, None where they are not known.
     """
 
@@ -57,6 +70,7 @@ class MetricComparison:
     code: CodeChange | None = None
     kernels: KernelComparison | None = None
     repeated: int = 0  # processes that were measured again, too far from others with their choices
+    quality: str = ""  # of runner.schema.quality: why values may not decide
 
     @property
     def experiment(self) -> Experiment:
@@ -151,12 +165,12 @@ class MetricComparison:
     @property
     def count(self) -> int:
         """Return the number of draws that the answer is from, else of pairs."""
-        return len(self.draws) if self.code else self.pairs.pairs
+        return sum(self.code.draws) if self.code else self.pairs.pairs
 
     @property
     def detects_percent(self) -> float | None:
         """Return the change that as many draws with this scatter confirm in 95 % of comparisons."""
-        if len(self.draws) < 3:
+        if self.code is None or len(self.draws) < 3 or self.count < len(self.draws):
             return None
         scatter = statistics.stdev(draw.log_ratio for draw in self.draws)
         return detects_percent(scatter / math.sqrt(2), len(self.draws))
@@ -208,7 +222,9 @@ def compare(runs: Sequence[Run], *, series: Collection[int] | None = None, class
     if series is not None:
         compiled = compiled.filter(experiment__in={one.experiment_id for one in found.values()})
     kernels = _kernels(runs, compiled, most)
-    return Comparison([_metric(found[pk], rows, kernels, most) for pk, rows in by_series.items()], kernels)
+    awaits_draws = most is not None and runs[0].state in ACTIVE
+    metrics = (_metric(found[pk], rows, kernels, most, awaits_draws) for pk, rows in by_series.items())
+    return Comparison(list(metrics), kernels)
 
 
 class _Process(NamedTuple):
@@ -217,11 +233,11 @@ class _Process(NamedTuple):
     draw: int | None
     value: float | None
     status: int
-    may_decide: bool
+    quality: str | None  # why it may not decide
 
     @property
     def deciding(self) -> float | None:
-        return self.value if self.may_decide else None
+        return None if self.quality else self.value
 
 
 def _measured(
@@ -241,12 +257,16 @@ def _measured(
     for pk, run, repeat, side, draw, value, status, quality in rows:
         number = None if draw is None else draw + 2 * MAX_DRAWS * places[run]
         own = repeat + pairs * places[run] if draw is None else repeat
-        by_series.setdefault(pk, []).append(_Process(own, side, number, value, status, quality is None))
+        by_series.setdefault(pk, []).append(_Process(own, side, number, value, status, quality))
     return by_series
 
 
 def _metric(
-    series: Series, processes: Sequence[_Process], kernels: Mapping[int, KernelsOfSides], most: int | None
+    series: Series,
+    processes: Sequence[_Process],
+    kernels: Mapping[int, KernelsOfSides],
+    most: int | None,
+    awaits_draws: bool,
 ) -> MetricComparison:
     free = {(one.repeat, one.side): one for one in processes if one.draw is None}
     numbers = range(max((repeat for repeat, _side in free), default=-1) + 1)
@@ -263,18 +283,21 @@ def _metric(
         codes = [one.status for one in processes if one.side == side]
         word = STATUS_NAMES.get(next(filter(None, codes), 0), "failed")
         statuses.append(word if codes else "not_run")
-    plain = MetricComparison(series, base, head, statuses[0], statuses[1], pairs)
+    quality = worst(one.quality for one in processes)
+    plain = MetricComparison(series, base, head, statuses[0], statuses[1], pairs, quality=quality)
     of_kernels = kernels.get(series.experiment_id)
     if metric.name == SAME_CHOICE and of_kernels and of_kernels.found.code.ratio is not None:
         return replace(plain, code=of_kernels.found.code, kernels=of_kernels.found)
     pinned = [one for one in processes if one.draw is not None]
-    draws = draws_of((one.draw or 0, one.side, one.repeat, one.deciding) for one in pinned)
-    if not draws:
+    draws, code = answer_of(
+        ((one.draw or 0, one.side, one.repeat, one.value, one.quality) for one in pinned), most
+    )
+    if not draws and not (awaits_draws and is_of_running(metric.name)):
         return plain
     return replace(
         plain,
         draws=draws,
-        code=code_change(draws, most),
+        code=code,
         kernels=of_kernels.found if of_kernels else None,
         repeated=sum(round_of(one.repeat)[1] for one in pinned),
     )
@@ -390,6 +413,6 @@ def may_stop(run: Run) -> bool:
     headline = [
         one
         for one in metrics
-        if role_of(one.metric.name, names[one.experiment.pk]) == "headline" and one.draws
+        if role_of(one.metric.name, names[one.experiment.pk]) == "headline" and one.code and one.count
     ]
     return bool(headline) and all(enough(one.draws, most) for one in headline)

@@ -1,14 +1,15 @@
-"""Error pages; under the API an error is problem+json."""
+"""Error pages; under the API, and where a page's data are asked for, an error is problem+json."""
 
 import sys
 from functools import partial
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from hud.problems import Problem, passing_problem
 
 API = "/api/"
+DATA = (".json", ".csv")
 _WORDS = {
     400: "bad request",
     403: "not allowed",
@@ -26,8 +27,10 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 def _answer(request: HttpRequest, exception: Exception | None = None, *, status: int) -> HttpResponse:
     retry_after_s = 5 if status == 503 else None
-    if request.path.startswith(API):
-        return Problem(status, _WORDS[status], retry_after_s=retry_after_s).response()
+    if request.path.startswith(API) or request.path.endswith(DATA):
+        text = exception.args[0] if isinstance(exception, Http404) and exception.args else None
+        detail = text if isinstance(text, str) else _WORDS[status]  # of an unknown address it is a dictionary
+        return Problem(status, detail, retry_after_s=retry_after_s).response()
     response = render(request, f"{status}.html", status=status)
     if retry_after_s is not None:
         response["Retry-After"] = str(retry_after_s)

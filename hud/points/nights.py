@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
 from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples
-from runner.suites import SUITES
+from runner.suites import CEILINGS, SUITES
 
 SHORT_COMMIT = 7  # characters
 _DAYS = 120  # before the newest run
@@ -29,6 +29,7 @@ _AT_LATEST = timedelta(hours=36)
 _MOST_RUNS = 3000  # of one side
 _PIECE = 30  # nights that are read together
 _MOST_NIGHTS = 300  # that a table looks through
+_NEVER = [STATUS_CODES[name] for name in NEVER_RAN]
 KEPT_S = 600
 _MOST_KEPT = 600  # nights in the memory of a process, a few 10 kB each
 
@@ -222,7 +223,9 @@ def measured(
     nights: Sequence[Night], subject: Subject, stream: Stream, *, enough: Callable[[Sequence[Night]], bool]
 ) -> dict[Night, Results]:
     """Return the nights with results of the subject, oldest first, from the newest back until there are
-    `enough`: 1 statement for each `_PIECE` of nights, among them some that this process has not read yet."""
+    `enough`: 1 statement for each `_PIECE` of nights, among them some that this process has not read yet.
+    Where none has results of models, 1 statement more: nights with results of other suites, all empty here.
+    """
     found: dict[Night, Results] = {}
     for end in range(len(nights), max(len(nights) - _MOST_NIGHTS, 0), -_PIECE):
         piece = nights[max(end - _PIECE, 0) : end]
@@ -230,7 +233,29 @@ def measured(
         found = {night: one for night, one in read_now.items() if one} | found
         if enough(list(found)):
             break
-    return found
+    return found or {night: {} for night in _with_other_suites(nights[-_MOST_NIGHTS:], subject, stream)}
+
+
+def _with_other_suites(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[Night]:
+    """Return the nights that have a point of the subject, ceilings aside: 1 statement."""
+    rows = fetch_tuples(
+        """
+        SELECT run FROM unnest(%(runs)s::int[]) run WHERE EXISTS (
+            SELECT FROM hud_point p JOIN hud_series s ON s.id = p.series_id AND s.stream_id = %(stream)s
+            JOIN hud_experiment e ON e.id = s.experiment_id AND e.suite <> %(ceilings)s
+                AND e.arch = %(arch)s AND e.mode = %(mode)s AND e.dtype = %(dtype)s
+            WHERE p.run_id = run AND p.status <> ALL(%(never)s))
+        """,
+        {
+            **asdict(subject),
+            "stream": stream.pk,
+            "runs": [run for night in nights for run in night.runs],
+            "ceilings": CEILINGS,
+            "never": _NEVER,
+        },
+    )
+    measured_runs = {run for (run,) in rows}
+    return [night for night in nights if not measured_runs.isdisjoint(night.runs)]
 
 
 def progress(night: Night) -> list[tuple[str, int, int]]:
@@ -298,7 +323,7 @@ def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> 
         "suites": MODEL_SUITES,
         "runs": [run for run, _place in runs],
         "places": [place for _run, place in runs],
-        "never": [STATUS_CODES[name] for name in NEVER_RAN],
+        "never": _NEVER,
     }
     rows = fetch_tuples(
         f"""

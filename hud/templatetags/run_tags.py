@@ -12,7 +12,7 @@ from hud.pages.run.results import Results
 from hud.tables.badges import badge_html
 from hud.tables.formatting import p_value, signed_percent
 from hud.tables.html import element, join
-from runner.schema.metrics import role_of
+from runner.schema.quality import quality_words
 
 register = template.Library()
 
@@ -37,6 +37,9 @@ _TONES = {True: "better", False: "worse", None: ""}
 def kind_label(kind: str) -> SafeString:
     icon, word, _words = _LABELS[kind]
     return join(element("span", icon, css="icon", aria_hidden="true"), word)
+
+
+register.filter(quality_words)
 
 
 @register.simple_tag
@@ -83,10 +86,8 @@ def _sentence_of_pairs(page: RunPage) -> str:
     text = f"{page.run.candidate} against {page.run.base_interpreter}: "
     text += f"{len(worse)} metric{pluralize(len(worse))} confirmed worse, {len(gains)} confirmed better, of "
     text += f"{len(page.pairs)}."
-    names = {line.metric.name for line in page.pairs}
-    judged = (line for line in page.pairs if role_of(line.metric.name, names) == "headline")
-    first = next(judged, page.pairs[0])
-    if first.change is not None:
+    first = next(iter(page.headline_pairs), None)
+    if first and first.change is not None:
         text += f" {first.metric.title} {signed_percent(first.change)}"
         text += f" ({signed_percent(first.low)} to {signed_percent(first.high) or 'any'})."
     return text

@@ -4,12 +4,12 @@ import math
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from runner.schema.compilations import kernels_in
-from runner.schema.draws import Draw, code_change, draws_of
+from runner.schema.draws import CodeChange, Draw, answer_of
 from runner.schema.metrics import metric_info
 from runner.schema.outcome_records import TaskResult
 from runner.schema.pairs import PairPlace, pair_place, round_of
@@ -213,6 +213,7 @@ def without_pinned(finished: Sequence[TaskResult]) -> list[TaskResult]:
 def pairs(finished: Sequence[TaskResult]) -> str:
     """Return a table of baseline and candidate of process pairs: the change with its 95 % interval."""
     sides: dict[_Key, dict[int, dict[int, float]]] = {}
+    undecided: dict[_Key, set[int]] = defaultdict(set)  # pairs with a value that may not decide
     at_draws = set()
     for record in (record for one in finished for record in one.records):
         place, value = _place(record), _value(record)
@@ -220,8 +221,10 @@ def pairs(finished: Sequence[TaskResult]) -> str:
             at_draws.add(_key(record))
         elif "pair" in runner_facts(record) and value is not None and record["metric"]["name"] in MAIN:
             sides.setdefault(_key(record), {}).setdefault(place.repeat, {})[place.side] = value
+            if _quality(record):
+                undecided[_key(record)].add(place.repeat)
     rows = [
-        [*key, *_compared(key.metric, [*numbers.values()])]
+        [*key, *_compared(key.metric, numbers, undecided[key])]
         for key, numbers in sides.items()
         if key not in at_draws
     ]
@@ -236,7 +239,7 @@ def pairs(finished: Sequence[TaskResult]) -> str:
 
 def draws(finished: Sequence[TaskResult]) -> str:
     """Return a table of baseline and candidate at equal choices of the autotuner: the change of the code."""
-    values: dict[_Key, list[tuple[int, int, int, float | None]]] = {}
+    values: dict[_Key, list[tuple[int, int, int, float | None, str]]] = {}
     again: set[tuple[int, PairPlace]] = set()
     notes: dict[str, None] = {}
     drawn: defaultdict[str, list[_Drawn]] = defaultdict(lambda: [_Drawn(), _Drawn()])
@@ -247,12 +250,13 @@ def draws(finished: Sequence[TaskResult]) -> str:
                 drawn[_key(record).case][place.side].add(record)
             if place.draw is None or value is None or record["metric"]["name"] not in MAIN:
                 continue
-            values.setdefault(_key(record), []).append((place.draw, place.side, place.repeat, value))
+            measured = (place.draw, place.side, place.repeat, value, _quality(record))
+            values.setdefault(_key(record), []).append(measured)
             warning = str((record["metric"].get("extra_info") or {}).get("warning") or "")
             notes |= dict.fromkeys(part for part in warning.split("; ") if part.startswith("not pinned"))
             if round_of(place.repeat)[1]:
                 again.add((number, place))
-    rows = [[*key, *_code_change(draws_of(processes))] for key, processes in values.items()]
+    rows = [[*key, *_code_change(*answer_of(processes))] for key, processes in values.items()]
     if not rows:
         return ""
     obstacles = {case: _obstacle(*sides) for case, sides in drawn.items()}
@@ -293,8 +297,7 @@ def _obstacle(base: _Drawn, new: _Drawn) -> str:
     return "" if new.chosen <= base.chosen else "the new side drew choices that the baseline did not"
 
 
-def _code_change(at_draws: Sequence[Draw]) -> list[str]:
-    found = code_change(at_draws)
+def _code_change(at_draws: Sequence[Draw], found: CodeChange) -> list[str]:
     middles = pair_middles([(one.base, one.head) for one in at_draws]) if at_draws else ()
     texts = [f"{value:.4g}" for value in middles] or ["", ""]
     change = "" if found.ratio is None else _percent(math.log(found.ratio))
@@ -313,12 +316,16 @@ def _place(record: Mapping[str, Json]) -> PairPlace:
     return pair_place(runner_facts(record).get("pair")) or PairPlace(0, 0)
 
 
-def _compared(metric: str, numbers: Sequence[Mapping[int, float]]) -> list[str]:
-    complete = [(sides[0], sides[1]) for sides in numbers if len(sides) == 2]
+def _compared(
+    metric: str, numbers: Mapping[int, Mapping[int, float]], undecided: Container[int]
+) -> list[str]:
+    complete = [
+        (sides[0], sides[1]) for pair, sides in numbers.items() if len(sides) == 2 and pair not in undecided
+    ]
     if complete:
         texts = [f"{value:.4g}" for value in pair_middles(complete)]
     else:
-        alone = ([sides[name] for sides in numbers if name in sides] for name in (0, 1))
+        alone = ([sides[name] for sides in numbers.values() if name in sides] for name in (0, 1))
         texts = [f"{median(values):.4g}" if values else "" for values in alone]
     try:
         found = paired_change(complete, is_exact=metric_info(metric).kind == "deterministic")

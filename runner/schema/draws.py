@@ -127,6 +127,16 @@ def code_change(draws: Iterable[Draw], most: int | None = None) -> CodeChange:
     return CodeChange(word, counts, _exp(middle), low, high, p, at_base, at_head)
 
 
+def answer_of(
+    processes: Iterable[tuple[int, int, int, float | None, str | None]], most: int | None = None
+) -> tuple[tuple[Draw, ...], CodeChange]:
+    """Return the draws of pinned processes with the code's answer, from draw, side, number, value and quality
+    of each. A value with a quality may not decide: where none may, all draws come without an answer."""
+    measured = list(processes)
+    deciding = draws_of(process[:4] for process in measured if not process[4])
+    return deciding or draws_of(process[:4] for process in measured), code_change(deciding, most)
+
+
 def _exp(log_ratio: float) -> float:
     return math.exp(min(log_ratio, _MOST_LOG))
 

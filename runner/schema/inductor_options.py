@@ -99,13 +99,18 @@ def variable(options: Mapping[str, InductorValue]) -> dict[str, str]:
     return {VARIABLE: json.dumps(dict(options), sort_keys=True)} if options else {}
 
 
-def words(options: Mapping[str, InductorValue]) -> str:
-    """Return the options as people read them: ``epilogue_fusion=off, max_fusion_size=8``."""
+def texts(options: Mapping[str, InductorValue]) -> list[str]:
+    """Return the options as a person types them, for `parsed`: ``["epilogue_fusion=off"]``."""
     said = {True: "on", False: "off"}
-    return ", ".join(
+    return [
         f"{name}={said[value] if isinstance(value, bool) else value}"
         for name, value in sorted(options.items())
-    )
+    ]
+
+
+def words(options: Mapping[str, InductorValue]) -> str:
+    """Return the options as people read them: ``epilogue_fusion=off, max_fusion_size=8``."""
+    return ", ".join(texts(options))
 
 
 def _problem(name: str, value: object, kinds: Kinds | None) -> str:

@@ -141,11 +141,14 @@ def torch_facts(
 
 
 def canary(device: str, python: str, variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Return the answer of an interpreter's `compile_small`, also where it gives none."""
+    """Return the answer of an interpreter's `compile_small`, also where it gives none. Its compile caches are
+    its own: inductor's default folder is named after the user, and may belong to another of this name."""
     module = "runner.measure.compiler.compiled"
     try:
-        return asked(module, device, python=python, variables=variables, limit_s=_CANARY_S)
-    except (RuntimeError, ValueError, IndexError) as error:
+        with tempfile.TemporaryDirectory(prefix="compiler-hud-", ignore_cleanup_errors=True) as folder:
+            own = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
+            return asked(module, device, python=python, variables={**own, **variables}, limit_s=_CANARY_S)
+    except (OSError, RuntimeError, ValueError, IndexError) as error:
         return {"error": str(error)[:500]}
 
 

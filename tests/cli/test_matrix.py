@@ -314,6 +314,19 @@ def test_pairs_end_in_a_comparison() -> None:
     assert tables.pairs([finished(model("a"), speedup=1.0)]) == ""
 
 
+def test_values_that_may_not_decide_have_no_answer_as_on_the_page() -> None:
+    done = [sided(1.0 + at / 10_000, side, at) for at in range(5) for side in ("base", "new")]
+    assert tables.pairs(done).splitlines()[1].split()[-2:] == ["5", "dismissed"]
+    draws = [sided(1.0, side, at) for at in range(3) for side in ("base", "new") for _owner in range(2)]
+    for place, one in enumerate(draws):
+        one.records[0]["runners"][0]["extra_info"]["pair"] |= {"draw": ("base", "new")[place % 2], "round": 0}
+    assert tables.draws(draws).splitlines()[1].split()[-4:] == ["3", "+", "3", "dismissed"]
+    for one in (*done, *draws):
+        one.records[0]["metric"]["extra_info"] = {"quality": "busy_cpu"}
+    assert tables.pairs(done).splitlines()[1].split()[-2:] == ["0", "inconclusive"]
+    assert tables.draws(draws).splitlines()[1].split()[-4:] == ["0", "+", "0", "inconclusive"]
+
+
 def test_the_table_of_pairs_takes_the_surer_test_as_the_page_does() -> None:
     base, new = (0.99, 0.979, 1.019, 0.976, 0.997), (1.044, 1.067, 1.029, 1.061, 1.042)
     sides = {"base": base, "new": new}  # p .017 by the pairs alone

@@ -156,6 +156,18 @@ def test_the_canary_says_which_notes_this_torch_takes(inductor_cache: dict[str, 
     assert "no program" in machine.canary("cpu", "/nonexistent/no program")["error"]
 
 
+def test_a_canary_compiles_into_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default one may belong to another user of the same name."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "[\\"$TORCHINDUCTOR_CACHE_DIR\\", \\"$TRITON_CACHE_DIR\\"]"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/of/another")
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/of/another")
+    first, second = (machine.canary("cpu", str(python)) for _ in range(2))
+    assert len({*first, *second, "/of/another", ""}) == 6
+    assert not any(Path(folder).exists() for folder in (*first, *second))
+
+
 def test_a_note_that_stays_empty_is_blind_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function, **_options: torch.sin)
     monkeypatch.setattr(compiled, "produced", lambda *_args: produced.Produced(graph_facts()))

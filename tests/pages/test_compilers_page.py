@@ -147,6 +147,22 @@ def test_what_is_no_night_is_no_side(client: Client) -> None:
     assert row["expected"] == 8
 
 
+@pytest.mark.parametrize("page", ["compilers", "overview"])
+def test_nights_of_a_benchmark_without_models_are_sides_too(client: Client, page: str) -> None:
+    experiment = create_experiment(suite="my benchmark", case="my case", knobs={})
+    for days_ago in range(10, -1, -1):
+        at = NEWEST - timedelta(days=days_ago)
+        run = create_run(branch="main", commit=f"{next(_commits):012x}", order_time=at)
+        create_measurement(experiment, metric="latency_ms", value=1.25, run=run)
+    usual = client.get(f"/{page}.json").json()
+    assert (usual["base"], usual["head"]) == ("2026-11-14", "2026-11-21")
+    chosen = client.get(f"/{page}.json?base=2026-11-13&head=2026-11-18")
+    assert chosen.status_code == 200, chosen.content
+    assert (chosen.json()["base"], chosen.json()["head"]) == ("2026-11-13", "2026-11-18")
+    assert "2026-11-16" in page_of(client, "/compilers/" if page == "compilers" else "/")
+    assert client.get(f"/{page}.json?head=2026-01-01").status_code == 400
+
+
 def test_runs_of_one_commit_within_a_day_are_one_night(client: Client) -> None:
     night(7, {"a": 2.0, "b": 2.0})
     night(0.5, {"a": 1.0}, commit="c0ffee")

@@ -48,6 +48,7 @@ def test_it_takes_a_fixed_number_of_statements(client: Client, django_assert_num
 def test_a_regression_stands_there_until_it_is_closed(client: Client) -> None:
     now = timezone.now()
     experiment = create_experiment()
+    create_measurement(experiment, value=2400, at=now - timedelta(days=2))
     fallen = create_measurement(experiment, value=2200, at=now - timedelta(days=1))
     regression = create_regression(fallen, change=-0.083, before=2400)
     create_measurement(experiment, value=2200, at=now)

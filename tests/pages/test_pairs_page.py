@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
@@ -14,14 +15,17 @@ from hud.accounts.keys import create_key
 from hud.ingest import deliveries, ingest
 from hud.ingest.export import export
 from hud.judging import judge
-from hud.models import Accelerator, Measurement, Point, Run, RunRequest
+from hud.models import Accelerator, Experiment, Measurement, Point, Run, RunRequest, Task
 from hud.pages.hosts.query import Place
 from hud.pages.rerun_form import RerunForm
-from hud.pages.run import pairs
+from hud.pages.run import pairs, query
+from hud.pages.run.results import ResultFilters
 from hud.points import read as points
 from hud.runs import tasks
 from runner.formats.parameters import Parameters
 from runner.schema.draws import LEAST_DRAWS
+from runner.schema.pairs import pinned_repeat
+from runner.schema.quality import QUALITIES
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES, suite_of
 from tests.support.compilations import compiled, kernel, store
@@ -340,6 +344,110 @@ def test_the_kernels_of_both_sides_are_compared(client: Client) -> None:
 
 
 PLACES = [Place(None, "cpu", "cpu-x86_64", "online", same_arch=True, pythons=("default", "tuned"))]
+
+
+def ab_run(**request: Any) -> Run:
+    """A comparison of an environment with itself under another option, that ended."""
+    run = create_run(base_interpreter="default", interpreter="default", state="succeeded")
+    options = {"caches": "pinned", "candidate_options": {"epilogue_fusion": False}, **request}
+    RunRequest.objects.update_or_create(run=run, defaults=options)
+    return Run.objects.get(pk=run.pk)
+
+
+def experiment_of_pairs() -> Experiment:
+    return Experiment.objects.first() or create_experiment(suite="micro", case="layer_norm")
+
+
+def measure_draws(run: Run, metric: str, value: float, rounds: int = 3, **fields: Any) -> None:
+    """Store a metric of both sides: free processes, and both pinned to the draws of each round."""
+    for number, side in itertools.product(range(rounds), (0, 1)):
+        free: dict[str, Any] = {"run": run, "side": side, "metric": metric, "value": value, **fields}
+        create_measurement(experiment_of_pairs(), repeat=number, **free)
+        for draw in (2 * number, 2 * number + 1):
+            create_measurement(
+                experiment_of_pairs(), repeat=pinned_repeat(draw, 0, repeated=False), draw=draw, **free
+            )
+
+
+def headline_of(client: Client, run: Run) -> str:
+    """The text of the page's cards before its tables."""
+    text = client.get(f"/runs/{run.pk}/").content.decode()
+    cards = re.findall(r'class="pairs-result">(.*?)class="pairs-picture', text, re.DOTALL)
+    return " ".join(re.sub("<[^>]*>", " ", " ".join(cards)).split())
+
+
+@pytest.mark.django_db
+def test_where_no_time_decides_no_count_stands_for_the_result(client: Client) -> None:
+    run = ab_run(selection={"suite": "micro", "draws": 3})
+    measure_draws(run, "kernel_count", 1.0)
+    measure_draws(run, "eager_latency_ms", 3.0)
+    measure_draws(run, "compiled_latency_ms", 2.0, quality="busy_cpu")
+    lines = {line["metric"]: line for line in client.get(f"/runs/{run.pk}.json").json()["pairs"]}
+    assert lines["kernel_count"]["verdict"] == "dismissed"
+    time = lines["compiled_latency_ms"]
+    assert (time["verdict"], time["base"], time["change"], time["draws"]) == ("inconclusive", 2.0, None, 0)
+    headline = headline_of(client, run)
+    assert "inconclusive" in headline
+    assert QUALITIES["busy_cpu"] in headline
+    assert "dismissed" not in headline
+
+
+@pytest.mark.django_db
+def test_the_surest_time_that_decides_is_the_headline(client: Client) -> None:
+    run = ab_run(selection={"suite": "micro", "draws": 3})
+    page = query.read(run.pk, ResultFilters(), 10)
+    assert page
+    assert page.headline_pairs == []
+    expected = []
+    for metric in ("kernel_count", "cold_compile_s", "compiled_latency_ms", "device_latency_ms"):
+        measure_draws(run, metric, 2.0)
+        page = query.read(run.pk, ResultFilters(), 10)
+        assert page
+        expected.append([line.metric.name for line in page.headline_pairs])
+    assert expected == [[], ["cold_compile_s"], ["compiled_latency_ms"], ["device_latency_ms"]]
+
+
+@pytest.mark.django_db
+def test_before_the_first_draw_a_comparison_at_equal_choices_counts_draws(client: Client) -> None:
+    run = ab_run(selection={"suite": "micro", "draws": 3})
+    Run.objects.filter(pk=run.pk).update(state="running")
+    for metric in ("memory_bandwidth(GB/s)", "cold_compile_s"):
+        create_measurement(experiment_of_pairs(), metric=metric, value=2.0, run=run, side=0, repeat=0)
+    lines = {line.metric.name: line for line in pairs.read(Run.objects.get(pk=run.pk)).metrics}
+    assert lines["memory_bandwidth(GB/s)"].code is not None
+    assert lines["cold_compile_s"].code is None
+
+
+TUNED = "--base-python stable=PATH --python tuned=PATH --new-opt epilogue_fusion=off"
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "interpreters", "expected"),
+    [
+        (
+            {"selection": {"draws": 3, "repeats": 2}},
+            ("default", "default"),
+            "--new-opt epilogue_fusion=off --draws 3 --repeats 2",
+        ),
+        (
+            {"caches": "fresh", "selection": {"repeats": 7}},
+            ("tuned", "stable"),
+            f"{TUNED} --repeats 7 --caches fresh",
+        ),
+    ],
+)
+@pytest.mark.django_db
+def test_a_comparison_is_run_by_hand_as_a_comparison(
+    accelerator: Accelerator, request_fields: Any, interpreters: tuple[str, str], expected: str
+) -> None:
+    run = create_run(interpreter=interpreters[0], base_interpreter=interpreters[1], state="succeeded")
+    options = {"caches": "pinned", "candidate_options": {"epilogue_fusion": False}, **request_fields}
+    RunRequest.objects.update_or_create(run=run, defaults=options)
+    spec = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu")
+    Task.objects.create(run=run, position=0, spec=spec.to_json())
+    page = query.read(run.pk, ResultFilters(), 10)
+    assert page
+    assert page.commands == [f"{spec.command()} {expected}"]
 
 
 def form(**data: str) -> RerunForm:

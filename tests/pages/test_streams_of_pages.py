@@ -234,6 +234,14 @@ def test_a_night_that_grows_is_named_and_not_the_default(client: Client) -> None
     assert late["head"] == str((now - timedelta(hours=37)).date())
 
 
+@pytest.mark.parametrize("address", ["/overview.json", "/compilers.csv", "/experiments/1.json"])
+def test_data_of_an_unknown_stream_are_a_problem_that_names_it(client: Client, address: str) -> None:
+    answer = client.get(address, {"stream": "nosuch"})
+    assert (answer.status_code, answer["Content-Type"]) == (404, "application/problem+json")
+    assert "nosuch" in answer.json()["detail"]
+    assert client.get("/", {"stream": "nosuch"})["Content-Type"].startswith("text/html")
+
+
 def test_the_head_lists_streams_and_each_link_of_a_page_names_its_stream(client: Client) -> None:
     night("nightly", 1)
     for number in range(9):

@@ -1,10 +1,15 @@
 """The A/B comparison of a run: a row for each experiment and metric, and one for the kernels of each
 experiment."""
 
-from hud.judging.comparison import Comparison, compare, relative
+from collections import defaultdict
+from collections.abc import Iterable
+
+from hud.judging.comparison import Comparison, MetricComparison, compare, relative
 from hud.models import Run
 from hud.points.read import metric_place
 from hud.tables.table import EXPERIMENT, DataTable
+from runner.schema.metrics import is_of_running, role_of
+from runner.schema.pairs import RUN_TIMES
 
 METRIC = DataTable(
     f"""{EXPERIMENT} metric=metric.name unit=metric.unit direction=metric.direction base new change low high p
@@ -12,7 +17,7 @@ METRIC = DataTable(
     base_status new_status=head_status base_values=base new_values=head draw_ratios""",
     base=lambda line: line.values[0],
     new=lambda line: line.values[1],
-    draws=lambda line: len(line.draws) or None,
+    draws=lambda line: line.count if line.draws else None,
     cause=lambda line: line.cause or None,
     at_base_draws=lambda line: line.code and line.code.at_base,
     at_new_draws=lambda line: line.code and line.code.at_head,
@@ -37,6 +42,25 @@ KERNELS = DataTable(  # the three answers of an experiment's kernels: code, choi
     not_pinned=lambda line: {line.titles[slot]: share for slot, share in line.found.unequal_percent.items()},
     other_candidates=lambda line: [line.titles[slot] for slot in line.found.choice.differing],
 )
+
+
+def headlines(metrics: Iterable[MetricComparison]) -> list[MetricComparison]:
+    """Return the time that stands for each experiment: the surest of running that decides, else the surest
+    that was measured; where none was, another speed or a time of compiling, and never a count."""
+    times: defaultdict[int, list[MetricComparison]] = defaultdict(list)
+    for line in metrics:
+        role = role_of(line.metric.name, ())
+        if line.metric.kind == "timing" and line.metric.unit != "B" and role != "diagnostic":
+            times[line.experiment.pk].append(line)
+
+    def rank(line: MetricComparison) -> tuple[bool, bool, bool, bool, int]:
+        name = line.metric.name
+        is_undecided, is_detail = line.word == "inconclusive", role_of(name, ()) != "headline"
+        if name in RUN_TIMES:
+            return False, False, False, is_undecided, RUN_TIMES.index(name)
+        return not is_of_running(name), True, is_detail, is_undecided, 0
+
+    return [min(lines, key=rank) for lines in times.values()]
 
 
 def read(run: Run) -> Comparison:

@@ -1,5 +1,6 @@
 """One run: its tasks, how far they are, and what they measured so far."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from hud.pages.runs.query import OfRun, RunLine
 from hud.points.read import OF_EXPERIMENT
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable
+from runner.schema import inductor_options
 from runner.schema.compilations import BISECTED, EXPLAINABLE, blind_text, explained_in
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
@@ -156,19 +158,16 @@ class RunPage(OfRun):
 
     @property
     def commands(self) -> list[str]:
-        """Return the commands that run its first tasks on another machine, each once."""
-        return list(
-            dict.fromkeys(filter(None, (_command(line.task) for line in self.tasks[:SHOWN_COMMANDS])))
-        )
+        """Return the commands that run its first tasks on another machine, each once; those of an A/B run
+        compare the same sides."""
+        commands = dict.fromkeys(_command(line.task) for line in self.tasks[:SHOWN_COMMANDS])
+        options = _ab_options(self.run) if self.run.is_ab else []
+        return [" ".join([command, *options]) for command in commands if command]
 
     @property
     def headline_pairs(self) -> list[MetricComparison]:
-        """Return the main metric of an A/B run's first experiments: the first that was measured at equal
-        choices, else the first."""
-        first: dict[int, MetricComparison] = {}
-        for line in sorted(self.pairs, key=lambda line: line.code is None):
-            first.setdefault(line.experiment.pk, line)
-        return list(first.values())[:SHOWN_PICTURES]
+        """Return the times that stand for an A/B run's first experiments."""
+        return pairs.headlines(self.pairs)[:SHOWN_PICTURES]
 
     @property
     def overdue(self) -> bool:
@@ -286,6 +285,20 @@ def _command(task: Task) -> str:
         return TaskSpec.from_json(task.spec).command()
     except BadRequest:
         return ""
+
+
+def _ab_options(run: Run) -> list[str]:
+    """Return the options of `python -m runner run` that make a task the run's A/B comparison. `PATH` stands
+    for an interpreter, of which a host says the name."""
+    request, options = run.request_or_empty, []
+    if run.interpreter != run.base_interpreter:
+        options += [f"--base-python {run.base_interpreter}=PATH", f"--python {run.interpreter}=PATH"]
+    if request.candidate_options:
+        options.append(shlex.join(["--new-opt", *inductor_options.texts(request.candidate_options)]))
+    options += [
+        f"--{name} {request.selection[name]}" for name in ("draws", "repeats") if request.selection.get(name)
+    ]
+    return options + [f"--caches {request.caches}"] * (request.caches != "pinned")
 
 
 def name_of(spec: dict[str, Any]) -> str:
