@@ -276,7 +276,7 @@ def draws(finished: Sequence[TaskResult]) -> str:
 
 @dataclass
 class _Drawn:
-    """What the autotuner was offered and chose in the free processes of a side, as (slot, configuration)."""
+    """Candidates and choices of the autotuner in the free processes of a side, as (slot, configuration)."""
 
     offered: set[tuple[str, str]] = field(default_factory=set)
     chosen: set[tuple[str, str]] = field(default_factory=set)

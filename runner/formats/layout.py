@@ -32,7 +32,7 @@ _TEXTS = ("mode", "dtype", "backend", "device", "arch", "commit", "branch", "rep
 
 
 class Outcome(dict[str, Any]):
-    """What stands in a cell instead of a number: `status` and `code` of a metric, and so on."""
+    """A cell without a number: `status` and `code` of a metric, and so on."""
 
 
 Reading = list[float] | Outcome | str  # of a cell; a text is one of `reasons`
@@ -40,8 +40,9 @@ Reading = list[float] | Outcome | str  # of a cell; a text is one of `reasons`
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a column measures, by default what the entry says. `schema/metrics.py` has unit and direction of
-    the metrics that it knows. `read` returns what a cell says of a metric, or raises WrongRecord."""
+    """The metric of a column, by default the one that the entry names. `schema/metrics.py` has unit and
+    direction of the metrics that it knows. `read` returns what a cell says of a metric, or raises
+    WrongRecord."""
 
     name: str | Callable[[Entry], str] = lambda entry: text(entry.get("metric"))
     unit: str = ""

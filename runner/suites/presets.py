@@ -1,5 +1,5 @@
-"""What the outside systems' own scripts measure where they are called without options, as options of
-`runner run`: a row for each. Names are fields of `runner.cli.request.Request`."""
+"""Presets: the measurements that each outside system's own script makes without options, as options of
+`runner run`. Names are fields of `runner.cli.request.Request`."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What a move away from its level makes of a series' regression. Pure."""
+"""Rules by which a move away from its level opens, keeps or ends a series' regression. Pure."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def _text(
 
 
 class RuleForm(forms.Form):
-    """What the forms have in common: `of` returns what the form says of a rule, `refuse` shows what is wrong
-    with it."""
+    """A form for one kind of rule: `of` returns the rule that the form describes, `refuse` shows a fault in
+    it."""
 
     model: ClassVar[type[Any]]
 
