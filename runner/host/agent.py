@@ -192,8 +192,11 @@ class Agent:
         for name, facts in self._facts.get("pythons", {}).items():
             if accelerator is None or facts.keys() & {"error", "notes"}:
                 continue
+            folder = locks.default_folder()
             try:
-                lock = locks.acquire(locks.default_folder(), accelerator.lock, what="a first compilation")
+                if locks.holder(folder, accelerator.lock):  # who waits for it looks like who holds it
+                    return
+                lock = locks.acquire(folder, accelerator.lock, what="a first compilation", wait_s=0.0)
             except (locks.Busy, OSError):  # tried again at the next look
                 return
             python = self._pythons[name]

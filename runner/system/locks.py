@@ -41,7 +41,7 @@ def acquire(folder: Path, name: str, *, what: str = "", wait_s: float = 1.0) -> 
     """Take the lock of an accelerator (its UUID, or its name); return the descriptor that holds it.
 
     Pass the descriptor to the benchmark (`launch(lock_fd=…)`) and close it when done. Raise `Busy` if the
-    lock is still held after `wait_s`, which is longer than `holder` takes to look.
+    lock is still held after `wait_s`, which is longer than `holder` takes to look; OSError on a full disk.
     """
     descriptor = _open(folder, name)
     until = time.monotonic() + wait_s
@@ -51,9 +51,13 @@ def acquire(folder: Path, name: str, *, what: str = "", wait_s: float = 1.0) -> 
             os.close(descriptor)
             raise Busy(f"{name} is in use by process {held_by.pid or 'unknown'}")
         time.sleep(_POLL_S)
-    os.ftruncate(descriptor, 0)
-    signature = {"pid": os.getpid(), "since": time.time(), "what": what}
-    os.pwrite(descriptor, json.dumps(signature).encode(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        signature = {"pid": os.getpid(), "since": time.time(), "what": what}
+        os.pwrite(descriptor, json.dumps(signature).encode(), 0)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
