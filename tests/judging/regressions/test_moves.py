@@ -1,4 +1,4 @@
-"""What a move makes of a series' regression, by its states; and what is a drift."""
+"""Tests of the rules by which a move opens, keeps or ends a regression, and of drifts."""
 
 from __future__ import annotations
 
