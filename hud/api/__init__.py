@@ -11,8 +11,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 
 from hud.api.auth import Key
-from hud.api.openapi import Api, StrictParser
 from hud.api.results import refusal
+from hud.api.schemas import Api, StrictParser
 from hud.problems import Problem, passing_problem
 from hud.runs.tasks import LeaseBroken
 from runner.formats.errors import BadUpload, Fault
@@ -27,8 +27,7 @@ api = Api(
     auth=Key(),
 )
 for name in (
-    "results", "runs", "experiments", "attribution", "compare", "regressions", "known_failures", "rules",
-    "notes", "hosts", "schedules", "streams", "audit", "agent",
+    "results", "runs", "experiments", "comparisons", "regressions", "administration", "hosts", "agent",
 ):  # fmt: skip
     api.add_router("", f"hud.api.{name}.router")
 

@@ -15,9 +15,8 @@ from pydantic import ConfigDict, Field, field_validator
 
 from hud.accounts.access import count_guess
 from hud.api.auth import host_of, spend_bytes
-from hud.api.openapi import RECORD, parameter, raw_body
 from hud.api.results import ReceiptOut, body_of, bytes_of
-from hud.api.schemas import Error, Labels
+from hud.api.schemas import RECORD, Error, Labels, parameter, raw_body
 from hud.hosts import redis_users, registration
 from hud.ingest import deliveries
 from hud.models import Accelerator

@@ -1,4 +1,4 @@
-"""Experiments, series and exports over the API."""
+"""Experiments, series, exports and annotations over the API."""
 
 import threading
 from collections.abc import Iterator
@@ -7,24 +7,36 @@ from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.cache import get_conditional_response
-from ninja import Path, Query, Router
+from ninja import Path, Query, Router, Status
 from ninja.schema import Schema
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from hud.api.openapi import file_answer, parameter
-from hud.api.schemas import ANSWER, Error, ExperimentsFilter, IdentityOut, Items
+from hud.api.auth import who
+from hud.api.schemas import (
+    ANSWER,
+    SHOWN,
+    Error,
+    ExperimentsFilter,
+    Filter,
+    IdentityOut,
+    Items,
+    file_answer,
+    parameter,
+)
 from hud.ingest.export import FORMATS, export, export_wide
-from hud.models import Experiment, Series, Stream
+from hud.models import Annotation, Experiment, Series, Stream
 from hud.pages import compilations
+from hud.pages.experiment import notes
 from hud.pages.experiment.series import etag_of, series_points
 from hud.points import streams
-from hud.problems import Problem
+from hud.problems import Problem, row_of
 from hud.tables.table import DataTable
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
 from runner.schema.compilations import Kernel
 
 router = Router(tags=["reading"])
+_MOST_NOTES = 500
 _COLUMNS = DataTable(f"id=pk {' '.join(Experiment.IDENTITY)}")
 _EXPORTS = threading.BoundedSemaphore(2)  # at once in a process, since a slow reader holds a thread
 
@@ -215,3 +227,64 @@ def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
     if found is None:
         raise Problem(404, f"no compilation has the variant {variant!r}")
     return found
+
+
+class _AnnotationsQuery(Filter):
+    suite: str = Field("", max_length=60)
+    experiment: int | None = Field(None, ge=1, le=2**31 - 1)
+    commit: str = Field("", max_length=64)
+
+
+class AnnotationIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+    text: str = Field(min_length=1, max_length=300)
+    link: str = Field("", max_length=300)
+    commit: str = Field("", max_length=64)
+    date: datetime | None = None
+    suite: str = Field("", max_length=60)
+    experiment: int | None = Field(None, ge=1, le=2**31 - 1)
+
+
+class AnnotationOut(AnnotationIn):
+    model_config = SHOWN
+    id: int
+    scope: Literal["experiment", "suite", "all"]
+    author: str
+    created: datetime
+
+
+@router.get("/annotations", response={200: Items[AnnotationOut], 404: Error}, tags=["annotations"])
+def get_annotations(request: HttpRequest, given: Query[_AnnotationsQuery]) -> dict[str, Any]:
+    """List notes, the newest first, at most 500: all, or those that concern an experiment, are of a suite, or
+    stand at a commit."""
+    found = Annotation.objects.order_by("-created", "-pk")
+    if given.experiment:
+        found = notes.of_experiment(row_of(Experiment, given.experiment))
+    if given.suite:
+        found = found.filter(suite=given.suite)
+    if given.commit:
+        found = found.filter(commit=given.commit)
+    return {"items": notes.COLUMNS.rows(found[:_MOST_NOTES])}
+
+
+@router.post("/annotations", response={201: AnnotationOut, 404: Error}, tags=["annotations"])
+def post_annotation(request: HttpRequest, given: AnnotationIn) -> Any:
+    """Add a note at a `commit` or a `date`: of an `experiment`, of a `suite`, or without either of
+    everything."""
+    if given.suite and given.experiment:
+        raise Problem(422, "a note is of an experiment or of a suite", errors=[Fault("/suite", "remove it")])
+    experiment = row_of(Experiment, given.experiment) if given.experiment else None
+    note = Annotation(experiment=experiment)
+    form = notes.NoteForm(given.model_dump(exclude={"experiment"}), instance=note)
+    if not form.is_valid():
+        faults = [Fault(f"/{name}", " ".join(map(str, errors))) for name, errors in form.errors.items()]
+        raise Problem(422, f"{faults[0].pointer[1:]}: {faults[0].detail}", errors=faults)
+    form.store(who(request))
+    note.refresh_from_db()
+    return Status(201, notes.COLUMNS.row(note))
+
+
+@router.delete("/annotations/{int:annotation_id}", response={204: None}, tags=["annotations"])
+def delete_annotation(request: HttpRequest, annotation_id: int) -> HttpResponse:
+    notes.delete(row_of(Annotation, annotation_id), who=who(request))
+    return HttpResponse(status=204)

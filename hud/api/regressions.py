@@ -1,4 +1,4 @@
-"""Regressions over the API: list them, decide on one."""
+"""Regressions, their causes and known failures over the API: list them, decide on them."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -13,16 +13,19 @@ from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
 from hud.api.experiments import stream_of
-from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items
+from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items, StrictBody
 from hud.judging.bisect import work
 from hud.judging.bisect.work import Build
-from hud.judging.regressions import decide
+from hud.judging.regressions import decide, known_failures
 from hud.judging.regressions.states import TOLD, Event, RegressionState
-from hud.models import Bisect, Cause, Regression
+from hud.models import Bisect, Cause, Experiment, KnownFailure, Regression
 from hud.pages.regressions import bisects, query
 from hud.problems import Problem, row_of
+from hud.tables.table import EXPERIMENT, DataTable
 
 router = Router(tags=["regressions"])
+_MOST_FAILURES = 500
+_FAILURE = DataTable(f"id=pk stream=stream.name {EXPERIMENT} reason author created")
 
 
 class _CausesQuery(Filter):
@@ -214,3 +217,54 @@ def post_bisect(request: HttpRequest, regression_id: int) -> Status[dict[str, An
 def get_bisect(request: HttpRequest, bisect_id: int) -> dict[str, Any]:
     """Return a bisect with its steps so far."""
     return bisects.COLUMNS.row(bisects.view(row_of(Bisect, bisect_id, related="accelerator__host")))
+
+
+class _KnownFailuresQuery(Filter):
+    stream: str = Field("", max_length=60)
+    experiment: int | None = Field(None, ge=1, le=2**31 - 1)
+
+
+class KnownFailureIn(StrictBody):
+    """Without `stream` it is the front stream's."""
+
+    stream: str = Field("", max_length=60)
+    experiment: int = Field(ge=1, le=2**31 - 1)
+    reason: str = Field(min_length=1, max_length=known_failures.MOST_REASON)
+
+
+class KnownFailureOut(IdentityOut):
+    id: int
+    stream: str
+    experiment: int
+    reason: str
+    author: str
+    created: datetime
+
+
+@router.get("/known_failures", response={200: Items[KnownFailureOut], 404: Error}, tags=["known failures"])
+def get_known_failures(request: HttpRequest, given: Query[_KnownFailuresQuery]) -> dict[str, Any]:
+    """List failures that people have marked as known, the newest first, at most 500: of all streams and
+    experiments, or of one."""
+    failures = KnownFailure.objects.select_related("stream", "experiment").order_by("-created", "-pk")
+    if given.stream:
+        failures = failures.filter(stream=stream_of(given.stream))
+    if given.experiment:
+        failures = failures.filter(experiment=given.experiment)
+    return {"items": [_FAILURE.row(failure) for failure in failures[:_MOST_FAILURES]]}
+
+
+@router.post("/known_failures", response={201: KnownFailureOut, 404: Error}, tags=["known failures"])
+def post_known_failure(request: HttpRequest, given: KnownFailureIn) -> Any:
+    """Mark the failures of an experiment in a stream as known: they are shown, and are no news. Marked again,
+    it gets the new reason."""
+    experiment = row_of(Experiment, given.experiment)
+    stream = stream_of(given.stream)
+    failure = known_failures.mark(stream=stream, experiment=experiment, reason=given.reason, who=who(request))
+    return Status(201, _FAILURE.row(failure))
+
+
+@router.delete("/known_failures/{int:failure_id}", response={204: None}, tags=["known failures"])
+def delete_known_failure(request: HttpRequest, failure_id: int) -> HttpResponse:
+    """Forget a known failure: if it goes on, it is news again with the next night."""
+    known_failures.forget(row_of(KnownFailure, failure_id), who=who(request))
+    return HttpResponse(status=204)

@@ -8,8 +8,7 @@ from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from ninja import Router, Schema, Status
 
 from hud.api.auth import spend_bytes, spend_call
-from hud.api.openapi import RECORD, parameter, raw_body
-from hud.api.schemas import Error
+from hud.api.schemas import RECORD, Error, parameter, raw_body
 from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
 from hud.models import ApiKey, Import
 from hud.models.streams import NAME_PATTERN

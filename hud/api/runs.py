@@ -9,8 +9,7 @@ from ninja import Router, Schema, Status
 from pydantic import Field, create_model
 
 from hud.api.auth import check_may_delete, spend_call, who
-from hud.api.openapi import file_answer
-from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody
+from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody, file_answer
 from hud.hosts.registration import visible_accelerators
 from hud.ingest import deletion
 from hud.ingest.deletion import Deletion, uploads_of

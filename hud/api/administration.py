@@ -1,0 +1,217 @@
+"""What operators set, over the API: rules of judging, targets, streams; and the audit log."""
+
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
+
+from django.db import transaction
+from django.http import HttpRequest
+from ninja import Query, Router
+from ninja.schema import Schema
+from pydantic import Field
+
+from hud.api.auth import who
+from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody
+from hud.ingest.streams import StreamChanges, change
+from hud.judging.rules import write
+from hud.judging.rules.write import InvalidRule
+from hud.models import Metric, Target, Threshold
+from hud.models.streams import NAME_PATTERN
+from hud.pages.audit import query as audit
+from hud.pages.rules.query import COLUMNS
+from hud.pages.stream_list import query as stream_list
+from hud.points.nights import Subject
+from hud.points.streams import measured_by, subjects
+from hud.problems import Problem
+from hud.runs import streams
+from runner.formats.errors import Fault
+
+router = Router(tags=["rules"])
+_MOST = 1000  # of a kind
+_KINDS: dict[str, Any] = {"targets": Target, "metrics": Metric, "thresholds": Threshold}
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Matched(StrictBody):
+    """The names that a rule matches; an empty text matches anything."""
+
+    id: int | None = Field(None, exclude=True, description="as `GET` has it; ignored")
+    suite: str = Field("", max_length=60)
+    case: str = Field("", max_length=200)
+    backend: str = Field("", max_length=100)
+    arch: str = Field("", max_length=100)
+    note: str = Field("", max_length=300)
+
+
+class TargetIn(_Matched):
+    metric: str = Field(min_length=1, max_length=200)
+    dtype: str = Field("", max_length=40)
+    size: str = Field("", max_length=40, description="the case parameter D")
+    value: Number | None = Field(None, description="in the metric's unit; this or `share`")
+    share: Number | None = Field(None, description="of the arch's measured copy bandwidth")
+
+
+class ThresholdIn(_Matched):
+    metric: str = Field("", max_length=200)
+    relative: Number | None = Field(None, description="smallest change that counts: 0.02 for 2 %")
+    minimum: Number | None = Field(None, description="smallest change that counts, in the metric's unit")
+    judged: bool | None = Field(
+        None, description="false: no verdicts; true: opens regressions; null: by the metric's role"
+    )
+
+
+class MetricIn(StrictBody):
+    """The meaning of a metric that the registry does not know."""
+
+    id: int | None = Field(None, exclude=True, description="as `GET` has it; ignored")
+    metric: str = Field(min_length=1, max_length=200)
+    unit: str = Field("", max_length=40)
+    direction: Literal["up", "down", "none"]
+
+
+class RulesIn(StrictBody):
+    targets: list[TargetIn] | None = Field(None, max_length=_MOST)
+    thresholds: list[ThresholdIn] | None = Field(None, max_length=_MOST)
+    metrics: list[MetricIn] | None = Field(None, max_length=_MOST)
+
+
+class TargetOut(TargetIn):
+    model_config = SHOWN
+    id: int
+
+
+class ThresholdOut(ThresholdIn):
+    model_config = SHOWN
+    id: int
+
+
+class MetricOut(MetricIn):
+    model_config = SHOWN
+    id: int
+
+
+class RulesOut(Schema):
+    targets: list[TargetOut]
+    thresholds: list[ThresholdOut]
+    metrics: list[MetricOut]
+
+
+@router.get("/rules", response=RulesOut)
+def get_rules(request: HttpRequest) -> dict[str, Any]:
+    """List targets, thresholds, and the metrics whose unit and direction an operator said."""
+    return {name: COLUMNS[kind].rows(write.rules_of(kind)) for name, kind in _KINDS.items()}
+
+
+@router.put("/rules", response=RulesOut)
+def put_rules(request: HttpRequest, given: RulesIn) -> dict[str, Any]:
+    """Replace rules, all or nothing. A list that is given becomes all rules of its kind, an empty one removes
+    them; a list that is left out stays as it is. The same request again changes nothing. What a changed
+    threshold or metric touches is judged again in the background."""
+    with transaction.atomic():
+        for name, kind in _KINDS.items():
+            rows = getattr(given, name)
+            try:
+                if rows is not None:
+                    rules = [write.rule_of(kind, row.model_dump()) for row in rows]
+                    write.replace(kind, rules, who=who(request))
+            except InvalidRule as error:
+                fault = Fault(f"/{name}/{error.field}", str(error))
+                raise Problem(422, "a rule makes no sense; nothing was changed", errors=[fault]) from error
+    return get_rules(request)
+
+
+class StreamIn(StrictBody):
+    """A change of a stream: a field that is left out stays, a null or empty `reference` is cleared."""
+
+    name: str | None = Field(None, pattern=f"^{NAME_PATTERN}$")
+    title: str | None = Field(None, max_length=200)
+    reference: str | None = Field(None, max_length=60)
+    front: bool | None = None
+    archived: bool | None = None
+
+
+class NightOut(Schema):
+    night: str = Field(description="as the side of a comparison names it")
+    time: datetime
+    commit: str
+    complete: bool
+
+
+class StreamOut(Schema):
+    name: str
+    title: str
+    aliases: list[str] = Field(description="its earlier names, and those of streams that were merged into it")
+    owner: str
+    reference: str
+    front: bool
+    archived: bool
+    created: datetime
+    newest: datetime | None
+    experiments: int
+    series: int
+    runs: int
+    newest_night: NightOut | None
+    subjects: list[Subject]
+
+
+@router.get("/streams", response=Items[StreamOut], tags=["streams"])
+def get_streams(request: HttpRequest) -> dict[str, Any]:
+    """List all streams, those with the newest results first, with their newest night and what it measured."""
+    return {"items": [_out(line) for line in stream_list.read()]}
+
+
+@router.put("/streams/{name}", response={200: StreamOut, 409: Error}, tags=["streams"])
+def put_stream(request: HttpRequest, name: str, given: StreamIn) -> dict[str, Any]:
+    """Change a stream. Its old name goes on as an alias. The front stream cannot be archived."""
+    stream = streams.named(name).first()
+    if stream is None:
+        raise Problem(404, f"no stream is called {name[:60]}")
+    settings = given.model_dump()
+    if "reference" in given.model_fields_set:
+        settings["reference"] = given.reference or ""
+    changed = change(stream, StreamChanges(**settings), who=who(request))
+    return next(_out(line) for line in stream_list.read() if line.stream == changed)
+
+
+def _out(line: stream_list.StreamLine) -> dict[str, Any]:
+    night = line.night
+    return {
+        **stream_list.COLUMNS.row(line),
+        "newest_night": night
+        and {"night": night.side, "time": night.time, "commit": night.commit, "complete": night.complete},
+        "subjects": subjects(line.nights, measured_by(line.stream)),
+    }
+
+
+class _AuditQuery(Filter):
+    who: str = Field("", max_length=150)
+    action: str = Field("", max_length=60)
+    subject: str = Field("", max_length=200)
+    since: date | None = Field(None, alias="from")
+    until: date | None = Field(None, alias="to")
+    cursor: int | None = Field(None, ge=1, le=2**31 - 1)
+    limit: int = Field(audit.PAGE_ROWS, ge=1, le=audit.MOST_ROWS)
+
+
+class AuditRowOut(Schema):
+    id: int
+    at: datetime
+    who: str
+    action: str
+    subject: str
+    address: str
+    detail: dict[str, Any]
+
+
+class AuditOut(Items[AuditRowOut]):
+    next: str | None
+
+
+@router.get("/audit", response=AuditOut, tags=["audit"])
+def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]:
+    """List who did what, newest first: logins, keys, uploads, deletions, rules, runs, hosts. `action` is
+    `key.revoke`, or `key` for all of keys; `from` and `to` are days, both included. `next` is the cursor of
+    the next page."""
+    filters = given.model_dump(exclude={"cursor", "limit"})
+    rows, next_before = audit.read(audit.Filters(**filters, before=given.cursor), given.limit)
+    following = None if next_before is None else str(next_before)
+    return {"items": audit.ROWS.rows(rows), "next": following}
