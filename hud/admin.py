@@ -11,8 +11,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from hud.accounts.audit import note
-from hud.accounts.roles import Role, role_of_user, scopes_of_user
-from hud.accounts.users import set_role
+from hud.accounts.roles import Role, role_of_user, scopes_of_user, set_role
 from hud.models import Schedule
 from hud.runs import schedules
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.contrib.staticfiles.apps import StaticFilesConfig
 from django.core import checks
 from django.db import connection, connections
 from django.db.backends.signals import connection_created
@@ -14,12 +15,19 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.models.signals import post_migrate
 
 from hud.server.embedded import PRIVATE_FILES
-from hud.timestamps import read_faster
+from hud.sql import read_faster
 
 MINIMUM_POSTGRES = 160_000
 
 
+class StaticFiles(StaticFilesConfig):
+    """Collect plotly.js alone of the plotly wheel."""
+
+    ignore_patterns = (*StaticFilesConfig.ignore_patterns, "datasets", "templates", "widgetbundle.js")
+
+
 class HudConfig(AppConfig):
+    default = True  # of the configurations here
     name = "hud"
     verbose_name = "Compiler HUD"
 

@@ -115,7 +115,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.postgres",
     "django.contrib.sessions",
-    "django.contrib.staticfiles",
+    "hud.apps.StaticFiles",
     "django_rq",
     "ninja",  # serves the scripts of the API page from its wheel
     "hud",
@@ -132,11 +132,11 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "hud.accounts.access.AccessMiddleware",
-    "hud.accounts.rate_limit.LoginRateLimitMiddleware",
+    "hud.accounts.access.LoginRateLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "hud.problems.ProblemMiddleware",
-    "hud.hosts.queue_pages.UnknownIdMiddleware",
+    "hud.hosts.queues.UnknownIdMiddleware",
 ]
 ROOT_URLCONF = "hud.urls"
 WSGI_APPLICATION = "hud.wsgi.application"
@@ -174,7 +174,7 @@ REDIS_URL = embedded.redis_url(HUD_DATA, SECRET_KEY)
 RQ_QUEUES = queues.Queues()
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
-    "inert_jobs": {"BACKEND": "hud.hosts.queue_pages.InertJobs"},
+    "inert_jobs": {"BACKEND": "hud.hosts.queues.InertJobs"},
 }
 RQ_SHOW_ADMIN_LINK = False  # its pages are at /django-rq/ alone
 
@@ -217,10 +217,6 @@ _plotly = importlib.util.find_spec("plotly")
 STATICFILES_DIRS: list[Any] = [BASE_DIR / "static"]
 if _plotly and _plotly.origin:
     STATICFILES_DIRS.append(("plotly", Path(_plotly.origin).parent / "package_data"))
-STATICFILES_FINDERS = [
-    "hud.server.staticfiles.ProjectFinder",
-    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},

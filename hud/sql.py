@@ -1,7 +1,9 @@
-"""Hand-written SQL, where the ORM cannot express a query or takes longer than the database does."""
+"""Hand-written SQL, where the ORM cannot express a query or takes longer than the database does, and a faster
+loader of times."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,10 +14,13 @@ from django.db.models.base import ModelState
 from django.http import HttpRequest, HttpResponse
 from numpy.typing import NDArray
 from psycopg import Cursor
+from psycopg.abc import Buffer
+from psycopg.types.datetime import TimestamptzLoader
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
 _Params = Mapping[str, Any] | Sequence[Any] | None
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # of times in PostgreSQL's binary format
 _ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8", 1184: ">i8"}  # OIDs
 
 
@@ -180,3 +185,30 @@ def numbers_of(array: bytes | None) -> NDArray[Any]:
     element = _ELEMENTS[int(kind)]
     found = np.frombuffer(array, [("length", ">i4"), ("value", element)], int(length), offset=20)["value"]
     return found.astype(element[1:])
+
+
+def since_epoch_us(time: datetime) -> int:
+    """Return a time as PostgreSQL's binary format has it, in µs since 2000."""
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_epoch_us(time_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+class TimestampLoader(TimestamptzLoader):
+    """Read times, of which a page has hundreds, at a twentieth of what psycopg's own loader in Python takes.
+    Sessions are in UTC, as Django opens them."""
+
+    timezone = UTC  # as Django expects of the loader
+
+    def load(self, data: Buffer) -> datetime:
+        try:
+            return datetime.fromisoformat(str(data, "ascii"))
+        except ValueError:  # before Christ, infinite, or not in ISO format
+            return super().load(data)
+
+
+def read_faster(*, connection: Any, **_signal: Any) -> None:
+    """Let a new connection use the loader."""
+    connection.connection.adapters.register_loader("timestamptz", TimestampLoader)

@@ -1,14 +1,18 @@
-"""The scopes of each role, and the scope that each URL and method needs.
+"""The scopes of each role, the scope that each URL and method needs, and people with their roles.
 
 `ROUTES` is the only place that says so. `hud.accounts.access` refuses what it does not permit, and a URL that
 has no row in it; a test walks every URL, method and role.
 """
 
+import secrets
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeAlias
 
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import AnonymousUser, Group, User
+from django.db import transaction
+
+from hud.accounts.audit import note
 
 Scopes: TypeAlias = frozenset[str]
 
@@ -127,3 +131,30 @@ def scopes_of_key(scopes: Iterable[str], owner: Role | None) -> Scopes:
     if "admin" in held:
         held |= frozenset(SCOPES) - {"host"}
     return held if owner is None else held & ROLE_SCOPES[owner]
+
+
+def create_user(*, name: str, role: Role, who: str, password: str = "") -> tuple[User, str]:
+    """Return a new login and its password. Raise ValidationError for a name that is impossible or taken."""
+    password = password or secrets.token_urlsafe(12)
+    user = User(username=name)
+    user.set_password(password)
+    user.full_clean()
+    with transaction.atomic():
+        user.save()
+        note(who=who, action="user.create", subject=name)
+        set_role(user=user, role=role, who=who)
+    return user, password
+
+
+@transaction.atomic
+def set_role(*, user: User, role: Role, who: str) -> None:
+    """Make this the only role of a person. An admin is Django's superuser too, nobody else stays one."""
+    before = role_of_user(user)
+    user.groups.remove(*Group.objects.filter(name__in=list(Role)))
+    user.groups.add(Group.objects.get_or_create(name=role.value)[0])
+    is_admin = role is Role.ADMIN
+    if user.is_superuser != is_admin or (is_admin and not user.is_staff):
+        user.is_superuser = user.is_staff = is_admin
+        user.save(update_fields=["is_superuser", "is_staff"])
+    if role != before:
+        note(who=who, action="user.role", subject=user.get_username(), detail={"from": before, "to": role})

@@ -20,8 +20,7 @@ from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
 from hud.accounts.audit import note
-from hud.accounts.roles import Role
-from hud.accounts.users import set_role
+from hud.accounts.roles import Role, set_role
 from hud.models import SignOn
 
 _WHO = "single sign-on"

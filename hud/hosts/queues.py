@@ -1,4 +1,4 @@
-"""The configuration of RQ's queues for django-rq.
+"""The configuration of RQ's queues for django-rq, and what its pages under `/django-rq/` may do.
 
 Each accelerator has its own queue, made when a host attaches; django-rq takes the names from its settings.
 So the settings read them from the database.
@@ -6,15 +6,27 @@ So the settings read them from the database.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from django.core.cache.backends.base import BaseCache
+from django.http import Http404, HttpRequest
+from django.utils.deprecation import MiddlewareMixin
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from rq.exceptions import NoSuchJobError
+from rq.job import Job
+
+from runner.schema.wake_up import FUNCTION
 
 if TYPE_CHECKING:
     from _collections_abc import dict_items
+
+_CALL = json.dumps([FUNCTION, None, [], {}]).encode()
+_SHOWN = (b"created_at", b"enqueued_at", b"origin", b"description", b"status")
+_SHOWN_BYTES = 1000
 
 
 class Queues(dict[str, dict[str, Any]]):
@@ -46,3 +58,45 @@ def connect() -> Redis:
     return Redis.from_url(
         settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=1, retry=Retry(NoBackoff(), 0)
     )
+
+
+class InertJobs(BaseCache):
+    """The connection of the pages, which django-rq takes from a cache: jobs read through it name no code.
+
+    The pages read jobs by RQ's own class and defaults, which no setting changes. They would inflate a job to
+    any size, load its pickles and call its failure callback, whoever put it into Redis.
+    """
+
+    def __init__(self, _location: str, parameters: dict[str, Any]) -> None:
+        super().__init__(parameters)
+
+    def get_master_client(self) -> Redis:
+        redis = connect()
+        read = redis.response_callbacks.get("HGETALL", dict)
+
+        def read_inert(*answer: Any, **options: Any) -> dict[bytes, bytes]:
+            fields = read(*answer, **options)
+            return _inert(fields, redis) if b"data" in fields else fields  # others are no jobs
+
+        redis.set_response_callback("HGETALL", read_inert)
+        return redis
+
+
+def _inert(job: dict[bytes, bytes], redis: Redis) -> dict[bytes, bytes]:
+    """Return the fields of a job that pages show, with a harmless call; only that if they are unreadable."""
+    call = {b"data": _CALL}
+    shown = call | {name: job[name][:_SHOWN_BYTES] for name in _SHOWN if job.get(name)}
+    try:
+        Job("unread", connection=redis).restore(shown)
+    except ValueError:
+        return call
+    return shown
+
+
+class UnknownIdMiddleware(MiddlewareMixin):
+    """Answer 404 for the id of a queue, job, worker or scheduler that django-rq does not find."""
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> None:
+        of_django_rq = request.resolver_match is not None and request.resolver_match.app_name == "django_rq"
+        if of_django_rq and isinstance(error, NoSuchJobError | IndexError | ValueError):
+            raise Http404(str(error)) from error

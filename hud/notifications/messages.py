@@ -4,9 +4,10 @@ A message is kept as data; its text is made when it is sent. Notices wait until 
 judge, so that what one cause moved is one message, but never longer than two minutes.
 """
 
+import json
 import uuid
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -16,15 +17,29 @@ from django.utils import timezone
 from hud.judging.overdue import overdue_suites
 from hud.judging.regressions.groups import Group, group
 from hud.judging.regressions.states import AT_ONCE, RegressionState
-from hud.models import Delivery, Notice, OverdueSuite, Point, Regression, Series, UnjudgedRun, Webhook
+from hud.models import (
+    Delivery,
+    Notice,
+    OverdueSuite,
+    Point,
+    Regression,
+    Series,
+    UnjudgedRun,
+    Webhook,
+    WebhookFormat,
+)
+from hud.notifications.sending import sign
 from hud.tables.table import DataTable, under
 
-OVERDUE = "overdue"
+OVERDUE, TEST = "overdue", "test"  # events that are no states
 EVENTS = (*(state.value for state in RegressionState if state != RegressionState.SUSPECT), OVERDUE)
 _LONGEST_WAIT = timedelta(minutes=2)
 _MOST_NOTICES = 2000  # at once
 _LISTED = 20  # regressions or suites that a message names
 _OVERDUE = DataTable("stream suite branch arch since")
+_LINES = 10  # of a text; the data names more
+_SIMILAR = str.maketrans({"*": "\u2217", "`": "\u02cb", "~": "\u223c"})
+_COMMIT = 10  # digits that are shown
 
 
 def queue_messages() -> int:
@@ -131,3 +146,112 @@ _COLUMNS = DataTable(
     since=lambda one: one.since.isoformat(),
     url=_url,
 )
+
+
+# ---- the texts: for Slack, and as a comment on GitHub; Standard Webhooks carry the data itself
+
+
+def request_of(delivery: Delivery, now: datetime) -> tuple[bytes, dict[str, str]]:
+    """Return the body and headers to send, signed as of now. Raise ValueError for a secret that cannot
+    sign."""
+    webhook = delivery.webhook
+    headers = {"Content-Type": "application/json"}
+    if webhook.format == WebhookFormat.SLACK:
+        return _json({"text": slack_text(delivery.event, delivery.data)}), headers
+    if webhook.format == WebhookFormat.GITHUB:
+        headers |= {"Authorization": f"Bearer {webhook.secret}", "Accept": "application/vnd.github+json"}
+        return _json({"body": markdown(delivery.event, delivery.data)}), headers
+    kind = delivery.event if delivery.event in {OVERDUE, TEST} else f"regression.{delivery.event}"
+    # the time of the event, and in the header that of the attempt
+    said = {"type": kind, "timestamp": delivery.created.astimezone(UTC).isoformat()}
+    body, message_id = _json({**said, "data": delivery.data}), f"msg_{delivery.message_id.hex}"
+    timestamp = int(now.timestamp())
+    headers |= {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
+    return body, headers | {"webhook-signature": sign(webhook.secret, message_id, timestamp, body)}
+
+
+def slack_text(event: str, data: dict[str, Any]) -> str:
+    """Return the message in Slack's mrkdwn."""
+    lines = _lines(event, data, "<{url}|{text}>", _slack)
+    return "\n".join([f"*{_slack(headline(event, data))}*", *lines])
+
+
+def markdown(event: str, data: dict[str, Any]) -> str:
+    """Return the message as GitHub's Markdown."""
+    lines = _lines(event, data, "[{text}]({url})", _plain)
+    return "\n".join([f"**{_plain(headline(event, data))}**", "", *(f"- {line}" for line in lines)])
+
+
+def headline(event: str, data: dict[str, Any]) -> str:
+    """Return the message in one sentence."""
+    if event == TEST:
+        return "Compiler HUD: this webhook works"
+    if event == OVERDUE:
+        return f"{data['total']} suite{'s' * (data['total'] != 1)} without results for 36 hours"
+    rows = data["regressions"]
+    words = {"open": "Regression", "confirmed": "Regression confirmed"}.get(event, f"Regression {event}")
+    words += f" in {data['stream']}" if data.get("stream") else ""  # a message of an earlier release has none
+    by = f" by {data['who']}" if data["who"] else ""
+    host = ", probably the host" if data["cause"] == "host" else ""
+    if data["experiments"] == 1:
+        return f"{words}{by}: {rows[0]['suite']} {rows[0]['case']} {_change(rows[0])}{host}"
+    family = f" of {rows[0]['suite']} on {rows[0]['backend']}" if data["cause"] == "backend" else ""
+    return f"{words}{by}: {data['experiments']} experiments{family}{host}"
+
+
+def _lines(event: str, data: dict[str, Any], link: str, quoted: Callable[[str], str]) -> Sequence[str]:
+    if event == TEST:
+        return []
+    if event == OVERDUE:
+        rows = [
+            f"{quoted(one.get('stream', ''))} {quoted(one['suite'])} on {quoted(one['arch'] or 'any arch')}, "
+            f"branch {quoted(one['branch'])}: latest result {one['since'][:16].replace('T', ' ')} UTC"
+            for one in data["overdue"][:_LINES]
+        ]
+        return [*rows, *_more(data["total"] - len(rows))]
+    rows = []
+    for one in data["regressions"][:_LINES]:
+        where = " ".join(filter(None, (one["backend"], one["mode"], one["dtype"], one["arch"])))
+        commits = [one[name][:_COMMIT] for name in ("base_commit", "head_commit") if one[name]]
+        between = f", {' to '.join(commits)}" if commits else ""
+        title = quoted(f"{one['suite']} {one['case']}")
+        if one["url"].startswith("http"):
+            title = link.format(text=title, url=one["url"])
+        rows.append(f"{title} ({quoted(where)}) {quoted(one['metric'])}: {quoted(_change(one) + between)}")
+    note = [quoted(said) for said in (data.get("reason"), data["note"]) if said]
+    return [*note, *rows, *_more(data["total"] - len(rows))]
+
+
+def _more(count: int) -> list[str]:
+    return [f"and {count} more"] if count > 0 else []
+
+
+def _change(row: dict[str, Any]) -> str:
+    if row["kind"] == "failure":
+        return "failed"
+    if row["change"] is None or row["before"] is None or row["after"] is None:
+        return "moved"
+    unit = f" {row['unit']}" if row["unit"] else ""
+    return f"{row['before']:.4g} to {row['after']:.4g}{unit} ({row['change']:+.1%})".replace("-", "−")
+
+
+def _slack(text: str) -> str:
+    """Return text that Slack takes as it stands. It has no escapes: marks become similar characters, and an
+    address gets a space of no width, so that it is no link."""
+    text = _one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.translate(_SIMILAR).replace("://", ":\u200b//")
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown takes as it stands: no markup, no mention of people."""
+    for char in "\\`*_[]<>#|~":
+        text = text.replace(char, f"\\{char}")
+    return _one_line(text).replace("@", "@\u200b").replace("://", ":\u200b//")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()

@@ -11,7 +11,7 @@ from django.db import connection
 from django.http import HttpRequest
 from django.test import Client
 
-from hud.accounts import rate_limit
+from hud.accounts import access
 from hud.accounts.keys import create_key
 from tests.support.factories import create_user
 from tests.support.servers import RedisServer
@@ -96,8 +96,8 @@ def test_an_address_and_all_of_them_have_a_limit(
     stranger: Client, settings: Any, monkeypatch: pytest.MonkeyPatch, redis: None
 ) -> None:
     settings.HUD_WRONG_PASSWORDS = 1
-    mine = rate_limit.RateLimit(f"all-{next(_hosts)}", lambda: 100, 300)
-    monkeypatch.setattr(rate_limit, "ALL_PASSWORDS", mine)
+    mine = access.RateLimit(f"all-{next(_hosts)}", lambda: 100, 300)
+    monkeypatch.setattr(access, "ALL_PASSWORDS", mine)
 
     def guess(number: int, client: Client) -> int:
         return int(client.post("/login/", {"username": f"n{number}", "password": "x"}).status_code)
@@ -148,10 +148,10 @@ def test_parallel_guesses_are_counted_before_they_are_checked(
 def test_addresses(settings: Any) -> None:
     request = HttpRequest()
     request.META = {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_FORWARDED_FOR": "192.0.2.9, 198.51.100.7"}
-    assert rate_limit.address_of(request) == "10.0.0.1"
+    assert access.address_of(request) == "10.0.0.1"
     settings.HUD_PROXIES = ["10.0.0.1"]
     request = HttpRequest()
     request.META = {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_FORWARDED_FOR": "192.0.2.9, 198.51.100.7"}
-    assert rate_limit.address_of(request) == "198.51.100.7"
+    assert access.address_of(request) == "198.51.100.7"
     request.META = {"REMOTE_ADDR": "2001:db8::1"}
-    assert rate_limit.address_of(request) == "2001:db8::/64"
+    assert access.address_of(request) == "2001:db8::/64"

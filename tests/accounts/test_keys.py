@@ -12,8 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key, effective_scopes, find_key, revoke_key
-from hud.accounts.roles import Role
-from hud.accounts.users import set_role
+from hud.accounts.roles import Role, set_role
 from hud.models import ApiKey, Audit
 from hud.problems import Problem
 from tests.support.factories import create_user

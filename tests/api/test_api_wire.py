@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hud.accounts.keys import create_key
-from hud.server.channels import MAX_HEAD_BYTES
+from hud.server.gunicorn_worker import MAX_HEAD_BYTES
 from tests.support.records import as_list, v3_record
 from tests.support.servers import Hud
 

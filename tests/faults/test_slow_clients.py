@@ -17,7 +17,7 @@ from tests.support.waiting import wait_for
 
 PATIENCE_S = 5  # of those who ask meanwhile
 SCRIPT = "/static/plotly/plotly.min.js"  # larger than all buffers together
-ADDRESS_SOCKETS = 256  # as `hud/server/channels.py` has it
+ADDRESS_SOCKETS = 256  # as `hud/server/gunicorn_worker.py` has it
 FEW, MANY = 16, 200  # the web has four threads
 
 

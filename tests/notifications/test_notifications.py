@@ -24,9 +24,9 @@ from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.states import Event
 from hud.models import Audit, Delivery, Metric, Notice, Regression, Run, SeriesState, Stream, Webhook
 from hud.notifications import sending, webhooks
-from hud.notifications.deliver import BACKOFF_S, deliver
 from hud.notifications.messages import EVENTS, queue_overdue
 from hud.notifications.sending import CannotSend
+from hud.notifications.webhooks import BACKOFF_S, deliver
 from tests.support.factories import (
     create_experiment,
     create_measurement,

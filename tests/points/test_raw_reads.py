@@ -31,8 +31,7 @@ from hud.models import (
     Webhook,
     WebhookFormat,
 )
-from hud.notifications.formats import request_of
-from hud.notifications.messages import queue_messages, queue_overdue
+from hud.notifications.messages import queue_messages, queue_overdue, request_of
 from tests.support.compilations import compiled, kernel, store
 from tests.support.contents import fill
 from tests.support.factories import (

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from hud.accounts import keys
-from hud.accounts.rate_limit import RateLimit
+from hud.accounts.access import RateLimit
 from hud.hosts import heartbeats, queues
 from hud.models import Accelerator, ApiKey, Heartbeat, Task
 from hud.runs import tasks, wakeup

@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hud.accounts.keys import create_key, revoke_key, with_owners
-from hud.accounts.roles import Role, scopes_of_user
-from hud.accounts.users import set_role
+from hud.accounts.roles import Role, scopes_of_user, set_role
 from hud.ingest import Receipt, ingest
 from hud.ingest.export import export
 from hud.models import (

@@ -13,8 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from hud.accounts.roles import Role
-from hud.accounts.users import set_role
+from hud.accounts.roles import Role, set_role
 from hud.ingest.resolve import class_key
 from hud.models import (
     IMPORT,

@@ -12,8 +12,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
 from hud.accounts.keys import create_key, find_key
-from hud.accounts.roles import Role
-from hud.accounts.users import create_user
+from hud.accounts.roles import Role, create_user
 from hud.models import Host, Metric
 from hud.runs import schedules
 from hud.server.embedded import make_folder, write_private

@@ -5,8 +5,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.accounts.roles import Role
-from hud.accounts.users import create_user
+from hud.accounts.roles import Role, create_user
 
 
 class Command(BaseCommand):

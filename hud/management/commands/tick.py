@@ -14,7 +14,7 @@ from hud.hosts import heartbeats, redis_users
 from hud.judging.bisect import work as bisects
 from hud.judging.regressions.confirm import confirm
 from hud.management.rounds import RoundsCommand
-from hud.notifications.deliver import deliver, deliver_until
+from hud.notifications.webhooks import deliver, deliver_until
 from hud.runs import schedules, tasks, wakeup
 
 logger = logging.getLogger(__name__)

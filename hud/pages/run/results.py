@@ -31,8 +31,7 @@ from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.points import expectations
 from hud.points.read import main_metrics
 from hud.points.targets import Targets
-from hud.sql import attach, by_id, fetch_columns, fetch_models, fetch_tuples, int_array
-from hud.timestamps import since_epoch_us
+from hud.sql import attach, by_id, fetch_columns, fetch_models, fetch_tuples, int_array, since_epoch_us
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -19,9 +19,8 @@ from hud.points import expectations
 from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.branches import stored_names
-from hud.sql import by_id, fetch_models, fetch_tuples, int_array, numbers_of
+from hud.sql import by_id, fetch_models, fetch_tuples, from_epoch_us, int_array, numbers_of
 from hud.tables.table import IDENTITY
-from hud.timestamps import from_epoch_us
 from runner.schema.devices import is_named
 from runner.suites import SUITES
 
