@@ -7,9 +7,9 @@ committed away; one that is left behind by a crash has no row any more, and goes
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, islice
 from pathlib import Path
@@ -28,41 +28,83 @@ _ORPHAN_AGE_S = 24 * 3600  # a younger file may be one whose row is not committe
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of data with an age limit: `measure` returns how many are too old, and their bytes; `prune`
-    removes a batch of them."""
+class Rows:
+    """Rows that are too old, and the files of each, whose bytes the column `size` has. With `cleared` the
+    rows stay, with these values."""
 
     name: str
-    measure: Callable[[], tuple[int, int]]
-    prune: Callable[[], int]
+    old: QuerySet[Any]
+    size: str = ""
+    files_of: Callable[[Any], Iterable[Path]] | None = None
+    cleared: Mapping[str, Any] = field(default_factory=dict)
+
+    def measure(self) -> tuple[int, int]:
+        """Return how many are too old, and their bytes."""
+        table = self.old.model._meta.db_table
+        row = RawSQL(f'pg_column_size("{table}".*)', [], BigIntegerField())  # noqa: S611 - our own table  # nosec B611
+        totals = self.old.aggregate(count=Count("pk"), bytes=Sum(self.size or row))
+        return totals["count"], totals["bytes"] or 0
+
+    def prune(self) -> int:
+        """Remove a batch of them; return how many."""
+        batch = list((self.old if self.files_of else self.old.only("pk")).order_by("pk")[:_BATCH])
+        rows = self.old.model._default_manager.filter(pk__in=[row.pk for row in batch])
+        if self.cleared:
+            rows.update(**self.cleared)
+        else:
+            rows.delete()
+        for path in chain.from_iterable(map(self.files_of, batch)) if self.files_of else ():
+            path.unlink(missing_ok=True)
+        return len(batch)
 
 
-def kinds() -> list[Kind]:
+@dataclass(frozen=True)
+class Files:
+    """Files and folders that are too old and have no rows."""
+
+    name: str
+    find: Callable[[], Iterable[Path]]
+
+    def measure(self) -> tuple[int, int]:
+        sizes = [_bytes_of(path) for path in self.find()]
+        return len(sizes), sum(sizes)
+
+    def prune(self) -> int:
+        batch = list(islice(self.find(), _BATCH))
+        for path in batch:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        return sum(not path.exists() for path in batch)
+
+
+def kinds() -> list[Rows | Files]:
     """Return everything that has an end, with the limits of the settings."""
     requests, artifacts = _before(settings.HUD_KEEP_REQUESTS_DAYS), _before(settings.HUD_KEEP_ARTIFACTS_DAYS)
     logs = Task.objects.filter(finished__lt=_before(settings.HUD_KEEP_LOGS_DAYS), log_bytes__gt=0)
     return [
-        _rows(
+        Rows(
             "task logs",
             logs,
             "log_bytes",
             lambda task: settings.HUD_DATA.glob(f"tasklogs/{task.run_id}/{task.uid}-*.log"),
-            log_bytes=0,
+            {"log_bytes": 0},
         ),
-        _rows(
+        Rows(
             "artifacts",
             Artifact.objects.filter(task__finished__lt=artifacts),
             "size_bytes",
             lambda artifact: [settings.HUD_DATA / artifact.path],
         ),
-        _rows("kernel code", KernelCode.objects.filter(delivered__lt=artifacts)),
-        _files("refused files", lambda: _refused(_before(settings.HUD_KEEP_REFUSED_DAYS))),
-        _rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
-        _rows("ended imports", Import.objects.filter(finished__lt=requests)),
-        _rows("daily use", DailyUse.objects.filter(day__lt=requests)),
-        _rows("expired sessions", Session.objects.filter(expire_date__lt=timezone.now())),
-        _rows("audit", Audit.objects.filter(at__lt=_before(settings.HUD_KEEP_AUDIT_DAYS))),
-        _files("orphan files", orphans),
+        Rows("kernel code", KernelCode.objects.filter(delivered__lt=artifacts)),
+        Files("refused files", lambda: _refused(_before(settings.HUD_KEEP_REFUSED_DAYS))),
+        Rows("idempotency keys", IdempotencyKey.objects.filter(created__lt=requests)),
+        Rows("ended imports", Import.objects.filter(finished__lt=requests)),
+        Rows("daily use", DailyUse.objects.filter(day__lt=requests)),
+        Rows("expired sessions", Session.objects.filter(expire_date__lt=timezone.now())),
+        Rows("audit", Audit.objects.filter(at__lt=_before(settings.HUD_KEEP_AUDIT_DAYS))),
+        Files("orphan files", orphans),
     ]
 
 
@@ -75,55 +117,6 @@ def batches() -> Iterator[tuple[str, int]]:
 
 def _before(days: float) -> datetime:
     return timezone.now() - timedelta(days=days)
-
-
-def _rows(
-    name: str,
-    old: QuerySet[Any],
-    size: str = "",
-    files_of: Callable[[Any], Iterable[Path]] | None = None,
-    **cleared: Any,
-) -> Kind:
-    """Return the kind of these rows and the files of each, whose bytes the column `size` has. With `cleared`
-    the rows stay, with these values."""
-    row = RawSQL(f'pg_column_size("{old.model._meta.db_table}".*)', [], BigIntegerField())  # noqa: S611 - our own table  # nosec B611
-
-    def measure() -> tuple[int, int]:
-        found = old.aggregate(count=Count("pk"), bytes=Sum(size or row))
-        return found["count"], found["bytes"] or 0
-
-    def prune() -> int:
-        batch = list((old if files_of else old.only("pk")).order_by("pk")[:_BATCH])
-        rows = old.model._default_manager.filter(pk__in=[one.pk for one in batch])
-        if cleared:
-            rows.update(**cleared)
-        else:
-            rows.delete()
-        for path in chain.from_iterable(map(files_of, batch)) if files_of else ():
-            path.unlink(missing_ok=True)
-        return len(batch)
-
-    return Kind(name, measure, prune)
-
-
-# ---- files without rows
-
-
-def _files(name: str, find: Callable[[], Iterable[Path]]) -> Kind:
-    def measure() -> tuple[int, int]:
-        sizes = [_bytes_of(path) for path in find()]
-        return len(sizes), sum(sizes)
-
-    def prune() -> int:
-        batch = list(islice(find(), _BATCH))
-        for path in batch:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-        return sum(not path.exists() for path in batch)
-
-    return Kind(name, measure, prune)
 
 
 def orphans() -> Iterator[Path]:

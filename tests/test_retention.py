@@ -137,9 +137,9 @@ def test_tick_prunes_in_batches(own_data: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(retention, "_BATCH", 1)
     stay, go = plant(own_data)
     command = tick.Command()
-    command.start_pruning()
+    command.batches, command.prune_at = retention.batches(), 0.0
     rounds = 0
-    while command.is_pruning:
+    while not command.prune_at:
         command.prune()
         rounds += 1
     assert rounds > 10
@@ -152,9 +152,9 @@ def test_after_a_jump_of_the_clock_nothing_is_pruned_for_a_day(own_data: Path) -
     heartbeats.beat("tick")
     for days, put_off in ((1, False), (400, True)):
         Heartbeat.objects.update(last=timezone.now() - timedelta(days=days))
-        command.start_pruning()
+        command.batches, command.prune_at = retention.batches(), 0.0
         command.put_off_pruning_after_a_gap()
-        assert command.is_pruning is not put_off
+        assert bool(command.prune_at) is put_off
     command.prune()
     assert all(path.exists() for path in stay + go)
 
@@ -179,7 +179,7 @@ def test_a_crash_leaves_no_row_without_its_file(
         assert all(path.exists() for path in files)
         assert Task.objects.get().log_bytes == 0
     else:
-        prune_until_crash(retention, "_rows", crash)
+        prune_until_crash(retention, "Rows", crash)
         assert Task.objects.get().log_bytes == 1000
     list(retention.batches())
     assert not any(path.exists() for path in files)

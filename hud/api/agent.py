@@ -22,11 +22,16 @@ from hud.ingest import deliveries
 from hud.models import Accelerator
 from hud.problems import Problem
 from hud.runs import logs, tasks
+from hud.tables.table import DataTable
 from runner.schema.fingerprints import Fingerprint
 
 router = Router(tags=["hosts"])
 MAX_FACTS_BYTES = 1024 * 1024  # about 15 kB for each interpreter of a host
 _LEASE = {"parameters": [parameter("header", "X-Task-Token", "the token of the task's claim", format="uuid")]}
+_TASK = DataTable(
+    """task=uid token spec attempt run=run_id python=run.interpreter base_python=run.base_interpreter
+    process=repeat caches new_options=run.request.candidate_options"""
+)
 _BYTES: dict[str, Any] = {"application/octet-stream": {}}
 
 
@@ -138,19 +143,11 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
     task = tasks.claim(accelerator=accelerator, nonce=given.nonce, fingerprints=fingerprints)
     if task is None:
         return HttpResponse(status=204)
+    is_pinned = task.caches == "pinned"
     return {
-        "task": str(task.uid),
-        "token": str(task.token),
-        "spec": task.spec,
-        "attempt": task.attempt,
-        "run": task.run_id,
-        "python": task.run.interpreter,
-        "base_python": task.run.base_interpreter,
-        "process": task.repeat,
-        "caches": task.caches,
-        "pinned": task.run.request.pinned.get("choices", {}) if task.caches == "pinned" else {},
-        "rounds": task.run.request.selection.get("repeats", 1) if task.caches == "pinned" else 1,
-        "new_options": task.run.request.candidate_options,
+        **_TASK.row(task),
+        "pinned": task.run.request.pinned.get("choices", {}) if is_pinned else {},
+        "rounds": task.run.request.selection.get("repeats", 1) if is_pinned else 1,
         "lease_s": settings.HUD_LEASE_S,
         "beat_s": settings.HUD_BEAT_S,
     }

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
+from django.shortcuts import get_object_or_404
 from ninja import Router, Schema, Status
 
 from hud.api.auth import spend_bytes, spend_call
@@ -81,13 +82,11 @@ def body_of(request: HttpRequest, most: int | None = None) -> bytes:
     """Return the body, inflated, of at most so many bytes. Raise Problem 411, 413, 415 or 400."""
     most = settings.HUD_MAX_BODY_BYTES if most is None else min(most, settings.HUD_MAX_BODY_BYTES)
     body = bytes_of(request, most)
-    encoding = request.headers.get("Content-Encoding", "identity").lower()
-    if encoding in _ENCODINGS or (encoding in {"identity", ""} and is_compressed(body)):
-        return inflate(body, most)
-    if encoding not in {"identity", ""}:
+    encoding = request.headers.get("Content-Encoding", "").lower()
+    if encoding not in {"identity", "", *_ENCODINGS}:
         detail = f"Content-Encoding {encoding[:40]!r} is not known here; {', '.join(_ENCODINGS)} are"
         raise Problem(415, detail)
-    return body
+    return inflate(body, most) if encoding in _ENCODINGS or is_compressed(body) else body
 
 
 def bytes_of(request: HttpRequest, most: int) -> bytes:
@@ -169,7 +168,4 @@ def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[st
 @router.get("/imports/{uuid:uid}", response=ImportOut)
 def get_import(request: HttpRequest, uid: UUID) -> dict[str, Any]:
     """Get the progress of an import job; at its end the receipt or the problem."""
-    job = Import.objects.filter(uid=uid).first()
-    if job is None:
-        raise Problem(404, "no import has this id")
-    return _IMPORT.row(job)
+    return _IMPORT.row(get_object_or_404(Import, uid=uid))

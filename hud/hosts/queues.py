@@ -4,10 +4,8 @@ Each accelerator has its own queue, made when a host attaches; django-rq takes t
 So the settings read them from the database.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.cache.backends.base import BaseCache
@@ -20,9 +18,6 @@ from rq.exceptions import NoSuchJobError
 from rq.job import Job
 
 from runner.schema.wake_up import FUNCTION
-
-if TYPE_CHECKING:
-    from _collections_abc import dict_items
 
 _CALL = json.dumps([FUNCTION, None, [], {}]).encode()
 _SHOWN = (b"created_at", b"enqueued_at", b"origin", b"description", b"status")
@@ -37,16 +32,13 @@ class Queues(dict[str, dict[str, Any]]):
 
     def __init__(self) -> None:
         super().__init__(
-            default={
-                "USE_REDIS_CACHE": "inert_jobs",
-                "SERIALIZER": "rq.serializers.JSONSerializer",
-            }
+            default={"USE_REDIS_CACHE": "inert_jobs", "SERIALIZER": "rq.serializers.JSONSerializer"}
         )
 
     def __missing__(self, name: str) -> dict[str, Any]:
         return self["default"]
 
-    def items(self) -> dict_items[str, dict[str, Any]]:
+    def items(self) -> Any:
         from hud.models import Accelerator  # noqa: PLC0415 — settings come before models
 
         attached = Accelerator.objects.filter(host__detached_at__isnull=True)

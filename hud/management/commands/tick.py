@@ -31,7 +31,7 @@ class Command(RoundsCommand):
 
     def start(self) -> None:
         self.pause_s = settings.HUD_TICK_S
-        self.start_pruning()
+        self.batches, self.prune_at = retention.batches(), 0.0
         if not self.once:
             Thread(target=deliver_until, args=[self.stop], name="deliver", daemon=True).start()
 
@@ -47,32 +47,26 @@ class Command(RoundsCommand):
             self.prune()
         return 0
 
-    def start_pruning(self) -> None:
-        self.is_pruning, self._batches = True, retention.batches()
-        self._prune_at = time.monotonic()
-
     def put_off_pruning_after_a_gap(self) -> None:
         """Prune nothing for a day where the last heartbeat is a week old: the clock may have jumped, and a
         person should be able to put it right before logs and artifacts count as old."""
         if heartbeats.gap("tick") > _LONG_GAP:
             logger.warning("the last heartbeat is over %s old: nothing is pruned for a day", _LONG_GAP)
-            self.is_pruning, self._prune_at = False, time.monotonic() + _PRUNE_EVERY_S
+            self.prune_at = time.monotonic() + _PRUNE_EVERY_S
 
     def prune(self) -> None:
         """Remove one batch of what is too old. Begin anew a day after the last one."""
-        if not self.is_pruning:
-            if time.monotonic() < self._prune_at:
-                return
-            self.start_pruning()
+        if time.monotonic() < self.prune_at:
+            return
         try:
-            self.is_pruning = next(self._batches, None) is not None
+            if next(self.batches, None):
+                return
         except (DatabaseError, InterfaceError):
-            self.start_pruning()
+            self.batches = retention.batches()
             raise
         except Exception:  # a file that cannot be removed must not stop the care of leases
             logger.exception("pruning ends for today")
-            self.is_pruning = False
-        self._prune_at = time.monotonic() + _PRUNE_EVERY_S
+        self.batches, self.prune_at = retention.batches(), time.monotonic() + _PRUNE_EVERY_S
 
 
 def tick() -> None:
