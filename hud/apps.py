@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -14,10 +14,10 @@ from django.db.backends.signals import connection_created
 from django.db.migrations.loader import MigrationLoader
 from django.db.models.signals import post_migrate
 
-from hud.server.embedded import PRIVATE_FILES
 from hud.sql import read_faster
 
 MINIMUM_POSTGRES = 160_000
+_Messages: TypeAlias = list[checks.CheckMessage]
 
 
 class StaticFiles(StaticFilesConfig):
@@ -35,7 +35,6 @@ class HudConfig(AppConfig):
         from hud.accounts import audit  # noqa: F401, PLC0415  # it listens to logins, and needs the models
 
         checks.register(check_data_folder)
-        checks.register(check_private_files)
         checks.register(check_database_version, checks.Tags.database)
         checks.register(check_newer_schema, checks.Tags.database)
         checks.register(check_deployment, deploy=True)
@@ -52,7 +51,7 @@ def make_streams(**_options: Any) -> None:
         Stream.objects.bulk_create([Stream(name=name) for name in OPERATORS_OWN if name in missing])
 
 
-def check_data_folder(**_options: Any) -> list[checks.CheckMessage]:
+def check_data_folder(**_options: Any) -> _Messages:
     """Return an error if HUD_DATA, where all files go, cannot be written."""
     folder: Path = settings.HUD_DATA
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
@@ -62,19 +61,7 @@ def check_data_folder(**_options: Any) -> list[checks.CheckMessage]:
     return [checks.Error(f"HUD_DATA={folder} cannot be written.", hint=hint, id="hud.E001")]
 
 
-def check_private_files(**_options: Any) -> list[checks.CheckMessage]:
-    """Warn of secrets below HUD_DATA that other users can read."""
-    paths = [settings.HUD_DATA / name for name in PRIVATE_FILES]
-    return [
-        checks.Warning(f"{path} can be read by other users.", hint=f"chmod 600 {path.name}", id="hud.W002")
-        for path in paths
-        if path.exists() and path.stat().st_mode & 0o077
-    ]
-
-
-def check_database_version(
-    *, databases: Sequence[str] | None = None, **_options: Any
-) -> list[checks.CheckMessage]:
+def check_database_version(*, databases: Sequence[str] | None = None, **_options: Any) -> _Messages:
     """Return an error for PostgreSQL before 16; only with `--database`."""
     found = {alias: connections[alias].cursor().connection.info.server_version for alias in databases or ()}
     hint = "Use PostgreSQL 16 or newer."
@@ -85,11 +72,9 @@ def check_database_version(
     ]
 
 
-def check_newer_schema(
-    *, databases: Sequence[str] | None = None, **_options: Any
-) -> list[checks.CheckMessage]:
+def check_newer_schema(*, databases: Sequence[str] | None = None, **_options: Any) -> _Messages:
     """Return an error for a database that a newer release has migrated; only with `--database`."""
-    messages: list[checks.CheckMessage] = []
+    messages: _Messages = []
     for alias in databases or ():
         loader = MigrationLoader(connections[alias])
         applied, known = set(loader.applied_migrations), set(loader.disk_migrations or ())
@@ -101,11 +86,11 @@ def check_newer_schema(
     return messages
 
 
-def check_deployment(**_options: Any) -> list[checks.CheckMessage]:
+def check_deployment(**_options: Any) -> _Messages:
     """Mention decisions of a production site: embedded servers, host names, public reading."""
     if not settings.PRODUCTION:
         return []
-    found: list[checks.CheckMessage] = []
+    found: _Messages = []
     for name in ("DATABASE_URL", "REDIS_URL"):
         if not os.environ.get(name):
             text = f"{name} is not set, so the embedded server below HUD_DATA is used."

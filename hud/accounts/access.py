@@ -22,7 +22,6 @@ from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
 from django.urls import is_valid_path, resolve, reverse
-from django.utils.deprecation import MiddlewareMixin
 from django.utils.functional import SimpleLazyObject
 from redis.exceptions import RedisError
 
@@ -70,6 +69,8 @@ class AccessMiddleware:
             return self.get_response(request)
         finally:
             client_address.reset(token)
+            if getattr(request, "hashes", False):
+                _HASHING.release()
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], _args: list[Any], kwargs: dict[str, Any]
@@ -84,7 +85,7 @@ class AccessMiddleware:
         if need is None:
             return HttpResponseNotAllowed(sorted({*needs, "HEAD"} if "GET" in needs else needs))
         if need == OPEN:
-            return None
+            return _refuse_guess(request)
         if name.startswith(_BY_KEY):
             return _refuse_caller(request, need)
         return _refuse_visitor(request, need, view, kwargs)
@@ -98,8 +99,7 @@ def scopes_of(request: HttpRequest) -> Scopes:
 
 def may(request: HttpRequest) -> dict[str, Any]:
     """Give every template `may`, the scopes of the person: `{% if "run" in may %}`."""
-    scopes: Scopes = getattr(request, "scopes", frozenset())
-    return {"may": scopes}
+    return {"may": getattr(request, "scopes", frozenset())}
 
 
 def form_as_it_was(request: HttpRequest) -> str:
@@ -190,30 +190,22 @@ class RateLimit:
     def __init__(self, name: str, most: Callable[[], int], window_s: int) -> None:
         self._name, self._most, self._window_s = name, most, window_s
 
-    def take(self, caller: str) -> int:
-        """Count an attempt; return 0, or the seconds to wait after too many."""
-        count, left_s = self._count(caller, 1)
-        return 0 if count <= self._most() else max(1, left_s)
-
-    def give_back(self, caller: str) -> None:
-        """Take an attempt out of the count."""
-        self._count(caller, -1)
-
-    def _count(self, caller: str, change: int) -> tuple[int, int]:
-        """Return the attempts within the window, and the seconds left of it."""
+    def take(self, caller: str, attempts: int = 1) -> int:
+        """Count an attempt, or with -1 take it out of the count; return 0, or the seconds to wait after too
+        many."""
         key = f"hud:rate_limit:{self._name}:{caller}"
         try:
             with queues.connect() as redis, redis.pipeline() as steps:
                 steps.set(key, 0, ex=self._window_s, nx=True)
-                steps.incrby(key, change)
+                steps.incrby(key, attempts)
                 steps.ttl(key)
                 _, count, left_s = steps.execute()
                 if left_s > self._window_s:  # its clock went back
                     redis.delete(key)
         except (RedisError, OSError):
             _OWN.add(key, 0, timeout=self._window_s)
-            return _OWN.incr(key, change), self._window_s
-        return int(count), int(left_s)
+            count, left_s = _OWN.incr(key, attempts), self._window_s
+        return 0 if count <= self._most() else max(1, int(left_s))
 
 
 PASSWORDS = RateLimit("password", lambda: settings.HUD_WRONG_PASSWORDS, 300)
@@ -237,38 +229,30 @@ def address_of(request: HttpRequest) -> str:
     return str(network)
 
 
-class LoginRateLimitMiddleware(MiddlewareMixin):
-    """Limit wrong passwords in the login forms of the site and of its admin pages, and how many passwords
-    are hashed at once.
+def _refuse_guess(request: HttpRequest) -> HttpResponse | None:
+    """Answer 429 to a login after too many wrong passwords, or while others are hashed.
 
-    It acts after the CSRF check, so that what other sites send counts for nobody. An attempt counts before
-    its password is checked, and no longer once that was right.
+    It is called after the CSRF check, so that what other sites send counts for nobody. An attempt counts
+    before its password is checked, and no longer once that was right.
     """
-
-    def process_view(self, request: HttpRequest, *_view: Any) -> HttpResponse | None:
-        if request.method != "POST" or request.path not in {reverse("login"), reverse("admin:login")}:
+    if request.method != "POST" or request.path not in {reverse("login"), reverse("admin:login")}:
+        return None
+    address, name = address_of(request), UsernameField().to_python(request.POST.get("username", "")) or ""
+    account = hashlib.sha256(name.casefold().encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    limits = ((PASSWORDS, f"{address}:{account}"), (ADDRESS_PASSWORDS, address), (ALL_PASSWORDS, ""))
+    wait_s = next((wait_s for limit, caller in limits if (wait_s := limit.take(caller))), 0)
+    if not wait_s:
+        request.counted_in = limits  # type: ignore[attr-defined]
+        request.hashes = _HASHING.acquire(blocking=False)  # type: ignore[attr-defined]
+        if request.hashes:  # type: ignore[attr-defined]
             return None
-        address, name = address_of(request), UsernameField().to_python(request.POST.get("username", "")) or ""
-        account = hashlib.sha256(name.casefold().encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        limits = ((PASSWORDS, f"{address}:{account}"), (ADDRESS_PASSWORDS, address), (ALL_PASSWORDS, ""))
-        wait_s = next((wait_s for limit, caller in limits if (wait_s := limit.take(caller))), 0)
-        if not wait_s:
-            request.counted_in = limits  # type: ignore[attr-defined]
-            request.hashes = _HASHING.acquire(blocking=False)  # type: ignore[attr-defined]
-            if request.hashes:  # type: ignore[attr-defined]
-                return None
-            wait_s = 1
-        answer = render(request, "429.html", {"wait_s": wait_s}, status=HTTPStatus.TOO_MANY_REQUESTS)
-        answer["Retry-After"] = str(wait_s)
-        return answer
-
-    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        if getattr(request, "hashes", False):
-            _HASHING.release()
-        return response
+        wait_s = 1
+    answer = render(request, "429.html", {"wait_s": wait_s}, status=HTTPStatus.TOO_MANY_REQUESTS)
+    answer["Retry-After"] = str(wait_s)
+    return answer
 
 
 @receiver(user_logged_in)
 def _forget_right_password(request: HttpRequest | None = None, **_more: Any) -> None:
     for limit, caller in getattr(request, "counted_in", ()):
-        limit.give_back(caller)
+        limit.take(caller, -1)

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from hud.accounts.audit import note
-from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user, scopes_of_key
+from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user
 from hud.models import ApiKey, Host, Stream
 from hud.problems import Problem
 from hud.sql import fetch_tuples
@@ -77,9 +77,13 @@ def with_owners() -> QuerySet[ApiKey]:
 
 def effective_scopes(key: ApiKey) -> Scopes:
     """Return what a key of `with_owners` may do now. It shrinks with its owner's role."""
-    owner = key.owner
+    scopes = frozenset(key.scopes)
+    if "admin" in scopes:
+        scopes |= frozenset(SCOPES) - {"host"}
+    if key.owner is None:
+        return scopes
     groups: list[str] = key.owner_groups  # type: ignore[attr-defined]  # annotated
-    return scopes_of_key(key.scopes, role_of(superuser=owner.is_superuser, groups=groups) if owner else None)
+    return scopes & ROLE_SCOPES[role_of(superuser=key.owner.is_superuser, groups=groups)]
 
 
 def name_of(key: ApiKey) -> str:

@@ -125,14 +125,6 @@ def scopes_of_user(user: User | AnonymousUser) -> Scopes:
     return ROLE_SCOPES[role_of_user(user)] if isinstance(user, User) and user.is_active else frozenset()
 
 
-def scopes_of_key(scopes: Iterable[str], owner: Role | None) -> Scopes:
-    """Return what a key may do now: its scopes, as far as its owner's role still has them."""
-    held = frozenset(scopes)
-    if "admin" in held:
-        held |= frozenset(SCOPES) - {"host"}
-    return held if owner is None else held & ROLE_SCOPES[owner]
-
-
 def create_user(*, name: str, role: Role, who: str, password: str = "") -> tuple[User, str]:
     """Return a new login and its password. Raise ValidationError for a name that is impossible or taken."""
     password = password or secrets.token_urlsafe(12)

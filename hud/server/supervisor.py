@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Run stages of programs in an asyncio loop: `start` each stage, finally `stop` all."""
+    """Run stages of programs in an asyncio task, which signals cancel: `start` each stage, finally `stop`
+    all."""
 
     def __init__(self, stages: Sequence[Sequence[Program]], *, logs: Path) -> None:
         handler = RotatingFileHandler(
@@ -40,16 +41,21 @@ class Supervisor:
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._tasks: list[list[asyncio.Task[None]]] = [[] for _ in stages]
         self._tidying = asyncio.create_task(self._tidy())
-        self.stop_asked = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop_asked.set)
+        task = asyncio.current_task()
+        assert task
+        self._handle_signals(task.cancel)
 
     async def start(self, stage: int) -> None:
         """Start a stage, and restart its programs when they die."""
         self._tasks[stage] = [asyncio.create_task(self._keep_running(one)) for one in self._stages[stage]]
 
+    def _handle_signals(self, handler: Callable[[], object]) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            asyncio.get_running_loop().add_signal_handler(number, handler)
+
     async def stop(self) -> None:
         """Stop the stages, last one first, then the processes that their programs left behind."""
+        self._handle_signals(lambda: None)  # a second one changes nothing
         for tasks in reversed(self._tasks):
             for task in tasks:
                 task.cancel()

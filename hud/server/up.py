@@ -210,17 +210,12 @@ async def serve(options: Options) -> int:
         ],
         logs=options.logs,
     )
-    started = asyncio.create_task(_start(options, supervisor, servers))
-    stop_asked = asyncio.create_task(supervisor.stop_asked.wait())
-    await asyncio.wait([started, stop_asked], return_when=asyncio.FIRST_COMPLETED)
     try:
-        if started.done():
-            started.result()
-            await stop_asked
+        await _start(options, supervisor, servers)
+        await asyncio.Event().wait()  # for a signal
+    except asyncio.CancelledError:
         say("Stopping ...")
     finally:
-        started.cancel()
-        stop_asked.cancel()
         await supervisor.stop()
     return 0
 

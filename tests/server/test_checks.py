@@ -56,16 +56,6 @@ def test_a_folder_that_cannot_be_written_is_an_error(settings: Settings, tmp_pat
     assert ids(apps.check_data_folder()) == ["hud.E001"]
 
 
-def test_secrets_that_others_may_read_are_named(settings: Settings, tmp_path: Path) -> None:
-    settings.HUD_DATA = tmp_path
-    for name, mode in (("operator.json", 0o644), ("host.json", 0o600)):
-        (tmp_path / name).touch(mode)
-        (tmp_path / name).chmod(mode)
-    [message] = apps.check_private_files()
-    assert "operator.json" in message.msg
-    assert message.hint == "chmod 600 operator.json"
-
-
 @pytest.mark.django_db
 def test_an_old_database_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert apps.check_database_version(databases=["default"]) == []
