@@ -17,7 +17,6 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
-import orjson
 from django.conf import settings
 from django.db import close_old_connections
 from gunicorn.workers.base import Worker as BaseWorker
@@ -27,6 +26,8 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import create_server
 from waitress.task import ErrorTask
 from waitress.utilities import RequestHeaderFieldsTooLarge
+
+from hud.problems import Problem
 
 MAX_HEAD_BYTES = 64 * 1024
 _MAX_LINE_BYTES = 4094
@@ -99,15 +100,13 @@ class Refusal(ErrorTask):  # type: ignore[misc]
     def execute(self) -> None:
         status = HTTPStatus(getattr(self.request.error, "code", self.request.error))
         detail = getattr(self.request.error, "body", status.description)
-        problem = {"type": "about:blank", "title": status.phrase, "status": status, "detail": detail}
-        body = orjson.dumps(problem)
+        retry_after_s = 5 if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        answer = Problem(status, detail, retry_after_s=retry_after_s).response()
         self.status = f"{status} {status.phrase}"
-        self.response_headers.append(("Content-Type", "application/problem+json"))
-        if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            self.response_headers.append(("Retry-After", "5"))
+        self.response_headers += answer.items()
         self.set_close_on_finish()
-        self.content_length = len(body)
-        self.write(body)
+        self.content_length = len(answer.content)
+        self.write(answer.content)
 
 
 class Channel(HTTPChannel):  # type: ignore[misc]
