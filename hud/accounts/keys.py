@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from django.contrib.auth.models import Group, User
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import transaction
-from django.db.models import OuterRef, Q, QuerySet
+from django.db.models import F, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from hud.accounts.audit import note
 from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user
-from hud.models import ApiKey, Host, Stream
+from hud.models import ApiKey, DailyUse, Host, Stream
 from hud.problems import Problem
 from hud.sql import fetch_tuples
 
@@ -114,15 +114,9 @@ def take_bytes(key: ApiKey, sent_bytes: int, most_bytes: int) -> int:
     """Count bytes against the key's quota of the day (UTC); return 0, or if they exceed it the seconds until
     the next day."""
     now = timezone.now()
-    taken = fetch_tuples(
-        """
-        INSERT INTO hud_dailyuse (key_id, day, sent_bytes)
-        SELECT %(key)s, %(day)s, %(sent)s WHERE %(sent)s <= %(most)s
-        ON CONFLICT (key_id, day) DO UPDATE SET sent_bytes = hud_dailyuse.sent_bytes + excluded.sent_bytes
-        WHERE hud_dailyuse.sent_bytes + excluded.sent_bytes <= %(most)s RETURNING 1
-        """,
-        {"key": key.pk, "day": now.date(), "sent": sent_bytes, "most": most_bytes},
-    )
+    use, _new = DailyUse.objects.get_or_create(key=key, day=now.date())
+    has_room = DailyUse.objects.filter(pk=use.pk, sent_bytes__lte=most_bytes - sent_bytes)
+    taken = has_room.update(sent_bytes=F("sent_bytes") + sent_bytes)
     tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
     return 0 if taken else math.ceil((tomorrow - now).total_seconds())
 

@@ -46,13 +46,6 @@ def _not_storable(_error: Exception) -> Problem:
     return Problem(422, "a text holds a character, or a number a value, that cannot be stored")
 
 
-def _passing_or_ours(error: Exception) -> Problem:
-    problem = passing_problem(error)
-    if problem:
-        logger.warning("%s: %s", problem, error)
-    return problem or Problem(500, "an error of ours; it is in the log")
-
-
 _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     Problem: lambda error: error,
     LeaseBroken: lambda error: Problem(409, str(error), code="lease_broken"),
@@ -65,7 +58,7 @@ _PROBLEMS: dict[type[Exception], Callable[[Any], Problem]] = {
     TooManyFieldsSent: lambda _error: Problem(400, "the query has too many parts"),
     DataError: _not_storable,
     UnicodeEncodeError: _not_storable,
-    Exception: _passing_or_ours,
+    Exception: lambda error: passing_problem(error) or Problem(500, "an error of ours; it is in the log"),
 }
 
 
@@ -74,6 +67,8 @@ def _answer(request: HttpRequest, error: Any) -> HttpResponse:
     problem = _PROBLEMS[kind](error)
     if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.error("unexpected error on %s", request.path, exc_info=error)
+    elif kind is Exception:
+        logger.warning("%s: %s", problem, error)
     return problem.response()
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from django.conf import settings
 from django.http import FileResponse, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
 from ninja import Router, Schema, Status
 from pydantic import Field, create_model
 
@@ -185,9 +186,8 @@ def get_log(
     position) and its latest attempt. `X-Next-Offset` says where to go on, `X-More` whether more will come."""
     if not 0 <= start < 2**62:
         raise Problem(422, "start is a number of bytes", errors=[Fault("?start", "at least 0")])
-    run = row_of(Run, run_id)
-    tasks = Task.objects.filter(run=run, attempt__gt=0).order_by("position")
-    chosen = tasks.filter(position=task).first() if task is not None else tasks.last()
+    begun = Task.objects.filter(run=row_of(Run, run_id), attempt__gt=0).order_by("position")
+    chosen = begun.filter(position=task).first() if task is not None else begun.last()
     data = logs.read(chosen, start, _MAX_LOG_PIECE_BYTES, attempt=attempt) if chosen else b""
     response = HttpResponse(data, content_type="text/plain; charset=utf-8")
     response["X-Next-Offset"] = str(start + len(data))
@@ -221,11 +221,10 @@ def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
 )
 def get_artifact(request: HttpRequest, run_id: int, artifact_id: int) -> FileResponse:
     """Download an artifact."""
-    row_of(Run, run_id)
-    artifact = row_of(Artifact, artifact_id)
-    response = logs.artifact_response(artifact) if artifact.task.run_id == run_id else None
+    artifact = get_object_or_404(Artifact, pk=artifact_id, task__run=row_of(Run, run_id))
+    response = logs.artifact_response(artifact)
     if response is None:
-        raise Problem(404, f"run {run_id} has no artifact with the id {artifact_id}")
+        raise Problem(404, "this artifact's file is gone")
     return response
 
 

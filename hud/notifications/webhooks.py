@@ -140,35 +140,32 @@ def attempt(delivery: Delivery) -> bool:
     except (CannotSend, ValueError) as error:
         answer = Answer(0, str(error))
     result = f"{answer.status} {answer.text}".strip() if answer.status else answer.text
-    seen = {"last_at": now, "last_ok": answer.ok, "last_result": result[:300]}
+    outcome = {"last_at": now, "last_ok": answer.ok, "last_result": result[:300]}
+    ended = timezone.now()
+    if answer.ok:
+        change = {"delivered": ended}
+    elif answer.status == _GONE or delivery.attempts > len(BACKOFF_S):
+        change = {"given_up": ended}
+    else:
+        change = {"due": ended + timedelta(seconds=BACKOFF_S[delivery.attempts - 1])}
     with transaction.atomic():
         if answer.status == _GONE:
-            seen["active"] = False
-        Webhook.objects.filter(pk=delivery.webhook_id).update(**seen)
-        if answer.ok:
-            Delivery.objects.filter(pk=delivery.pk).update(delivered=timezone.now())
-        elif answer.status == _GONE or delivery.attempts > len(BACKOFF_S):
-            Delivery.objects.filter(pk=delivery.pk).update(given_up=timezone.now())
-        else:
-            due = timezone.now() + timedelta(seconds=BACKOFF_S[delivery.attempts - 1])
-            Delivery.objects.filter(pk=delivery.pk).update(due=due)
+            outcome["active"] = False
+        Webhook.objects.filter(pk=delivery.webhook_id).update(**outcome)
+        Delivery.objects.filter(pk=delivery.pk).update(**change)
     return answer.ok
 
 
 def _claim() -> Delivery | None:
     """Return the delivery that is due the longest, with this attempt counted; None where nothing is due."""
     with transaction.atomic():
-        waiting = Delivery.objects.filter(delivered=None, given_up=None, webhook__active=True)
-        found = (
-            waiting.filter(due__lte=timezone.now())
-            .select_for_update(skip_locked=True, of=("self",))
-            .select_related("webhook")
-            .order_by("due", "pk")
-            .first()
+        unlocked = Delivery.objects.select_for_update(skip_locked=True, of=("self",)).select_related(
+            "webhook"
         )
-        if found is None:
-            return None
-        found.attempts += 1
-        found.due = timezone.now() + timedelta(seconds=_AT_ONCE_S)
-        found.save(update_fields=["attempts", "due"])
-        return found
+        waiting = unlocked.filter(delivered=None, given_up=None, webhook__active=True)
+        delivery = waiting.filter(due__lte=timezone.now()).order_by("due", "pk").first()
+        if delivery:
+            delivery.attempts += 1
+            delivery.due = timezone.now() + timedelta(seconds=_AT_ONCE_S)
+            delivery.save(update_fields=["attempts", "due"])
+        return delivery

@@ -14,11 +14,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--replace", metavar="NAME", help="an attached host whose name it may take over")
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        name = options["replace"]
-        replaces = Host.objects.filter(name=name).first()
-        if name and replaces is None:
-            raise CommandError(f"no host is called {name}")
+    def handle(self, *args: Any, replace: str | None, **options: Any) -> None:
+        replaces = Host.objects.filter(name=replace).first()
+        if replace and replaces is None:
+            raise CommandError(f"no host is called {replace}")
         token = registration.create_token(who="create_token", replaces=replaces)
         minutes = round(registration.TOKEN_LIFE.total_seconds() / 60)
         self.stdout.write(

@@ -19,8 +19,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, id: int, dry_run: bool, **options: Any) -> None:  # noqa: A002
         try:
-            found = row_of(self.kind, id)
-            done = delete(found, who="command line", dry_run=dry_run)
+            row = row_of(self.kind, id)
+            done = delete(row, who="command line", dry_run=dry_run)
         except Problem as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{'would delete' if dry_run else 'deleted'} {found}: {done}")
+        self.stdout.write(f"{'would delete' if dry_run else 'deleted'} {row}: {done}")

@@ -108,15 +108,12 @@ def _shown(path: Path | str) -> str:
 
 
 def _files(paths: list[Path]) -> list[Path]:
-    found: list[Path] = []
-    for path in paths:
-        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-        found += [
-            item
-            for item in inside
-            if item.is_file() and item.name != MANIFEST and (item == path or item.suffix in _SUFFIXES)
-        ]
-    return found
+    return [
+        item
+        for path in paths
+        for item in (sorted(path.rglob("*")) if path.is_dir() else [path])
+        if item.is_file() and item.name != MANIFEST and (item == path or item.suffix in _SUFFIXES)
+    ]
 
 
 class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
@@ -147,8 +144,10 @@ def _manifest_parameters(path: Path) -> dict[str, str]:
 
 def _line(outcome: dict[str, Any]) -> str:
     if "error" in outcome:
-        places = "; ".join(f"{_place(fault)}{fault['detail']}" for fault in outcome["errors"][:5])
-        return f"{outcome['file']}: refused: {outcome['error']}{'; ' + places if places else ''}"
+        faults = [
+            ": ".join(filter(None, (_place(fault), fault["detail"]))) for fault in outcome["errors"][:5]
+        ]
+        return f"{outcome['file']}: refused: {'; '.join([outcome['error'], *faults])}"
     if "kernels" in outcome:
         return f"{outcome['file']}: source of {outcome['kernels']} kernels"
     counts = (
@@ -160,6 +159,4 @@ def _line(outcome: dict[str, Any]) -> str:
 
 
 def _place(fault: dict[str, Any]) -> str:
-    line = f"line {fault['line']}" if "line" in fault else ""
-    place = " ".join(part for part in (line, fault["pointer"]) if part)
-    return f"{place}: " if place else ""
+    return f"line {fault['line']} {fault['pointer']}".strip() if "line" in fault else str(fault["pointer"])
