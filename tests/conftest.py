@@ -16,10 +16,9 @@ from django.conf import settings
 from django.db import connection
 
 from hud.models import Accelerator
-from hud.server import embedded
 from runner.system import machine
 from tests.support.claims import attach
-from tests.support.servers import EmbeddedServer, Hud, RedisServer, nobody_else_asks
+from tests.support.servers import EmbeddedServer, Hud, RedisServer, nobody_else_asks, quick_postgres
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -179,9 +178,7 @@ def inductor_here(inductor_cache: dict[str, str], monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(scope="session")
 def postgres_server(data: Path) -> Iterator[EmbeddedServer]:
-    server = EmbeddedServer(
-        lambda: embedded.postgres(data, durable=False, major=POSTGRES_MAJOR), data / "postgres.log"
-    )
+    server = EmbeddedServer(lambda: quick_postgres(data, POSTGRES_MAJOR), data / "postgres.log")
     server.start()
     yield server
     server.stop()

@@ -196,7 +196,7 @@ def _wait(
 
 def process_in_this_process(pk: int) -> int:
     """Process one import under the limit on memory; return the exit status of this process."""
-    die_with_parent(signal.SIGKILL)
+    die_with_parent()
     limit = settings.HUD_IMPORT_MEMORY_MIB * 2**20
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # without shared libraries and files
     try:

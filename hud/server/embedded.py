@@ -156,11 +156,8 @@ def servers(data: Path) -> list[Server]:
     return needed
 
 
-def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
-    """Return PostgreSQL over `data/pg`, which version `major` creates on first use.
-
-    `durable=False` is for tests: it is faster and may lose everything when the machine stops.
-    """
+def postgres(data: Path, *, major: int = 18) -> Server:
+    """Return PostgreSQL over `data/pg`, which version `major` creates on first use."""
     run = _private_run_folder(make_folder(data))
     cluster = data / "pg"
     if cluster.exists():
@@ -173,13 +170,9 @@ def postgres(data: Path, *, durable: bool = True, major: int = 18) -> Server:
     _wait_for_predecessor("postgres", cluster)
     for lock in (cluster / "postmaster.pid", run / f".s.PGSQL.{PORT}.lock"):
         lock.unlink(missing_ok=True)  # PostgreSQL would go by the number of a process, whichever has it now
-    settings = {"max_connections": "100", "shared_buffers": "256MB"}
-    if not durable:
-        settings = dict.fromkeys(("fsync", "synchronous_commit", "full_page_writes"), "off")
-    settings["unix_socket_permissions"] = "0700"
     command = [*unprivileged, *dies_with_parent("INT"), str(binaries / "postgres")]
     command += ["-D", str(cluster), "-p", str(PORT), "-h", "", "-k", str(run)]
-    command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+    command += ["--max_connections=100", "--shared_buffers=256MB", "--unix_socket_permissions=0700"]
     return Server("postgres", command, _server_environment(), signal.SIGINT, _STOP_S, run)
 
 

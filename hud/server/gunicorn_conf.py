@@ -4,7 +4,6 @@ import gc
 import logging
 import os
 import resource
-import signal
 import threading
 import time
 from typing import Any
@@ -29,7 +28,7 @@ BEAT_S = 10  # without these heartbeats tick breaks no lease
 def post_fork(_server: Any, _worker: Any) -> None:
     """Kill the worker with its master, so that it does not hold the port: SIGTERM would wait for its threads.
     Freeze what was imported, so that the garbage collector skips it."""
-    die_with_parent(signal.SIGKILL)
+    die_with_parent()
     use_one_heap()
     most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # a connection may need three

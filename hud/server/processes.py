@@ -23,9 +23,9 @@ class Program:
     stop_s: float = 10  # patience before SIGKILL
 
 
-def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
-    """Ask the kernel to signal this process when its parent has ended in any way."""
-    _prctl(_SET_PARENT_DEATH_SIGNAL, number)
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent has ended in any way."""
+    _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:

@@ -291,13 +291,13 @@ def _play(device: str, folder: Path, faults: list[Fault]) -> list[str]:
     from hud.server import embedded
     from tests.faults.installation.invariants import violations
     from tests.faults.installation.site import Site, Times
-    from tests.support.servers import Hud, RedisServer
+    from tests.support.servers import Hud, RedisServer, quick_postgres
 
     data = Path(settings.HUD_DATA)
     shutil.rmtree(folder / "site", ignore_errors=True)
     (folder / "site").mkdir()
     redis = RedisServer(data)
-    with embedded.running([embedded.postgres(data, durable=False)], folder / "logs"):
+    with embedded.running([quick_postgres(data)], folder / "logs"):
         redis.start()
         call_command("migrate", verbosity=0)
         database = f"postgresql://hud@/{connection.settings_dict['NAME']}?host={settings.DATABASES['default']['HOST']}"

@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from django.db import connection
@@ -35,6 +36,13 @@ def nobody_else_asks() -> bool:
             AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND state <> 'idle'"""
         )
         return bool(cursor.fetchone()[0] == 0)
+
+
+def quick_postgres(data: Path, major: int = 18) -> embedded.Server:
+    """PostgreSQL that may lose everything when the machine stops."""
+    server = embedded.postgres(data, major=major)
+    quick = ("--fsync=off", "--synchronous_commit=off", "--full_page_writes=off", "--shared_buffers=128MB")
+    return replace(server, command=[*server.command, *quick])
 
 
 class EmbeddedServer:
