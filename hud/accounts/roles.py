@@ -111,7 +111,8 @@ def needs_of(url_name: str) -> dict[str, str] | None:
 
 def role_of(*, superuser: bool, groups: Iterable[str]) -> Role:
     """Return the highest role of these groups. A login without one is a viewer, a superuser an admin."""
-    known = [role for role in Role if role in set(groups)]
+    held = set(groups)
+    known = [role for role in Role if role in held]
     return Role.ADMIN if superuser else known[-1] if known else Role.VIEWER
 
 

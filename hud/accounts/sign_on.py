@@ -5,6 +5,7 @@ People are known by the issuer's `sub`, never by name or e-mail address, so nobo
 
 import re
 from functools import cache
+from itertools import chain, count
 from typing import Any
 
 import jwt
@@ -20,7 +21,7 @@ from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
 from hud.accounts.audit import note
-from hud.accounts.roles import Role, set_role
+from hud.accounts.roles import Role, role_of, set_role
 from hud.models import SignOn
 
 _WHO = "single sign-on"
@@ -95,12 +96,10 @@ class SignOnBackend(OIDCAuthenticationBackend):  # type: ignore[misc]  # untyped
 
 
 def _create(claims: dict[str, Any]) -> User:
-    wanted = claims.get("preferred_username") or claims.get("email") or claims["sub"]
-    base = name = _NO_NAME.sub("_", str(wanted))[:140]
-    number = 1
-    while User.objects.filter(username=name).exists():
-        number += 1
-        name = f"{base}-{number}"
+    claimed = claims.get("preferred_username") or claims.get("email") or claims["sub"]
+    base = _NO_NAME.sub("_", str(claimed))[:140]
+    names = chain([base], (f"{base}-{number}" for number in count(2)))
+    name = next(name for name in names if not User.objects.filter(username=name).exists())
     user = User.objects.create_user(name, email=str(claims.get("email") or "")[:254])  # without a password
     note(who=_WHO, action="user.create", subject=name)
     set_role(user=user, role=Role.VIEWER, who=_WHO)
@@ -109,10 +108,9 @@ def _create(claims: dict[str, Any]) -> User:
 
 def _role_of(claims: dict[str, Any]) -> Role:
     """Return the highest role of the person's groups, viewer without one."""
-    given = claims.get(settings.HUD_OIDC_GROUPS_CLAIM) or []
-    groups = [given] if isinstance(given, str) else given
-    held = {settings.HUD_OIDC_ROLES.get(str(group)) for group in groups}
-    return next((role for role in reversed(Role) if role in held), Role.VIEWER)
+    claimed = claims.get(settings.HUD_OIDC_GROUPS_CLAIM) or []
+    groups = [claimed] if isinstance(claimed, str) else claimed
+    return role_of(superuser=False, groups=(settings.HUD_OIDC_ROLES.get(str(group), "") for group in groups))
 
 
 def _failed(reason: str) -> HttpResponse:

@@ -28,7 +28,7 @@ class Supervisor:
     """Run stages of programs in an asyncio task, which signals cancel: `start` each stage, finally `stop`
     all."""
 
-    def __init__(self, stages: Sequence[Sequence[Program]], *, logs: Path) -> None:
+    def __init__(self, logs: Path) -> None:
         handler = RotatingFileHandler(
             make_folder(logs) / "supervisor.log", maxBytes=MAX_LOG_BYTES, backupCount=1
         )
@@ -37,17 +37,17 @@ class Supervisor:
         logger.setLevel(logging.INFO)
         logger.propagate = False
         adopt_orphans()
-        self._stages, self._logs = stages, logs
+        self._logs = logs
         self._processes: dict[str, asyncio.subprocess.Process] = {}
-        self._tasks: list[list[asyncio.Task[None]]] = [[] for _ in stages]
+        self._stages: list[list[asyncio.Task[None]]] = []
         self._tidying = asyncio.create_task(self._tidy())
         task = asyncio.current_task()
         assert task
         self._handle_signals(task.cancel)
 
-    async def start(self, stage: int) -> None:
-        """Start a stage, and restart its programs when they die."""
-        self._tasks[stage] = [asyncio.create_task(self._keep_running(one)) for one in self._stages[stage]]
+    def start(self, programs: Sequence[Program]) -> None:
+        """Start the programs of a stage, and restart them when they die."""
+        self._stages.append([asyncio.create_task(self._keep_running(program)) for program in programs])
 
     def _handle_signals(self, handler: Callable[[], object]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -56,7 +56,7 @@ class Supervisor:
     async def stop(self) -> None:
         """Stop the stages, last one first, then the processes that their programs left behind."""
         self._handle_signals(lambda: None)  # a second one changes nothing
-        for tasks in reversed(self._tasks):
+        for tasks in reversed(self._stages):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -39,7 +39,6 @@ KILLED_WEB_S = 10  # for the web of a killed `make up` to end; it finishes its r
 HOST_S = 20  # to wait for this machine to attach, so that a rerun clicked at once finds it
 TAIL_LINES = 20
 _CHECKED = "--skip-checks"  # `migrate` did them; they import every page, which takes each process a second
-_SERVERS, _WEB, _BACKGROUND, _AGENT = range(4)
 
 
 class UpError(RuntimeError):
@@ -200,39 +199,30 @@ def back_up_before_migration(options: Options) -> None:
 
 async def serve(options: Options) -> int:
     """Run the programs until a signal; return the exit status."""
-    servers = embedded.servers(options.data)
-    supervisor = Supervisor(
-        [
-            servers,
-            [_python(options, "web", "-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi")],
-            [_python(options, name, _MANAGE, name, _CHECKED) for name in ("tick", "imports", "judge")],
-            [_agent(options)],
-        ],
-        logs=options.logs,
-    )
+    servers, agent = embedded.servers(options.data), _agent(options)
+    supervisor = Supervisor(options.logs)
     try:
-        await _start(options, supervisor, servers)
+        supervisor.start(servers)
+        for server in servers:
+            if not await _until(server.answers, READY_S):
+                raise UpError(f"{server.name} did not answer {_ending(options, server.name)}")
+        started = time.time()
+        web = ("-m", "gunicorn", "-c", "python:hud.server.gunicorn_conf", "hud.wsgi")
+        supervisor.start([_python(options, "web", *web)])
+        background = ("tick", "imports", "judge")
+        supervisor.start([_python(options, name, _MANAGE, name, _CHECKED) for name in background])
+        supervisor.start([agent])
+        if not await _until(lambda: _overview_answers(options), READY_S):
+            raise UpError(f"the overview did not answer {_ending(options, 'web')}")
+        if not await _until(lambda: _host_is_attached(options, since=started), HOST_S):
+            say(f"This machine has not attached itself yet; {options.logs / 'agent.log'} says why.")
+        say(f"Ready: {options.url}")
         await asyncio.Event().wait()  # for a signal
     except asyncio.CancelledError:
         say("Stopping ...")
     finally:
         await supervisor.stop()
     return 0
-
-
-async def _start(options: Options, supervisor: Supervisor, servers: list[embedded.Server]) -> None:
-    await supervisor.start(_SERVERS)
-    for server in servers:
-        if not await _until(server.answers, READY_S):
-            raise UpError(f"{server.name} did not answer {_ending(options, server.name)}")
-    started = time.time()
-    for stage in (_WEB, _BACKGROUND, _AGENT):
-        await supervisor.start(stage)
-    if not await _until(lambda: _overview_answers(options), READY_S):
-        raise UpError(f"the overview did not answer {_ending(options, 'web')}")
-    if not await _until(lambda: _host_is_attached(options, since=started), HOST_S):
-        say(f"This machine has not attached itself yet; {options.logs / 'agent.log'} says why.")
-    say(f"Ready: {options.url}")
 
 
 async def _until(condition: Callable[[], bool], limit_s: float) -> bool:

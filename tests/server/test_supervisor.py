@@ -39,16 +39,14 @@ def test_a_program_that_cannot_start_waits_longer_each_time(tmp_path: Path) -> N
 
     async def play() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            kept = supervisor.Supervisor(
-                [[Program("missing", ["/no/such/program"])], [Program("dies", ["false"])]], logs=tmp_path
-            )
+            kept = supervisor.Supervisor(tmp_path)
             kept._tidying.cancel()
             patch.setattr(asyncio, "sleep", sleep)
-            for stage in (0, 1):
+            for stage, command in enumerate(("/no/such/program", "false")):
                 waits.clear()
-                await kept.start(stage)
+                kept.start([Program("dies", [command])])
                 await asyncio.to_thread(wait_for, lambda: len(waits) > 6, "restarts")
-                for task in kept._tasks[stage]:
+                for task in kept._stages[stage]:
                     task.cancel()
                 assert waits[0] == 0
                 assert waits[1:6] == [2, 4, 8, 8, 8]
@@ -65,8 +63,8 @@ def test_a_program_that_dies_is_started_again_and_keeps_its_log(tmp_path: Path) 
     log = tmp_path / "sleeper.log"
 
     async def play() -> None:
-        kept = supervisor.Supervisor([[sleeper]], logs=tmp_path)
-        await kept.start(0)
+        kept = supervisor.Supervisor(tmp_path)
+        kept.start([sleeper])
         await asyncio.to_thread(
             wait_for, lambda: log.exists() and log.read_text().endswith("\n"), "its output"
         )
