@@ -91,10 +91,10 @@ def name_of(key: ApiKey) -> str:
     return f"{key.owner.get_username()}, key {key.prefix}" if key.owner else f"key {key.prefix}"
 
 
-def take_call(key: ApiKey, per_minute: int) -> int:
-    """Take one call from the key's token bucket, which refills at `per_minute`; return 0, or the seconds to
-    wait if it is empty. A clock that went back takes nothing from it. One statement, so that concurrent calls
-    cannot overdraw it."""
+def take_call(key: ApiKey, per_minute: int) -> None:
+    """Take one call from the key's token bucket, which refills at `per_minute`. Raise Problem 429 with the
+    seconds to wait if it is empty. A clock that went back takes nothing from it. One statement, so that
+    concurrent calls cannot overdraw it."""
     taken = fetch_tuples(
         """
         WITH level AS (
@@ -107,18 +107,22 @@ def take_call(key: ApiKey, per_minute: int) -> int:
         """,
         {"most": float(per_minute), "key": key.pk},
     )
-    return 0 if taken else max(1, math.ceil(60 / per_minute))
+    if not taken:
+        wait_s = max(1, math.ceil(60 / per_minute))
+        raise Problem(429, f"this key may make {per_minute} such calls a minute", retry_after_s=wait_s)
 
 
-def take_bytes(key: ApiKey, sent_bytes: int, most_bytes: int) -> int:
-    """Count bytes against the key's quota of the day (UTC); return 0, or if they exceed it the seconds until
-    the next day."""
+def take_bytes(key: ApiKey, sent_bytes: int, most_bytes: int, *, status: int = 429) -> None:
+    """Count bytes against the key's quota of the day (UTC). Raise Problem 429 or 507 if they exceed it, with
+    the seconds until the next day."""
     now = timezone.now()
     use, _new = DailyUse.objects.get_or_create(key=key, day=now.date())
     has_room = DailyUse.objects.filter(pk=use.pk, sent_bytes__lte=most_bytes - sent_bytes)
-    taken = has_room.update(sent_bytes=F("sent_bytes") + sent_bytes)
-    tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-    return 0 if taken else math.ceil((tomorrow - now).total_seconds())
+    if not has_room.update(sent_bytes=F("sent_bytes") + sent_bytes):
+        tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+        wait_s = math.ceil((tomorrow - now).total_seconds())
+        detail = f"this key may send {most_bytes} bytes a day (UTC), and they are used up"
+        raise Problem(status, detail, retry_after_s=wait_s, code="quota")
 
 
 def revoke_key(*, key: ApiKey, who: str) -> None:

@@ -14,7 +14,8 @@ from ninja import Router, Schema, Status
 from pydantic import ConfigDict, Field, field_validator
 
 from hud.accounts.access import count_guess
-from hud.api.auth import host_of, spend_bytes
+from hud.accounts.keys import take_bytes
+from hud.api.auth import caller_key, host_of
 from hud.api.results import ReceiptOut, body_of, bytes_of
 from hud.api.schemas import RECORD, Error, Labels, parameter, raw_body
 from hud.hosts import redis_users, registration
@@ -197,7 +198,7 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
     if not 0 <= offset < 2**62:
         raise Problem(422, "the offset is a number of bytes")
     lease, data = _lease(request, uid), bytes_of(request, settings.HUD_MAX_BODY_BYTES)
-    spend_bytes(request, len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
+    take_bytes(caller_key(request), len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
     return {"size": logs.append(**lease, offset=offset, data=data)}
 
 
@@ -209,7 +210,7 @@ def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
 def artifact(request: HttpRequest, uid: uuid.UUID, kind: str) -> Status[dict[str, Any]]:
     """Store a file that the task left behind. `kernel_code` is taken apart instead, and has no id."""
     lease, data = _lease(request, uid), bytes_of(request, settings.HUD_MAX_ARTIFACT_BYTES)
-    spend_bytes(request, len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
+    take_bytes(caller_key(request), len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
     if kind == deliveries.KERNEL_CODE:
         return Status(201, {"kernels": deliveries.take_kernel_code(**lease, data=data)})
     kept = logs.keep_artifact(**lease, kind=kind, data=data, sha256=request.headers.get("X-Sha256", ""))

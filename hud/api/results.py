@@ -8,10 +8,11 @@ from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from django.shortcuts import get_object_or_404
 from ninja import Router, Schema, Status
 
-from hud.api.auth import spend_bytes, spend_call
+from hud.accounts.keys import take_bytes, take_call
+from hud.api.auth import caller_key
 from hud.api.schemas import RECORD, Error, parameter, raw_body
 from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
-from hud.models import ApiKey, Import
+from hud.models import Import
 from hud.models.streams import NAME_PATTERN
 from hud.problems import Problem
 from hud.tables.table import DataTable
@@ -135,18 +136,18 @@ def refusal(error: BadUpload) -> Problem:
 )
 def post_results(request: HttpRequest, response: HttpResponse) -> Status[dict[str, Any]]:
     """Store an upload completely or not at all. Uploads are idempotent."""
-    key: ApiKey = request.auth  # type: ignore[attr-defined]  # set by ninja from the check of the scope
+    key = caller_key(request)
     idempotency_key = request.headers.get("Idempotency-Key", "")
     if len(idempotency_key) > 200 or "\0" in idempotency_key:
         raise Problem(422, "an Idempotency-Key is a text of at most 200 characters")
-    spend_call(request, settings.HUD_UPLOADS_PER_MINUTE)
+    take_call(key, settings.HUD_UPLOADS_PER_MINUTE)
     twice = [name for name, values in request.GET.lists() if len(values) > 1]
     if twice:
         raise Problem(422, f"the parameter {twice[0][:60]!r} is said twice")
     try:
         parameters = Parameters.parse({name: str(value) for name, value in request.GET.items()})
         body = body_of(request)
-        spend_bytes(request, len(body), settings.HUD_UPLOAD_BYTES_PER_DAY)
+        take_bytes(key, len(body), settings.HUD_UPLOAD_BYTES_PER_DAY)
         receipt = ingest(
             body,
             parameters,

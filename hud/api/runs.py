@@ -9,7 +9,8 @@ from django.shortcuts import get_object_or_404
 from ninja import Router, Schema, Status
 from pydantic import Field, create_model
 
-from hud.api.auth import check_may_delete, spend_call, who
+from hud.accounts.keys import take_call
+from hud.api.auth import caller_key, check_may_delete, who
 from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody, file_answer
 from hud.hosts.registration import visible_accelerators
 from hud.ingest import deletion
@@ -91,7 +92,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     experiment's parameters (null: the suite's default); if they describe another experiment, the run belongs
     to that one.
     """
-    spend_call(request, settings.HUD_RUNS_PER_MINUTE)
+    take_call(caller_key(request), settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
     host, device, knobs = _host(given.host), given.device, given.knobs or {}
     if given.experiment is None and host is None and not device:
@@ -104,7 +105,7 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
         pairs=None if given.pairs == "auto" else given.pairs,
         candidate_options=given.new_options,
         branch=branch_name(given.branch),
-        stream=streams.for_upload(given.stream, request.auth) if given.stream else None,  # type: ignore[attr-defined]
+        stream=streams.for_upload(given.stream, caller_key(request)) if given.stream else None,
     )
     try:
         if given.experiment is not None:
