@@ -66,8 +66,9 @@ class Files:
     find: Callable[[], Iterable[Path]]
 
     def measure(self) -> tuple[int, int]:
-        sizes = [_bytes_of(path) for path in self.find()]
-        return len(sizes), sum(sizes)
+        paths = list(self.find())
+        files = [file for path in paths for file in (path, *path.rglob("*")) if file.is_file()]
+        return len(paths), sum(file.stat().st_size for file in files)
 
     def prune(self) -> int:
         batch = list(islice(self.find(), _BATCH))
@@ -155,8 +156,3 @@ def _older(folder: Path, before_s: float) -> Iterator[Path]:
         with suppress(OSError):
             if path.stat().st_mtime < before_s:
                 yield path
-
-
-def _bytes_of(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())

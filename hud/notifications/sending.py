@@ -40,26 +40,41 @@ class Answer:
         return 200 <= self.status < 300
 
 
-def check_address(url: str) -> None:
-    """Raise CannotSend if a webhook's URL is none of HTTP, does not resolve, or leads to an address that is
-    not public, unless HUD_WEBHOOK_PRIVATE is set."""
-    _scheme, host, port = _place(url)
-    _resolve(host, port)
+def check_address(url: str) -> list[tuple[str, int]]:
+    """Return the addresses, with the port, of a webhook's URL. Raise CannotSend if it is none of HTTP, does
+    not resolve, or leads to an address that is not public, unless HUD_WEBHOOK_PRIVATE is set."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise CannotSend(f"this is no URL: {error}") from error
+    if parts.scheme not in _PORTS or not host or parts.username or parts.password:
+        raise CannotSend("the URL must begin with https:// or http:// and a host, without a login")
+    try:
+        answers = socket.getaddrinfo(host, port or _PORTS[parts.scheme], type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise CannotSend(f"{host} has no address: {error}") from error
+    addresses = list(dict.fromkeys((str(address[0]), int(address[1])) for *_kind, address in answers))
+    if not settings.HUD_WEBHOOK_PRIVATE:
+        for address, _port in addresses:  # one private address among public ones is a trap too
+            if not _is_public(address):
+                raise CannotSend(f"{host} leads to {address}, which is not public; see HUD_WEBHOOK_PRIVATE")
+    return addresses
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
     """Send a body. Raise CannotSend if no answer comes."""
-    scheme, host, port = _place(url)
     deadline = time.monotonic() + LIMIT_S
-    addresses = _resolve(host, port)
-    parts = urlsplit(url)
+    addresses, parts = check_address(url), urlsplit(url)
+    host, port = str(parts.hostname), addresses[0][1]
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        plain, secured = _connect(addresses, port, deadline), None
+        plain, secured = _connect(addresses, deadline), None
         connection = http.client.HTTPConnection(host, port)
         connection.sock = plain
         with closing(connection):
-            if scheme == "https":  # the certificate is that of the name, the connection that of the address
+            if parts.scheme == "https":
+                # the certificate is that of the name, the connection that of the address
                 context = ssl.create_default_context()
                 connection.sock = secured = context.wrap_socket(
                     plain, server_hostname=host, do_handshake_on_connect=False
@@ -78,13 +93,13 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
         raise CannotSend(reason) from error
 
 
-def _connect(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
+def _connect(addresses: Sequence[tuple[str, int]], deadline: float) -> socket.socket:
     """Return a connection to the first of these addresses that takes one."""
     *others, last = addresses
     for address in others:
         with suppress(OSError):
-            return socket.create_connection((address, port), timeout=_left_s(deadline) / 2)
-    return socket.create_connection((last, port), timeout=_left_s(deadline))
+            return socket.create_connection(address, timeout=_left_s(deadline) / 2)
+    return socket.create_connection(last, timeout=_left_s(deadline))
 
 
 @contextmanager
@@ -115,42 +130,18 @@ def secret_key(secret: str) -> bytes:
     return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
 
 
-def _place(url: str) -> tuple[str, str, int]:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise CannotSend(f"this is no URL: {error}") from error
-    if parts.scheme not in _PORTS or not host or parts.username or parts.password:
-        raise CannotSend("the URL must begin with https:// or http:// and a host, without a login")
-    return parts.scheme, host, port or _PORTS[parts.scheme]
-
-
-def _resolve(host: str, port: int) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise CannotSend(f"{host} has no address: {error}") from error
-    addresses = list(dict.fromkeys(str(place[0]) for *_kind, place in found))
-    if not settings.HUD_WEBHOOK_PRIVATE:
-        for address in addresses:  # one private address among public ones is a trap too
-            if not _is_public(address):
-                raise CannotSend(f"{host} leads to {address}, which is not public; see HUD_WEBHOOK_PRIVATE")
-    return addresses
-
-
 def _is_public(address: str) -> bool:
     """Return whether an address is one of the public internet, also where IPv6 wraps one of IPv4."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        wrapped = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
-        if wrapped is None and found in _NAT64:
-            wrapped = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-        if wrapped is None and found not in _GLOBAL_UNICAST:
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        wrapped = ip.ipv4_mapped or ip.sixtofour or (ip.teredo or (None, None))[1]
+        if wrapped is None and ip in _NAT64:
+            wrapped = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        if wrapped is None and ip not in _GLOBAL_UNICAST:
             return False
-        found = wrapped or found
+        ip = wrapped or ip
     # Python 3.11 takes some of those that are reserved for global
-    return found.is_global and not found.is_multicast and not any(found in other for other in _RESERVED)
+    return ip.is_global and not ip.is_multicast and not any(ip in network for network in _RESERVED)
 
 
 def _left_s(deadline: float) -> float:
