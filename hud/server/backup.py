@@ -108,9 +108,8 @@ def restore(directory: Path, installation: Installation) -> dict[str, Any]:
 def missing_migrations(installation: Installation) -> list[str]:
     """Return the migrations of this code that the database lacks; none if it has no runs to lose."""
     with _connect(installation) as connection:
-        if "public.hud_run" not in _tables(connection):
-            return []
-        if not _value(connection, "SELECT EXISTS (SELECT FROM public.hud_run)"):
+        has_table = "public.hud_run" in _tables(connection)
+        if not (has_table and _value(connection, "SELECT EXISTS (SELECT FROM public.hud_run)")):
             return []
         applied = set(_migrations(connection))
     return [name for name in MIGRATIONS if name not in applied]

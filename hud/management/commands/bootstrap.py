@@ -29,18 +29,15 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--hud",
-            default="http://127.0.0.1:8000",
-            help="address under which the embedded agent finds the web",
-        )
+        text = "address under which the embedded agent finds the web"
+        parser.add_argument("--hud", default="http://127.0.0.1:8000", help=text)
 
     @transaction.atomic
-    def handle(self, *_args: Any, **options: Any) -> None:
+    def handle(self, *_args: Any, hud: str, **_options: Any) -> None:
         make_folder(settings.HUD_DATA)
         sync_metrics()
         schedules.create_default()
-        host = sync_host(settings.HUD_DATA / "host.json", hud=options["hud"])
+        host = sync_host(settings.HUD_DATA / "host.json", hud=hud)
         path = settings.HUD_DATA / "operator.json"
         password = sync_operator(path)
         if password:
@@ -50,7 +47,7 @@ class Command(BaseCommand):
         if host.detached_at:
             self.stdout.write(
                 f"This machine runs nothing: an operator detached the host {host.name} on"
-                f" {host.detached_at:%Y-%m-%d}. To attach it again, create a token on {options['hud']}/hosts/"
+                f" {host.detached_at:%Y-%m-%d}. To attach it again, create a token on {hud}/hosts/"
                 " and run the command shown there."
             )
 
