@@ -100,7 +100,7 @@ class BusyTimeOut(Schema):
     overhead_us: float | None
 
 
-class CauseOut(Schema):
+class KernelCauseOut(Schema):
     change_us: float
     share: float | None
 
@@ -138,7 +138,7 @@ class AttributionOut(Schema):
     busy_change_us: float | None
     gaps_change_us: float | None
     overhead_change_us: float | None
-    causes: dict[str, CauseOut]
+    causes: dict[str, KernelCauseOut]
     remainder_us: float | None
     adds_up: bool | None
     card_ratio: float | None
