@@ -25,8 +25,7 @@ from hud.runs.requests import RunOptions
 from hud.tables.table import DataTable
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
-from runner.schema.draws import LEAST_DRAWS
-from runner.schema.pairs import MAX_DRAWS
+from runner.schema.draws import LEAST_DRAWS, MAX_DRAWS
 from runner.schema.plan import Caches, Selection
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest
 

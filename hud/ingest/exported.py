@@ -12,7 +12,7 @@ from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement, RunKey, info_of
 from runner.formats.parameters import PLAUSIBLE, parse_time
 from runner.formats.scalars import branch_name
-from runner.schema.pairs import MAX_DRAWS
+from runner.schema.draws import MAX_DRAWS
 from runner.schema.records import Record
 
 _PLACE = "/benchmark/extra_info/hud"

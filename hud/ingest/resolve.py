@@ -27,9 +27,9 @@ from runner.formats.parameters import PLAUSIBLE, Parameters, is_plausible, parse
 from runner.formats.scalars import branch_name, nfc, text
 from runner.formats.v3 import OURS
 from runner.schema.devices import DEVICE_KINDS
+from runner.schema.draws import PairPlace, pair_place
 from runner.schema.metrics import metric_info
 from runner.schema.outcome_records import CANCELLED
-from runner.schema.pairs import PairPlace, pair_place
 from runner.schema.records import CLASS_PACKAGES, Environment, Record
 
 _MAX_NUMBER = 10_000  # of a process

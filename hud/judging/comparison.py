@@ -27,6 +27,8 @@ from hud.models import (
 )
 from runner.schema.draws import (
     LEAST_DRAWS,
+    MAX_DRAWS,
+    RUN_TIMES,
     ChoiceNoise,
     CodeChange,
     CodeWord,
@@ -37,9 +39,10 @@ from runner.schema.draws import (
     draws_of,
     draws_to_decide,
     enough,
+    is_candidate,
+    round_of,
 )
 from runner.schema.metrics import is_of_running, role_of
-from runner.schema.pairs import MAX_DRAWS, RUN_TIMES, is_candidate, round_of
 from runner.schema.quality import worst
 from runner.schema.statistics import pair_middles
 

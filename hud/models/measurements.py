@@ -46,7 +46,7 @@ class MeasurementFields(NamedRow):
     spread = models.FloatField(null=True)  # runner.schema.statistics.spread of the samples
     n = models.IntegerField(default=1)
     status = models.SmallIntegerField(default=0)  # index into runner.schema.records.STATUSES
-    # number of the fresh process; in an A/B run of the pair; of pinned ones see `runner.schema.pairs`
+    # number of the fresh process; in an A/B run of the pair; of pinned ones see `runner.schema.draws`
     repeat = models.SmallIntegerField(default=0)
     side = models.SmallIntegerField(default=0)  # in an A/B run: 0 base, 1 head
     # of a process in an A/B run that was pinned to the choices of a draw: 2 · pair, + 1 where head drew them

@@ -9,10 +9,9 @@ from django import forms
 from hud.pages.hosts.query import Place
 from hud.runs.requests import MAX_REPEATS
 from runner.schema import inductor_options
-from runner.schema.draws import FOUND, LEAST_DRAWS, ChoiceNoise, draws_for, power_words
+from runner.schema.draws import FOUND, LEAST_DRAWS, MAX_DRAWS, ChoiceNoise, draws_for, power_words
 from runner.schema.inductor_options import InductorOptions
 from runner.schema.options import Option, OptionValue
-from runner.schema.pairs import MAX_DRAWS
 from runner.schema.plan import COMPILATIONS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest

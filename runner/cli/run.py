@@ -18,9 +18,8 @@ from runner.launch.pairs import Job
 from runner.launch.results import identity
 from runner.schema import inductor_options
 from runner.schema.compilations import COMPILATION, COMPILED, choices_of, digest
-from runner.schema.draws import ChoiceNoise, comparison_processes, power_words
+from runner.schema.draws import BASE, NEW, ChoiceNoise, comparison_processes, power_words
 from runner.schema.outcome_records import TaskResult
-from runner.schema.pairs import BASE, NEW
 from runner.schema.plan import CACHES, Caches, Replication
 from runner.schema.records import SUCCESS, Json
 from runner.schema.suite import BadRequest, TaskSpec

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from runner.schema.compilations import kernels_in
-from runner.schema.draws import CodeChange, Draw, answer_of
+from runner.schema.draws import CodeChange, Draw, PairPlace, answer_of, pair_place, round_of
 from runner.schema.metrics import metric_info
 from runner.schema.outcome_records import TaskResult
-from runner.schema.pairs import PairPlace, pair_place, round_of
 from runner.schema.records import SUCCESS, Json, runner_facts
 from runner.schema.statistics import (
     LEAST_PAIRS,

@@ -21,11 +21,10 @@ from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
 from runner.schema import inductor_options
 from runner.schema.compilations import COMPILED, PINNED_VARIABLE, candidate_pins, choices_of, offers_of
-from runner.schema.draws import outliers
+from runner.schema.draws import BASE, NEW, RUN_TIMES, Side, outliers
 from runner.schema.inductor_options import InductorValue
 from runner.schema.metrics import is_of_running
 from runner.schema.outcome_records import CANCELLED, TaskOutcome
-from runner.schema.pairs import BASE, NEW, RUN_TIMES, Side
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES, Caches
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
@@ -317,7 +316,7 @@ class _Pair:
             path.replace(kind / f"{side}-{path.name}")
 
     def _placed(self, record: dict[str, Json], process: _Process) -> dict[str, Json]:
-        """Return the record with its place in the comparison (`runner.schema.pairs`)."""
+        """Return the record with its place in the comparison (`runner.schema.draws`)."""
         job = self._job
         pair = {"number": job.process, "side": process.side, "base": job.label(BASE), "new": job.label(NEW)}
         if process.owner:

@@ -2,7 +2,11 @@
 
 A round compiles both sides afresh, which gives two draws of the autotuner, and times both sides at each of
 them. The draw is the unit of the test. Draws of both sides count alike: those of one side alone are the best
-for its own code, and would call a change slower that costs nothing. Standard library only.
+for its own code, and would call a change slower that costs nothing.
+
+A free process draws its own choices of the autotuner; a pinned one is given those of a draw. Which pair, side
+and draw a process belongs to is `runners[0].extra_info.pair` in its records (`records.py`), and the columns
+`repeat`, `side` and `draw` in the store. Standard library only, Python 3.10 syntax.
 """
 
 from __future__ import annotations
@@ -14,13 +18,23 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple, TypeGuard
 
-from runner.schema.pairs import BASE, NEW, Side, is_candidate, round_of
+from runner.schema.records import Json
 from runner.schema.statistics import PAIR_ALPHA, PAIR_FLOOR, geometric_mean, median, student_p, student_t
 
+Side = Literal["base", "new"]
 CodeWord = Literal["confirmed", "dismissed", "inconclusive", "moved"]
 
+BASE: Side = "base"
+NEW: Side = "new"
+RUN_TIMES = ("device_latency_ms", "gpu_busy_ms", "compiled_latency_ms")  # the surest first
+MAX_DRAWS = 20  # of each side in a comparison at equal choices
+MAX_ROUNDS = 20  # of pinned processes in one draw
+MAX_CANDIDATES = 200  # of a slot, of both sides
+_FIRST_PINNED = 1000  # the number of the first pinned process; free ones have that of their pair
+_FIRST_CANDIDATE = 5000  # that of the first process at a candidate that neither side need have drawn
+_MOST_NUMBER = 10_000
 LEAST_DRAWS = 3  # of each side; with fewer there is no answer
 OUTLIER = 0.05  # a process further than this from the others of its choice is measured once more
 INTERVAL_ALPHA = 0.05  # of the interval
@@ -34,6 +48,69 @@ MOST_DRAWS = 400  # of a plan
 _FLOOR = math.log1p(PAIR_FLOOR)
 _TINY_P = 1e-15  # less is lost in rounding
 _MOST_LOG = 700.0  # beyond it a ratio is no double
+
+
+class PairPlace(NamedTuple):
+    """Place of a process. `draw` is 2 · pair, + 1 where the candidate drew the choices that are forced;
+    None for a free process. `repeat` is unique among the processes of a side."""
+
+    repeat: int
+    side: int  # 0 base, 1 new
+    draw: int | None = None
+
+
+def draw_number(pair: int, owner: str) -> int:
+    """Return the number of the draw of a side in a pair."""
+    return 2 * pair + (owner == NEW)
+
+
+def pinned_repeat(draw: int, round_number: int, *, repeated: bool) -> int:
+    """Return the `repeat` of a pinned process: from 1000 on, by draw, round, and first or second try."""
+    return _FIRST_PINNED + 2 * (MAX_ROUNDS * draw + round_number) + repeated
+
+
+def round_of(repeat: int) -> tuple[int, bool]:
+    """Return the round of a pinned process in its draw, and whether it repeats a first try; of a process at
+    a candidate its own number."""
+    if is_candidate(repeat):
+        return repeat, False
+    number, repeated = divmod(repeat - _FIRST_PINNED, 2)
+    return number % MAX_ROUNDS, bool(repeated)
+
+
+def is_candidate(repeat: int) -> bool:
+    """Return whether a process was pinned to a candidate of the autotuner, and not to a draw."""
+    return repeat >= _FIRST_CANDIDATE
+
+
+def pair_place(pair: Json) -> PairPlace | None:
+    """Return the place that a record's fact `pair` names; None if it names none. Raise ValueError for a draw
+    or a round that no comparison has."""
+    if not isinstance(pair, dict) or pair.get("side") not in (BASE, NEW):
+        return None
+    number, side, owner = pair.get("number"), int(pair["side"] == NEW), pair.get("draw")
+    candidate = pair.get("candidate")
+    if not _is_below(number, _MOST_NUMBER):
+        return None
+    if owner is None:
+        return PairPlace(number, side)
+    round_number = pair.get("round", 0)
+    if (
+        owner not in (BASE, NEW)
+        or not _is_below(number, MAX_DRAWS)
+        or not _is_below(round_number, MAX_ROUNDS)
+        or not (candidate is None or _is_below(candidate, MAX_CANDIDATES))
+    ):
+        raise ValueError(f"no comparison has the draw {owner!r} {number!r} or the round {round_number!r}")
+    draw = draw_number(number, owner)
+    if candidate is not None:
+        return PairPlace(_FIRST_CANDIDATE + MAX_CANDIDATES * number + candidate, side, draw)
+    repeated = pair.get("repeated") is True
+    return PairPlace(pinned_repeat(draw, round_number, repeated=repeated), side, draw)
+
+
+def _is_below(value: Json, limit: int) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < limit
 
 
 @dataclass(frozen=True)

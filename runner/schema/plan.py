@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from runner.schema.draws import LEAST_DRAWS
+from runner.schema.draws import LEAST_DRAWS, MAX_DRAWS, MAX_ROUNDS
 from runner.schema.options import OptionValue
-from runner.schema.pairs import MAX_DRAWS, MAX_ROUNDS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest, TaskSpec, suite_of
 

@@ -15,7 +15,7 @@ from hud.pages.run import pairs
 from hud.points import write
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import Compiled
-from runner.schema.pairs import is_candidate, pinned_repeat
+from runner.schema.draws import is_candidate, pinned_repeat
 from runner.schema.suite import TaskSpec
 from tests.ingest.test_compilations import kernel
 from tests.ingest.test_export import empty, exported

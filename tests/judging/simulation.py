@@ -21,6 +21,7 @@ from runner.schema.draws import (
     ASSUMED_NOISE,
     ChoiceNoise,
     Draw,
+    Side,
     choice_noise,
     code_change,
     detects_percent,
@@ -29,7 +30,6 @@ from runner.schema.draws import (
     enough,
     outliers,
 )
-from runner.schema.pairs import Side
 from runner.schema.statistics import median, paired_change
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -26,7 +26,7 @@ from hud.models import (
     State,
     Task,
 )
-from runner.schema.pairs import pair_place, pinned_repeat
+from runner.schema.draws import pair_place, pinned_repeat
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_environment,

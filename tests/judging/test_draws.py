@@ -22,10 +22,10 @@ from runner.schema.draws import (
     draws_to_decide,
     enough,
     outliers,
+    pinned_repeat,
     power,
     power_words,
 )
-from runner.schema.pairs import pinned_repeat
 from runner.schema.statistics import PAIR_ALPHA, PAIR_FLOOR, student_p, student_t, t_interval, t_test
 from tests.judging.simulation import Noisy
 

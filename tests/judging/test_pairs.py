@@ -17,8 +17,7 @@ from hud.judging.pairs import (
     dismissal_obstacle,
     judge_pairs,
 )
-from runner.schema.draws import Draw, choice_noise, code_change
-from runner.schema.pairs import Side
+from runner.schema.draws import Draw, Side, choice_noise, code_change
 from runner.schema.statistics import (
     PAIR_ALPHA,
     geometric_mean,

@@ -23,8 +23,7 @@ from hud.pages.run.results import ResultFilters
 from hud.points import read as points
 from hud.runs import tasks
 from runner.formats.parameters import Parameters
-from runner.schema.draws import LEAST_DRAWS
-from runner.schema.pairs import pinned_repeat
+from runner.schema.draws import LEAST_DRAWS, pinned_repeat
 from runner.schema.quality import QUALITIES
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES, suite_of

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from runner.schema.compilations import COMPILED, candidate_pins, offers_of
-from runner.schema.metrics import is_of_running
-from runner.schema.pairs import (
+from runner.schema.draws import (
     MAX_CANDIDATES,
     MAX_DRAWS,
     MAX_ROUNDS,
@@ -19,6 +18,7 @@ from runner.schema.pairs import (
     pinned_repeat,
     round_of,
 )
+from runner.schema.metrics import is_of_running
 
 FREE = {"number": 3, "side": "new", "base": "a", "new": "b"}
 

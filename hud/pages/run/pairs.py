@@ -8,8 +8,8 @@ from hud.judging.comparison import Comparison, MetricComparison, compare, relati
 from hud.models import Run
 from hud.points.read import metric_place
 from hud.tables.table import EXPERIMENT, DataTable
+from runner.schema.draws import RUN_TIMES
 from runner.schema.metrics import is_of_running, role_of
-from runner.schema.pairs import RUN_TIMES
 
 METRIC = DataTable(
     f"""{EXPERIMENT} metric=metric.name unit=metric.unit direction=metric.direction base new change low high p
