@@ -43,8 +43,7 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import INVISIBLE, branch_name, invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key, device_kind, is_named
-from runner.schema.quality import QUALITIES
-from runner.schema.records import CLASS_PACKAGES, SUCCESS, UNEXPECTED, Environment, Record
+from runner.schema.records import CLASS_PACKAGES, QUALITIES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
 _REPEATS = (

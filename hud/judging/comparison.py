@@ -43,7 +43,7 @@ from runner.schema.draws import (
     round_of,
 )
 from runner.schema.metrics import is_of_running, role_of
-from runner.schema.quality import worst
+from runner.schema.records import worst_quality
 from runner.schema.statistics import pair_middles
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
@@ -73,7 +73,7 @@ class MetricComparison:
     code: CodeChange | None = None
     kernels: KernelComparison | None = None
     repeated: int = 0  # processes that were measured again, too far from others with their choices
-    quality: str = ""  # of runner.schema.quality: why values may not decide
+    quality: str = ""  # of runner.schema.records: why values may not decide
 
     @property
     def experiment(self) -> Experiment:
@@ -286,7 +286,7 @@ def _metric(
         codes = [one.status for one in processes if one.side == side]
         word = STATUS_NAMES.get(next(filter(None, codes), 0), "failed")
         statuses.append(word if codes else "not_run")
-    quality = worst(one.quality for one in processes)
+    quality = worst_quality(one.quality for one in processes)
     plain = MetricComparison(series, base, head, statuses[0], statuses[1], pairs, quality=quality)
     of_kernels = kernels.get(series.experiment_id)
     if metric.name == SAME_CHOICE and of_kernels and of_kernels.found.code.ratio is not None:

@@ -14,7 +14,7 @@ from hud.tables import formatting, html
 from hud.tables.badges import LOOKS, WORDS, badge_html
 from hud.tables.formatting import bytes_text, number, percent, quantity, signed_percent, unit
 from hud.tables.html import NOTHING, element, join, span
-from runner.schema.quality import QUALITIES, quality_words
+from runner.schema.records import QUALITIES, quality_words
 
 register = template.Library()
 for _formatting in (

@@ -12,7 +12,7 @@ from hud.pages.run.results import Results
 from hud.tables.badges import badge_html
 from hud.tables.formatting import p_value, signed_percent
 from hud.tables.html import element, join
-from runner.schema.quality import quality_words
+from runner.schema.records import quality_words
 
 register = template.Library()
 

@@ -13,8 +13,17 @@ from runner.measure.kernels import pinning
 from runner.measure.state.device import Device
 from runner.measure.state.environment import environment
 from runner.schema.metrics import metric_info
-from runner.schema.quality import NONE, MeasurementWarning, joined
-from runner.schema.records import Benchmark, Environment, Json, Metric, Model, Record
+from runner.schema.records import (
+    NO_WARNING,
+    Benchmark,
+    Environment,
+    Json,
+    MeasurementWarning,
+    Metric,
+    Model,
+    Record,
+    joined_warnings,
+)
 from runner.schema.statistics import spread
 from runner.schema.suite import TaskSpec
 
@@ -60,15 +69,17 @@ class Recorder:
         self._timestamp = time.time()
         self.about: dict[str, Json] = {}
 
-    def add(self, result: Result, *, knobs: Mapping[str, Json], warning: MeasurementWarning = NONE) -> None:
+    def add(
+        self, result: Result, *, knobs: Mapping[str, Json], warning: MeasurementWarning = NO_WARNING
+    ) -> None:
         """Write a result of the shape that `knobs` name. Its own warning comes before `warning`, which is
         about the clocks and so left out for counts; memory may decide whatever slowed the clocks."""
         metric = metric_info(result.metric)
-        shared = NONE if metric.kind == "deterministic" else warning
+        shared = NO_WARNING if metric.kind == "deterministic" else warning
         if metric.unit == "B" or result.metric in _WITHOUT_CLOCK:
             shared = MeasurementWarning(shared.text)
         own = MeasurementWarning(*(str(result.facts.get(name, "")) for name in ("warning", "quality")))
-        told = joined((own, shared, MeasurementWarning(pinning.warning())))
+        told = joined_warnings((own, shared, MeasurementWarning(pinning.warning())))
         info: dict[str, Json] = {
             "status": "ok",
             "n": result.n or len(result.values),

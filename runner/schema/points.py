@@ -7,7 +7,7 @@ median over its processes, the point's value the median over its compilations. S
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from runner.schema.quality import worst as worst_quality
+from runner.schema.records import worst_quality
 from runner.schema.statistics import median, severity, spread
 
 _MOST_NOTES = 3  # of as many processes of one run

@@ -25,8 +25,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 Json = Any  # what json.loads returns; JSON has no narrower type in Python
@@ -36,6 +37,16 @@ STATUSES = ("ok", "wrong", "cannot_tell", "oom", "crashed", "timed_out", "failed
 UNEXPECTED = "unexpected"  # key of metric.extra_info
 _FACTS = ("cuda", "driver", "gpu_uuid", "python", "compiler", "os")  # texts in a runner's extra_info
 SUCCESS = frozenset({"ok", "cannot_tell"})  # statuses of what has been measured, and no failure
+# Why a number may not decide, the worst first. It stays as it was measured, and is in no geometric mean,
+# level or verdict. Files in other systems' formats have none.
+QUALITIES: Mapping[str, str] = MappingProxyType({
+    "busy_cpu": "other processes used the processors that it was measured on",
+    "throttled": "the card was slowed while it was measured",
+    "imprecise": "the ratio is not known to ±10 % (one standard error)",
+    "disagrees": "ratio of medians and median of ratios are more than 3 standard errors apart",
+})  # fmt: skip
+MOST_ERROR = 0.10  # standard error of a ratio that may decide
+MOST_APART = 3.0  # standard errors between both estimates of a ratio
 
 
 @dataclass
@@ -106,6 +117,40 @@ def with_runner_fact(record: Mapping[str, Json], name: str, value: Json) -> dict
     """Return the record with one more fact in `runners[0].extra_info`."""
     runner = (record.get("runners") or [{}])[0]
     return {**record, "runners": [{**runner, "extra_info": {**runner_facts(record), name: value}}]}
+
+
+def worst_quality(codes: Iterable[str | None]) -> str:
+    """Return the worst of these codes, '' without any; what is unknown counts as the least."""
+    order = {code: place for place, code in enumerate(QUALITIES)}
+    return min(filter(None, codes), key=lambda code: order.get(code, len(order)), default="")
+
+
+def quality_words(code: str | None) -> str:
+    """Return a code in words; '' for a value that may decide."""
+    return QUALITIES.get(code, code) if code else ""
+
+
+@dataclass(frozen=True)
+class MeasurementWarning:
+    """A warning beside a value in words, and the code of its quality if it may not decide."""
+
+    text: str = ""
+    quality: str = ""
+
+    def facts(self) -> dict[str, str]:
+        """Return what a record says of it."""
+        named = {"warning": self.text, "quality": self.quality}
+        return {name: text for name, text in named.items() if text}
+
+
+NO_WARNING = MeasurementWarning()
+
+
+def joined_warnings(warnings: Iterable[MeasurementWarning]) -> MeasurementWarning:
+    """Return all texts, each once, and the worst quality."""
+    found = list(warnings)
+    texts = dict.fromkeys(one.text for one in found if one.text)
+    return MeasurementWarning("; ".join(texts), worst_quality(one.quality for one in found))
 
 
 # The packages of an environment's class: what a baseline may be compared with (docs/measuring.md)

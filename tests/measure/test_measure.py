@@ -22,7 +22,7 @@ from runner.measure.state.device_state import GpuState, gpu_state, warning
 from runner.measure.state.environment import environment
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
-from runner.schema.quality import NONE, MeasurementWarning
+from runner.schema.records import NO_WARNING, MeasurementWarning
 from runner.schema.suite import TaskSpec
 from runner.suites.micro.kernels import build
 from runner.system import machine
@@ -215,12 +215,12 @@ def test_a_gpu_that_is_shared_or_slowed_is_a_warning(tmp_path: Path, monkeypatch
     state = gpu_state(GPU)
     assert state is not None
     free = GpuState("4", "0", "35", "70", "1980", "1980", "0x0000000000000001")
-    assert warning([free, free]) == NONE
+    assert warning([free, free]) == NO_WARNING
     slowed = "slowed by power cap (1200 MHz); slowed by thermal limit (hardware) (1200 MHz)"
     assert warning([free, state]) == MeasurementWarning(slowed, "throttled")
     others = "9000 MiB of GPU memory were in use before the start"
     assert warning([state, free]) == MeasurementWarning(others)
-    assert warning([None]) == NONE
+    assert warning([None]) == NO_WARNING
     assert gpu_state(CPU) is None
 
 
@@ -228,7 +228,7 @@ def test_a_gpu_of_our_own_weights_at_its_full_clock_is_no_warning() -> None:
     of_smi = ("13829", "98", "48", "492.8", "1980", "1980", "0x0000000000000004")
     capped = GpuState(*of_smi, own_memory_mib=13400)
     others = "13829 MiB of GPU memory were in use before the start"
-    assert warning([capped, capped]) == NONE
+    assert warning([capped, capped]) == NO_WARNING
     assert warning([replace(capped, own_memory_mib=0)]) == MeasurementWarning(others)
     for clock, quality in (("1900", ""), ("1755", "throttled")):  # a heavy model's, and another's
         slowed = MeasurementWarning(f"slowed by power cap ({clock} MHz)", quality)

@@ -19,7 +19,7 @@ from runner.measure.state.device import Device
 from runner.measure.state.device_state import CpuState, busy_seconds, cpu_state, device_state, warning
 from runner.measure.timing.call_time import PairedTimes, facts, latency_results, standard_error
 from runner.measure.timing.call_time import warning as timing_warning
-from runner.schema.quality import NONE, MeasurementWarning
+from runner.schema.records import NO_WARNING, MeasurementWarning
 from runner.schema.suite import TaskSpec
 from runner.suites.operators import stage
 from runner.suites.operators.inputs import Call
@@ -152,18 +152,18 @@ def test_busy_processors_are_a_warning() -> None:
     before = state(0, 100, 50)
     words = "other processes kept 1.2 of 2 processors busy while 2 threads measured"
     assert warning([None, before, state(10, 119, 57)]) == MeasurementWarning(words, "busy_cpu")
-    assert warning([before, state(10, 119, 69)]) == NONE
-    assert warning([before, state(10, 119, 68.5)]) == NONE  # a service of the system
-    assert warning([state(0, 100, 50, 1), state(10, 109, 50, 1)]) == NONE  # on the other processor
-    assert warning([before, state(10, 119, 57), state(20, 129, 67)]) == NONE  # it is over
+    assert warning([before, state(10, 119, 69)]) == NO_WARNING
+    assert warning([before, state(10, 119, 68.5)]) == NO_WARNING  # a service of the system
+    assert warning([state(0, 100, 50, 1), state(10, 109, 50, 1)]) == NO_WARNING  # on the other processor
+    assert warning([before, state(10, 119, 57), state(20, 129, 67)]) == NO_WARNING  # it is over
     assert warning([before, state(9.9, 118.9, 57), state(10, 119, 57)]) == MeasurementWarning(
         words, "busy_cpu"
     )  # too short by itself
-    assert warning([before]) == warning([]) == NONE
+    assert warning([before]) == warning([]) == NO_WARNING
     alone = "other processes kept 1.5 of 2 processors busy while 1 thread measured"
     assert warning([state(0, 100, 50, 1), state(10, 125, 60, 1)]) == MeasurementWarning(alone, "busy_cpu")
     large = state(0, 100, 50, 200, 200)
-    assert warning([large, state(10, 119, 50, 200, 200)]) == NONE  # its own services
+    assert warning([large, state(10, 119, 50, 200, 200)]) == NO_WARNING  # its own services
     assert warning([large, state(10, 122, 50, 200, 200)]).quality == "busy_cpu"
 
 

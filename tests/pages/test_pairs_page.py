@@ -24,7 +24,7 @@ from hud.points import read as points
 from hud.runs import tasks
 from runner.formats.parameters import Parameters
 from runner.schema.draws import LEAST_DRAWS, pinned_repeat
-from runner.schema.quality import QUALITIES
+from runner.schema.records import QUALITIES
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES, suite_of
 from tests.support.compilations import compiled, kernel, store

@@ -15,7 +15,7 @@ from hud.models import DetailedMeasurement, Experiment, Measurement, Point, Regr
 from hud.points.write import rebuild, unfold
 from runner.formats.parameters import Parameters
 from runner.schema.points import Process, point_of
-from runner.schema.quality import QUALITIES, worst
+from runner.schema.records import QUALITIES, worst_quality
 from tests.support.factories import create_experiment, create_measurement, create_run
 from tests.support.pages import page_of
 from tests.support.records import as_lines
@@ -72,7 +72,7 @@ def test_the_worst_quality_of_a_run_s_processes_is_the_point_s() -> None:
     assert point_of(marked).quality == "busy_cpu"
     assert point_of(marked).value == 1.0
     assert point_of(marked[1:2]).quality == "disagrees"
-    assert worst([None, "", "unknown"]) == "unknown"
+    assert worst_quality([None, "", "unknown"]) == "unknown"
 
 
 @pytest.mark.parametrize("quality", QUALITIES)

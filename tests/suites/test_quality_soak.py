@@ -21,7 +21,7 @@ import pytest
 
 from runner.measure.timing.call_time import ENOUGH
 from runner.schema.metrics import metric_info
-from runner.schema.quality import MOST_APART, MOST_ERROR
+from runner.schema.records import MOST_APART, MOST_ERROR
 from runner.schema.statistics import block_standard_error
 from tests.support.servers import ROOT
 

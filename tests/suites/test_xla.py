@@ -26,7 +26,7 @@ from runner.launch.launch import launch
 from runner.launch.report import Report
 from runner.launch.results import complete
 from runner.schema.outcome_records import TaskOutcome, TaskResult
-from runner.schema.quality import MeasurementWarning
+from runner.schema.records import MeasurementWarning
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites.xla import SUITE, models

@@ -14,7 +14,7 @@ from hud.pages.compare.environment import Place
 from hud.pages.compare.points import Bools, Cohort, Floats, Ints, Point
 from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
-from runner.schema.quality import QUALITIES, worst
+from runner.schema.records import QUALITIES, worst_quality
 
 _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
@@ -104,7 +104,7 @@ def judge(
     base, head = ends
     if metric.kind == "status" or base.value is None or head.value is None:
         return _by_status(metric, base, head)
-    if quality := worst((base.quality, head.quality)):
+    if quality := worst_quality((base.quality, head.quality)):
         change = head.value / base.value - 1 if base.value else None
         return Judged(metric, base, head, "inconclusive", quality, change)
     found = judge_points(base.values, head.values, rule, noise=noise, points=points)

@@ -17,7 +17,7 @@ import torch
 
 from runner.launch.report import Report
 from runner.measure.state.device import Device
-from runner.schema.quality import NONE, MeasurementWarning
+from runner.schema.records import NO_WARNING, MeasurementWarning
 from runner.system import machine
 from runner.system.processes import below_me
 
@@ -69,7 +69,7 @@ def warning(states: Sequence[State | None]) -> MeasurementWarning:
         *earlier, last = processors
         long = [state for state in earlier if last.at_s - state.at_s >= _LEAST_S]
         return processor_warning(long[-1] if long else earlier[0], last)
-    return gpu_warning(gpus[0], gpus[-1]) if gpus else NONE
+    return gpu_warning(gpus[0], gpus[-1]) if gpus else NO_WARNING
 
 
 def keep_gpu_states(report: Report, states: Sequence[State | None]) -> None:
@@ -172,7 +172,7 @@ def processor_warning(first: CpuState, last: CpuState) -> MeasurementWarning:
     room = max(0, last.processors - last.threads)  # processors that others may use
     allowed = max(_ALLOWED, _ALLOWED_SHARE * last.processors)
     if others_s - room * seconds <= allowed * seconds + _ROUNDING_S:
-        return NONE
+        return NO_WARNING
     return MeasurementWarning(
         f"other processes kept {others_s / seconds:.1f} of {last.processors} processors busy"
         f" while {last.threads} {'thread' if last.threads == 1 else 'threads'} measured",

@@ -13,8 +13,7 @@ from typing import Any
 
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
-from runner.schema.quality import MOST_APART, MOST_ERROR, MeasurementWarning
-from runner.schema.records import Json
+from runner.schema.records import MOST_APART, MOST_ERROR, Json, MeasurementWarning
 from runner.schema.statistics import MAD_TO_SD, block_standard_error, median, spread
 
 Call = Callable[[], Any]

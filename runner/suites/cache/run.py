@@ -21,8 +21,7 @@ from runner.measure.state.device import SEED, prepare
 from runner.measure.state.device_state import host_state, warning
 from runner.measure.timing import compile_time
 from runner.measure.timing.call_time import one_call_ms
-from runner.schema.quality import MeasurementWarning, joined
-from runner.schema.records import Json
+from runner.schema.records import Json, MeasurementWarning, joined_warnings
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 from runner.suites.cache import METRICS, ORIGINS
@@ -73,7 +72,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
             done.append((cold, warm))
             disturbed.append(warning([before, host_state(spec.device)]))
             shutil.rmtree(_folder(report, number), ignore_errors=True)
-        _record(spec, report, done, joined(disturbed))
+        _record(spec, report, done, joined_warnings(disturbed))
     except TaskFailure as failure:
         shutil.rmtree(_folder(report, len(done)), ignore_errors=True)
         _record(spec, report, done, failure)

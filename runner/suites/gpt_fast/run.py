@@ -38,8 +38,7 @@ from runner.schema.compilations import COMPILED
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import EXPLAIN
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES
-from runner.schema.quality import MeasurementWarning, joined
-from runner.schema.records import Json
+from runner.schema.records import Json, MeasurementWarning, joined_warnings
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
@@ -192,7 +191,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
         states.append(device_state(device))
         skips = counters.counts().cudagraph_skips
         skipped = f"{skips} CUDA graphs were asked for and left out" if skips else ""
-        warnings = joined((warning(states), MeasurementWarning(skipped)))
+        warnings = joined_warnings((warning(states), MeasurementWarning(skipped)))
         for result in results:
             recorder.add(_with_target(spec, result), knobs=spec.identity(), warning=warnings)
     keep_gpu_states(report, states)

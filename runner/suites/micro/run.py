@@ -32,8 +32,7 @@ from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.schema.devices import arch_key, peaks
 from runner.schema.options import EXPLAIN
-from runner.schema.quality import MeasurementWarning, joined, worst
-from runner.schema.records import Json
+from runner.schema.records import Json, MeasurementWarning, joined_warnings, worst_quality
 from runner.schema.statistics import geometric_mean
 from runner.schema.suite import TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target, mean_over
@@ -89,7 +88,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         device.release()
     if has_mean(sizes, spec.device) and failure is None:
         for result in _means(spec, complete):
-            recorder.add(result, knobs=mean_over(sizes), warning=joined(disturbed))
+            recorder.add(result, knobs=mean_over(sizes), warning=joined_warnings(disturbed))
     report.event("finished", len(sizes), len(sizes))
     keep_gpu_states(report, states)
     return failure
@@ -239,7 +238,7 @@ def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
         if not parts:
             continue
         mean = geometric_mean if metric in _GEOMETRIC_MEANS else statistics.fmean
-        quality = worst(part.facts.get("quality") for part in parts)
+        quality = worst_quality(part.facts.get("quality") for part in parts)
         result = Result(
             metric,
             [mean(samples) for samples in zip(*_quantiles([part.values for part in parts]), strict=True)],

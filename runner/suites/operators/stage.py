@@ -22,8 +22,7 @@ from runner.measure.state.device_state import device_state, warning
 from runner.measure.timing import call_time, graph_replay
 from runner.schema.compilations import EXPLAINABLE
 from runner.schema.options import EXPLAIN
-from runner.schema.quality import MeasurementWarning, worst
-from runner.schema.records import Json
+from runner.schema.records import Json, MeasurementWarning, worst_quality
 from runner.schema.statistics import QUANTILES, quantiles
 from runner.schema.suite import TaskSpec
 from runner.suites.operators import METRICS_CUDA, call_metrics, inputs_name
@@ -211,5 +210,5 @@ class _Operator:
         return Result("abs", [mean], UPSTREAM_CLOCK[device], n=len(self.marks), facts=facts)
 
     def _quality(self, *names: str) -> dict[str, Json]:
-        found = worst(mark.get(name) for mark in self.marks for name in names)
+        found = worst_quality(mark.get(name) for mark in self.marks for name in names)
         return {"quality": found} if found else {}

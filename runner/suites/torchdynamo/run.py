@@ -37,8 +37,7 @@ from runner.measure.timing.compile_time import cache_variables
 from runner.schema.compilations import EXPLAINABLE, Explanation
 from runner.schema.options import EXPLAIN
 from runner.schema.plan import KEPT_CACHES, NEW_CACHES
-from runner.schema.quality import NONE, MeasurementWarning
-from runner.schema.records import Environment, Json
+from runner.schema.records import NO_WARNING, Environment, Json, MeasurementWarning
 from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
@@ -121,7 +120,7 @@ class StageRunner:
         self._verdict: TaskFailure | None = None  # why a speedup is withheld or doubted
         self._failures: list[TaskFailure] = []
         self._found: dict[str, Result] = {}
-        self._warning = NONE
+        self._warning = NO_WARNING
 
     def run(self) -> TaskFailure | None:
         """Run the stages that the knob `test` asks for, or that of a further compilation. Return the worst

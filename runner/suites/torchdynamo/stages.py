@@ -38,8 +38,7 @@ from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved
 from runner.measure.timing.compile_time import FirstCalls
 from runner.schema.compilations import Note
 from runner.schema.metrics import HARNESS_COUNTS
-from runner.schema.quality import MeasurementWarning, joined
-from runner.schema.records import Json
+from runner.schema.records import Json, MeasurementWarning, joined_warnings
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
@@ -214,7 +213,9 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
             **pinning.facts(),
         },
         "warning": asdict(
-            joined((MeasurementWarning(skipped), warning(states), MeasurementWarning(pinning.warning())))
+            joined_warnings(
+                (MeasurementWarning(skipped), warning(states), MeasurementWarning(pinning.warning()))
+            )
         ),
     }
 

@@ -23,8 +23,7 @@ from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import prepare
 from runner.measure.state.device_state import host_state, warning
-from runner.schema.quality import NONE, MeasurementWarning
-from runner.schema.records import Json
+from runner.schema.records import NO_WARNING, Json, MeasurementWarning
 from runner.schema.suite import TaskSpec
 from runner.suites.xla import METRICS, SUITE, models
 from runner.suites.xla.measure import Samples, Timed
@@ -185,7 +184,7 @@ def record(
     checked: Verification,
     samples: Samples,
     *,
-    warning: MeasurementWarning = NONE,
+    warning: MeasurementWarning = NO_WARNING,
     failure: TaskFailure | None = None,
 ) -> TaskFailure | None:
     """Record the verifier's code and the samples, or why there are none; return the failure, if any. Of a
