@@ -24,7 +24,7 @@ from hud.models import Accelerator
 from hud.problems import Problem
 from hud.runs import logs, tasks
 from hud.tables.table import DataTable
-from runner.schema.fingerprints import Fingerprint
+from runner.schema.protocol import Fingerprint
 
 router = Router(tags=["hosts"])
 MAX_FACTS_BYTES = 1024 * 1024  # about 15 kB for each interpreter of a host

@@ -17,7 +17,7 @@ from redis.retry import Retry
 from rq.exceptions import NoSuchJobError
 from rq.job import Job
 
-from runner.schema.wake_up import FUNCTION
+from runner.schema.protocol import FUNCTION
 
 _CALL = json.dumps([FUNCTION, None, [], {}]).encode()
 _SHOWN = (b"created_at", b"enqueued_at", b"origin", b"description", b"status")

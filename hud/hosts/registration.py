@@ -17,7 +17,7 @@ from hud.accounts.keys import create_key, digest
 from hud.models import Accelerator, Aliases, ApiKey, Host
 from hud.problems import Problem
 from hud.sql import fetch_models
-from runner.schema.plan import PROTOCOL
+from runner.schema.protocol import PROTOCOL
 
 HIDDEN_AFTER = timedelta(days=14)  # of silence; the host reappears with its next heartbeat
 TOKEN_LIFE = timedelta(hours=1)  # registration tokens

@@ -47,7 +47,7 @@ from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.format import Skipped
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.formats.parameters import Parameters
-from runner.schema.fingerprints import Fingerprint
+from runner.schema.protocol import Fingerprint
 from runner.schema.suite import IDENTITY, BadRequest, Expected, Suite, TaskSpec
 from runner.suites import suite_of
 

@@ -102,7 +102,7 @@ class RunRequest(NamedRow):
     pinned = models.JSONField(default=dict)  # of pinned caches: source, and choices by slot
     labels = models.JSONField(default=dict)  # that an accelerator must have
     candidate_options = models.JSONField(default=dict)  # inductor options of an A/B comparison's candidate
-    # of its interpreters by name, as its first claim had them: runner.schema.fingerprints, and the host
+    # of its interpreters by name, as its first claim had them: runner.schema.protocol, and the host
     fingerprints = models.JSONField(default=dict)
     experiment = models.ForeignKey(Experiment, models.SET_NULL, null=True)  # whose rerun this is
     retry_of = models.ForeignKey(Run, models.SET_NULL, null=True, related_name="retries")

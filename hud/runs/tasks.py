@@ -26,7 +26,7 @@ from hud.runs import cards, matching, states, wakeup
 from hud.runs.requests import DEFAULT_INTERPRETER
 from hud.runs.states import TaskState
 from hud.sql import fetch_tuples
-from runner.schema.fingerprints import CHANGED_INTERPRETER, Fingerprint
+from runner.schema.protocol import CHANGED_INTERPRETER, Fingerprint
 from runner.schema.records import STATUSES
 
 HANDED_BACK = "handed_back"  # code of a task that its host returns without having run it

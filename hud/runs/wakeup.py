@@ -16,7 +16,7 @@ from hud.hosts import queues, redis_users
 from hud.models import Accelerator
 from hud.runs import matching
 from hud.sql import fetch_tuples
-from runner.schema.wake_up import FUNCTION, sign
+from runner.schema.protocol import FUNCTION, sign
 
 logger = logging.getLogger(__name__)
 _TTL_S = 120  # a job that no host has taken by then is stale; tick rings again

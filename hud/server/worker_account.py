@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from shlex import quote
 
-from runner.schema.secrets import without_secrets
+from runner.schema.protocol import without_secrets
 
 GROUP = 61_000  # of all installations, since they share device locks
 _GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all

@@ -15,8 +15,8 @@ from typing import Any
 
 from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
-from runner.schema.fingerprints import CHANGED_INTERPRETER
 from runner.schema.outcome_records import TaskResult
+from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import with_runner_fact
 from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.system import locks, machine

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable
 from runner.host.spool import left_over, write_json
-from runner.schema.fingerprints import Fingerprint
+from runner.schema.protocol import Fingerprint
 from runner.suites import SUITES
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, unavailable_reason

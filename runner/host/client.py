@@ -19,10 +19,10 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from runner.schema.fingerprints import Fingerprint
 from runner.schema.inductor_options import InductorValue
 from runner.schema.outcome_records import TaskOutcome
-from runner.schema.plan import CACHES, PROTOCOL, Caches
+from runner.schema.plan import CACHES, Caches
+from runner.schema.protocol import PROTOCOL, Fingerprint
 from runner.schema.records import Json
 
 TIMEOUT_S = 10.0

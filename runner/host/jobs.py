@@ -1,4 +1,4 @@
-"""The work that a host does when a wake-up comes (`runner/schema/wake_up.py`).
+"""The work that a host does when a wake-up comes (`runner/schema/protocol.py`).
 
 The task is claimed over HTTP and names what the suites declare; nothing in Redis becomes code here.
 """
@@ -22,8 +22,8 @@ from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema import inductor_options
 from runner.schema.compilations import pinned_from_json
-from runner.schema.fingerprints import Fingerprint
 from runner.schema.outcome_records import TaskOutcome
+from runner.schema.protocol import Fingerprint
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.system import locks
 

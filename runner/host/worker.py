@@ -30,7 +30,7 @@ from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from runner.host.agent import WorkerConfig
 from runner.host.jobs import work
-from runner.schema.wake_up import FUNCTION, digest_of, sign
+from runner.schema.protocol import FUNCTION, digest_of, sign
 
 _CONNECT_S = 5
 _LISTEN_S = 10  # Redis answers a waiting worker at least this often

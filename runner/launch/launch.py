@@ -25,8 +25,8 @@ from typing import Any
 
 from runner.launch import results
 from runner.schema.outcome_records import TaskOutcome
+from runner.schema.protocol import without_secrets
 from runner.schema.records import STATUSES, UNEXPECTED
-from runner.schema.secrets import without_secrets
 from runner.schema.suite import TaskSpec
 from runner.system.log import CappedLog
 from runner.system.processes import Tree, dying_with_me

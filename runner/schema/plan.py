@@ -9,8 +9,6 @@ from runner.schema.options import OptionValue
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest, TaskSpec, suite_of
 
-# Of agent and HUD; a host with another one is refused. 2: a task says its compilation and its caches.
-PROTOCOL = 2
 COMPILATIONS = {"cuda": 3}  # of a task on such a device where nothing is said; elsewhere 1
 
 Caches = Literal["fresh", "kept", "pinned"]

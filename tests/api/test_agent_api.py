@@ -14,7 +14,7 @@ from hud.accounts.keys import create_key
 from hud.hosts import registration
 from hud.models import Artifact, Audit, Host, Measurement, State
 from hud.runs import tasks
-from runner.schema.plan import PROTOCOL
+from runner.schema.protocol import PROTOCOL
 from runner.schema.suite import TaskSpec
 from tests.support.claims import request
 from tests.support.records import as_lines, task_record, v3_record

@@ -28,7 +28,7 @@ from hud.api import api
 from hud.ingest import ingest
 from hud.models import Experiment
 from runner.formats.parameters import Parameters
-from runner.schema.plan import PROTOCOL
+from runner.schema.protocol import PROTOCOL
 from tests.support.claims import attach, claim, request
 from tests.support.records import as_list, v3_record
 from tests.support.servers import Hud, RedisServer

@@ -20,7 +20,7 @@ from hud.ingest import ingest
 from hud.models import Experiment, Host, IdempotencyKey, Import, Measurement, Run, Upload
 from hud.pages.hosts import queue
 from runner.formats.parameters import Parameters
-from runner.schema.plan import PROTOCOL
+from runner.schema.protocol import PROTOCOL
 from tests.api.imports import process_imports
 from tests.api.test_results_api import assert_problem, post
 from tests.support.claims import cpu

@@ -15,7 +15,7 @@ from hud.accounts.keys import create_key
 from hud.hosts import registration
 from hud.models import Accelerator, Audit, Host, Run, RunRequest, State, Task
 from hud.runs import tasks
-from runner.schema.plan import PROTOCOL
+from runner.schema.protocol import PROTOCOL
 from tests.api.test_agent_api import Agent, agent
 from tests.support.claims import request
 from tests.support.factories import create_accelerator, create_host, create_run, create_task

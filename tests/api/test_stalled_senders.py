@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from hud.accounts.keys import create_key
-from runner.schema.plan import PROTOCOL
+from runner.schema.protocol import PROTOCOL
 from tests.support.factories import create_host
 from tests.support.records import as_list, v3_record
 from tests.support.servers import Hud, RedisServer

@@ -19,8 +19,8 @@ from runner.cli import request, tables, terminal
 from runner.cli.output import Output, v3_records
 from runner.cli.terminal import RunContext
 from runner.launch.pairs import Job
-from runner.schema.fingerprints import CHANGED_INTERPRETER
 from runner.schema.outcome_records import TaskOutcome, TaskResult
+from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.suite import TaskSpec
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator

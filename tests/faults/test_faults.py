@@ -14,8 +14,8 @@ from django.db import connection, transaction
 from hud.models import Heartbeat, Host, Measurement, Run, State, Task
 from hud.runs import requests, tasks, wakeup
 from hud.runs.logs import read
-from runner.schema.fingerprints import CHANGED_INTERPRETER
 from runner.schema.plan import Selection
+from runner.schema.protocol import CHANGED_INTERPRETER
 from tests.faults.installation.site import Site, freeze, only_task, thaw, tree, worker_of
 from tests.support.claims import options
 from tests.support.hosts import alive

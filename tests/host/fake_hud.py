@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-from runner.schema.plan import PROTOCOL
+from runner.schema.protocol import PROTOCOL
 from runner.schema.suite import TaskSpec
 
 KEY = "hud_fake"

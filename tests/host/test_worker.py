@@ -26,7 +26,7 @@ from runner.host.agent import WorkerConfig
 from runner.host.jobs import work
 from runner.host.worker import WakeUp
 from runner.launch.pairs import LaunchRequest
-from runner.schema.wake_up import FUNCTION, digest_of, sign
+from runner.schema.protocol import FUNCTION, digest_of, sign
 from runner.system.interpreters import Interpreter
 from tests.host.fake_hud import KEY, FakeHud
 from tests.support.hosts import Control, HostProcess, alive, ring

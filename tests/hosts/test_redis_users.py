@@ -24,7 +24,7 @@ from hud.models import Accelerator, Host
 from hud.runs import tasks, wakeup
 from runner.host.agent import WorkerConfig
 from runner.host.worker import AcceleratorWorker
-from runner.schema.plan import PROTOCOL
+from runner.schema.protocol import PROTOCOL
 from tests.support.claims import cpu, request
 from tests.support.servers import RedisServer, free_port, start_process
 from tests.support.waiting import wait_for

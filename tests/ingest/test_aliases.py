@@ -15,7 +15,7 @@ from hud.ingest.export import export
 from hud.ingest.renaming import rename
 from hud.models import Accelerator, Alias, Aliases, Expectation, Experiment, Host, Measurement, Run
 from runner.formats.parameters import Parameters
-from runner.schema.plan import PROTOCOL
+from runner.schema.protocol import PROTOCOL
 from runner.schema.suite import TaskSpec
 from tests.support.claims import claim, request
 from tests.support.factories import create_experiment, create_run

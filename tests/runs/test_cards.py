@@ -13,7 +13,8 @@ from hud.hosts import registration
 from hud.ingest import deliveries
 from hud.models import Accelerator, Host, Measurement, Run, Task
 from hud.runs import tasks
-from runner.schema.plan import PROTOCOL, Selection, plan
+from runner.schema.plan import Selection, plan
+from runner.schema.protocol import PROTOCOL
 from runner.schema.suite import TaskSpec
 from tests.support import claims
 from tests.support.claims import end

@@ -13,7 +13,7 @@ from django.utils import timezone
 from hud.ingest import Receipt, deliveries
 from hud.models import Accelerator, Host, Measurement, Run, RunRequest, State, Task
 from hud.runs import tasks
-from runner.schema.fingerprints import CHANGED_INTERPRETER, Fingerprint
+from runner.schema.protocol import CHANGED_INTERPRETER, Fingerprint
 from runner.schema.suite import TaskSpec
 from tests.support.claims import attach, end, request
 from tests.support.records import as_lines, task_record

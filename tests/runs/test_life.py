@@ -34,7 +34,8 @@ from hud.models import Accelerator, Audit, Host, Run, Task
 from hud.problems import Problem
 from hud.runs import logs, requests, states, tasks
 from hud.runs.states import TaskState
-from runner.schema.plan import PROTOCOL, Selection, plan
+from runner.schema.plan import Selection, plan
+from runner.schema.protocol import PROTOCOL
 from runner.schema.suite import TaskSpec
 from tests.runs.life_pure import CASES, MAX_ATTEMPTS, MAX_RUNS, PLACES, STATUSES, WISHES, Handle, Pure, Said
 from tests.support.claims import cpu, options

@@ -18,7 +18,7 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from runner.schema.wake_up import FUNCTION, digest_of, sign
+from runner.schema.protocol import FUNCTION, digest_of, sign
 from runner.system.processes import read_process
 from tests.host.fake_hud import KEY
 from tests.support.servers import ROOT, end_process, start_process

@@ -1,0 +1,73 @@
+"""What a host and the HUD tell each other beside records: the wake-up, and the fingerprint of an interpreter.
+
+The wake-up is a message in Redis: an RQ job whose argument, a task, is signed in its id. It says only that
+there is work: which task, and what to do, is claimed over HTTP. The signature is made with the digest of the
+host's key, so that nobody who can write to Redis can wake a host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+# Of agent and HUD; a host with another one is refused. 2: a task says its compilation and its caches.
+PROTOCOL = 2
+FUNCTION = "runner.host.jobs.work"  # by name only: the web process never imports it
+CHANGED_INTERPRETER = "changed_interpreter"  # code of a task that ends for it
+_COMMIT_DIGITS = 9
+# A benchmark is arbitrary code: our own keys and what looks like a secret stay out of its environment.
+_SECRET = re.compile(
+    r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)|^(DATABASE|REDIS)_URL$|^PG|^HUD_",
+    re.IGNORECASE,
+)
+
+
+def sign(job_id: str, argument: str, *, key_digest: str, queue: str) -> str:
+    """Return the id of a wake-up: an id of its own, and a signature of that, its queue and its argument.
+    In the id, hosts of an earlier release leave it alone.
+
+    `key_digest` is the SHA-256 of the host's key, which the HUD stores and the host knows.
+    """
+    text = f"wake-up\0{queue}\0{job_id}\0{argument}"
+    return f"{job_id}-{hmac.new(key_digest.encode(), text.encode(), 'sha256').hexdigest()}"
+
+
+def digest_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables whose names do not look like a secret."""
+    return {name: value for name, value in environment.items() if not _SECRET.search(name)}
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The fingerprint of an interpreter, which a run freezes: all of it is measured with the same packages.
+
+    The torch and Triton, and a digest of the RECORD files of all packages; '' for what it has not.
+    """
+
+    torch: str = ""
+    torch_git: str = ""
+    triton: str = ""
+    packages: str = ""
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Fingerprint:
+        return cls(**{field.name: str(value.get(field.name) or "") for field in fields(cls)})
+
+    @property
+    def subject(self) -> tuple[str, str, str]:
+        """Return what a comparison is about. Two hosts with the same wheels may differ in their RECORD files,
+        which also list what an installer wrote."""
+        return self.torch, self.torch_git, self.triton
+
+    def __str__(self) -> str:
+        commit = f" ({self.torch_git[:_COMMIT_DIGITS]})" if self.torch_git else ""
+        parts = [f"torch {self.torch or 'missing'}{commit}", self.triton and f"triton {self.triton}"]
+        return ", ".join(filter(None, [*parts, self.packages and f"packages {self.packages}"]))
