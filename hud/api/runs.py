@@ -26,8 +26,8 @@ from hud.tables.table import DataTable
 from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
 from runner.schema.draws import LEAST_DRAWS, MAX_DRAWS
-from runner.schema.plan import Caches, Selection
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest
+from runner.schema.tasks import Caches, Selection
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024

@@ -29,8 +29,8 @@ from runner.formats.v3 import OURS
 from runner.schema.devices import DEVICE_KINDS
 from runner.schema.draws import PairPlace, pair_place
 from runner.schema.metrics import metric_info
-from runner.schema.outcome_records import CANCELLED
 from runner.schema.records import CLASS_PACKAGES, Environment, Record
+from runner.schema.tasks import CANCELLED
 
 _MAX_NUMBER = 10_000  # of a process
 _FIRST = PairPlace(0, 0)

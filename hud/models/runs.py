@@ -98,7 +98,7 @@ class RunRequest(NamedRow):
     host = models.ForeignKey(Host, models.PROTECT, null=True, related_name="requests")  # the only one allowed
     arch = models.CharField(max_length=100, blank=True)  # that an accelerator must have; '' any
     device = models.CharField(max_length=40, blank=True)
-    caches = models.CharField(max_length=6, db_default="fresh", default="fresh")  # runner.schema.plan.Caches
+    caches = models.CharField(max_length=6, db_default="fresh", default="fresh")  # runner.schema.tasks.Caches
     pinned = models.JSONField(default=dict)  # of pinned caches: source, and choices by slot
     labels = models.JSONField(default=dict)  # that an accelerator must have
     candidate_options = models.JSONField(default=dict)  # inductor options of an A/B comparison's candidate
@@ -121,7 +121,7 @@ class Task(NamedRow):
     position = models.IntegerField()
     repeat = models.SmallIntegerField(default=0)  # number of the fresh process; in an A/B run, of the pair
     caches = models.CharField(max_length=6, db_default="fresh", default="fresh")  # of this process
-    spec = models.JSONField()  # runner.schema.plan.TaskSpec
+    spec = models.JSONField()  # runner.schema.suite.TaskSpec
     state = models.CharField(max_length=10, choices=choices_of(TaskState), default=TaskState.QUEUED)
     status = models.CharField(max_length=12, blank=True)  # one of runner.schema.records.STATUSES, once done
     code = models.CharField(max_length=100, blank=True)

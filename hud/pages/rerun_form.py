@@ -12,9 +12,9 @@ from runner.schema import inductor_options
 from runner.schema.draws import FOUND, LEAST_DRAWS, MAX_DRAWS, ChoiceNoise, draws_for, power_words
 from runner.schema.inductor_options import InductorOptions
 from runner.schema.options import Option, OptionValue
-from runner.schema.plan import COMPILATIONS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest
+from runner.schema.tasks import COMPILATIONS
 
 _KNOB = "knob_"  # prefix of a field's name
 _MAIN_FIELDS = ("place", "environment", "compilations", "repeats")  # what most reruns set

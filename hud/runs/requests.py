@@ -34,8 +34,8 @@ from hud.runs.matching import ResourceRequest
 from runner.schema import compilations, inductor_options
 from runner.schema.inductor_options import InductorValue
 from runner.schema.options import OptionValue
-from runner.schema.plan import Caches, Process, Replication, Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import Caches, Process, Replication, Selection, plan
 from runner.suites import SUITES
 
 MAX_REPEATS = 20

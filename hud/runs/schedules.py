@@ -23,8 +23,8 @@ from hud.runs import matching, requests
 from hud.runs.matching import ResourceRequest
 from hud.sql import fetch_tuples
 from runner import suites
-from runner.schema.plan import Replication, Selection, plan
 from runner.schema.suite import BadRequest
+from runner.schema.tasks import Replication, Selection, plan
 from runner.suites import SUITES
 
 FIELDS = "minute, hour, day of month, month, day of week"

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.formats import writer_of
-from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.records import UNEXPECTED, Json
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import TaskOutcome, TaskResult
 
 FORMATS = ("ours", "v3", "upstream")
 _OURS_BEGINS = '{"fingerprint": '

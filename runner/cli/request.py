@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runner.schema.options import Option, OptionValue
-from runner.schema.plan import Selection, distinct, plan
 from runner.schema.suite import BadRequest, Suite, TaskSpec
+from runner.schema.tasks import Selection, distinct, plan
 from runner.suites import suite_of
 
 _CASE = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<knobs>[^\[\]]*)\])?")

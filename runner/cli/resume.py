@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from runner.launch.pairs import Job, plain_key
-from runner.schema.outcome_records import TaskResult
 from runner.schema.records import runner_facts
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskResult
 from runner.suites import suite_of
 from runner.system import environment, machine
 from runner.system.accelerators import Accelerator

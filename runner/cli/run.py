@@ -19,10 +19,9 @@ from runner.launch.results import identity
 from runner.schema import inductor_options
 from runner.schema.compilations import COMPILATION, COMPILED, choices_of, digest
 from runner.schema.draws import BASE, NEW, ChoiceNoise, comparison_processes, power_words
-from runner.schema.outcome_records import TaskResult
-from runner.schema.plan import CACHES, Caches, Replication
 from runner.schema.records import SUCCESS, Json
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import CACHES, Caches, Replication, TaskResult
 from runner.suites import SUITES, file, suite_of
 from runner.suites.presets import PRESETS
 from runner.system import environment, machine

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from runner.schema.compilations import kernels_in
 from runner.schema.draws import CodeChange, Draw, PairPlace, answer_of, pair_place, round_of
 from runner.schema.metrics import metric_info
-from runner.schema.outcome_records import TaskResult
 from runner.schema.records import SUCCESS, Json, runner_facts
 from runner.schema.statistics import (
     LEAST_PAIRS,
@@ -24,6 +23,7 @@ from runner.schema.statistics import (
     value_of,
 )
 from runner.schema.suite import TaskSpec, suite_of, value_rule
+from runner.schema.tasks import TaskResult
 
 # Metrics that a person reads first, in this order.
 MAIN = (

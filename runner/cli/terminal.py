@@ -15,10 +15,10 @@ from typing import Any
 
 from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
-from runner.schema.outcome_records import TaskResult
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import with_runner_fact
 from runner.schema.suite import BadRequest, TaskSpec, suite_of
+from runner.schema.tasks import TaskResult
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, NoSuchDevice, accelerators
 from runner.system.fingerprints import Fingerprints

@@ -10,9 +10,9 @@ from runner.formats import v3
 from runner.formats.format import Format, Writer, unsaid
 from runner.formats.measurement import ParsedMeasurement, info_of, origin_of
 from runner.formats.parameters import Parameters
-from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json, Record
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskResult
 
 _BENCHMARK = "TorchCache Benchmark"
 _METRICS = ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)")

@@ -13,9 +13,9 @@ from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Record
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import TaskResult
 
 _PEEK_BYTES = 1 << 16
 _MAX_HEADER_BYTES = 1 << 18

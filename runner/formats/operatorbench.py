@@ -19,10 +19,10 @@ from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import base_name
 from runner.formats.table import csv_text, pointer
-from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json, Record
 from runner.schema.statistics import median, quantiles
 from runner.schema.suite import TaskSpec, suite_of
+from runner.schema.tasks import TaskResult
 
 _COLUMN = re.compile(r"(?P<backend>\S.*) (?P<metric>\d+th|abs)")
 _FILE = re.compile(

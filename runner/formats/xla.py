@@ -18,9 +18,9 @@ from runner.formats.layout import VALUE, Layout, Located, Outcome
 from runner.formats.measurement import MODES
 from runner.formats.scalars import shortened, text
 from runner.formats.statuses import VERIFIER_CODES, status_of_error
-from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec, suite_of
+from runner.schema.tasks import TaskResult
 
 _NOT_KNOBS = {"accelerator", "accelerator_model", "dynamo", "test", "dtype", "outputs_file"}
 # Codes of a verification that ran: then an error is its own, and nothing was to be measured.

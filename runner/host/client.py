@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from runner.schema.inductor_options import InductorValue
-from runner.schema.outcome_records import TaskOutcome
-from runner.schema.plan import CACHES, Caches
 from runner.schema.protocol import PROTOCOL, Fingerprint
 from runner.schema.records import Json
+from runner.schema.tasks import CACHES, Caches, TaskOutcome
 
 TIMEOUT_S = 10.0
 _FIRST_PAUSE_S = 0.2

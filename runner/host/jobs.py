@@ -22,9 +22,9 @@ from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema import inductor_options
 from runner.schema.compilations import pinned_from_json
-from runner.schema.outcome_records import TaskOutcome
 from runner.schema.protocol import Fingerprint
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import TaskOutcome
 from runner.system import locks
 
 _REPORTS_A_BEAT = 4  # a cancelled task learns it with its next report

@@ -22,8 +22,8 @@ from typing import Any
 from runner.formats import reasons
 from runner.host.client import Hud, KeyRefused, Lease, LeaseBroken, Refused, WrongOffset
 from runner.launch import results
-from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import TaskOutcome
 from runner.suites import suite_of
 from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_file, read_object
 

@@ -24,10 +24,10 @@ from types import MappingProxyType
 from typing import Any
 
 from runner.launch import results
-from runner.schema.outcome_records import TaskOutcome
 from runner.schema.protocol import without_secrets
 from runner.schema.records import STATUSES, UNEXPECTED
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskOutcome
 from runner.system.log import CappedLog
 from runner.system.processes import Tree, dying_with_me
 from runner.system.task_files import open_file, read_object
@@ -57,7 +57,7 @@ def launch(
     `python` is the interpreter, `environment` is added to ours, `lock_fd` is the accelerator's lock
     (`runner/system/locks.py`), which the child inherits. `on_event` gets each object of events.jsonl.
     `should_stop` is asked often: any text but '' ends the task and becomes its status. Neither may block.
-    The results of a failed task also name what it did not measure (`runner/schema/outcome_records.py`).
+    The results of a failed task also name what it did not measure (`runner/schema/tasks.py`).
     `log` takes the output instead of the folder's file. `command` replaces the child, for tests.
 
     Call it from a thread that outlives the child, and once at a time in a process. When it returns or raises,

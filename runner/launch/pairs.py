@@ -24,11 +24,10 @@ from runner.schema.compilations import COMPILED, PINNED_VARIABLE, candidate_pins
 from runner.schema.draws import BASE, NEW, RUN_TIMES, Side, outliers
 from runner.schema.inductor_options import InductorValue
 from runner.schema.metrics import is_of_running
-from runner.schema.outcome_records import CANCELLED, TaskOutcome
-from runner.schema.plan import KEPT_CACHES, NEW_CACHES, Caches
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
 from runner.schema.suite import COMPILATION_VARIABLE, TaskSpec, suite_of
+from runner.schema.tasks import CANCELLED, KEPT_CACHES, NEW_CACHES, Caches, TaskOutcome
 from runner.system.interpreters import DEFAULT, Interpreter
 from runner.system.log import CappedLog
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.formats.scalars import finite, is_deeper
-from runner.schema.outcome_records import TaskOutcome, missing
 from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment, Json
 from runner.schema.suite import Expected, TaskSpec
+from runner.schema.tasks import TaskOutcome, missing
 from runner.suites import suite_of
 from runner.system import environment
 from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_object

@@ -17,8 +17,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from runner.schema.outcome_records import TaskOutcome
 from runner.schema.protocol import CHANGED_INTERPRETER, Fingerprint
+from runner.schema.tasks import TaskOutcome
 from runner.system import machine
 from runner.system.environment import torch_says, version
 from runner.system.interpreters import Interpreter

@@ -14,8 +14,8 @@ import pytest
 from runner.__main__ import main
 from runner.cli import terminal
 from runner.cli.tables import results
-from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
 from runner.system import locks, machine
 from runner.system.processes import read_process

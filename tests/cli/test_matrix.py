@@ -19,9 +19,9 @@ from runner.cli import request, tables, terminal
 from runner.cli.output import Output, v3_records
 from runner.cli.terminal import RunContext
 from runner.launch.pairs import Job
-from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator
 from runner.system.interpreters import Interpreter

@@ -12,7 +12,7 @@ from runner.cli import terminal
 from runner.cli.output import Output
 from runner.launch.pairs import Job
 from runner.schema.compilations import COMPILATION, COMPILED
-from runner.schema.outcome_records import TaskOutcome, TaskResult
+from runner.schema.tasks import TaskOutcome, TaskResult
 from tests.support.finished import TASK, record
 
 SLOTS = ("0" * 16, "1" * 16)

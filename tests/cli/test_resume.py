@@ -12,7 +12,7 @@ import pytest
 from runner.__main__ import main
 from runner.cli import terminal
 from runner.launch.pairs import LaunchRequest
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.tasks import TaskOutcome
 from runner.system import environment, machine
 from runner.system.environment import versions_of
 from tests.support.records import task_record

@@ -110,7 +110,7 @@ def test_the_command_lists_and_measures_the_suite(checkout: Path, nap: dict[str,
 def test_a_task_that_dies_leaves_the_row_that_the_suite_expects(checkout: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from runner.launch.launch import launch;"
-        "from runner.schema.plan import Selection, plan; import runner.suites;"
+        "from runner.schema.tasks import Selection, plan; import runner.suites;"
         "(task,) = plan(Selection('sleepy', 'cpu'));"
         f"end = launch(task, Path({str(tmp_path)!r}), command=[sys.executable, '-c', 'raise SystemExit(3)']);"
         "print(end.status, [(r['metric']['name'], r['metric']['extra_info']['status']) for r in end.records])"

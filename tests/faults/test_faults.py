@@ -14,8 +14,8 @@ from django.db import connection, transaction
 from hud.models import Heartbeat, Host, Measurement, Run, State, Task
 from hud.runs import requests, tasks, wakeup
 from hud.runs.logs import read
-from runner.schema.plan import Selection
 from runner.schema.protocol import CHANGED_INTERPRETER
+from runner.schema.tasks import Selection
 from tests.faults.installation.site import Site, freeze, only_task, thaw, tree, worker_of
 from tests.support.claims import options
 from tests.support.hosts import alive
@@ -148,7 +148,7 @@ def test_a_crash_between_commit_and_doorbell(site: Site) -> None:
 import os, django
 django.setup()
 from hud.runs import requests as runs, wakeup
-from runner.schema.plan import Selection
+from runner.schema.tasks import Selection
 from tests.support.claims import options
 wakeup.ring_for = lambda _run: os._exit(9)
 runs.request_suite(Selection("micro", "cpu", cases=["layer_norm"]), options(device="cpu"))

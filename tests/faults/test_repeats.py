@@ -14,8 +14,8 @@ from hud.models import Measurement, State, Task
 from hud.runs import logs, tasks
 from runner.host.client import Hud as Client
 from runner.host.client import Lease, LeaseBroken, Refused, WrongOffset
-from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskOutcome
 from tests.faults.installation.site import Site, only_task
 from tests.support.records import as_lines, task_record
 

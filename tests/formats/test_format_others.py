@@ -12,8 +12,8 @@ from runner.formats import format_of, reasons
 from runner.formats.gpt_fast import GptFastFiles
 from runner.formats.measurement import ParsedMeasurement
 from runner.schema.metrics import metric_info
-from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import suite_of
 from tests.support.finished import record
 from tests.support.observed import by_metric, observe, observe_sample, skips

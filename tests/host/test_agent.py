@@ -22,7 +22,7 @@ from runner.host.agent import Agent, Attachment
 from runner.host.attach import CannotAttach, labels_of, pythons_of
 from runner.host.client import KeyRefused, Lease
 from runner.host.spool import Folder
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.tasks import TaskOutcome
 from runner.suites import SUITES
 from runner.system import accelerators, machine
 from runner.system.accelerators import NoSuchDevice

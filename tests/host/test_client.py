@@ -28,7 +28,7 @@ from runner.host.client import (
     with_retries,
 )
 from runner.host.spool import Folder, left_over
-from runner.schema.outcome_records import TaskOutcome
+from runner.schema.tasks import TaskOutcome
 from tests.host.fake_hud import KEY, SPEC, TOKEN, FakeHud, FakeTask
 from tests.support.records import task_record
 

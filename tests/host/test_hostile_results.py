@@ -16,9 +16,9 @@ from runner.host.client import Hud, Lease
 from runner.host.spool import Folder
 from runner.launch import results
 from runner.launch.launch import launch
-from runner.schema.outcome_records import TaskOutcome
 from runner.schema.records import Environment
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskOutcome
 from runner.system import environment, task_files
 from tests.host.fake_hud import KEY, FakeHud, FakeTask
 from tests.support.records import task_record

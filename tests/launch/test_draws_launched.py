@@ -12,8 +12,8 @@ import pytest
 
 from runner.launch.launch import launch
 from runner.launch.pairs import Job, LaunchRequest, run_task
-from runner.schema.outcome_records import TaskOutcome
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskOutcome
 from runner.system.interpreters import Interpreter
 from tests.support.hosts import Control
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from runner.launch.pairs import Job, LaunchRequest, run_task
-from runner.schema.plan import Process, Replication
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import Process, Replication
 from runner.system.interpreters import Interpreter
 from tests.support.hosts import Control
 

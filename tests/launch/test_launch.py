@@ -16,9 +16,9 @@ import pytest
 
 from runner.launch import launch as launching
 from runner.launch.launch import launch
-from runner.schema.outcome_records import TaskOutcome
 from runner.schema.records import Environment
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskOutcome
 from runner.system import environment, locks
 from runner.system.log import CappedLog
 from tests.support.finished import expected

@@ -18,9 +18,8 @@ from runner.measure.compiler.compiled import compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options, settable
 from runner.measure.state.device import prepare
 from runner.schema import inductor_options
-from runner.schema.outcome_records import TaskOutcome
-from runner.schema.plan import Caches
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import Caches, TaskOutcome
 from runner.suites.torchdynamo.backends import Compiler
 from runner.system.interpreters import Interpreter
 from tests.support.hosts import Control

@@ -18,7 +18,7 @@ import torch
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.forked import run_stage
-from runner.schema.plan import Selection, plan
+from runner.schema.tasks import Selection, plan
 from runner.suites.huggingface import models
 from runner.suites.torchdynamo import run as torchdynamo
 from runner.suites.torchdynamo.run import StageRunner

@@ -13,7 +13,7 @@ from django.utils import timezone
 from hud.models import ApiKey, Audit, Host, Run, Schedule, Stream
 from hud.pages.hosts import query, queue
 from hud.runs import schedules
-from runner.schema.plan import Selection, plan
+from runner.schema.tasks import Selection, plan
 from tests.support.claims import request
 from tests.support.factories import create_accelerator, create_host, create_run, create_task, create_user
 from tests.support.pages import page_of

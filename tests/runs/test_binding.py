@@ -15,8 +15,8 @@ from hud.ingest import Receipt, deliveries
 from hud.models import Accelerator, Host, Measurement, Task
 from runner.formats import reasons
 from runner.formats.errors import BadUpload
-from runner.schema.plan import Selection, plan
 from runner.schema.suite import IDENTITY, TaskSpec
+from runner.schema.tasks import Selection, plan
 from runner.suites import SUITES
 from tests.support.claims import claim, request
 from tests.support.factories import create_accelerator, create_run, create_task

@@ -13,9 +13,9 @@ from hud.hosts import registration
 from hud.ingest import deliveries
 from hud.models import Accelerator, Host, Measurement, Run, Task
 from hud.runs import tasks
-from runner.schema.plan import Selection, plan
 from runner.schema.protocol import PROTOCOL
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import Selection, plan
 from tests.support import claims
 from tests.support.claims import end
 from tests.support.records import as_lines, task_record

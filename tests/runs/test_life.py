@@ -34,9 +34,9 @@ from hud.models import Accelerator, Audit, Host, Run, Task
 from hud.problems import Problem
 from hud.runs import logs, requests, states, tasks
 from hud.runs.states import TaskState
-from runner.schema.plan import Selection, plan
 from runner.schema.protocol import PROTOCOL
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import Selection, plan
 from tests.runs.life_pure import CASES, MAX_ATTEMPTS, MAX_RUNS, PLACES, STATUSES, WISHES, Handle, Pure, Said
 from tests.support.claims import cpu, options
 from tests.support.records import as_lines, task_record

@@ -13,8 +13,8 @@ from hud.hosts import queues, registration
 from hud.models import Accelerator, Host, Run, Task
 from hud.pages.hosts import queue
 from hud.runs import tasks, wakeup
-from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest
+from runner.schema.tasks import Selection, plan
 from tests.support.claims import attach, request
 from tests.support.factories import create_run, create_task
 from tests.support.servers import RedisServer

@@ -22,7 +22,7 @@ from django.utils import timezone
 from hud.accounts import audit
 from hud.models import Accelerator, Audit, Heartbeat, Run, RunRequest, Schedule, ScheduleTrigger, State
 from hud.runs import requests, schedules, tasks
-from runner.schema.plan import Selection, plan
+from runner.schema.tasks import Selection, plan
 from tests.support.claims import options
 from tests.support.factories import create_accelerator, create_host
 from tests.support.servers import start_process

@@ -35,8 +35,8 @@ from hud.problems import Problem
 from hud.runs import requests, schedules, streams
 from hud.runs.matching import ResourceRequest
 from runner.formats.parameters import Parameters
-from runner.schema.plan import Selection
 from runner.schema.suite import BadRequest
+from runner.schema.tasks import Selection
 from tests.support.factories import create_accelerator, create_run, create_user
 from tests.support.records import as_lines, as_list, v3_record
 

@@ -15,9 +15,9 @@ from runner.cli.request import Request, tasks
 from runner.schema.devices import ARCHES, arch_key, is_named, peaks
 from runner.schema.metrics import METRICS, metric_info, role_of
 from runner.schema.options import Option, OptionValue
-from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.targets import gpt_fast_target
+from runner.schema.tasks import Selection, plan
 from runner.suites import SUITES
 from runner.suites.micro import SIZES as MICRO_SIZES
 from runner.suites.operators.inputs import SHAPES, read_shapes

@@ -17,8 +17,8 @@ from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.measure.state.device import Device
 from runner.measure.timing import call_time
-from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import Selection, plan
 from runner.suites import suite_of
 from runner.suites.timm import models
 from runner.suites.torchdynamo.model import BuiltModel, load, mean_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.schema.plan import Replication
 from runner.schema.suite import BadRequest, TaskSpec, suite_of
+from runner.schema.tasks import Replication
 
 
 def task(suite: str = "micro", case: str = "gemv", device: str = "cuda", **more: Any) -> TaskSpec:

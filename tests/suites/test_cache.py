@@ -15,8 +15,8 @@ from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
 from runner.measure.state.device import prepare
-from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
 from runner.suites.cache import ORIGINS
 from runner.suites.cache import run as cache

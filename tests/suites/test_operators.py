@@ -26,9 +26,9 @@ from runner.measure.compiler import bisection
 from runner.measure.timing import graph_replay
 from runner.schema.compilations import Explanation
 from runner.schema.options import Option, OptionValue
-from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import quantiles
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
 from runner.suites.operators import call_metrics, inputs, one, stage, tensors
 from runner.suites.operators import run as operators

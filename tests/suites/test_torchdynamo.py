@@ -14,8 +14,8 @@ import pytest
 
 from runner.formats.torchdynamo.names import backend_of
 from runner.schema.compilations import BISECTED
-from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import Selection, plan
 from runner.suites import suite_of
 from runner.system import machine
 from tests.conftest import NO_HEADERS

@@ -25,10 +25,10 @@ from runner.formats.xla import ON_XLA, XlaFiles
 from runner.launch.launch import launch
 from runner.launch.report import Report
 from runner.launch.results import complete
-from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.records import MeasurementWarning
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites.xla import SUITE, models
 from runner.suites.xla import run as xla
 from runner.suites.xla.run import NOT_ASKED, Verification

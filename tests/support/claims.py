@@ -16,8 +16,8 @@ from hud.models import Accelerator, Experiment, Host, Run, Task
 from hud.runs import requests, tasks
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
-from runner.schema.plan import Selection, plan
 from runner.schema.protocol import PROTOCOL
+from runner.schema.tasks import Selection, plan
 
 
 def cpu(*suites: str, name: str = "cpu") -> Accelerator:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.launch.pairs import LaunchRequest
-from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.suite import Expected, TaskSpec
 from runner.schema.targets import GPT_FAST_SIZES, mean_over
+from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import suite_of
 
 TASK = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})

@@ -16,10 +16,10 @@ from runner.formats.table import csv_text
 from runner.formats.torchdynamo.names import backend_of
 from runner.schema.inductor_options import INDUCTOR_OPTIONS
 from runner.schema.metrics import HARNESS_COUNTS
-from runner.schema.outcome_records import TaskResult
 from runner.schema.records import Json
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskResult
 
 Row = dict[str, Json]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import BUDGET_S, EXPLAIN_FAILURE, Option, choice, count, repeat, switch
-from runner.schema.plan import KEPT_CACHES
 from runner.schema.suite import Case, Expected, Suite, TaskSpec
+from runner.schema.tasks import KEPT_CACHES
 
 SEQUENCE_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)")
 DEVICE_METRICS = ("gpu_busy_ms", "device_bandwidth_gbps", "share_of_ceiling")

@@ -37,11 +37,11 @@ from runner.measure.timing.gpu_active_time import Work
 from runner.schema.compilations import COMPILED
 from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import EXPLAIN
-from runner.schema.plan import KEPT_CACHES, NEW_CACHES
 from runner.schema.records import Json, MeasurementWarning, joined_warnings
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
+from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
 from runner.suites.gpt_fast import COMPILE_METRICS, DEVICE_METRICS, SEQUENCE_METRICS, metrics_of
 from runner.suites.gpt_fast.check import compare
 from runner.suites.gpt_fast.generate import Steps, compiled, sequence, steps

@@ -19,8 +19,8 @@ from runner.schema.options import (
     repeat,
     switch,
 )
-from runner.schema.plan import KEPT_CACHES
 from runner.schema.suite import Expected, Suite, TaskSpec
+from runner.schema.tasks import KEPT_CACHES
 
 DTYPES = ("bfloat16", "float16", "float32", "amp")
 # A stage with the metrics that it has on every device, a GPU, a CPU.

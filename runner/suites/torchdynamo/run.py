@@ -36,10 +36,10 @@ from runner.measure.timing import gpu_active_time
 from runner.measure.timing.compile_time import cache_variables
 from runner.schema.compilations import EXPLAINABLE, Explanation
 from runner.schema.options import EXPLAIN
-from runner.schema.plan import KEPT_CACHES, NEW_CACHES
 from runner.schema.records import NO_WARNING, Environment, Json, MeasurementWarning
 from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
 from runner.suites import suite_of
 from runner.suites.torchdynamo import stage_metrics, stages, stages_of
 from runner.suites.torchdynamo.model import ModelRequest

@@ -22,7 +22,7 @@ from django.db import connection, transaction
 from hud.accounts.keys import create_key
 from hud.models import TERMINAL, Accelerator, Host, Run, Task
 from hud.runs import requests
-from runner.schema.plan import Selection
+from runner.schema.tasks import Selection
 from runner.system.processes import read_process
 from tests.support.claims import options
 from tests.support.hosts import Control, HostProcess, alive

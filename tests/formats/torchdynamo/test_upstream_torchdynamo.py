@@ -15,9 +15,8 @@ from hud.models import STATUS_NAMES, Experiment, Measurement
 from runner.cli.output import Output
 from runner.formats.parameters import Parameters
 from runner.formats.torchdynamo.names import backend_of
-from runner.schema.outcome_records import TaskOutcome, TaskResult
-from runner.schema.plan import Selection, plan
 from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.tasks import Selection, TaskOutcome, TaskResult, plan
 
 VALUES = {
     "speedup": [1.5],

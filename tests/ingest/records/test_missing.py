@@ -19,9 +19,8 @@ from runner.cli.output import Output
 from runner.formats.parameters import Parameters
 from runner.launch import results
 from runner.launch.launch import launch
-from runner.schema.outcome_records import TaskOutcome, TaskResult, missing
-from runner.schema.plan import Selection, plan
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import Selection, TaskOutcome, TaskResult, missing, plan
 from runner.suites import SUITES
 from runner.system import environment, machine
 from tests.support.finished import expected

@@ -14,9 +14,9 @@ from hud.models import Measurement, Stream
 from hud.pages.suite import matrix
 from runner.cli import tables
 from runner.formats.parameters import Parameters
-from runner.schema.outcome_records import TaskOutcome, TaskResult
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import TaskSpec
+from runner.schema.tasks import TaskOutcome, TaskResult
 from tests.support.observed import observe
 
 METRICS = {
