@@ -11,8 +11,7 @@ from hud.models import Metric, Series, SeriesState
 from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.metric_values import check_values
-from runner.schema.metrics import METRICS, is_known, says_unit
-from runner.schema.units import convert
+from runner.schema.metrics import METRICS, convert, is_known, says_unit
 
 _MOST_LISTED = 100  # metrics in a receipt
 _MOST_WARNED_OF = 10

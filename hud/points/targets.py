@@ -15,7 +15,7 @@ from hud.models import Experiment, Metric, Target
 from hud.sql import fetch_models, fetch_tuples
 from runner.schema.devices import is_named
 from runner.schema.statistics import median
-from runner.schema.targets import TargetFraction
+from runner.schema.suite import TargetFraction
 from runner.suites import CEILINGS, SUITES
 
 Met = Literal["met", "missed", "none"]

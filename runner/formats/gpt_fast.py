@@ -20,10 +20,10 @@ from runner.formats.layout import Layout, Located, Quantity, of_row
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.table import csv_text
+from runner.schema.metrics import GPT_FAST_SIZES, GPT_FAST_TARGET_ARCH, gpt_fast_target, mean_over
 from runner.schema.records import Json, Metric, Record
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec, suite_of
-from runner.schema.targets import GPT_FAST_SIZES, GPT_FAST_TARGET_ARCH, gpt_fast_target, mean_over
 from runner.schema.tasks import TaskResult
 
 _NEEDED = {"name", "metric", "target", "actual"}  # the first versions had these and a percentage

@@ -14,7 +14,7 @@ from runner.formats import reasons
 from runner.formats.layout import VALUE, Layout, Located, Quantity, Reading
 from runner.formats.scalars import base_name, number, numbers_in, text
 from runner.formats.table import pointer
-from runner.schema.units import canonical
+from runner.schema.metrics import canonical_unit
 
 _MODES = {"forward": "inference", "no-grad-forward": "inference", "backward": "training", "full": "training"}
 _LIGER = {"speed": "latency_ms", "memory": "memory"}
@@ -101,7 +101,7 @@ def _of_perf_report(row: dict[str, Any]) -> Iterator[Located]:
     knobs = {name: _plain(row[name]) for name in arguments}
     for name in providers:
         found = _WITH_UNIT.fullmatch(name)
-        unit = canonical(found["unit"]) if found else ""
+        unit = canonical_unit(found["unit"]) if found else ""
         said = {
             "backend": found["provider"] if found else name,
             "metric": _OF_UNIT.get(unit, unit or "value"),

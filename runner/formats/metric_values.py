@@ -7,11 +7,10 @@ from typing import Any
 from runner.formats.errors import WrongRecord
 from runner.formats.scalars import INVISIBLE, invisible_in, nfc, number_of, text
 from runner.formats.statuses import status_of, status_of_word
-from runner.schema.metrics import is_number, metric_info
+from runner.schema.metrics import canonical_unit, is_number, metric_info
 from runner.schema.records import Metric
 from runner.schema.statistics import value_of
 from runner.schema.suite import value_rule
-from runner.schema.units import canonical
 
 MAX_VALUE = 1e300
 _MAX_SAMPLES = 100_000
@@ -138,7 +137,7 @@ def _meaning(unit: str, direction: str) -> tuple[str, str]:
     if character := invisible_in(unit):
         raise WrongRecord("/metric/extra_info/unit", f"the unit holds the invisible character {character}")
     word = direction.strip().lower().replace(" ", "_").replace("-", "_")
-    return canonical(nfc(unit.strip())), _DIRECTIONS.get(word, "")
+    return canonical_unit(nfc(unit.strip())), _DIRECTIONS.get(word, "")
 
 
 def message_of(extra: dict[str, Any]) -> str | None:

@@ -18,7 +18,6 @@ from typing import Any
 from runner.schema.options import EXPLAIN, EXPLAIN_S, Option, OptionValue
 from runner.schema.records import CLASS_PACKAGES
 from runner.schema.statistics import ValueRule
-from runner.schema.targets import TargetFraction
 
 MAX_COMPILATIONS = 20
 COMPILATION_VARIABLE = "RUNNER_COMPILATION"  # in a process's environment: the number that its records carry
@@ -141,6 +140,21 @@ class Expected:
     device: str
     knobs: Mapping[str, Any]
     metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TargetFraction:
+    """`fraction` of the arch's copy bandwidth (suite `ceilings`, case `copy`), as a value of `metric`.
+
+    A row that an operator set goes before it; it goes before the record's own target, which counts where it
+    was made for this arch.
+    """
+
+    metric: str
+    case: str
+    dtype: str
+    size: str  # the case parameter D: "1024" … "16384", or "mean"
+    fraction: float
 
 
 @dataclass(frozen=True)

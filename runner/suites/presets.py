@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from runner.schema.targets import GPT_FAST_SIZES
+from runner.schema.metrics import GPT_FAST_SIZES
 from runner.suites import cache, torchbench
 
 _SIZES = "+".join(map(str, GPT_FAST_SIZES))

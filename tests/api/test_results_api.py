@@ -19,7 +19,7 @@ from hud.ingest import import_jobs, ingest
 from hud.models import Experiment, Measurement, Upload
 from hud.problems import Problem
 from runner.formats.errors import LARGER_FILES
-from runner.schema.targets import GPT_FAST_SIZES, mean_over
+from runner.schema.metrics import GPT_FAST_SIZES, mean_over
 from tests.api.imports import process_imports
 from tests.support.records import as_lines, as_list, v3_record
 

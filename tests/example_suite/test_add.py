@@ -27,7 +27,7 @@ from tests.support.servers import ROOT, Hud, RedisServer
 from tests.support.waiting import wait_for
 
 HERE = Path(__file__).resolve().parent
-ROW = '    _timing("nap_ms", "Length of a nap", "ms", "down", 3, 0.05),\n'
+ROW = "nap_ms,Length of a nap,ms,down,timing,3,0.05,detail,\n"
 
 
 def insert(path: Path, before: str, line: str) -> None:
@@ -46,7 +46,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "runner", root / "runner", ignore=ignored)
     shutil.copytree(HERE / "sleepy", root / "runner" / "suites" / "sleepy", ignore=ignored)
     insert(root / "runner" / "suites" / "__init__.py", "    CEILINGS,\n", '    "sleepy",\n')
-    insert(root / "runner" / "schema" / "metrics.py", '    _timing("latency_us"', ROW)
+    insert(root / "runner" / "schema" / "metrics.csv", "latency_us,", ROW)
     shutil.copy(HERE / "stopwatch.py", root / "runner" / "formats")
     insert(root / "runner" / "formats" / "__init__.py", '    "pr_time",\n', '    "stopwatch",\n')
     return root

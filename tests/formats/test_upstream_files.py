@@ -20,8 +20,8 @@ from runner.formats import WRITERS
 from runner.formats.operatorbench import OperatorbenchFiles
 from runner.formats.xla import XlaFiles
 from runner.launch.pairs import LaunchRequest
+from runner.schema.metrics import GPT_FAST_SIZES, mean_over
 from runner.schema.suite import BadRequest, TaskSpec
-from runner.schema.targets import GPT_FAST_SIZES, mean_over
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
 from tests.support.observed import observe

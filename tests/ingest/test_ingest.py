@@ -26,7 +26,7 @@ from hud.models import (
 from runner.formats import reasons
 from runner.formats.errors import MalformedUpload, UploadTooLarge
 from runner.formats.parameters import Parameters
-from runner.schema.targets import GPT_FAST_SIZES, mean_over
+from runner.schema.metrics import GPT_FAST_SIZES, mean_over
 from tests.support.records import as_lines, as_list, v3_record
 
 PLACE = "/0/metric/benchmark_values/0"

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from hud.models import Experiment, Run, Stream
 from hud.points import targets
-from runner.schema.targets import TargetFraction
+from runner.schema.suite import TargetFraction
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import (
     create_accelerator,

@@ -6,7 +6,7 @@ import pytest
 
 from hud.models import Target
 from hud.points import targets
-from runner.schema.targets import TargetFraction
+from runner.schema.suite import TargetFraction
 from tests.support.factories import (
     create_ceiling,
     create_experiment,

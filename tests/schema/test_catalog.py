@@ -6,17 +6,16 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from runner.__main__ import _parser
 from runner.cli.request import Request, tasks
 from runner.schema.devices import ARCHES, arch_key, is_named, peaks
-from runner.schema.metrics import METRICS, metric_info, role_of
+from runner.schema.metrics import METRICS, Direction, Kind, Role, gpt_fast_target, metric_info, role_of
 from runner.schema.options import Option, OptionValue
 from runner.schema.suite import BadRequest, TaskSpec
-from runner.schema.targets import gpt_fast_target
 from runner.schema.tasks import Selection, plan
 from runner.suites import SUITES
 from runner.suites.micro import SIZES as MICRO_SIZES
@@ -149,6 +148,14 @@ def test_a_choice_and_a_switch_take_nothing_else() -> None:
     assert "neither true nor false" in Option("k", "bool", "").problem("true")
     assert Option("k", "choice", "", choices=("a", "b")).problem("b") == ""
     assert "not one of a, b" in Option("k", "choice", "", choices=("a", "b")).problem("c")
+
+
+def test_every_row_of_the_registry_is_complete() -> None:
+    for metric in METRICS.values():
+        assert metric.title and metric.precision >= 0 and 0 <= metric.floor < 1, metric
+        assert metric.direction in get_args(Direction), metric
+        assert metric.kind in get_args(Kind), metric
+        assert metric.role in get_args(Role), metric
 
 
 def test_the_sizes_of_micro_are_within_its_knob() -> None:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.schema.metrics import METRICS
-from runner.schema.units import canonical, convert
+from runner.schema.metrics import METRICS, canonical_unit, convert
 
 # Size of each unit in those of one dimension, independent of the module's table.
 SIZES = [
@@ -61,8 +60,8 @@ def test_other_things_are_not_converted(unit: str, to: str) -> None:
     ],
 )  # fmt: skip
 def test_spellings(said: str, unit: str) -> None:
-    assert canonical(said) == unit
+    assert canonical_unit(said) == unit
 
 
 def test_the_registry_spells_its_units_so() -> None:
-    assert all(canonical(info.unit) == info.unit for info in METRICS.values())
+    assert all(canonical_unit(info.unit) == info.unit for info in METRICS.values())

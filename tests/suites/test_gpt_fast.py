@@ -16,9 +16,9 @@ from runner.cli.output import Output
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.measure.state.device import Device
+from runner.schema.metrics import gpt_fast_model_target
 from runner.schema.options import OptionValue
 from runner.schema.suite import TaskSpec
-from runner.schema.targets import gpt_fast_model_target
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
 from runner.suites.gpt_fast import run as gpt_fast

@@ -16,9 +16,9 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure import ceilings
 from runner.measure.recorder import Result
+from runner.schema.metrics import GPT_FAST_SIZES
 from runner.schema.options import OptionValue
 from runner.schema.suite import TaskSpec
-from runner.schema.targets import GPT_FAST_SIZES
 from runner.suites import suite_of
 from runner.suites.micro import SIZES, size_metrics
 from runner.suites.micro import run as micro

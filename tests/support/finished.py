@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.launch.pairs import LaunchRequest
+from runner.schema.metrics import GPT_FAST_SIZES, mean_over
 from runner.schema.suite import Expected, TaskSpec
-from runner.schema.targets import GPT_FAST_SIZES, mean_over
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import suite_of
 

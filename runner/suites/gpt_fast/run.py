@@ -35,12 +35,11 @@ from runner.measure.timing.call_time import TimingPlan, interleaved_timings, lat
 from runner.measure.timing.compile_time import FirstCalls
 from runner.measure.timing.gpu_active_time import Work
 from runner.schema.compilations import COMPILED
-from runner.schema.metrics import STEP_METRICS
+from runner.schema.metrics import GPT_FAST_TARGET_ARCH, STEP_METRICS, gpt_fast_model_target
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json, MeasurementWarning, joined_warnings
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
-from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_model_target
 from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
 from runner.suites.gpt_fast import COMPILE_METRICS, DEVICE_METRICS, SEQUENCE_METRICS, metrics_of
 from runner.suites.gpt_fast.check import compare

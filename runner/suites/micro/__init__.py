@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from runner.schema.metrics import GPT_FAST_SIZES, mean_over
 from runner.schema.options import EXPLAIN_FAILURE, Option, OptionValue
-from runner.schema.suite import Case, Expected, Suite, TaskSpec
-from runner.schema.targets import GPT_FAST_SIZES, TargetFraction, mean_over
+from runner.schema.suite import Case, Expected, Suite, TargetFraction, TaskSpec
 
 # A CPU takes smaller ones than gpt-fast, so that one kernel stays under a minute.
 SIZES = {"cuda": GPT_FAST_SIZES, "cpu": (256, 512, 1024, 2048)}

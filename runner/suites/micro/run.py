@@ -31,11 +31,11 @@ from runner.measure.timing.call_time import TimingPlan, interleaved_timings, lat
 from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.schema.devices import arch_key, peaks
+from runner.schema.metrics import GPT_FAST_TARGET_ARCH, gpt_fast_target, mean_over
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json, MeasurementWarning, joined_warnings, worst_quality
 from runner.schema.statistics import geometric_mean
 from runner.schema.suite import TaskSpec
-from runner.schema.targets import GPT_FAST_TARGET_ARCH, gpt_fast_target, mean_over
 from runner.suites.micro import has_mean, size_metrics, sizes_of
 from runner.suites.micro.kernels import Kernel, build
 
