@@ -15,7 +15,7 @@ from hud.models.series import Experiment
 from hud.models.streams import Stream, adhoc_id
 from hud.models.uploads import Upload
 from hud.runs.states import RunState, TaskState
-from runner.schema import inductor_options
+from runner.schema.compilations import inductor_words
 
 State = RunState  # the same word as Task.State, for runs
 TERMINAL = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.LOST, State.CANCELLED)
@@ -81,7 +81,7 @@ class Run(NamedRow):
     @property
     def candidate(self) -> str:
         """Return the name of an A/B comparison's candidate."""
-        options = inductor_options.words(self.request_or_empty.candidate_options)
+        options = inductor_words(self.request_or_empty.candidate_options)
         return f"{self.interpreter} with {options}" if options else self.interpreter
 
     @property

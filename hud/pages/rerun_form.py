@@ -8,9 +8,8 @@ from django import forms
 
 from hud.pages.hosts.query import Place
 from hud.runs.requests import MAX_REPEATS
-from runner.schema import inductor_options
+from runner.schema.compilations import InductorOptions, parsed_inductor_options
 from runner.schema.draws import FOUND, LEAST_DRAWS, MAX_DRAWS, ChoiceNoise, draws_for, power_words
-from runner.schema.inductor_options import InductorOptions
 from runner.schema.options import Option, OptionValue
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest
@@ -30,7 +29,7 @@ class _OptionsField(forms.CharField):
     def clean(self, value: Any) -> InductorOptions:
         settings = [part for part in super().clean(value).split(",") if part.strip()]
         try:
-            return inductor_options.parsed(settings)
+            return parsed_inductor_options(settings)
         except BadRequest as error:
             raise forms.ValidationError(str(error)) from error
 

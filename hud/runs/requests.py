@@ -31,8 +31,8 @@ from hud.models import (
 from hud.problems import Problem
 from hud.runs import cards, matching, streams, wakeup
 from hud.runs.matching import ResourceRequest
-from runner.schema import compilations, inductor_options
-from runner.schema.inductor_options import InductorValue
+from runner.schema import compilations
+from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Caches, Process, Replication, Selection, plan
@@ -168,7 +168,7 @@ def request_run(
         raise BadRequest(problem)
     if candidate_options:
         kinds = registration.inductor_options(able, resources.interpreter)
-        if problems := inductor_options.problems(candidate_options, kinds):
+        if problems := inductor_problems(candidate_options, kinds):
             text = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
             raise BadRequest(f"options of inductor cannot be set: {text}", options=problems)
         for spec in specs:

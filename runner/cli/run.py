@@ -16,8 +16,16 @@ from runner.cli.terminal import RunContext
 from runner.launch.launch import Event
 from runner.launch.pairs import Job
 from runner.launch.results import identity
-from runner.schema import inductor_options
-from runner.schema.compilations import COMPILATION, COMPILED, choices_of, digest
+from runner.schema.compilations import (
+    COMPILATION,
+    COMPILED,
+    INDUCTOR_OPTIONS,
+    InductorOptions,
+    checked_inductor_options,
+    choices_of,
+    digest,
+    parsed_inductor_options,
+)
 from runner.schema.draws import BASE, NEW, ChoiceNoise, comparison_processes, power_words
 from runner.schema.records import SUCCESS, Json
 from runner.schema.suite import BadRequest, TaskSpec
@@ -203,18 +211,16 @@ def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, 
     return {DEFAULT: Interpreter(sys.executable), **dict(given)}, python, base
 
 
-def _new_options(
-    settings: Sequence[str], tasks: Sequence[TaskSpec], python: Interpreter
-) -> inductor_options.InductorOptions:
+def _new_options(settings: Sequence[str], tasks: Sequence[TaskSpec], python: Interpreter) -> InductorOptions:
     """Return the options of --new-opt, checked; the interpreter is asked for one that is not listed. Raise
     BadRequest, also for a task that takes none."""
-    found = inductor_options.parsed(settings)
-    if found.keys() - inductor_options.LISTED.keys():
+    found = parsed_inductor_options(settings)
+    if found.keys() - INDUCTOR_OPTIONS.keys():
         try:
             facts = machine.torch_facts("cpu", python.path, python.environment)
         except RuntimeError as error:
             raise BadRequest(f"--new-opt: {error}") from error
-        found = inductor_options.checked(found, facts["inductor_options"])
+        found = checked_inductor_options(found, facts["inductor_options"])
     for task in tasks:
         if found and not suite_of(task.suite).takes_inductor_options(task):
             raise BadRequest(

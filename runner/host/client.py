@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from runner.schema.inductor_options import InductorValue
+from runner.schema.compilations import InductorValue
 from runner.schema.protocol import PROTOCOL, Fingerprint
 from runner.schema.records import Json
 from runner.schema.tasks import CACHES, Caches, TaskOutcome

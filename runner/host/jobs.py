@@ -20,8 +20,7 @@ from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, w
 from runner.host.spool import HANDED_BACK, Folder
 from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
-from runner.schema import inductor_options
-from runner.schema.compilations import pinned_from_json
+from runner.schema.compilations import checked_inductor_options, pinned_from_json
 from runner.schema.protocol import Fingerprint
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome
@@ -137,7 +136,7 @@ def _launch(
     lease = folder.lease
     try:
         spec = TaskSpec.from_json(lease.spec)
-        options = inductor_options.checked(lease.new_options, None)  # the child knows its torch
+        options = checked_inductor_options(lease.new_options, None)  # the child knows its torch
         pinned = pinned_from_json(lease.pinned)
     except BadRequest as error:
         return TaskOutcome(

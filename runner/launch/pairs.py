@@ -19,10 +19,17 @@ from pathlib import Path
 
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
-from runner.schema import inductor_options
-from runner.schema.compilations import COMPILED, PINNED_VARIABLE, candidate_pins, choices_of, offers_of
+from runner.schema.compilations import (
+    COMPILED,
+    PINNED_VARIABLE,
+    InductorValue,
+    candidate_pins,
+    choices_of,
+    inductor_variable,
+    inductor_words,
+    offers_of,
+)
 from runner.schema.draws import BASE, NEW, RUN_TIMES, Side, outliers
-from runner.schema.inductor_options import InductorValue
 from runner.schema.metrics import is_of_running
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
@@ -61,7 +68,7 @@ class Job:
         number = f"compilation-{number}" if self.task.compilation else number
         parts = [self.task.fingerprint(), number]
         sides = f"{self.base_python}:{self.python}" if named else ""
-        return "/".join(filter(None, [*parts, sides, inductor_options.words(self.new_options)]))
+        return "/".join(filter(None, [*parts, sides, inductor_words(self.new_options)]))
 
     @property
     def key(self) -> str:
@@ -73,7 +80,7 @@ class Job:
 
     def label(self, side: str) -> str:
         """Return the name of a side for people."""
-        options = inductor_options.words(self.new_options) if side == NEW else ""
+        options = inductor_words(self.new_options) if side == NEW else ""
         return f"{self.interpreter(side)} with {options}" if options else self.interpreter(side)
 
 
@@ -267,7 +274,7 @@ class _Pair:
                 **interpreter.environment,
                 **(_caches(self._folders[side], KEPT_CACHES) if self._kept else {}),
                 COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
-                **(inductor_options.variable(job.new_options) if side == NEW else {}),
+                **(inductor_variable(job.new_options) if side == NEW else {}),
                 **self._pinning(process),
             },
             lock_fd=request.lock_fd,

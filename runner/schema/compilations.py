@@ -1,6 +1,7 @@
-"""What the compiler produced in one compilation: kernels with their choices, and facts of its graphs.
+"""A compilation: the options of inductor it is given, the choices that are forced on it, and what it produced.
 
-A compilation is one fresh process that compiles with empty caches. It travels as JSON in the `extra_info` of
+A compilation is one fresh process that compiles with empty caches. What it produced, kernels with their choices
+and facts of its graphs, travels as JSON in the `extra_info` of
 its record of `kernel_count`, under `COMPILED`; every record of a process names its compilation by number
 (`metric.extra_info.compilation`, from 0). Standard library only, Python 3.10 syntax, like `records.py`.
 
@@ -10,16 +11,22 @@ A kernel has three keys (the project's measuring rule C2), each of 16 hex digits
   not change with torch or Triton.
 * `choice`: the slot and the configuration that the autotuner took.
 * `binary`: the compiled code.
+
+Every host takes the options of a fixed list with bounds. An interpreter reports further ones with their kinds
+(`measure/compiler/`), and its host takes those too, unless they name a place or a program.
 """
 
 import dataclasses
 import hashlib
+import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Literal
 
+from runner.schema.options import Option
 from runner.schema.records import Json
 from runner.schema.suite import BadRequest
 
@@ -206,3 +213,136 @@ def _without_empty(value: Json) -> Json:
             key: _without_empty(item) for key, item in value.items() if item not in ("", None, (), [], {})
         }
     return [_without_empty(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+INDUCTOR_VARIABLE = "RUNNER_INDUCTOR_OPTIONS"  # of the process that measures: a JSON object
+
+InductorValue = bool | int | float | str
+InductorOptions = dict[str, InductorValue]
+InductorKinds = Mapping[str, object]  # by option: "bool", "int", "float", or a list of words
+
+# Options of inductor that every host takes: on or off, and numbers with their bounds.
+_INDUCTOR_SWITCHES = (
+    "aggressive_fusion", "allow_buffer_reuse", "assume_aligned_inputs", "b2b_gemm_pass",
+    "benchmark_combo_kernel", "benchmark_fusion", "benchmark_kernel", "combo_kernels",
+    "comprehensive_padding", "conv_1x1_as_mm", "coordinate_descent_check_all_directions",
+    "coordinate_descent_tuning", "cpp.dynamic_threads", "cpp.enable_tiling_heuristics", "cpp.weight_prepack",
+    "dynamic_scale_rblock", "efficient_conv_bn_eval_fx_passes", "emulate_precision_casts", "epilogue_fusion",
+    "force_fuse_int_mm_with_mul", "force_shape_pad", "fx_graph_cache", "graph_partition", "inplace_buffers",
+    "keep_output_stride", "layout_optimization", "loop_ordering_after_fusion", "max_autotune_gemm",
+    "max_autotune_pointwise", "memory_planning", "nan_asserts", "pattern_matcher", "permute_fusion",
+    "prologue_fusion", "reorder_for_locality", "shape_padding", "size_asserts", "triton.autotune_pointwise",
+    "triton.codegen_upcast_to_fp32", "triton.cooperative_reductions", "triton.cudagraph_skip_dynamic_graphs",
+    "triton.cudagraph_trees", "triton.dense_indexing", "triton.force_cudagraph_sync",
+    "triton.prefer_nd_tiling", "triton.slow_path_cudagraph_asserts",
+    "triton.tiling_prevents_pointwise_fusion", "triton.tiling_prevents_reduction_fusion",
+    "triton.unique_kernel_names", "triton.use_block_ptr",
+)  # fmt: skip
+_INDUCTOR_NUMBERS = {
+    "compile_threads": (1, 256), "coordinate_descent_search_radius": (1, 8),
+    "cpp.max_horizontal_fusion_size": (1, 1024), "cpp.min_chunk_size": (1, 1048576),
+    "cpp.simdlen": (0, 512), "max_fusion_size": (1, 1024), "max_pointwise_cat_inputs": (1, 64),
+    "padding_alignment_bytes": (1, 4096), "triton.max_tiles": (1, 3), "triton.multi_kernel": (0, 3),
+    "unroll_reductions_threshold": (1, 1024),
+}  # fmt: skip
+INDUCTOR_OPTIONS = {
+    **{name: Option(name, "bool", "option of inductor") for name in _INDUCTOR_SWITCHES},
+    **{name: Option(name, "int", "option of inductor", *ends) for name, ends in _INDUCTOR_NUMBERS.items()},
+}
+_SWITCH_WORDS = {"true": True, "on": True, "false": False, "off": False}
+_MOST_INTEGER = 2**31
+_MOST_WORD_LETTERS = 100
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_OPTION_NAME = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)*", re.ASCII)
+# What writes files, reaches another machine, runs a program, or is there for inductor's own tests.
+_NOT_FROM_OUTSIDE = re.compile(
+    r"^trace\.|^test_configs\.|(_dirs?|_paths?|_root|_home)$|remote|upload|compiler|cxx|wrapper|command"
+    r"|_cmd|hook|dump|save_|testing|type_checking",
+    re.IGNORECASE,
+)
+
+
+def may_be_set(name: str) -> bool:
+    """Return whether an option may be offered at all, whatever an interpreter reports."""
+    return bool(_OPTION_NAME.fullmatch(name)) and not _NOT_FROM_OUTSIDE.search(name)
+
+
+def inductor_problems(options: Mapping[str, object], kinds: InductorKinds | None) -> dict[str, str]:
+    """Return why options cannot be set, by name. `kinds` is what the interpreter reports, None where it
+    checks them itself later."""
+    said = {name: _problem(name, value, kinds) for name, value in options.items()}
+    return {name: problem for name, problem in said.items() if problem}
+
+
+def checked_inductor_options(options: Mapping[str, object], kinds: InductorKinds | None) -> InductorOptions:
+    """Return the options as inductor takes them. Raise BadRequest for one that cannot be set."""
+    for name, problem in inductor_problems(options, kinds).items():
+        raise BadRequest(f"inductor's option {name}: {problem}")
+    return {
+        name: float(value) if kinds and kinds.get(name) == "float" else value
+        for name, value in sorted(options.items())
+        if isinstance(value, InductorValue)
+    }
+
+
+def parsed_inductor_options(settings: Sequence[str], kinds: InductorKinds | None = None) -> InductorOptions:
+    """Return the options of texts ``NAME=VALUE``, as a person types them. Raise BadRequest."""
+    options: dict[str, object] = {}
+    for setting in settings:
+        name, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals or name in options:
+            raise BadRequest(f"{setting!r} is not NAME=VALUE, each name once")
+        options[name] = _value(text)
+    return checked_inductor_options(options, kinds)
+
+
+def inductor_variable(options: Mapping[str, InductorValue]) -> dict[str, str]:
+    """Return the environment variable that carries them; none for no options."""
+    return {INDUCTOR_VARIABLE: json.dumps(dict(options), sort_keys=True)} if options else {}
+
+
+def inductor_texts(options: Mapping[str, InductorValue]) -> list[str]:
+    """Return the options as a person types them: ``["epilogue_fusion=off"]``."""
+    said = {True: "on", False: "off"}
+    return [
+        f"{name}={said[value] if isinstance(value, bool) else value}"
+        for name, value in sorted(options.items())
+    ]
+
+
+def inductor_words(options: Mapping[str, InductorValue]) -> str:
+    """Return the options as people read them: ``epilogue_fusion=off, max_fusion_size=8``."""
+    return ", ".join(inductor_texts(options))
+
+
+def _problem(name: str, value: object, kinds: InductorKinds | None) -> str:
+    if name in INDUCTOR_OPTIONS:
+        return INDUCTOR_OPTIONS[name].problem(value)
+    if not may_be_set(name):
+        return f"{name[:100]!r} cannot be set from outside"
+    unchecked = [value] if isinstance(value, str) else type(value).__name__
+    kind = unchecked if kinds is None else kinds.get(name)
+    if kind is None:
+        offered = ", ".join(sorted(INDUCTOR_OPTIONS))
+        return f"no option that can be set has this name here; every host takes: {offered}"
+    return _value_problem(kind, value)
+
+
+def _value_problem(kind: object, value: object) -> str:
+    if kind == "float":
+        finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max
+        return "" if finite and not isinstance(value, bool) else f"{value!r} is not a finite number"
+    if kind == "bool" or kind == "int":
+        return Option("", kind, "", -_MOST_INTEGER, _MOST_INTEGER).problem(value)
+    listed = kind if isinstance(kind, list) else []
+    words = (word for word in listed if isinstance(word, str) and len(word) <= _MOST_WORD_LETTERS)
+    return Option("", "choice", "", choices=tuple(words)).problem(value)
+
+
+def _value(text: str) -> InductorValue:
+    if text.lower() in _SWITCH_WORDS:
+        return _SWITCH_WORDS[text.lower()]
+    try:
+        return int(text) if _INTEGER.fullmatch(text) else float(text)
+    except ValueError:
+        return text

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from runner.schema import inductor_options
+from runner.schema.compilations import INDUCTOR_VARIABLE
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _PROGRAM_S = 20  # nvidia-smi answers in 0.1 s, and after minutes where a driver is broken
@@ -28,7 +28,7 @@ DAILY_READINGS = 7  # a ceiling is the median of this many
 _CHANGING = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_", "PYTORCH_", "TRITON_", "CUBLAS_", "NVIDIA_TF32_")
 _CHANGING_TOO = (
     *("CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CXX", "CC"),
-    inductor_options.VARIABLE,
+    INDUCTOR_VARIABLE,
 )
 _NOT_CHANGING = ("_DIR", "_HOME", "_PATH", "_LOGS")  # where things lie changes no result
 

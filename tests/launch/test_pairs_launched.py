@@ -17,7 +17,12 @@ from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.measure.compiler.compiled import compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options, settable
 from runner.measure.state.device import prepare
-from runner.schema import inductor_options
+from runner.schema.compilations import (
+    INDUCTOR_OPTIONS,
+    INDUCTOR_VARIABLE,
+    may_be_set,
+    parsed_inductor_options,
+)
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Caches, TaskOutcome
 from runner.suites.torchdynamo.backends import Compiler
@@ -125,32 +130,32 @@ def test_options_reach_the_new_side_alone(control: Control, tmp_path: Path) -> N
 def test_only_what_the_catalogue_lists_is_tried(
     monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
-    monkeypatch.setenv(inductor_options.VARIABLE, text)
+    monkeypatch.setenv(INDUCTOR_VARIABLE, text)
     with pytest.raises(TaskFailure, match=said) as refused:
         candidate_options()
     assert (refused.value.status, refused.value.code) == ("unsupported", "no_such_option")
 
 
 def test_an_option_that_this_torch_has_not_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(inductor_options.VARIABLE, '{"cpp.min_chunk_size": 512, "epilogue_fusion": true}')
+    monkeypatch.setenv(INDUCTOR_VARIABLE, '{"cpp.min_chunk_size": 512, "epilogue_fusion": true}')
     assert candidate_options() == {"cpp.min_chunk_size": 512, "epilogue_fusion": True}
-    monkeypatch.setenv(inductor_options.VARIABLE, '{"cpu_gpu_bw": 3, "memory_pool": "outputs"}')
+    monkeypatch.setenv(INDUCTOR_VARIABLE, '{"cpu_gpu_bw": 3, "memory_pool": "outputs"}')
     assert [(name, repr(value)) for name, value in candidate_options().items()] == [
         ("cpu_gpu_bw", "3.0"),
         ("memory_pool", "'outputs'"),
     ]
-    monkeypatch.setenv(inductor_options.VARIABLE, '{"cpp.min_chunk_size": 512}')
+    monkeypatch.setenv(INDUCTOR_VARIABLE, '{"cpp.min_chunk_size": 512}')
     monkeypatch.delattr("torch._inductor.config.cpp.min_chunk_size")
     with pytest.raises(TaskFailure, match=r"has no cpp\.min_chunk_size"):
         candidate_options()
-    monkeypatch.delenv(inductor_options.VARIABLE)
+    monkeypatch.delenv(INDUCTOR_VARIABLE)
     assert candidate_options() == {}
 
 
 def test_what_is_tried_goes_before_what_a_suite_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     knobs = {"max_fusion_size": 16, "unroll_reductions_threshold": 4}
     spec = TaskSpec("timm", "resnet18", "inference", "float32", "inductor", "cpu", knobs=knobs)
-    monkeypatch.setenv(inductor_options.VARIABLE, '{"max_fusion_size": 8}')
+    monkeypatch.setenv(INDUCTOR_VARIABLE, '{"max_fusion_size": 8}')
     with config.patch():
         Compiler(spec)
         assert (config.max_fusion_size, config.unroll_reductions_threshold) == (8, 4)
@@ -165,12 +170,12 @@ def test_what_is_tried_goes_before_what_a_suite_sets(monkeypatch: pytest.MonkeyP
     "text", ["epilogue_fusion", "epilogue_fusion=8", "max_fusion_size=on", "fx_wrapper=on"]
 )
 def test_options_that_are_typed_wrong_are_refused(text: str) -> None:
-    assert inductor_options.parsed(["epilogue_fusion=Off", "max_fusion_size=8"]) == {
+    assert parsed_inductor_options(["epilogue_fusion=Off", "max_fusion_size=8"]) == {
         "epilogue_fusion": False,
         "max_fusion_size": 8,
     }
     with pytest.raises(BadRequest):
-        inductor_options.parsed([text])
+        parsed_inductor_options([text])
 
 
 def test_an_interpreter_reports_its_options_and_none_that_names_a_place_or_a_program() -> None:
@@ -180,11 +185,11 @@ def test_an_interpreter_reports_its_options_and_none_that_names_a_place_or_a_pro
         "float",
         ["none", "intermediates", "outputs", "combined"],
     )
-    assert not found.keys() & inductor_options.LISTED.keys()
+    assert not found.keys() & INDUCTOR_OPTIONS.keys()
     words = ("trace.", "remote", "compiler", "cxx", "wrapper", "command")
     assert [name for name in found if any(word in name for word in words)] == []
     assert [name for name in found if name.endswith(("_dir", "_path"))] == []
-    assert set(inductor_options.LISTED) == set(filter(inductor_options.may_be_set, inductor_options.LISTED))
+    assert set(INDUCTOR_OPTIONS) == set(filter(may_be_set, INDUCTOR_OPTIONS))
 
 
 def test_the_command_asks_the_interpreter_for_an_option_that_is_not_listed(

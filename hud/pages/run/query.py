@@ -34,8 +34,7 @@ from hud.pages.runs.query import OfRun, RunLine
 from hud.points.read import OF_EXPERIMENT
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable
-from runner.schema import inductor_options
-from runner.schema.compilations import BISECTED, EXPLAINABLE, blind_text, explained_in
+from runner.schema.compilations import BISECTED, EXPLAINABLE, blind_text, explained_in, inductor_texts
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
 
@@ -294,7 +293,7 @@ def _ab_options(run: Run) -> list[str]:
     if run.interpreter != run.base_interpreter:
         options += [f"--base-python {run.base_interpreter}=PATH", f"--python {run.interpreter}=PATH"]
     if request.candidate_options:
-        options.append(shlex.join(["--new-opt", *inductor_options.texts(request.candidate_options)]))
+        options.append(shlex.join(["--new-opt", *inductor_texts(request.candidate_options)]))
     options += [
         f"--{name} {request.selection[name]}" for name in ("draws", "repeats") if request.selection.get(name)
     ]

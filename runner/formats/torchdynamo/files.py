@@ -14,7 +14,7 @@ from runner.formats.format import unsaid
 from runner.formats.statuses import is_accuracy_code
 from runner.formats.table import csv_text
 from runner.formats.torchdynamo.names import backend_of
-from runner.schema.inductor_options import INDUCTOR_OPTIONS
+from runner.schema.compilations import INDUCTOR_OPTIONS
 from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.records import Json
 from runner.schema.statistics import median
@@ -63,7 +63,7 @@ _SAID = {
     *_ARGUMENTS,
     *("batch_size", "cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export"),
     *("dynamic_dimensions", "memory_percent"),
-    *(option.name for option in INDUCTOR_OPTIONS),
+    *INDUCTOR_OPTIONS,
 }
 
 

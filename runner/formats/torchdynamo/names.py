@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from runner.formats.scalars import base_name
-from runner.schema.inductor_options import LISTED
+from runner.schema.compilations import INDUCTOR_OPTIONS
 from runner.schema.suite import TaskSpec
 
 # Parts in the order in which a name has them.
@@ -290,7 +290,9 @@ def backend_of(spec: TaskSpec) -> Backend:
     options |= {"triton.cudagraphs": graphs}
     options |= {option: False for knob, option in _HARNESS_SWITCHES.items() if spec.knobs.get(knob)}
     options |= {
-        name: value for name, value in spec.knobs.items() if name in LISTED and isinstance(value, bool | int)
+        name: value
+        for name, value in spec.knobs.items()
+        if name in INDUCTOR_OPTIONS and isinstance(value, bool | int)
     }
     return Backend(
         dynamo="inductor",

@@ -22,7 +22,7 @@ from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import produced, profiled_steps
 from runner.measure.state.device import Device, prepare
 from runner.measure.timing.compile_time import forget_compiles
-from runner.schema.inductor_options import InductorValue
+from runner.schema.compilations import InductorValue
 from runner.schema.records import Json
 
 _WARM_CALLS = 5  # gpt-fast's WARMUP_ITER

@@ -9,7 +9,13 @@ import torch
 from torch._inductor import config
 
 from runner.launch.failures import TaskFailure
-from runner.schema.inductor_options import LISTED, VARIABLE, InductorOptions, checked, may_be_set
+from runner.schema.compilations import (
+    INDUCTOR_OPTIONS,
+    INDUCTOR_VARIABLE,
+    InductorOptions,
+    checked_inductor_options,
+    may_be_set,
+)
 from runner.schema.suite import BadRequest
 
 
@@ -18,11 +24,11 @@ def candidate_options() -> InductorOptions:
 
     Raise TaskFailure (unsupported) for one that may not be set or that this torch does not have.
     """
-    text = os.environ.get(VARIABLE, "")
+    text = os.environ.get(INDUCTOR_VARIABLE, "")
     if not text:
         return {}
     try:
-        options = checked(json.loads(text), settable())
+        options = checked_inductor_options(json.loads(text), settable())
     except BadRequest as error:
         raise TaskFailure("unsupported", "no_such_option", str(error)) from error
     for path in options:
@@ -38,7 +44,7 @@ def settable() -> dict[str, str | list[str]]:
     kinds = {
         name: _kind(config.get_type(name))
         for name in config.get_config_copy()
-        if may_be_set(name) and name not in LISTED
+        if may_be_set(name) and name not in INDUCTOR_OPTIONS
     }
     return {name: kind for name, kind in kinds.items() if kind}
 

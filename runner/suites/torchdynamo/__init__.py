@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.formats.torchdynamo.names import PARTS, backend_of, parts_of
-from runner.schema.inductor_options import INDUCTOR_OPTIONS
+from runner.schema.compilations import INDUCTOR_OPTIONS
 from runner.schema.options import (
     BUDGET_S,
     EXPLAIN_FAILURE,
@@ -94,7 +94,7 @@ _KEPT = (
     extra("profile_details", "the trace with shapes, memory and stacks"),  # nosec B610
     extra("keep_memory_snapshot", "the allocator's history of the compiled run"),  # nosec B610
 )
-OPTIONS = (*_PROCEDURE, *_MODEL, *_CHECK, *_COMPILER, *_KEPT, *INDUCTOR_OPTIONS)
+OPTIONS = (*_PROCEDURE, *_MODEL, *_CHECK, *_COMPILER, *_KEPT, *INDUCTOR_OPTIONS.values())
 
 
 @dataclass(frozen=True)
