@@ -1,9 +1,9 @@
-"""A compilation: the options of inductor it is given, the choices that are forced on it, and what it produced.
+"""A compilation: options of inductor it is given, choices that are forced on it, and what it produced.
 
-A compilation is one fresh process that compiles with empty caches. What it produced, kernels with their choices
-and facts of its graphs, travels as JSON in the `extra_info` of
-its record of `kernel_count`, under `COMPILED`; every record of a process names its compilation by number
-(`metric.extra_info.compilation`, from 0). Standard library only, Python 3.10 syntax, like `records.py`.
+A compilation is one fresh process that compiles with empty caches. What it produced, kernels with their
+choices and facts of its graphs, travels as JSON in the `extra_info` of its record of `kernel_count`, under
+`COMPILED`; every record of a process names its compilation by number (`metric.extra_info.compilation`, from
+0). Standard library only, Python 3.10 syntax, like `records.py`.
 
 A kernel has three keys (the project's measuring rule C2), each of 16 hex digits:
 
@@ -332,8 +332,9 @@ def _value_problem(kind: object, value: object) -> str:
     if kind == "float":
         finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max
         return "" if finite and not isinstance(value, bool) else f"{value!r} is not a finite number"
-    if kind == "bool" or kind == "int":
-        return Option("", kind, "", -_MOST_INTEGER, _MOST_INTEGER).problem(value)
+    if kind in ("bool", "int"):
+        known: Literal["bool", "int"] = "bool" if kind == "bool" else "int"
+        return Option("", known, "", -_MOST_INTEGER, _MOST_INTEGER).problem(value)
     listed = kind if isinstance(kind, list) else []
     words = (word for word in listed if isinstance(word, str) and len(word) <= _MOST_WORD_LETTERS)
     return Option("", "choice", "", choices=tuple(words)).problem(value)

@@ -88,8 +88,8 @@ def _family(
 
 
 # Families of names that no list can hold: one name for each phase, operation or counter. The first that
-# matches a whole name counts: its end says what it is, whatever it begins with (`triton_speedup` is no phase of
-# the compiler). A group `unit` is the unit.
+# matches a whole name counts: its end says what it is, whatever it begins with (`triton_speedup` is no phase
+# of the compiler). A group `unit` is the unit.
 _FAMILIES = (
     _family(r"(?i)(.+[\W_])?speedup([\W_]?(\((wrt .+|x)\)|(vs|over)[\W_].+|geomean|avg))?", "x", "up", 3),
     _family(r"(.+[\W_])?latency([\W_]?\(?(?P<unit>ms|us|s)\)?)?(-avg)?", "", "down", 4),
