@@ -4,7 +4,8 @@ import sys
 from dataclasses import dataclass
 
 from runner.schema.compilations import blind_text
-from runner.system import machine
+from runner.system import interpreters, machine
+from runner.system.interpreters import Interpreter
 
 _NO_COMPILER = "none: inductor cannot compile for the CPU; install g++ or name a compiler in CXX"
 _CEILINGS = {
@@ -39,7 +40,7 @@ def examine(python: str = sys.executable) -> list[Finding]:
     ] or [Finding("gpu", "none that nvidia-smi lists")]
     for device in ["cuda", "cpu"] if gpus else ["cpu"]:
         try:
-            facts = machine.torch_facts(device, python)
+            facts = interpreters.torch_facts(device, Interpreter(python))
         except RuntimeError as error:
             findings.append(Finding(f"torch on {device}", str(error), False))
             continue
@@ -53,7 +54,7 @@ def examine(python: str = sys.executable) -> list[Finding]:
 
 def _inductor(python: str, device: str) -> list[Finding]:
     """Compile one small function."""
-    answer = machine.canary(device, python)
+    answer = interpreters.canary(device, Interpreter(python))
     if "error" in answer:
         return [Finding(f"inductor on {device}", f"cannot compile: {answer['error']}", False)]
     noted = ", ".join(answer["noted"])

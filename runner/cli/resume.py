@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from runner.launch.pairs import Job, plain_key
-from runner.schema.records import runner_facts
+from runner.schema.records import Json, runner_facts
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskResult
 from runner.suites import suite_of
-from runner.system import environment, machine
+from runner.system import interpreters, machine
 from runner.system.accelerators import Accelerator
-from runner.system.environment import versions_of
 from runner.system.interpreters import DEFAULT, Interpreter
 
 _DIGITS = 12
+_COMMIT_DIGITS = 9
 _VARIABLES = ("TORCHBENCH",)  # beside those that belong to the class of an environment
 _OTHER = "another interpreter, variable or file"
 
@@ -61,8 +61,7 @@ def kept(
 
     @functools.cache
     def versions(name: str) -> Mapping[str, str]:
-        one = pythons[name]
-        return versions_of(environment.asked("cpu", one.path, one.environment).to_record_fields(""))
+        return versions_of(interpreters.environment_of("cpu", pythons[name]).to_record_fields(""))
 
     by_key = {job.key: job for job in jobs}
     found, reasons = [], {}
@@ -79,6 +78,14 @@ def kept(
         return found, ""
     counts = "; ".join(f"{reason} ({count})" for reason, count in Counter(again).most_common())
     return found, f"{len(again)} of {len(jobs)} tasks are measured anew, the file has them with {counts}"
+
+
+def versions_of(record: Mapping[str, Json]) -> dict[str, str]:
+    """Return the versions in a record (v3) by package, torch's with its commit."""
+    versions = {"python": runner_facts(record).get("python", "")}
+    for name, facts in (record.get("dependencies") or {}).items():
+        versions[name] = f"{facts.get('version', '')} {facts.get('sha', '')[:_COMMIT_DIGITS]}".strip()
+    return {name: text for name, text in versions.items() if text}
 
 
 def _difference(one: TaskResult, job: Job, chosen: Accelerator, versions: Versions) -> str:

@@ -32,7 +32,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import CACHES, Caches, Replication, TaskResult
 from runner.suites import SUITES, file, suite_of
 from runner.suites.presets import PRESETS
-from runner.system import environment, machine
+from runner.system import interpreters, machine
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
@@ -173,7 +173,7 @@ def _runnable(tasks: list[TaskSpec], python: Interpreter) -> tuple[list[TaskSpec
 
     lacking = {name for task in tasks for name in needs(task)}
     if lacking:
-        lacking -= environment.asked("cpu", python.path, python.environment).packages.keys()
+        lacking -= interpreters.environment_of("cpu", python).packages.keys()
     found = [task for task in tasks if not needs(task) & lacking]
     if not found or not lacking:
         return tasks, ""
@@ -217,7 +217,7 @@ def _new_options(settings: Sequence[str], tasks: Sequence[TaskSpec], python: Int
     found = parsed_inductor_options(settings)
     if found.keys() - INDUCTOR_OPTIONS.keys():
         try:
-            facts = machine.torch_facts("cpu", python.path, python.environment)
+            facts = interpreters.torch_facts("cpu", python)
         except RuntimeError as error:
             raise BadRequest(f"--new-opt: {error}") from error
         found = checked_inductor_options(found, facts["inductor_options"])

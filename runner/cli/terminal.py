@@ -21,8 +21,7 @@ from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.schema.tasks import TaskResult
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, NoSuchDevice, accelerators
-from runner.system.fingerprints import Fingerprints
-from runner.system.interpreters import Interpreter
+from runner.system.interpreters import Fingerprints, Interpreter
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ from runner.schema.protocol import Fingerprint
 from runner.suites import SUITES
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, unavailable_reason
-from runner.system.fingerprints import Fingerprints
-from runner.system.interpreters import Interpreter
+from runner.system.interpreters import Fingerprints, Interpreter, canary, torch_facts
 from runner.system.processes import adopt_orphans, below_me, dying_with_me, reap, send
 
 DETACHED = 1  # exit status
@@ -172,10 +171,9 @@ class Agent:
             name for name in self._pythons if name not in found or self._looked.get(name) != now.get(name)
         ]
         for name in changed:
-            interpreter = self._pythons[name]
             try:
-                found[name] = machine.torch_facts("cpu", interpreter.path, interpreter.environment)
-            except (RuntimeError, ValueError, IndexError) as error:
+                found[name] = torch_facts("cpu", self._pythons[name])
+            except RuntimeError as error:
                 logger.warning("interpreter %s", error)
                 found[name] = {"error": str(error)[:500]}
             if name in now:
@@ -202,7 +200,7 @@ class Agent:
             python = self._pythons[name]
             variables = {**python.environment, "CUDA_VISIBLE_DEVICES": accelerator.visible}
             with os.fdopen(lock):
-                notes = machine.canary(accelerator.device, python.path, variables)
+                notes = canary(accelerator.device, Interpreter(python.path, variables))
             known = {**self._facts["pythons"], name: {**facts, "notes": notes}}
             self._facts = {**self._facts, "pythons": known}
             self._news.set()

@@ -16,7 +16,7 @@ from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment, Js
 from runner.schema.suite import Expected, TaskSpec
 from runner.schema.tasks import TaskOutcome, missing
 from runner.suites import suite_of
-from runner.system import environment
+from runner.system import interpreters
 from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_object
 
 FILE = "results.jsonl"
@@ -158,7 +158,7 @@ def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, st
         told = read_object(folder / FOUND)
         arch, said = str(told["device"]["name"]), Environment(**told["environment"]).to_record_fields(host)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        found = environment.asked(task.device, python, variables)
+        found = interpreters.environment_of(task.device, interpreters.Interpreter(python, variables))
         arch = found.gpu if task.device == "cuda" else platform.machine()
         said = found.to_record_fields(host)
     return {"arch": arch, **said, "timestamp": time.time()}

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.kernels import pinning
-from runner.measure.state.device import Device
-from runner.measure.state.environment import environment
+from runner.measure.state.device import Device, environment
 from runner.schema.metrics import metric_info
 from runner.schema.records import (
     NO_WARNING,

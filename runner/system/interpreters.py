@@ -1,13 +1,41 @@
-"""The Pythons of a machine that have torch."""
+"""The Pythons of a machine that have torch: what they answer, and whether their packages change.
 
+`python -m runner.system.interpreters` prints the fingerprint of its interpreter as JSON, without importing
+torch, with the folders of its packages. A look reads size and time of the RECORD files there, and asks the
+interpreter again only if one has changed.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-_NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_]\w*=)")
+from runner.schema.protocol import CHANGED_INTERPRETER, Fingerprint
+from runner.schema.records import Environment
+from runner.schema.tasks import TaskOutcome
+from runner.system import machine
+
 DEFAULT = "default"  # name of the one that runs the runner itself
+_MODULE = "runner.system.interpreters"  # also where this file is run as __main__
+_ROOT = Path(__file__).resolve().parent.parent.parent
+_NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_]\w*=)")
+_DIGITS = 16
+_TORCH_S = 120
+_CANARY_S = 300
+_WITHOUT_TORCH_S = 20
+_SILENT_S = 60.0
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,3 +61,149 @@ def interpreter_of(text: str) -> tuple[str, Interpreter]:
     pairs = [variable.partition("=") for variable in variables]
     absolute = str(Path(program).absolute())  # a task's process starts in a folder of its own
     return name, Interpreter(absolute, {key: value for key, _equals, value in pairs})
+
+
+def answer_of(python: Interpreter, module: str, *arguments: str, limit_s: int) -> dict[str, Any]:
+    """Run a module of ours with an interpreter; return the JSON object it prints last.
+
+    Raise RuntimeError if it does not start, fails (with the last line of its output), runs longer than
+    `limit_s` or prints none.
+    """
+    # ours is set for the interpreter of the runner only
+    ours = os.environ.get("PYTHONPATH") if python.path == sys.executable else None
+    paths = [str(_ROOT), *filter(None, [python.environment.get("PYTHONPATH", ours)])]
+    try:
+        answer = subprocess.run(
+            [python.path, "-m", module, *arguments],
+            env={**os.environ, **python.environment, "PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=True,
+        )
+        printed: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.strip().splitlines() or ["no message"]
+        raise RuntimeError(f"{python.path}: {lines[-1]}") from error
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        raise RuntimeError(f"{python.path} could not be asked for its torch: {error}") from error
+    return printed
+
+
+def torch_facts(device: str, python: Interpreter) -> dict[str, Any]:
+    """Return the Environment as an interpreter's torch sees it on a device, the suites' packages that can be
+    imported (`modules`) and the options of inductor. Raise RuntimeError if there is no torch or no such
+    device."""
+    return answer_of(python, "runner.measure.state.device", device, limit_s=_TORCH_S)
+
+
+def canary(device: str, python: Interpreter) -> dict[str, Any]:
+    """Return the answer of an interpreter's `compile_small`, also where it gives none. Its compile caches are
+    its own: inductor's default folder is named after the user, and may belong to another of this name."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="compiler-hud-", ignore_cleanup_errors=True) as folder:
+            caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
+            python = replace(python, environment={**caches, **python.environment})
+            return answer_of(python, "runner.measure.compiler.compiled", device, limit_s=_CANARY_S)
+    except (OSError, RuntimeError) as error:
+        return {"error": str(error)[:500]}
+
+
+def environment_of(device: str, python: Interpreter) -> Environment:
+    """Return the environment of an interpreter, read without torch; if it does not answer, only the facts of
+    the machine."""
+    try:
+        return Environment(**answer_of(python, "runner.system.machine", device, limit_s=_WITHOUT_TORCH_S))
+    except RuntimeError:
+        here = machine.environment(device)
+        return replace(here, torch="", torch_git="", triton="", cuda="", python="", packages={})
+
+
+class Fingerprints:
+    """The fingerprints of a host's interpreters, in a file that its agent and its workers share."""
+
+    def __init__(self, path: Path, pythons: Mapping[str, Interpreter]) -> None:
+        self._path = path
+        self._pythons = pythons
+        self._silent: dict[str, float] = {}  # when one that did not answer is asked again
+
+    def look(self) -> dict[str, Fingerprint]:
+        """Return the fingerprints by name, without an interpreter that does not answer."""
+        known, found = self._load(), {}
+        for name, python in self._pythons.items():
+            key = json.dumps([python.path, dict(python.environment)])
+            if key not in known or known[key]["stamp"] != stamp(known[key]["folders"]):
+                if time.monotonic() < self._silent.get(key, 0.0):
+                    continue
+                try:
+                    known[key] = answer_of(python, _MODULE, limit_s=_WITHOUT_TORCH_S)
+                except RuntimeError as error:
+                    logger.warning("interpreter %s has no fingerprint: %s", name, error)
+                    self._silent[key] = time.monotonic() + _SILENT_S
+                    continue
+                self._save(known)
+            found[name] = Fingerprint.from_json(known[key])
+        return found
+
+    def checked(
+        self, outcome: TaskOutcome, names: Iterable[str], begun: Mapping[str, Fingerprint], place: str
+    ) -> TaskOutcome:
+        """Return a task's outcome: `failed` if one of its interpreters is not the one that has `begun`."""
+        now = self.look()
+        for name in names:
+            if name in begun and now.get(name) != begun[name]:
+                change = f"{begun[name]} → {now.get(name, 'it does not answer')}"
+                reason = f"interpreter {name} of {place} changed while the task ran: {change}"
+                return replace(outcome, status="failed", code=CHANGED_INTERPRETER, reason=reason)
+        return outcome
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            known: dict[str, Any] = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return known
+
+    def _save(self, known: Mapping[str, Any]) -> None:
+        fresh = self._path.with_suffix(f".{os.getpid()}")
+        try:
+            fresh.write_text(json.dumps(known))
+            fresh.replace(self._path)
+        except OSError as error:  # a full disk: the next look asks again
+            logger.warning("fingerprints of interpreters are not kept: %s", error)
+
+
+def stamp(folders: Iterable[str]) -> str:
+    """Return a digest of size and time of each RECORD file, and of torch's version: a torch that was built
+    again in place has the same RECORD."""
+    parts = []
+    for folder in folders:
+        for file in (*_records(folder), Path(folder, "torch", "version.py")):
+            with contextlib.suppress(OSError):
+                facts = file.stat()
+                parts.append((str(file), facts.st_size, facts.st_mtime_ns))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def _records(folder: str) -> list[Path]:
+    """Return the RECORD files of a folder with packages, by name."""
+    try:
+        return sorted(path / "RECORD" for path in Path(folder).iterdir() if path.suffix == ".dist-info")
+    except OSError:  # no folder, such as a zip file
+        return []
+
+
+def _own() -> dict[str, Any]:
+    """Return the fingerprint of this interpreter, and its folders as they were before they were read."""
+    folders = [path for path in sys.path if Path(path).is_dir()]
+    before, torch, digest = stamp(folders), machine.torch_says(), hashlib.sha256()
+    for file in (file for folder in folders for file in _records(folder)):
+        with contextlib.suppress(OSError):
+            digest.update(f"{file.parent.name}\n".encode() + file.read_bytes())
+    names = torch.get("__version__", ""), torch.get("git_version", ""), machine.version("triton")
+    found = Fingerprint(*names, packages=digest.hexdigest()[:_DIGITS])
+    return {**asdict(found), "folders": folders, "stamp": before}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_own()) + "\n")

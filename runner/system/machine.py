@@ -1,28 +1,31 @@
-"""Read facts about this host without torch: CPU, memory, GPUs, C++ compiler, measured ceilings."""
+"""Read facts about this host without torch: CPU, memory, GPUs, C++ compiler, packages, measured ceilings.
+
+`python -m runner.system.machine DEVICE` prints the environment of its interpreter as JSON, in any Python that
+can start, for a task that died before it reported it.
+"""
 
 import contextlib
 import csv
 import datetime
 import fcntl
+import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from runner.schema.compilations import INDUCTOR_VARIABLE
+from runner.schema.records import Environment
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
 _PROGRAM_S = 20  # nvidia-smi answers in 0.1 s, and after minutes where a driver is broken
-_ASKED_S = 120
-_CANARY_S = 300
 DAILY_READINGS = 7  # a ceiling is the median of this many
 # Variables of the environment that belong to its class (measuring rule 1).
 _CHANGING = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_", "PYTORCH_", "TRITON_", "CUBLAS_", "NVIDIA_TF32_")
@@ -30,6 +33,9 @@ _CHANGING_TOO = (
     *("CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CXX", "CC"),
     INDUCTOR_VARIABLE,
 )
+# What belongs to that class apart from what torch itself says.
+_PACKAGES = ("numpy", "transformers", "timm", "torchvision", "torchbenchmark", "torch_xla", "torchao")
+_OF_TORCH = re.compile(r"^(__version__|git_version|cuda)\b[^=\n]*= '([^']+)'", re.MULTILINE)
 _NOT_CHANGING = ("_DIR", "_HOME", "_PATH", "_LOGS")  # where things lie changes no result
 
 
@@ -130,63 +136,60 @@ def changing_variables() -> dict[str, str]:
     }
 
 
-def torch_facts(
-    device: str, python: str = sys.executable, variables: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, Any]:
-    """Return the Environment as the torch of `python` sees it on a device, and `modules`.
+def environment(device: str) -> Environment:
+    """Return the facts of `environment` of `measure/state/device.py` without torch."""
+    torch = torch_says()
+    cards = gpus() if device == "cuda" else []
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]  # by this process
+    gpu = next((card for card in cards if seen in {card.uuid, str(card.index)}), cards[0] if cards else None)
+    return replace(
+        of_machine(),
+        torch=torch.get("__version__", ""),
+        torch_git=torch.get("git_version", ""),
+        cuda=torch.get("cuda", "") if device == "cuda" else "",
+        driver=gpu.driver if gpu else "",
+        gpu=gpu.name if gpu else "",
+        gpu_uuid=gpu.uuid if gpu else "",
+        gpu_memory_bytes=gpu.memory_bytes if gpu else 0,
+    )
 
-    Raise RuntimeError with the last line of its output if there is no torch or no such device.
-    """
-    return asked("runner.measure.state.environment", device, python=python, variables=variables)
+
+def of_machine() -> Environment:
+    """Return the facts that need neither torch nor a GPU."""
+    return Environment(
+        triton=version("triton"),
+        python=platform.python_version(),
+        cpu=cpu_name(),
+        cpu_count=usable_cpus(),
+        compiler=cpp_compiler(),
+        os=operating_system(),
+        packages={name: found for name in _PACKAGES if (found := version(name))},
+        variables=changing_variables(),
+    )
 
 
-def canary(device: str, python: str, variables: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Return the answer of an interpreter's `compile_small`, also where it gives none. Its compile caches are
-    its own: inductor's default folder is named after the user, and may belong to another of this name."""
-    module = "runner.measure.compiler.compiled"
+def version(package: str) -> str:
+    """Return a package's version from its metadata; '' if it is not installed."""
     try:
-        with tempfile.TemporaryDirectory(prefix="compiler-hud-", ignore_cleanup_errors=True) as folder:
-            own = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
-            return asked(module, device, python=python, variables={**own, **variables}, limit_s=_CANARY_S)
-    except (OSError, RuntimeError, ValueError, IndexError) as error:
-        return {"error": str(error)[:500]}
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
-def asked(
-    module: str, *arguments: str, python: str, variables: Mapping[str, str], limit_s: int = _ASKED_S
-) -> dict[str, Any]:
-    """Run a module of ours with `python` and these variables; return the JSON object it prints last.
-
-    Raise RuntimeError with the last line of its output if it fails.
-    """
-    answer = run_module(module, *arguments, python=python, variables=variables, limit_s=limit_s)
-    if answer.returncode:
-        lines = answer.stderr.strip().splitlines() or ["no message"]
-        raise RuntimeError(f"{python}: {lines[-1]}")
-    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return found
+def modules() -> list[str]:
+    """Return which of the packages can be imported, also without metadata."""
+    return [name for name in _PACKAGES if importlib.util.find_spec(name)]
 
 
-def run_module(
-    module: str, *arguments: str, python: str, variables: Mapping[str, str], limit_s: int
-) -> subprocess.CompletedProcess[str]:
-    """Run a module of ours with `python` and these variables.
-
-    Raise RuntimeError if it does not start or runs longer than `limit_s`.
-    """
-    own = os.environ.get("PYTHONPATH") if python == sys.executable else None  # set for this interpreter only
-    paths = [str(_ROOT), *filter(None, [variables.get("PYTHONPATH", own)])]
-    try:
-        return subprocess.run(
-            [python, "-m", module, *arguments],
-            env={**os.environ, **variables, "PYTHONPATH": os.pathsep.join(paths)},
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise RuntimeError(f"{python} could not be asked for its torch: {error}") from error
+def torch_says() -> dict[str, str]:
+    """Return `__version__`, `git_version` and `cuda` from torch's `version.py`: its metadata may spell the
+    version otherwise."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return {}
+    with contextlib.suppress(OSError):
+        return dict(_OF_TORCH.findall(Path(found.origin).with_name("version.py").read_text()))
+    return {}
 
 
 # Ceilings: {"version": 1, "accelerators": {UUID or CPU name: {"copy_gbps": [{"day", "value", "torch"}]}}}
@@ -216,24 +219,15 @@ def today() -> str:
     return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
 
 
-def readings(path: Path, accelerator: str, ceiling: str) -> list[dict[str, Any]]:
-    """Return the last seven daily readings of one ceiling, oldest first."""
-    return _load(path).get(accelerator, {}).get(ceiling, [])
-
-
-def ceiling_median(path: Path, accelerator: str, ceiling: str) -> float | None:
-    """Return the median of the stored daily readings, or None without any."""
-    values = [reading["value"] for reading in readings(path, accelerator, ceiling)]
-    return float(statistics.median(values)) if values else None
-
-
 def ceilings(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     """Return, by accelerator (UUID or CPU name) and ceiling, the median of the readings and the last day."""
     return {
         accelerator: {
-            name: {"value": ceiling_median(path, accelerator, name), "day": found[-1]["day"]}
-            for name, found in by_name.items()
-            if found
+            name: {
+                "value": statistics.median(reading["value"] for reading in readings),
+                "day": readings[-1]["day"],
+            }
+            for name, readings in by_name.items()
         }
         for accelerator, by_name in _load(path).items()
     }
@@ -261,3 +255,7 @@ def _load(path: Path) -> dict[str, dict[str, list[dict[str, Any]]]]:
         return {}
     known = isinstance(stored, dict) and stored.get("version") == _CEILINGS_VERSION
     return stored["accelerators"] if known else {}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(environment(sys.argv[1]))) + "\n")

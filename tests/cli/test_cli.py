@@ -17,7 +17,7 @@ from runner.cli.tables import results
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
-from runner.system import locks, machine
+from runner.system import interpreters, locks, machine
 from runner.system.processes import read_process
 from tests.support.finished import TASK, finished, launched, record
 from tests.support.servers import ROOT
@@ -178,7 +178,7 @@ def test_the_doctor_says_whether_inductor_can_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = dict.fromkeys(("torch_git", "triton", "cuda", "gpu_uuid", "cpu"), "")
-    monkeypatch.setattr(machine, "torch_facts", lambda *_: {"torch": "2.11", **facts})
+    monkeypatch.setattr(interpreters, "torch_facts", lambda *_: {"torch": "2.11", **facts})
     monkeypatch.setattr(machine, "gpus", list)
     monkeypatch.setenv("CXX", "/nonexistent/g++")
     assert main(["doctor"]) == 1
@@ -193,10 +193,10 @@ def test_the_doctor_says_which_notes_are_blind(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = dict.fromkeys(("torch_git", "triton", "cuda", "gpu_uuid", "cpu"), "")
-    monkeypatch.setattr(machine, "torch_facts", lambda *_: {"torch": "2.15", **facts})
+    monkeypatch.setattr(interpreters, "torch_facts", lambda *_: {"torch": "2.15", **facts})
     monkeypatch.setattr(machine, "gpus", list)
     answer = {"compiled_s": 1.5, "noted": ["kernels", "phases"], "blind": {"graph breaks": "KeyError: 'x'"}}
-    monkeypatch.setattr(machine, "canary", lambda *_: answer)
+    monkeypatch.setattr(interpreters, "canary", lambda *_: answer)
     assert main(["doctor"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "notes on cpu" in line]
     assert "kernels, phases" in line

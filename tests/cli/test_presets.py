@@ -14,7 +14,7 @@ from runner.cli.request import Request, tasks
 from runner.schema.suite import TaskSpec
 from runner.suites.operators.inputs import recorded
 from runner.suites.presets import PRESETS
-from runner.system import environment
+from runner.system import interpreters, machine
 
 # Upstream's documents, as constants of its scripts.
 CACHEBENCH = {  # TORCHBENCH_MODELS, HUGGINGFACE_MODELS
@@ -39,8 +39,8 @@ Plan = Callable[..., list[TaskSpec]]
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Plan:
     """The tasks of the commands that a dry run prints, on a machine that has torch_xla."""
-    found = replace(environment.environment("cpu"), packages={"torch_xla": "2.9", "torchvision": "0.24"})
-    monkeypatch.setattr(environment, "asked", lambda *_asked: found)
+    found = replace(machine.environment("cpu"), packages={"torch_xla": "2.9", "torchvision": "0.24"})
+    monkeypatch.setattr(interpreters, "environment_of", lambda *_asked: found)
 
     def plan(name: str, words: str = "") -> list[TaskSpec]:
         assert main(["run", "--preset", name, "--device", "cpu", "--dry-run", *words.split()]) == 0

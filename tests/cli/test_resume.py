@@ -11,10 +11,10 @@ import pytest
 
 from runner.__main__ import main
 from runner.cli import terminal
+from runner.cli.resume import versions_of
 from runner.launch.pairs import LaunchRequest
 from runner.schema.tasks import TaskOutcome
-from runner.system import environment, machine
-from runner.system.environment import versions_of
+from runner.system import machine
 from tests.support.records import task_record
 
 pytestmark = pytest.mark.usefixtures("own_folders")
@@ -138,7 +138,7 @@ def test_another_torch_behind_the_same_interpreter_is_looked_at(sittings: Sittin
     sittings.path.unlink()
     sittings.torch = "2.0.1"
     assert sittings.sit(MICRO)
-    sittings.torch = versions_of(environment.environment("cpu").to_record_fields(""))["torch"]
+    sittings.torch = versions_of(machine.environment("cpu").to_record_fields(""))["torch"]
     assert sittings.sit(MICRO)
     assert f"the file has them with torch 2.0.1, which is {sittings.torch} now (1)" in sittings.said
     assert not sittings.sit(MICRO)

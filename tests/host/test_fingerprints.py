@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.system.fingerprints import Fingerprints
-from runner.system.interpreters import Interpreter
+from runner.system.interpreters import Fingerprints, Interpreter
 
 
 @pytest.fixture

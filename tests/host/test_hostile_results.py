@@ -19,7 +19,7 @@ from runner.launch.launch import launch
 from runner.schema.records import Environment
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
-from runner.system import environment, task_files
+from runner.system import interpreters, task_files
 from tests.host.fake_hud import KEY, FakeHud, FakeTask
 from tests.support.records import task_record
 
@@ -31,7 +31,7 @@ OTHER = json.dumps({**task_record(SPEC), "model": {"name": "gemv", "origins": ["
 
 @pytest.fixture(autouse=True)
 def _known_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "asked", lambda *_asked: Environment(torch="2.0", cpu="a CPU"))
+    monkeypatch.setattr(interpreters, "environment_of", lambda *_asked: Environment(torch="2.0", cpu="a CPU"))
 
 
 @dataclass

@@ -19,7 +19,7 @@ from runner.launch.launch import launch
 from runner.schema.records import Environment
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
-from runner.system import environment, locks
+from runner.system import interpreters, locks
 from runner.system.log import CappedLog
 from tests.support.finished import expected
 from tests.support.hosts import alive
@@ -56,7 +56,7 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _known_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No interpreter is asked for the environment of a task that left nothing."""
-    monkeypatch.setattr(environment, "asked", lambda *_asked: Environment(torch="2.0", cpu="a CPU"))
+    monkeypatch.setattr(interpreters, "environment_of", lambda *_asked: Environment(torch="2.0", cpu="a CPU"))
 
 
 def run(folder: Path, code: str, **arguments: object) -> TaskOutcome:

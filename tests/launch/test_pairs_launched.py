@@ -196,7 +196,7 @@ def test_the_command_asks_the_interpreter_for_an_option_that_is_not_listed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = {"inductor_options": {"max_autotune": "bool"}}
-    monkeypatch.setattr("runner.system.machine.torch_facts", lambda *_asked: told)
+    monkeypatch.setattr("runner.system.interpreters.torch_facts", lambda *_asked: told)
     words = "run micro --case layer_norm --device cpu --dry-run --new-opt"
     assert main([*words.split(), "max_autotune=on"]) == 0
     assert "--new-opt max_autotune=on" in capsys.readouterr().out

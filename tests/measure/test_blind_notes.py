@@ -20,7 +20,7 @@ from runner.measure.notes import blind, note
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
 from runner.schema.compilations import COMPILED, Compiled
-from runner.system import machine
+from runner.system.interpreters import Interpreter, canary
 
 EMPTY = SimpleNamespace()
 WRAPPER = """# AOT ID: ['0_inference']
@@ -149,11 +149,11 @@ def test_a_profile_that_fails_costs_times_and_is_told(monkeypatch: pytest.Monkey
 
 
 def test_the_canary_says_which_notes_this_torch_takes(inductor_cache: dict[str, str]) -> None:
-    answer = machine.canary("cpu", sys.executable, {**inductor_cache, "CUDA_VISIBLE_DEVICES": ""})
+    answer = canary("cpu", Interpreter(sys.executable, {**inductor_cache, "CUDA_VISIBLE_DEVICES": ""}))
     assert answer["noted"] == ["kernels", "phases", "graph breaks"]
     assert answer["blind"] == {}
     assert answer["compiled_s"] > 0
-    assert "no program" in machine.canary("cpu", "/nonexistent/no program")["error"]
+    assert "no program" in canary("cpu", Interpreter("/nonexistent/no program"))["error"]
 
 
 def test_a_canary_compiles_into_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_a_canary_compiles_into_a_folder_of_its_own(tmp_path: Path, monkeypatch:
     python.chmod(0o755)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/of/another")
     monkeypatch.setenv("TRITON_CACHE_DIR", "/of/another")
-    first, second = (machine.canary("cpu", str(python)) for _ in range(2))
+    first, second = (canary("cpu", Interpreter(str(python))) for _ in range(2))
     assert len({*first, *second, "/of/another", ""}) == 6
     assert not any(Path(folder).exists() for folder in (*first, *second))
 

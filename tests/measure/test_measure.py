@@ -17,9 +17,8 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure import accuracy, ceilings
 from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import Device, prepare
+from runner.measure.state.device import Device, environment, prepare
 from runner.measure.state.device_state import GpuState, gpu_state, warning
-from runner.measure.state.environment import environment
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
 from runner.schema.records import NO_WARNING, MeasurementWarning
@@ -151,22 +150,21 @@ def test_readings_of_a_ceiling_are_one_a_day_and_seven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "folder" / "ceilings.json"
-    assert machine.ceiling_median(path, "GPU-1", "copy_gbps") is None
+    assert machine.ceilings(path) == {}
     for day in range(1, 10):
         monkeypatch.setattr(machine, "today", lambda day=day: f"2026-11-{day:02}")
         machine.add_reading(path, "GPU-1", "copy_gbps", 1.0, "2.11")
         machine.add_reading(path, "GPU-1", "copy_gbps", float(day), "2.11")
-    kept = machine.readings(path, "GPU-1", "copy_gbps")
-    assert [reading["value"] for reading in kept] == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
-    assert machine.ceiling_median(path, "GPU-1", "copy_gbps") == 6.0
-    assert machine.readings(path, "GPU-2", "copy_gbps") == []
+    (readings,) = json.loads(path.read_text())["accelerators"]["GPU-1"].values()
+    assert [reading["value"] for reading in readings] == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+    assert machine.ceilings(path) == {"GPU-1": {"copy_gbps": {"value": 6.0, "day": "2026-11-09"}}}
 
 
 def test_a_broken_file_of_ceilings_is_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "ceilings.json"
     path.write_text("{")
     machine.add_reading(path, "cpu", "copy_gbps", 20.0, "2.13")
-    assert machine.ceiling_median(path, "cpu", "copy_gbps") == 20.0
+    assert machine.ceilings(path)["cpu"]["copy_gbps"]["value"] == 20.0
 
 
 def test_a_ceiling_is_read_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def _production(up: Up) -> dict[str, str]:
     (code / "sitecustomize.py").write_text(
         f"""
 import glob, json, os, sys
-if {{"runner.measure.state.environment", "runner.measure.compiler.compiled"}} & {{*sys.orig_argv}}:
+if {{"runner.measure.state.device", "runner.measure.compiler.compiled"}} & {{*sys.orig_argv}}:
     print(json.dumps({{"torch": "0.0"}}), flush=True)
     os._exit(0)
 if "runner.launch.child" in sys.orig_argv:

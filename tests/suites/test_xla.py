@@ -32,7 +32,7 @@ from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites.xla import SUITE, models
 from runner.suites.xla import run as xla
 from runner.suites.xla.run import NOT_ASKED, Verification
-from runner.system import environment
+from runner.system import interpreters, machine
 from tests.support.observed import SHIPPED, observe
 
 SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
@@ -387,11 +387,11 @@ def test_cells_that_the_interpreter_cannot_run_are_left_out_and_counted(
 ) -> None:
     words = ["run", "xla", "--case", "llama", "--device", "cpu", "--dry-run"]
     for packages, cells in (({}, 4), ({"torch_xla": "2.9"}, 8)):
-        found = replace(environment.environment("cpu"), packages=packages)
-        monkeypatch.setattr(environment, "asked", lambda *_asked, found=found: found)
+        found = replace(machine.environment("cpu"), packages=packages)
+        monkeypatch.setattr(interpreters, "environment_of", lambda *_asked, found=found: found)
         assert main(words) == 0
         out, err = capsys.readouterr()
         assert len(out.splitlines()) == cells
         assert ("4 of 8" in err) == (cells == 4)
-    monkeypatch.setattr(environment, "asked", lambda *_asked: replace(found, packages={}))
+    monkeypatch.setattr(interpreters, "environment_of", lambda *_asked: replace(found, packages={}))
     assert main([*words, "--backend", "openxla"]) == 0, "what is named is tried, and its row has the reason"

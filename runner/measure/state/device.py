@@ -1,13 +1,22 @@
-"""The device under measurement: threads, cache, memory, synchronisation."""
+"""The device under measurement: threads, cache, memory, synchronisation; and the environment.
+
+`python -m runner.measure.state.device DEVICE` prints the environment as JSON, with the suites' packages that
+can be imported (`modules`) and the options of inductor that can be set (`inductor_options`).
+"""
 
 import gc
+import json
 import os
 import platform
-from dataclasses import dataclass
+import sys
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
 from runner.launch.failures import TaskFailure
+from runner.measure.compiler.inductor_options import settable
+from runner.measure.forked import ASK_NVML
+from runner.schema.records import Environment
 from runner.system import machine
 
 SEED = 1337
@@ -60,3 +69,25 @@ def default_threads() -> int:
     """Return OMP_NUM_THREADS (of a list, one number a level, the first), else the usable processors."""
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(first) if first.isascii() and first.isdigit() and int(first) else machine.usable_cpus()
+
+
+def environment(device: Device) -> Environment:
+    """Return the facts about this process, its torch and its device."""
+    gpu = next((gpu for gpu in machine.gpus() if gpu.uuid == device.key), None)
+    on_gpu = device.type == "cuda"
+    return replace(
+        machine.of_machine(),
+        torch=torch.__version__,
+        torch_git=torch.version.git_version or "",
+        cuda=(torch.version.cuda or "") if on_gpu else "",
+        driver=gpu.driver if gpu else "",
+        gpu=device.name if on_gpu else "",
+        gpu_uuid=device.key if on_gpu else "",
+        gpu_memory_bytes=torch.cuda.get_device_properties(0).total_memory if on_gpu else 0,
+        variables={name: value for name, value in machine.changing_variables().items() if name != ASK_NVML},
+    )
+
+
+if __name__ == "__main__":
+    facts = {"modules": machine.modules(), "inductor_options": settable()}
+    sys.stdout.write(json.dumps({**asdict(environment(prepare(sys.argv[1]))), **facts}) + "\n")

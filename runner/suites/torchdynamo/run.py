@@ -43,7 +43,7 @@ from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
 from runner.suites import suite_of
 from runner.suites.torchdynamo import stage_metrics, stages, stages_of
 from runner.suites.torchdynamo.model import ModelRequest
-from runner.system.environment import environment
+from runner.system.machine import environment
 
 # Imported late by compiling: once here, and not in every stage. Not every release has them all.
 _COMPILERS = (

@@ -215,7 +215,7 @@ def _record(spec: Any, size: int, metric: str, values: Any, unit: str, **facts: 
 
 
 def main() -> int:
-    if "runner.measure.state.environment" in sys.argv:
+    if "runner.measure.state.device" in sys.argv:
         print(json.dumps({"torch": _torch()}))
         return 0
     if "runner.measure.compiler.compiled" in sys.argv:
@@ -225,8 +225,8 @@ def main() -> int:
             )
         )
         return 0
-    if "runner.system.fingerprints" in sys.argv:
-        from runner.system.fingerprints import stamp
+    if "runner.system.interpreters" in sys.argv:
+        from runner.system.interpreters import stamp
 
         folders = [os.environ["STANDIN"]]
         print(json.dumps({"torch": _torch(), "packages": "0", "folders": folders, "stamp": stamp(folders)}))

@@ -22,7 +22,8 @@ from runner.launch.launch import launch
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import Selection, TaskOutcome, TaskResult, missing, plan
 from runner.suites import SUITES
-from runner.system import environment, machine
+from runner.system import machine
+from runner.system.interpreters import Interpreter, environment_of
 from tests.support.finished import expected
 from tests.support.judgements import telling_points
 from tests.support.records import task_record
@@ -78,7 +79,7 @@ def test_of_a_task_that_left_nothing_the_interpreter_tells_the_environment(tmp_p
     assert last["benchmark"]["extra_info"]["arch"] == platform.machine()
     assert last["dependencies"] == {}
     version = importlib.metadata.version("torch").partition("+")[0]
-    assert environment.asked("cpu", sys.executable, {}).torch.startswith(version)
+    assert environment_of("cpu", Interpreter(sys.executable)).torch.startswith(version)
 
 
 def test_results_that_are_no_file_fail_the_task(tmp_path: Path) -> None:
