@@ -1,7 +1,9 @@
-"""Peak memory of a model in eager mode or compiled, alone in its process."""
+"""Peak memory of a model in eager mode or compiled, alone in its process, and the allocator's history."""
 
+import contextlib
 import gc
-from collections.abc import Iterable, Mapping
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -10,6 +12,7 @@ from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.schema.records import Json
 
+_MOST_EVENTS = 100_000  # of the history
 _GENERAL_POOL = (0, 0)  # not a CUDA graph's
 
 
@@ -57,3 +60,18 @@ def high_water_bytes(status: str) -> int:
     """Return VmHWM in the text of /proc/self/status."""
     line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
+
+
+@contextlib.contextmanager
+def history() -> Iterator[None]:
+    """Record what the CUDA allocator does."""
+    torch.cuda.memory._record_memory_history(max_entries=_MOST_EVENTS)
+    try:
+        yield
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def snapshot() -> bytes:
+    """Return the recorded history as a pickle for https://pytorch.org/memory_viz."""
+    return pickle.dumps(torch.cuda.memory._snapshot())

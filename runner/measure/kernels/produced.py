@@ -138,7 +138,7 @@ def _produced(modules: list[Any], steps: Sequence[Sequence[Work]]) -> Produced:
                 sizes = [(_moved_bytes(generated, kernel.kind, one), kernel.flops) for one in calls]
                 code[kernel.binary] = generated.code
             else:
-                sizes = [(library_bytes(one), library_flops(one)) for one in calls]
+                sizes = [library_sizes(one) for one in calls]
             kernels.append(profile.timed(kernel, number, places, sizes))
     kernels += profile.others()
     largest = sorted(kernels, key=lambda kernel: -(kernel.time_us or 0.0))
@@ -265,10 +265,8 @@ def _generated(graph: Graph, call: Call) -> Kernel:
         config=config,
         origins=call.origins,
         flops=_flops_of_ranking(ranking) if ranking else None,
-        candidates=len(ranking.ranked) if ranking else chosen.candidates,
-        ranked=ranking.ranked if ranking else (),
-        default=ranking.default if ranking else "",
         offered=chosen.offered,
+        **{"candidates": chosen.candidates, **_ranked(ranking)},
     )
 
 
@@ -276,7 +274,6 @@ def _library(call: Call, work: list[Work] | None) -> Kernel | None:
     """Return an operator of a library; None for one that launched nothing, such as a view."""
     if work is not None and not work:
         return None
-    ranking = _ranking(call)
     launched = [one for one in work or [] if one.launch]
     name = max(launched, key=lambda one: one.duration_us).name if launched else call.name
     return Kernel(
@@ -286,10 +283,15 @@ def _library(call: Call, work: list[Work] | None) -> Kernel | None:
         name=name[:_MOST_NAME],
         kind="library",
         origins=call.origins,
-        candidates=len(ranking.ranked) if ranking else 0,
-        ranked=ranking.ranked if ranking else (),
-        default=ranking.default if ranking else "",
+        **_ranked(_ranking(call)),
     )
+
+
+def _ranked(ranking: Ranking | None) -> dict[str, Any]:
+    """Return the fields of a kernel that say what max-autotune timed for it."""
+    if ranking is None:
+        return {}
+    return {"candidates": len(ranking.ranked), "ranked": ranking.ranked, "default": ranking.default}
 
 
 def _ranking(call: Call) -> Ranking | None:
@@ -302,7 +304,7 @@ def _flops_of_ranking(ranking: Ranking) -> int | None:
         return None
     left, right = ranking.operands[-2:]
     result = Operand(left.dtype, (*left.sizes[:-1], right.sizes[-1]))
-    return library_flops(Call(ranking.operator, False, (), ranking.operands, (result,)))
+    return library_sizes(Call(ranking.operator, False, (), ranking.operands, (result,)))[1]
 
 
 def _kind(name: str, kernel: Generated) -> KernelKind:
@@ -334,62 +336,34 @@ def _moved_bytes(kernel: Generated, kind: KernelKind, call: Call) -> int | None:
     return total
 
 
-# Bytes and FLOPs of a library's operators by formula, from the sizes of their operands. A product counts two
-# operations for each multiplication, as torch's own counter does. An operator without a formula has neither.
-_Formula = Callable[[Sequence[Operand], Operand], int]  # operands, first result → FLOPs
+# Operands and first result of a library's operator → FLOPs. A product counts two operations for each
+# multiplication, as torch's own counter does.
+_Formula = Callable[[Sequence[Operand], Operand], int]
 
 
-def library_flops(call: Call) -> int | None:
-    """Return the FLOPs of one call of a library's operator."""
-    formula, first = _formula(call.name), _first_result(call)
-    if formula is None or first is None or not _is_known(call):
-        return None
-    if call.name == "convolution_backward":  # for each gradient asked for: of the input, of the weights
-        asked = sum(result.sizes in (one.sizes for one in call.operands[1:3]) for result in call.results)
-        return asked * formula(call.operands, first)
-    return formula(call.operands, first)
-
-
-def library_bytes(call: Call) -> int | None:
-    """Return the bytes that one call must move at least: each operand and result once."""
-    first = _first_result(call)
+def library_sizes(call: Call) -> tuple[int | None, int | None]:
+    """Return the bytes that one call of a library's operator must move at least, each operand and result
+    once, and its FLOPs by formula; None where they are not known."""
+    operands, results = call.operands, call.results
     if call.name == "sum":
-        return call.operands[0].bytes
-    if _formula(call.name) is None or first is None or not _is_known(call):
-        return None
-    moved = [*call.operands, *call.results]
-    if _is_attention(call.name):  # the sums for the backward pass and the seeds are small
-        gradients = call.operands[1:4] if call.name.endswith("_backward") else (first,)
-        moved = [*call.operands, *gradients]
-    return sum(operand.bytes or 0 for operand in moved)
-
-
-def _is_known(call: Call) -> bool:
-    operands = (*call.operands, *call.results)
-    return len(call.operands) > 1 and all(operand.bytes is not None for operand in operands)
-
-
-def _is_attention(operator: str) -> bool:
-    return operator.startswith("_scaled_dot_product_") and "attention" in operator
-
-
-def _first_result(call: Call) -> Operand | None:
-    """Return the first result; that of an attention is like its query, that of a product may be `out=`."""
-    if _is_attention(call.name):
-        return call.operands[0] if call.operands else None
-    if call.name == "convolution_backward":
-        return call.operands[0] if call.results else None  # the gradient is like the forward's result
-    if call.name.startswith("conv"):
-        return call.results[0] if call.results else None
-    if call.results:
-        return call.results[0]
-    return call.operands[-1] if call.operands else None
-
-
-def _formula(operator: str) -> _Formula | None:
-    if _is_attention(operator):
-        return _attention_backward if operator.endswith("_backward") else _attention
-    return _FORMULAS.get(operator)
+        return operands[0].bytes, None
+    is_attention = call.name.startswith("_scaled_dot_product_") and "attention" in call.name
+    is_backward = call.name.endswith("_backward")
+    attention = _attention_backward if is_backward else _attention
+    formula = attention if is_attention else _FORMULAS.get(call.name)
+    if formula is None or len(operands) < 2 or any(one.bytes is None for one in (*operands, *results)):
+        return None, None
+    if call.name.startswith("conv") and not results:
+        return None, None
+    # an attention's result is like its query, a convolution's gradient like its result; `out=` is the last
+    is_like_operand = is_attention or call.name == "convolution_backward"
+    first = operands[0] if is_like_operand else results[0] if results else operands[-1]
+    flops, moved = formula(operands, first), [*operands, *results]
+    if is_attention:  # the sums for the backward pass and the seeds are small
+        moved = [*operands, *(operands[1:4] if is_backward else (first,))]
+    elif is_backward:  # for each gradient asked for: of the input, of the weights
+        flops *= sum(result.sizes in (one.sizes for one in operands[1:3]) for result in results)
+    return sum(operand.bytes or 0 for operand in moved), flops
 
 
 def _product(place: int) -> _Formula:

@@ -24,7 +24,7 @@ from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.launch.results import FOUND
 from runner.measure import flops, memory
-from runner.measure.compiler import artifacts, counters
+from runner.measure.compiler import counters
 from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.produced import keep_code, produced
@@ -240,13 +240,13 @@ def warm(spec: TaskSpec, report: Report) -> Json:
         call = setup.compiled(compiler)
         memory.reset(setup.device)
         keep_history = bool(spec.knobs.get("keep_memory_snapshot")) and on_gpu
-        with artifacts.memory_history() if keep_history else contextlib.nullcontext():
+        with memory.history() if keep_history else contextlib.nullcontext():
             first = compile_time.first_calls(call, setup.device, before_call=setup.step.begin)
             twice = compiler.backend.export == "aot_inductor"
             note = "the package holds a copy of the weights" if twice else ""
             peaks = memory.peaks(setup.device, "compiled", note)
             if keep_history:
-                report.artifact("memory_snapshot", "snapshot.pickle", artifacts.memory_snapshot())
+                report.artifact("memory_snapshot", "snapshot.pickle", memory.snapshot())
         counted = counters.counts()
         results = [_compile_result("warm_compile_s", first, counted)]
         if counted.caches or compiler.backend.export == "none":
