@@ -8,7 +8,6 @@ no `torch.cuda` call, no operator, no `set_num_threads`. The variable `ASK_NVML`
 `torch.cuda.is_available()` in imported packages harmless.
 """
 
-import contextlib
 import json
 import os
 import select
@@ -17,8 +16,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,7 +26,6 @@ from runner.system.processes import Tree, die_with, send
 
 _GRACE_S = 3.0  # from SIGTERM to SIGKILL of a stage that ran out of time
 ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # is_available() then asks NVML and leaves the CUDA driver alone
-_crash_hint: ContextVar[Path] = ContextVar("crash_hint")  # this stage's file for the text of `crash_hint`
 
 
 def run_stage(
@@ -45,9 +42,8 @@ def run_stage(
     Raise TaskFailure: what `work` raised (by `failure_of`), crashed with the signal's name if the process
     died, timed_out after `timeout_s`. Nothing that the stage started is alive afterwards.
     """
-    answer, hint = folder / f"stage_{name}.json", folder / f"stage_{name}.hint"
+    answer = folder / f"stage_{name}.json"
     answer.unlink(missing_ok=True)
-    hint.unlink(missing_ok=True)
     tree = Tree()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -57,7 +53,7 @@ def run_stage(
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
-        _stage(parent, work, answer, hint, variables)
+        _stage(parent, work, answer, variables)
     tree.root = pid
     process = os.pidfd_open(pid)
     try:
@@ -78,29 +74,12 @@ def run_stage(
     if os.WIFSIGNALED(status):
         word = signal.Signals(os.WTERMSIG(status)).name
         advice = " (the kernel does so when memory runs out)" if word == "SIGKILL" else ""
-        advice += f"; {hint.read_text()}" if hint.exists() else ""
         raise TaskFailure("crashed", word, f"stage {name}: its process was ended by {word}{advice}")
     code = os.WEXITSTATUS(status)
     raise TaskFailure("crashed", f"exit_{code}", f"stage {name}: its process ended with exit code {code}")
 
 
-@contextlib.contextmanager
-def crash_hint(text: str) -> Iterator[None]:
-    """Add `text` to the reason of the failure if a signal ends the stage inside this block."""
-    path = _crash_hint.get(None)
-    if path is None:  # no stage
-        yield
-        return
-    path.write_text(text)
-    try:
-        yield
-    finally:
-        path.unlink()
-
-
-def _stage(
-    parent: int, work: Callable[[], Json], answer: Path, hint: Path, variables: Mapping[str, str]
-) -> None:
+def _stage(parent: int, work: Callable[[], Json], answer: Path, variables: Mapping[str, str]) -> None:
     """Run in the forked process; never return, and run no exit handlers, which belong to the parent."""
     code = 1
     try:
@@ -111,7 +90,6 @@ def _stage(
         os.environ.pop(ASK_NVML, None)
         os.environ.update(variables)
         tempfile.tempdir = None
-        _crash_hint.set(hint)
         try:
             result = {"value": work()}
         except BaseException as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome

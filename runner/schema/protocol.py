@@ -16,7 +16,7 @@ from typing import Any
 
 # Of agent and HUD; a host with another one is refused. 2: a task says its compilation and its caches.
 PROTOCOL = 2
-FUNCTION = "runner.host.jobs.work"  # by name only: the web process never imports it
+FUNCTION = "runner.host.jobs.work"  # a name that hosts expect; nobody imports it
 CHANGED_INTERPRETER = "changed_interpreter"  # code of a task that ends for it
 _COMMIT_DIGITS = 9
 # A benchmark is arbitrary code: our own keys and what looks like a secret stay out of its environment.

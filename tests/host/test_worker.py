@@ -23,8 +23,7 @@ from rq.serializers import JSONSerializer
 from hud.hosts import redis_users
 from hud.models import Host
 from runner.host.agent import WorkerConfig
-from runner.host.jobs import work
-from runner.host.worker import WakeUp
+from runner.host.worker import WakeUp, work
 from runner.launch.pairs import LaunchRequest
 from runner.schema.protocol import FUNCTION, digest_of, sign
 from runner.system.interpreters import Interpreter
@@ -424,6 +423,6 @@ def test_a_mistake_of_the_runner_ends_the_task(
 
     config.save()
     monkeypatch.setenv("RUNNER_LOCKS", config.data)
-    monkeypatch.setattr("runner.host.jobs.run_task", fail)
+    monkeypatch.setattr("runner.host.worker.run_task", fail)
     work(config, lambda: False)
     assert [one.end["code"] for one in (task, after)] == ["runner_error"] * 2

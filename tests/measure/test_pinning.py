@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -57,8 +58,10 @@ class Autotuner:
 
 
 @pytest.fixture
-def state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinning, "_state", pinning._State())
+def state() -> Iterator[None]:
+    pinning.forget()
+    yield
+    pinning.forget()
 
 
 def test_each_kernel_takes_its_stored_configuration(monkeypatch: pytest.MonkeyPatch, state: None) -> None:

@@ -7,7 +7,6 @@ is known and before inductor would time the candidates. Templates that max-autot
 import copy
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from types import MethodType
@@ -23,20 +22,18 @@ _LAUNCH = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _MOST_NAMED = 20
 
 
-@dataclass
-class _State:
-    forced: int = 0
-    unknown: list[str] = field(default_factory=list)  # kernels whose slot has no stored choice
-    failed: list[str] = field(default_factory=list)  # kernels whose choice does not compile here
-    slots: list[str] = field(default_factory=list)  # of both
-
-
-_state = _State()
+# Kernels of this process: those that were forced, those whose slot has no stored choice, those whose choice
+# does not compile here, and the slots of the latter two.
+_forced: list[str] = []
+_unknown: list[str] = []
+_failed: list[str] = []
+_slots: list[str] = []
 
 
 def forget() -> None:
     """Count no kernel so far, such as the one that warms the toolchain."""
-    vars(_state).update(vars(_State()))
+    for names in (_forced, _unknown, _failed, _slots):
+        names.clear()
 
 
 def install_if_asked() -> None:
@@ -57,7 +54,7 @@ def install(autotuner_class: Any, choices: Mapping[str, str], slot: Callable[[An
         self.run = MethodType(run, self)  # later calls have no detour
         own = slot(self)
         if not _force(self, choices.get(own, "")):
-            _state.slots.append(own)
+            _slots.append(own)
         return run(self, *args, **kwargs)
 
     autotuner_class.run = pinned_run
@@ -65,19 +62,19 @@ def install(autotuner_class: Any, choices: Mapping[str, str], slot: Callable[[An
 
 def unpinned() -> tuple[str, ...]:
     """Return the slots of the kernels that were left to the autotuner."""
-    return tuple(filter(None, dict.fromkeys(_state.slots)))
+    return tuple(filter(None, dict.fromkeys(_slots)))
 
 
 def facts() -> dict[str, Json]:
     """Return how many kernels of this process were forced and which were not, by name and by slot; {} in a
     run without."""
-    if not (_state.forced or _state.unknown or _state.failed):
+    if not (_forced or _unknown or _failed):
         return {}
     return {
         "pinned": {
-            "forced": _state.forced,
-            "without_choice": _state.unknown[:_MOST_NAMED],
-            "failed": _state.failed[:_MOST_NAMED],
+            "forced": len(_forced),
+            "without_choice": _unknown[:_MOST_NAMED],
+            "failed": _failed[:_MOST_NAMED],
             "slots": list(unpinned()),
         }
     }
@@ -85,7 +82,7 @@ def facts() -> dict[str, Json]:
 
 def warning() -> str:
     """Return which kernels were left to the autotuner, '' for none."""
-    parts = {"have no stored choice": _state.unknown, "cannot take theirs": _state.failed}
+    parts = {"have no stored choice": _unknown, "cannot take theirs": _failed}
     return "; ".join(
         f"not pinned: {len(names)} kernels {why} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
         for why, names in parts.items()
@@ -98,7 +95,7 @@ def _force(autotuner: Any, text: str) -> bool:
     Return False where it chooses itself."""
     name = str(autotuner.fn.__name__)
     if not text:
-        _state.unknown.append(name)
+        _unknown.append(name)
         return False
     try:
         if not autotuner.launchers:
@@ -111,12 +108,12 @@ def _force(autotuner: Any, text: str) -> bool:
             with autotuner.lock:
                 launcher = autotuner._precompile_config(config).make_launcher()
     except Exception as error:  # noqa: BLE001 - the autotuner's own choice is a measurement too
-        _state.failed.append(f"{name}: {type(error).__name__}: {error}"[:200])
+        _failed.append(f"{name}: {type(error).__name__}: {error}"[:200])
         return False
     # neither coordinate descent nor the tuning of combined kernels goes on from here
     launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
     autotuner.launchers = [launcher]
-    _state.forced += 1
+    _forced.append(name)
     return True
 
 

@@ -3,7 +3,6 @@
 Settings are made for the whole process, as the harness makes them: a stage is a process of its own.
 """
 
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ from torch.nn import Module
 from runner.formats.torchdynamo.names import Backend, backend_of
 from runner.launch.failures import TaskFailure
 from runner.measure.compiler.inductor_options import candidate_options, check_option
-from runner.measure.forked import crash_hint
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo import rules
 from runner.suites.torchdynamo.model import Called, Inputs, LoadedModel, Step, StepFunction
@@ -24,11 +22,6 @@ from runner.suites.torchdynamo.model import Called, Inputs, LoadedModel, Step, S
 Function = Callable[..., Any]
 Arguments = tuple[Any, ...]
 Keywords = Mapping[str, Any]
-
-_OTHER_COMPILER = (
-    "the package that AOTInductor loaded was built by CXX={}; try another compiler, "
-    "as in --python NAME=PATH,CXX=/usr/bin/g++"
-)
 
 
 class Compiler:
@@ -130,8 +123,7 @@ def _aot_inductor(module: Module, args: Arguments, kwargs: Keywords) -> Function
     program = torch.export.export(module, args, dict(kwargs), strict=False)
     path = str(Path(tempfile.mkdtemp()) / "model.pt2")
     package = torch._inductor.aoti_compile_and_package(program, package_path=path)
-    with crash_hint(_OTHER_COMPILER.format(os.environ.get("CXX", "g++"))):
-        return torch._inductor.aoti_load_package(package)
+    return torch._inductor.aoti_load_package(package)
 
 
 def _aot_precompile(module: Module, args: Arguments, kwargs: Keywords) -> Function:
