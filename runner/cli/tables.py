@@ -4,8 +4,8 @@ import math
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from runner.schema.compilations import kernels_in
@@ -41,11 +41,44 @@ _UNITS = {"B": "GB"}  # of a table's column
 _MOST_WARNINGS = 4
 
 
-class _Key(NamedTuple):
-    """A metric of an experiment, as its record names it."""
+class _Number(NamedTuple):
+    """One metric of a record."""
 
-    case: str
+    case: str  # with all that tells experiments apart
     metric: str
+    value: float | None
+    quality: str  # why the value may not decide
+    warnings: list[str]
+    place: PairPlace  # in an A/B comparison; of any other record the first one
+    is_paired: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.case, self.metric
+
+
+def _number(record: Mapping[str, Json]) -> _Number:
+    benchmark, model, metric = record["benchmark"], record["model"], record["metric"]
+    extra, facts = benchmark.get("extra_info") or {}, metric.get("extra_info") or {}
+    knobs = ",".join(f"{name}={value}" for name, value in sorted((extra.get("knobs") or {}).items()))
+    origins, values = model.get("origins") or [], metric.get("benchmark_values")
+    parts = [*origins, f"{model['name']}[{knobs}]" if knobs else model["name"], benchmark.get("mode")]
+    parts += [benchmark.get("dtype"), model.get("backend"), "dynamic" if extra.get("dynamic") else ""]
+    rule = value_rule((origins or [""])[0], metric["name"])
+    pair = runner_facts(record).get("pair")
+    return _Number(
+        case=" ".join(filter(None, parts)),
+        metric=metric["name"],
+        value=value_of([float(value) for value in values], rule) if values else None,
+        quality=str(facts.get("quality") or ""),
+        warnings=list(filter(None, str(facts.get("warning") or "").split("; "))),
+        place=pair_place(pair) or PairPlace(0, 0),
+        is_paired=pair is not None,
+    )
+
+
+def _numbers(finished: Iterable[TaskResult]) -> Iterator[_Number]:
+    return (_number(record) for one in finished for record in one.records)
 
 
 def results(finished: Sequence[TaskResult]) -> str:
@@ -87,11 +120,11 @@ def _rows(finished: TaskResult) -> list[dict[str, str]]:
             row[_CHECK] = code
             status, code = (status, code) if status in {"wrong", "failed"} else ("ok", "")
         ends[case].append(_end(status, code))
-        value = _value(record)
-        if value is not None:
-            unit, precision = metric_info(metric["name"]).unit, metric_info(metric["name"]).precision
-            text = f"{value / 1e9:.3f}" if unit == "B" else f"{value:.{precision}f}"
-            row[metric["name"]] = f"({text})" if _quality(record) else text
+        number, known = _number(record), metric_info(metric["name"])
+        if number.value is not None:
+            in_gb = known.unit == "B"
+            text = f"{number.value / 1e9:.3f}" if in_gb else f"{number.value:.{known.precision}f}"
+            row[metric["name"]] = f"({text})" if number.quality else text
     end = _end(outcome.status, outcome.code)
     if len(rows) == 1:
         ends[next(iter(rows))].append(end)
@@ -108,11 +141,10 @@ def _end(status: str, code: str) -> tuple[int, bool, str]:
 
 def _warnings(finished: Sequence[TaskResult]) -> list[str]:
     """Return a line for each case: warnings of its main metrics, once each and at most four."""
-    by_case: dict[str, dict[str, None]] = {}
-    for record in (record for task in finished for record in task.records):
-        warning = (record["metric"].get("extra_info") or {}).get("warning") or ""
-        if warning and record["metric"]["name"] in MAIN and _value(record) is not None:
-            by_case.setdefault(_key(record).case, {}).update(dict.fromkeys(warning.split("; ")))
+    by_case: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for number in _numbers(finished):
+        if number.warnings and number.metric in MAIN and number.value is not None:
+            by_case[number.case].update(dict.fromkeys(number.warnings))
     return [
         f"{case}: {'; '.join([*warnings][:_MOST_WARNINGS])}{'; …' if len(warnings) > _MOST_WARNINGS else ''}"
         for case, warnings in by_case.items()
@@ -141,37 +173,29 @@ def overview(finished: Sequence[TaskResult], asked: Sequence[TaskSpec]) -> str:
     """Return a table with a row for each suite and configuration: how many of the cases that were asked for
     passed, and means over those that did. Nothing is clipped: a slowdown counts as one. What may not decide
     is in no mean, and counted beside the cases."""
-    passed: dict[tuple[str, ...], int] = Counter()
-    undecided: dict[tuple[str, ...], int] = Counter()
-    values: defaultdict[tuple[str, ...], defaultdict[str, list[float]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    passed: Counter[tuple[str, ...]] = Counter()
+    undecided: Counter[tuple[str, ...]] = Counter()
+    values: defaultdict[tuple[tuple[str, ...], str], list[float]] = defaultdict(list)
     for one in finished:
         if one.outcome.status in SUCCESS:
-            passed[_group(one.task)] += 1
-            undecided[_group(one.task)] += any(
-                _quality(record) for record in one.records if record["metric"]["name"] in MAIN
-            )
-            for record in one.records:
-                value = _value(record)
-                if value is not None and value > 0 and not _quality(record):
-                    values[_group(one.task)][record["metric"]["name"]].append(value)
+            group, numbers = _group(one.task), list(_numbers([one]))
+            passed[group] += 1
+            undecided[group] += any(number.quality for number in numbers if number.metric in MAIN)
+            for number in numbers:
+                if number.value is not None and number.value > 0 and not number.quality:
+                    values[group, number.metric].append(number.value)
     rows = []
     for group, total in Counter(map(_group, asked)).items():
-        found = values[group]
         pale = f", {undecided[group]} undecided" if undecided[group] else ""
         row = [*group, f"{passed[group] / total:.0%}, {passed[group]}/{total}{pale}"]
-        row += [f"{geometric_mean(found[name]):.3f}" if name in found else "" for name in _RATIOS]
-        row += [f"{statistics.fmean(found[name]):.2f}" if name in found else "" for name in _MEANS]
+        ratios, means = ([values.get((group, name)) for name in names] for names in (_RATIOS, _MEANS))
+        row += [f"{geometric_mean(numbers):.3f}" if numbers else "" for numbers in ratios]
+        row += [f"{statistics.fmean(numbers):.2f}" if numbers else "" for numbers in means]
         rows.append(row)
     heads = ["suite", "mode", "dtype", "backend", "passed"]
     heads += [f"{name}, geometric mean" for name in _RATIOS] + [f"{name}, mean" for name in _MEANS]
     filled = [index for index in range(len(heads)) if any(row[index] for row in rows)]
     return grid([heads[index] for index in filled], [[row[index] for index in filled] for row in rows])
-
-
-def _quality(record: Mapping[str, Json]) -> str:
-    return str((record["metric"].get("extra_info") or {}).get("quality") or "")
 
 
 def _group(task: TaskSpec) -> tuple[str, ...]:
@@ -181,50 +205,59 @@ def _group(task: TaskSpec) -> tuple[str, ...]:
 def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[TaskResult]) -> str:
     """Return a table of each main metric beside that of an earlier output (v3 records), and the change of the
     geometric means over the cases that both have."""
-    base = _medians(earlier)
-    new = _medians(record for one in finished for record in one.records)
-    both = [key for key in new if key in base and key.metric in MAIN]
+    base = _medians(_number(record) for record in earlier if record.get("metric"))
+    new = _medians(_numbers(finished))
+    both = [key for key in new if key in base and key[1] in MAIN]
     rows = [
         [*key, f"{base[key]:.4g}", f"{new[key]:.4g}", f"{new[key] / base[key] - 1:+.1%}" if base[key] else ""]
         for key in both
     ]
     lines = [grid(["case", "metric", "before", "now", "change"], rows)] if rows else []
-    for metric in dict.fromkeys(key.metric for key in both):
-        pairs = [(base[key], new[key]) for key in both if key.metric == metric]
+    for metric in dict.fromkeys(metric for _case, metric in both):
+        pairs = [(base[key], new[key]) for key in both if key[1] == metric]
         if all(before > 0 and now > 0 for before, now in pairs):
             before, now = (geometric_mean(side) for side in zip(*pairs, strict=True))
             change = f"{before:.4g} → {now:.4g} ({now / before - 1:+.1%})"
             lines.append(f"{metric}: {change} over {len(pairs)} cases")
-    old_cases, new_cases = {key.case for key in base}, {key.case for key in new}
-    counts = len({key.case for key in both}), len(old_cases - new_cases), len(new_cases - old_cases)
+    in_both, old, now_too = ({case for case, _metric in keys} for keys in (both, base, new))
+    counts = len(in_both), len(old - now_too), len(now_too - old)
     lines.append("{} cases in both, {} only before, {} only now".format(*counts))
     return "\n".join(lines)
+
+
+def _medians(numbers: Iterable[_Number]) -> dict[tuple[str, str], float]:
+    values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for number in numbers:
+        if number.place.draw is None and number.value is not None:
+            values[number.key].append(number.value)
+    return {key: median(several) for key, several in values.items()}
 
 
 def without_pinned(finished: Sequence[TaskResult]) -> list[TaskResult]:
     """Return the tasks without the records of pinned processes, which `draws` compares."""
     return [
-        replace(one, records=[record for record in one.records if _place(record).draw is None])
+        replace(one, records=[record for record in one.records if _number(record).place.draw is None])
         for one in finished
     ]
 
 
 def pairs(finished: Sequence[TaskResult]) -> str:
     """Return a table of baseline and candidate of process pairs: the change with its 95 % interval."""
-    sides: dict[_Key, dict[int, dict[int, float]]] = {}
-    undecided: dict[_Key, set[int]] = defaultdict(set)  # pairs with a value that may not decide
+    sides: defaultdict[tuple[str, str], defaultdict[int, dict[int, float]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
+    undecided: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # pairs with a value of a quality
     at_draws = set()
-    for record in (record for one in finished for record in one.records):
-        place, value = _place(record), _value(record)
-        if place.draw is not None:
-            at_draws.add(_key(record))
-        elif "pair" in runner_facts(record) and value is not None and record["metric"]["name"] in MAIN:
-            sides.setdefault(_key(record), {}).setdefault(place.repeat, {})[place.side] = value
-            if _quality(record):
-                undecided[_key(record)].add(place.repeat)
+    for number in _numbers(finished):
+        if number.place.draw is not None:
+            at_draws.add(number.key)
+        elif number.is_paired and number.value is not None and number.metric in MAIN:
+            sides[number.key][number.place.repeat][number.place.side] = number.value
+            if number.quality:
+                undecided[number.key].add(number.place.repeat)
     rows = [
-        [*key, *_compared(key.metric, numbers, undecided[key])]
-        for key, numbers in sides.items()
+        [*key, *_compared(key[1], values, undecided[key])]
+        for key, values in sides.items()
         if key not in at_draws
     ]
     if not rows:
@@ -238,27 +271,33 @@ def pairs(finished: Sequence[TaskResult]) -> str:
 
 def draws(finished: Sequence[TaskResult]) -> str:
     """Return a table of baseline and candidate at equal choices of the autotuner: the change of the code."""
-    values: dict[_Key, list[tuple[int, int, int, float | None, str]]] = {}
+    values: defaultdict[tuple[str, str], list[tuple[int, int, int, float | None, str]]] = defaultdict(list)
     again: set[tuple[int, PairPlace]] = set()
     notes: dict[str, None] = {}
-    drawn: defaultdict[str, list[_Drawn]] = defaultdict(lambda: [_Drawn(), _Drawn()])
-    for number, one in enumerate(finished):
-        for record in one.records:
-            place, value = _place(record), _value(record)
-            if place.draw is None:
-                drawn[_key(record).case][place.side].add(record)
-            if place.draw is None or value is None or record["metric"]["name"] not in MAIN:
-                continue
-            measured = (place.draw, place.side, place.repeat, value, _quality(record))
-            values.setdefault(_key(record), []).append(measured)
-            warning = str((record["metric"].get("extra_info") or {}).get("warning") or "")
-            notes |= dict.fromkeys(part for part in warning.split("; ") if part.startswith("not pinned"))
+    # candidates and choices of the autotuner in the free processes of a case's side, as (slot, configuration)
+    offered: defaultdict[tuple[str, int], set[tuple[str, str]]] = defaultdict(set)
+    chosen: defaultdict[tuple[str, int], set[tuple[str, str]]] = defaultdict(set)
+    for task, record in ((task, record) for task, one in enumerate(finished) for record in one.records):
+        number = _number(record)
+        place = number.place
+        if place.draw is None:
+            for kernel in kernels_in([record]):
+                slot = str(kernel.get("slot", ""))
+                offered[number.case, place.side] |= {(slot, text) for text in kernel.get("offered") or ()}
+                chosen[number.case, place.side].add((slot, str(kernel.get("config", ""))))
+        elif number.value is not None and number.metric in MAIN:
+            measured = (place.draw, place.side, place.repeat, number.value, number.quality)
+            values[number.key].append(measured)
+            notes |= dict.fromkeys(text for text in number.warnings if text.startswith("not pinned"))
             if round_of(place.repeat)[1]:
-                again.add((number, place))
+                again.add((task, place))
     rows = [[*key, *_code_change(*answer_of(processes))] for key, processes in values.items()]
     if not rows:
         return ""
-    obstacles = {case: _obstacle(*sides) for case, sides in drawn.items()}
+    obstacles = {
+        case: _obstacle(offered[case, 0], offered[case, 1], chosen[case, 0], chosen[case, 1])
+        for case in dict.fromkeys(case for case, _side in [*chosen])
+    }
     for row in rows:
         if row[-1] == "dismissed" and obstacles.get(row[0]):
             row[-1] = "same code"
@@ -273,27 +312,16 @@ def draws(finished: Sequence[TaskResult]) -> str:
     return "\n".join(lines)
 
 
-@dataclass
-class _Drawn:
-    """Candidates and choices of the autotuner in the free processes of a side, as (slot, configuration)."""
-
-    offered: set[tuple[str, str]] = field(default_factory=set)
-    chosen: set[tuple[str, str]] = field(default_factory=set)
-
-    def add(self, record: Mapping[str, Json]) -> None:
-        for kernel in kernels_in([record]):
-            slot = str(kernel.get("slot", ""))
-            self.offered |= {(slot, config) for config in kernel.get("offered") or ()}
-            self.chosen.add((slot, str(kernel.get("config", ""))))
+_Choices = set[tuple[str, str]]  # (slot, configuration)
 
 
-def _obstacle(base: _Drawn, new: _Drawn) -> str:
+def _obstacle(base_offered: _Choices, new_offered: _Choices, base: _Choices, new: _Choices) -> str:
     """Return why the draw may hide a change though the code has none; '' if it cannot."""
-    if {slot for slot, _config in base.chosen} != {slot for slot, _config in new.chosen}:
+    if {slot for slot, _config in base} != {slot for slot, _config in new}:
         return "some kernels are on one side only"
-    if base.offered != new.offered:
+    if base_offered != new_offered:
         return "the autotuner was offered other candidates"
-    return "" if new.chosen <= base.chosen else "the new side drew choices that the baseline did not"
+    return "" if new <= base else "the new side drew choices that the baseline did not"
 
 
 def _code_change(at_draws: Sequence[Draw], found: CodeChange) -> list[str]:
@@ -308,11 +336,6 @@ def _precision(low: float | None, high: float | None, p: float | None) -> list[s
     """Return a change's interval, whose bounds are logarithms, and its p; '' for what is not known."""
     interval = "" if low is None or high is None else f"{_percent(low)} to {_percent(high)}"
     return [interval, "" if p is None else f"{p:.2g}"]
-
-
-def _place(record: Mapping[str, Json]) -> PairPlace:
-    """Return the place of a record in an A/B comparison; of any other the first one."""
-    return pair_place(runner_facts(record).get("pair")) or PairPlace(0, 0)
 
 
 def _compared(
@@ -338,34 +361,6 @@ def _percent(log_ratio: float) -> str:
     """Return a change in per cent, or as a factor from 5 on."""
     small = abs(log_ratio) < math.log(5)
     return f"{math.expm1(log_ratio):+.1%}" if small else f"×{math.exp(min(log_ratio, 700)):.3g}"
-
-
-def _key(record: Mapping[str, Json]) -> _Key:
-    benchmark, model = record["benchmark"], record["model"]
-    extra = benchmark.get("extra_info") or {}
-    knobs = ",".join(f"{name}={value}" for name, value in sorted((extra.get("knobs") or {}).items()))
-    case = f"{model['name']}[{knobs}]" if knobs else model["name"]
-    parts = [*(model.get("origins") or []), case, benchmark.get("mode"), benchmark.get("dtype")]
-    parts += [model.get("backend"), "dynamic" if extra.get("dynamic") else ""]
-    return _Key(" ".join(filter(None, parts)), record["metric"]["name"])
-
-
-def _value(record: Mapping[str, Json]) -> float | None:
-    values = record["metric"].get("benchmark_values")
-    if not values:
-        return None
-    suite = (record["model"].get("origins") or [""])[0]
-    return value_of([float(value) for value in values], value_rule(suite, record["metric"]["name"]))
-
-
-def _medians(records: Iterable[Mapping[str, Json]]) -> dict[_Key, float]:
-    found: defaultdict[_Key, list[float]] = defaultdict(list)
-    for record in records:
-        free = record.get("metric") and _place(record).draw is None
-        value = _value(record) if free else None
-        if value is not None:
-            found[_key(record)].append(value)
-    return {key: median(values) for key, values in found.items()}
 
 
 def grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -86,10 +86,9 @@ class WorkerConfig:
         pythons = {name: Interpreter(**entry) for name, entry in value.pop("pythons").items()}
         return cls(pythons=pythons, **value)
 
-
-def fingerprints_of(config: WorkerConfig) -> Fingerprints:
-    """Return the fingerprints of the host's interpreters, as its agent and all its workers read them."""
-    return Fingerprints(Path(config.data) / "fingerprints.json", config.pythons)
+    def fingerprints(self) -> Fingerprints:
+        """Return the fingerprints of the host's interpreters, as its agent and all its workers read them."""
+        return Fingerprints(Path(self.data) / "fingerprints.json", self.pythons)
 
 
 @dataclass
@@ -125,11 +124,12 @@ class Agent:
         self._last_message = ""
         self._workers: dict[str, _Worker] = {}
         self._stopping = False
-        self._asked = threading.Event()  # to stop, by a signal
+        self._signalled = threading.Event()
         self._detached = False
 
-    def run(self) -> int:
-        """Work until a signal (return 0) or until detached (DETACHED). Call it in the main thread."""
+    def run(self, *, stay: bool = False) -> int:
+        """Work until a signal (return 0) or until detached (DETACHED, or `stay` until a signal). Call it
+        in the main thread."""
         adopt_orphans()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask_to_stop)
@@ -138,11 +138,9 @@ class Agent:
             threading.Thread(target=self._repeat, args=(step,), daemon=True).start()
         self._repeat(self._supervise)
         self._end_workers()
-        return DETACHED if self._detached else 0
-
-    def wait_for_a_signal(self) -> None:
-        """Wait, after `run`, for a signal; one that came during `run` counts."""
-        self._asked.wait()
+        if stay:
+            self._signalled.wait()
+        return DETACHED if self._detached and not stay else 0
 
     def _repeat(self, step: Callable[[], None]) -> None:
         while not self._stopping:
@@ -154,7 +152,7 @@ class Agent:
 
     def _ask_to_stop(self, *_signal: object) -> None:
         self._stopping = True
-        self._asked.set()
+        self._signalled.set()
 
     def _watch_interpreters(self) -> None:
         self._ask_interpreters()
@@ -349,10 +347,10 @@ class Agent:
         for process in processes:
             process.terminate()
         until = time.monotonic() + STOP_S
-        while any(process.poll() is None for process in processes) and time.monotonic() < until:
-            time.sleep(_LOOK_S)
         for process in processes:
-            if process.poll() is None:
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:  # noqa: PERF203 - few processes
                 process.kill()
                 process.wait()
         self._workers.clear()

@@ -1,7 +1,6 @@
 """`python -m runner attach`: make this machine a host of a HUD and work for it until stopped."""
 
 import argparse
-import contextlib
 import dataclasses
 import fcntl
 import hashlib
@@ -11,10 +10,11 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
-from runner.host.agent import DETACHED, Agent, Attachment
+from runner.host.agent import Agent, Attachment
 from runner.host.client import Hud, HudError, KeyRefused, with_retries
 from runner.host.spool import write_json
 from runner.system.accelerators import NoSuchDevice, accelerators
@@ -62,34 +62,29 @@ def main(options: argparse.Namespace) -> int:
     data = (options.data or default).expanduser().resolve()
     try:
         pythons, labels = pythons_of(options.python), labels_of(options.label)  # before a token is spent
-        with _only_agent(data):
+        with _locked(data):
             attachment = attachment_of(options, data)
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
             devices = accelerators([name for name in options.devices.split(",") if name])
             agent = Agent(attachment, data, devices, pythons=pythons, labels=labels)
-            status = agent.run()
-            if status == DETACHED and options.stay:
-                agent.wait_for_a_signal()
-                return 0
-            return status
+            return agent.run(stay=options.stay)
     except (CannotAttach, NoSuchDevice) as error:
         _say(str(error))
         return 2
 
 
-@contextlib.contextmanager
-def _only_agent(data: Path) -> Iterator[None]:
-    """Hold a data folder, created if missing. Raise CannotAttach if another agent holds it."""
-    with contextlib.ExitStack() as stack:
-        try:
-            data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = stack.enter_context((data / "agent.lock").open("a"))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CannotAttach(f"another agent uses {data}; give this one its own --data") from None
-        except OSError as error:
-            raise CannotAttach(f"{data} cannot be written: {error.strerror}") from error
-        yield
+def _locked(data: Path) -> TextIO:
+    """Return the lock file of a data folder, created if missing, which holds the folder while it is open.
+    Raise CannotAttach if another agent holds it."""
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = (data / "agent.lock").open("a")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CannotAttach(f"another agent uses {data}; give this one its own --data") from None
+    except OSError as error:
+        raise CannotAttach(f"{data} cannot be written: {error.strerror}") from error
+    return file
 
 
 def attachment_of(options: argparse.Namespace, data: Path) -> Attachment:

@@ -185,18 +185,15 @@ class Hud:
         content_type: str = "application/json",
         *,
         lease: Lease | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, Json]:
         """Send one request, a mapping as JSON; return {} for an answer without content. Raise HudError."""
         data = json.dumps(body).encode() if isinstance(body, Mapping) else body
-        request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ has checked
-            f"{self.url}/api/v1/{path}", data=data, method=method
-        )
-        headers = {"Content-Type": content_type, "Accept": "application/json", **(headers or {})}
+        headers = {"Content-Type": content_type, "Accept": "application/json", **headers}
         headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
         headers |= {"X-Task-Token": lease.token} if lease else {}
-        for name, value in headers.items():
-            request.add_header(name, value)
+        url = f"{self.url}/api/v1/{path}"  # http or https, as __init__ has checked
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310
         try:
             with self._opener.open(request, timeout=self._timeout_s) as response:
                 answer = response.read()

@@ -35,7 +35,7 @@ from rq.serializers import JSONSerializer
 from rq.worker import WorkerStatus
 from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
-from runner.host.agent import WorkerConfig, fingerprints_of
+from runner.host.agent import WorkerConfig
 from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, with_retries
 from runner.host.spool import HANDED_BACK, Folder
 from runner.launch.launch import Event
@@ -150,7 +150,7 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
     try:
         go_on = True
         while go_on and not stopping():
-            fingerprints = fingerprints_of(config).look()
+            fingerprints = config.fingerprints().look()
             lease = _claim(hud, config, fingerprints, stopping)
             go_on = lease is not None and _run(
                 hud, config, lease, fingerprints, lock_fd=lock_fd, stopping=stopping
@@ -214,7 +214,7 @@ def _run(
             hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
         else:
             names = filter(None, (lease.python, lease.base_python))
-            folder.end(fingerprints_of(config).checked(outcome, names, fingerprints, config.host))
+            folder.end(config.fingerprints().checked(outcome, names, fingerprints, config.host))
         try:
             patience_s = 0.0 if stopping() else _PATIENCE_S
             with_retries(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
