@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     run_command.add_arguments(running)
     running.set_defaults(command=run_command.main)
     checkup = commands.add_parser("doctor", help="can this machine run them?")
-    checkup.set_defaults(command=_doctor)
+    checkup.set_defaults(command=doctor.main)
     sending = commands.add_parser("upload", help="post result files to a hud")
     sending.add_argument("files", nargs="+", type=Path, metavar="FILE")
     sending.add_argument("--hud", default=os.environ.get("HUD_URL"), help="address (HUD_URL)")
@@ -87,13 +87,6 @@ def _bounds(option: Option) -> str:
     if option.kind == "word":
         return "a name"
     return f"{option.low} to {option.high}" + (", several joined by +" if option.kind == "ints" else "")
-
-
-def _doctor(_options: argparse.Namespace) -> int:
-    findings = doctor.examine()
-    for finding in findings:
-        print(f"{'ok ' if finding.ok else 'BAD'}  {finding.name:<18} {finding.text}")
-    return 0 if all(finding.ok for finding in findings) else 1
 
 
 def _upload(options: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
-"""Check whether this machine can run the suites, and show its measured ceilings."""
+"""`python -m runner doctor`: can this machine run the suites, and what are its measured ceilings?"""
 
+import argparse
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from runner.schema.compilations import blind_text
 from runner.system import interpreters, machine
@@ -15,65 +16,59 @@ _CEILINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report. `ok` is False if a suite cannot run because of it."""
-
-    name: str
-    text: str
-    ok: bool = True
+_Finding = tuple[bool, str, str]  # False if a suite cannot run because of it; name and text of a line
 
 
-def examine(python: str = sys.executable) -> list[Finding]:
-    compiler = machine.cpp_compiler()
-    findings = [
-        Finding("python", python),
-        Finding(
-            "cpu", f"{machine.cpu_name()}, {machine.usable_cpus()} usable, {_gib(machine.memory_bytes())}"
-        ),
-        Finding("C++", compiler or _NO_COMPILER, bool(compiler)),
-    ]
-    gpus = machine.gpus()
-    findings += [
-        Finding("gpu", f"cuda:{gpu.index} {gpu.name}, {_gib(gpu.memory_bytes)}, driver {gpu.driver}")
-        for gpu in gpus
-    ] or [Finding("gpu", "none that nvidia-smi lists")]
+def main(_options: argparse.Namespace) -> int:
+    """Print a line for each finding; return 1 if a suite cannot run because of one."""
+    findings = list(_examine(Interpreter(sys.executable)))
+    for is_ok, name, text in findings:
+        print(f"{'ok ' if is_ok else 'BAD'}  {name:<18} {text}")
+    return 0 if all(is_ok for is_ok, _name, _text in findings) else 1
+
+
+def _examine(python: Interpreter) -> Iterator[_Finding]:
+    compiler, gpus = machine.cpp_compiler(), machine.gpus()
+    yield True, "python", python.path
+    memory = _gib(machine.memory_bytes())
+    yield True, "cpu", f"{machine.cpu_name()}, {machine.usable_cpus()} usable, {memory}"
+    yield bool(compiler), "C++", compiler or _NO_COMPILER
+    for gpu in gpus:
+        yield True, "gpu", f"cuda:{gpu.index} {gpu.name}, {_gib(gpu.memory_bytes)}, driver {gpu.driver}"
+    if not gpus:
+        yield True, "gpu", "none that nvidia-smi lists"
     for device in ["cuda", "cpu"] if gpus else ["cpu"]:
         try:
-            facts = interpreters.torch_facts(device, Interpreter(python))
+            facts = interpreters.torch_facts(device, python)
         except RuntimeError as error:
-            findings.append(Finding(f"torch on {device}", str(error), False))
+            yield False, f"torch on {device}", str(error)
             continue
         version = f"{facts['torch']} ({facts['torch_git'][:12]})"
         version += f", triton {facts['triton']}" if facts["triton"] else ""
         version += f", CUDA {facts['cuda']}" if facts["cuda"] else ""
-        findings += [Finding(f"torch on {device}", version), *_inductor(python, device)]
-        findings += _ceilings(facts["gpu_uuid"] or facts["cpu"], device)
-    return findings
+        yield True, f"torch on {device}", version
+        yield from _inductor(python, device)
+        measured = machine.ceilings(machine.ceilings_path()).get(facts["gpu_uuid"] or facts["cpu"], {})
+        for name, (title, unit) in _CEILINGS.items():
+            if known := measured.get(name):
+                text = f"{title} {known['value']:.4g} {unit}, median of daily readings, last {known['day']}"
+                yield True, f"ceiling on {device}", text
+        if not measured:
+            run = f"python -m runner run ceilings --device {device}"
+            yield True, f"ceiling on {device}", f"not read yet: {run}"
 
 
-def _inductor(python: str, device: str) -> list[Finding]:
+def _inductor(python: Interpreter, device: str) -> Iterator[_Finding]:
     """Compile one small function."""
-    answer = interpreters.canary(device, Interpreter(python))
+    answer = interpreters.canary(device, python)
     if "error" in answer:
-        return [Finding(f"inductor on {device}", f"cannot compile: {answer['error']}", False)]
+        yield False, f"inductor on {device}", f"cannot compile: {answer['error']}"
+        return
     noted = ", ".join(answer["noted"])
     if not {"choices"} & {*answer["noted"], *answer["blind"]}:
         noted += " (choices: not applicable on a CPU)"
-    return [
-        Finding(f"inductor on {device}", f"compiles; a small kernel took {answer['compiled_s']:.1f} s"),
-        Finding(f"notes on {device}", "; ".join(filter(None, (noted, blind_text(answer["blind"]))))),
-    ]
-
-
-def _ceilings(key: str, device: str) -> list[Finding]:
-    read = machine.ceilings(machine.ceilings_path()).get(key, {})
-    texts = [
-        f"{title} {read[name]['value']:.4g} {unit}, median of daily readings, last {read[name]['day']}"
-        for name, (title, unit) in _CEILINGS.items()
-        if name in read
-    ] or [f"not read yet: python -m runner run ceilings --device {device}"]
-    return [Finding(f"ceiling on {device}", text) for text in texts]
+    yield True, f"inductor on {device}", f"compiles; a small kernel took {answer['compiled_s']:.1f} s"
+    yield True, f"notes on {device}", "; ".join(filter(None, (noted, blind_text(answer["blind"]))))
 
 
 def _gib(size_bytes: int) -> str:

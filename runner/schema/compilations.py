@@ -12,10 +12,11 @@ A kernel has three keys (the project's measuring rule C2), each of 16 hex digits
 * `choice`: the slot and the configuration that the autotuner took.
 * `binary`: the compiled code.
 
-Every host takes the options of a fixed list with bounds. An interpreter reports further ones with their kinds
-(`measure/compiler/`), and its host takes those too, unless they name a place or a program.
+Every host takes the options of a list with bounds (`inductor_options.csv`). An interpreter reports further ones
+with their kinds (`measure/compiler/`), and its host takes those too, unless they name a place or a program.
 """
 
+import csv
 import dataclasses
 import hashlib
 import json
@@ -24,6 +25,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
+from pathlib import Path
 from typing import Literal
 
 from runner.schema.options import Option
@@ -221,34 +223,6 @@ InductorValue = bool | int | float | str
 InductorOptions = dict[str, InductorValue]
 InductorKinds = Mapping[str, object]  # by option: "bool", "int", "float", or a list of words
 
-# Options of inductor that every host takes: on or off, and numbers with their bounds.
-_INDUCTOR_SWITCHES = (
-    "aggressive_fusion", "allow_buffer_reuse", "assume_aligned_inputs", "b2b_gemm_pass",
-    "benchmark_combo_kernel", "benchmark_fusion", "benchmark_kernel", "combo_kernels",
-    "comprehensive_padding", "conv_1x1_as_mm", "coordinate_descent_check_all_directions",
-    "coordinate_descent_tuning", "cpp.dynamic_threads", "cpp.enable_tiling_heuristics", "cpp.weight_prepack",
-    "dynamic_scale_rblock", "efficient_conv_bn_eval_fx_passes", "emulate_precision_casts", "epilogue_fusion",
-    "force_fuse_int_mm_with_mul", "force_shape_pad", "fx_graph_cache", "graph_partition", "inplace_buffers",
-    "keep_output_stride", "layout_optimization", "loop_ordering_after_fusion", "max_autotune_gemm",
-    "max_autotune_pointwise", "memory_planning", "nan_asserts", "pattern_matcher", "permute_fusion",
-    "prologue_fusion", "reorder_for_locality", "shape_padding", "size_asserts", "triton.autotune_pointwise",
-    "triton.codegen_upcast_to_fp32", "triton.cooperative_reductions", "triton.cudagraph_skip_dynamic_graphs",
-    "triton.cudagraph_trees", "triton.dense_indexing", "triton.force_cudagraph_sync",
-    "triton.prefer_nd_tiling", "triton.slow_path_cudagraph_asserts",
-    "triton.tiling_prevents_pointwise_fusion", "triton.tiling_prevents_reduction_fusion",
-    "triton.unique_kernel_names", "triton.use_block_ptr",
-)  # fmt: skip
-_INDUCTOR_NUMBERS = {
-    "compile_threads": (1, 256), "coordinate_descent_search_radius": (1, 8),
-    "cpp.max_horizontal_fusion_size": (1, 1024), "cpp.min_chunk_size": (1, 1048576),
-    "cpp.simdlen": (0, 512), "max_fusion_size": (1, 1024), "max_pointwise_cat_inputs": (1, 64),
-    "padding_alignment_bytes": (1, 4096), "triton.max_tiles": (1, 3), "triton.multi_kernel": (0, 3),
-    "unroll_reductions_threshold": (1, 1024),
-}  # fmt: skip
-INDUCTOR_OPTIONS = {
-    **{name: Option(name, "bool", "option of inductor") for name in _INDUCTOR_SWITCHES},
-    **{name: Option(name, "int", "option of inductor", *ends) for name, ends in _INDUCTOR_NUMBERS.items()},
-}
 _SWITCH_WORDS = {"true": True, "on": True, "false": False, "off": False}
 _MOST_INTEGER = 2**31
 _MOST_WORD_LETTERS = 100
@@ -260,6 +234,18 @@ _NOT_FROM_OUTSIDE = re.compile(
     r"|_cmd|hook|dump|save_|testing|type_checking",
     re.IGNORECASE,
 )
+
+
+def _listed_options() -> dict[str, Option]:
+    """Read the options: those with bounds are integers, the others on or off."""
+    lines = Path(__file__).with_name("inductor_options.csv").read_text().splitlines()
+    return {
+        name: Option(name, "int" if high else "bool", "option of inductor", int(low or 0), int(high or 0))
+        for name, low, high in csv.reader(lines[1:])
+    }
+
+
+INDUCTOR_OPTIONS = _listed_options()  # that every host takes
 
 
 def may_be_set(name: str) -> bool:

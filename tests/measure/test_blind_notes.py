@@ -14,9 +14,8 @@ import torch
 from torch._dynamo import utils
 
 from runner.measure.compiler import compiled
-from runner.measure.compiler.counters import forget, graph_facts
+from runner.measure.compiler.counters import blind, forget, graph_facts, note
 from runner.measure.kernels import produced, tuning
-from runner.measure.notes import blind, note
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
 from runner.schema.compilations import COMPILED, Compiled

@@ -15,8 +15,7 @@ from torch._dynamo.utils import counters
 from torch._inductor import metrics
 
 from runner.launch.failures import TaskFailure, failure_of
-from runner.measure import notes
-from runner.measure.compiler.counters import modules
+from runner.measure.compiler.counters import blind, modules
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import produced, profiled_steps
@@ -82,8 +81,9 @@ def compile_small(device_name: str) -> dict[str, Json]:
         noted["choices"] = [
             one for one in kernels if one.config and (one.candidates or len(one.offered) == 1)
         ]
-    blind = {name: _EMPTY for name, facts in noted.items() if not facts} | notes.blind
-    return {"compiled_s": compiled_s, "noted": [name for name in noted if name not in blind], "blind": blind}
+    lacking = {name: _EMPTY for name, facts in noted.items() if not facts} | blind
+    taken = [name for name in noted if name not in lacking]
+    return {"compiled_s": compiled_s, "noted": taken, "blind": lacking}
 
 
 def _small(x: torch.Tensor) -> torch.Tensor:

@@ -2,22 +2,26 @@
 graphs, seconds by phase, hits and misses by cache.
 
 Read from tables that torch fills anyway (2.4 to 2.15 have them all), so nothing is slower for it. Skipped
-CUDA graphs alone are only logged with their reason.
+CUDA graphs alone are only logged with their reason. Torch's internals change without notice: a kind of note
+that cannot be taken here is blind.
 """
 
 import dataclasses
 import logging
 import re
 import sys
+import traceback
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch._dynamo import utils
 from torch._dynamo.utils import counters
 
 from runner.formats import compile_notes
-from runner.measure.notes import blind, note
+from runner.launch.failures import failure_of
 from runner.schema.compilations import Compiled, Note
 
 # Where hits and misses are counted: (group, prefix); names moved between releases of torch.
@@ -33,6 +37,21 @@ _COUNTED = re.compile(r"(?P<cache>\w+)_cache_(?P<end>hit|miss|bypass|guard_miss)
 _CACHE_NAMES = {"autograd": "aotautograd"}  # as torch's users call it
 _BUNDLED = {"triton_bundler_read_and_emit_kernel": 0, "triton_bundler_save_kernel": 1}
 _LOCAL_AUTOTUNE = "LocalAutotuneCache"
+
+NoteName = Literal["choices", "kernels", "phases", "graph breaks"]
+_MOST_OF_BLIND = 300  # characters
+blind: dict[str, str] = {}  # kinds of notes that failed in this process so far, each with its first exception
+
+
+@contextmanager
+def note(name: NoteName) -> Iterator[None]:
+    """Take a note of this kind. Where that raises, the measurement goes on, and the note is blind."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the numbers stand; the record names the note that is missing
+        if name not in blind:
+            traceback.print_exc()
+            blind[name] = failure_of(error).reason[:_MOST_OF_BLIND]
 
 
 @dataclass(frozen=True)

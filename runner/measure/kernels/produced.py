@@ -11,14 +11,13 @@ from statistics import median
 from typing import Any
 
 from runner.launch.report import Report
-from runner.measure.compiler.counters import graph_facts
+from runner.measure.compiler.counters import graph_facts, note
 from runner.measure.compiler.kernels import kernels as generated_kernels
 from runner.measure.compiler.kernels import kernels_hash
 from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.profile import Owner, owners
 from runner.measure.kernels.slots import Call, Generated, Graph, Operand, graphs
 from runner.measure.kernels.tuning import Ranking
-from runner.measure.notes import note
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time

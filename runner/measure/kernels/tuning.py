@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import PurePath
 from typing import Any
 
+from runner.measure.compiler.counters import note
 from runner.measure.kernels.slots import Call, Operand
-from runner.measure.notes import note
 
 _TIMED = "_timed_us"  # of a CachingAutotuner: microseconds by configuration
 _OFFERED = "_offered_configs"  # of a CachingAutotuner: texts

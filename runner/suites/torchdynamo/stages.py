@@ -25,10 +25,10 @@ from runner.launch.report import Report
 from runner.launch.results import FOUND
 from runner.measure import flops, memory
 from runner.measure.compiler import counters
+from runner.measure.compiler.counters import note
 from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.produced import keep_code, produced
-from runner.measure.notes import note
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device, environment, prepare
 from runner.measure.state.device_state import device_state, keep_gpu_states, warning
