@@ -7,6 +7,7 @@ One command makes both checks, each where results and lists have its column.
 from __future__ import annotations
 
 import argparse
+import csv
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,21 +25,7 @@ from runner.schema.suite import BadRequest, knobs_key
 
 # The counts of a list, and whether fewer are better.
 _COUNTS = {"graph_breaks": True, "calls_captured": False, "unique_graphs": False, "fallbacks_to_eager": True}
-# Models whose outcome changes from run to run, and further ones where a list is ROCm's.
-_FLAKY = {
-    "accuracy": "XGLMForCausalLM detectron2_maskrcnn_r_101_c4 mobilenetv3_large_100 moondream vision_maskrcnn"
-    " yolov3",
-    "graph_breaks": "XGLMForCausalLM detectron2_fcos_r_50_fpn detectron2_maskrcnn_r_101_c4 yolov3",
-}
-_FLAKY_ON_ROCM = {
-    "accuracy": "BERT_pytorch llava repvgg_a2 resnet18 resnet50 shufflenet_v2_x1_0 torchrec_dlrm tts_angular"
-    " vgg16",
-    "graph_breaks": "Qwen/Qwen3-0.6B alexnet demucs densenet121 doctr_det_predictor doctr_reco_predictor"
-    " google/gemma-2-2b google/gemma-3-4b-it levit_128 llava meta-llama/Llama-3.2-1B"
-    " microbench_unbacked_tolist_sum mistralai/Mistral-7B-Instruct-v0.3 mnasnet1_0 mobilenet_v3_large"
-    " openai/gpt-oss-20b openai/whisper-tiny resnet152 resnet50 sam sam_fast stable_diffusion_text_encoder"
-    " stable_diffusion_unet timm_efficientdet torchrec_dlrm vgg16",
-}
+_CHECKS = ("accuracy", "graph_breaks")
 _WORSE = ("FAIL", "MISSING_ACCURACY", "MISSING_EXPECTED")
 _BETTER = ("IMPROVED", "MISSING")  # what is new is to be added to the list
 
@@ -72,12 +59,12 @@ def main(options: argparse.Namespace) -> int:
     results = _read(options.results, _results)
     expected = [row for path in options.expected for row in _listed(path, len(options.expected) > 1)]
     is_rocm = any("rocm" in str(path) for path in options.expected)
-    names = [name for name in _FLAKY if _has(name, results) and (not expected or _has(name, expected))]
+    names = [name for name in _CHECKS if _has(name, results) and (not expected or _has(name, expected))]
     if not names:
         raise BadRequest(f"{options.results}: no accuracy and no graph breaks that are expected too")
     status = 0
     for name in names:
-        flaky = f"{_FLAKY[name]} {_FLAKY_ON_ROCM[name] if is_rocm else ''}".split()
+        flaky = _flaky_models(name, is_rocm)
         check = _accuracy if name == "accuracy" else _graph_breaks
         print(f"{name}:")
         worse, better = [], []
@@ -96,6 +83,14 @@ def main(options: argparse.Namespace) -> int:
                 status = 1
                 print(f"  {len(models)} {meaning}: {' '.join(models)}")
     return status
+
+
+def _flaky_models(check: str, is_rocm: bool) -> set[str]:
+    """Return the models whose outcome changes from run to run, and further ones where a list is ROCm's."""
+    lines = Path(__file__).with_name("flaky_models.csv").read_text().splitlines()
+    platforms = {"", "rocm"} if is_rocm else {""}
+    rows = csv.DictReader(lines)
+    return {row["model"] for row in rows if row["check"] == check and row["platform"] in platforms}
 
 
 def _has(column: str, table: Sequence[_Row]) -> bool:

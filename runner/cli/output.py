@@ -33,9 +33,6 @@ class Output:
             raise BadRequest(f"{path} exists; give {further}another name")
         if resume and form != "ours":
             raise BadRequest("--resume reads what is done from --format ours")
-        beside = _beside(path)
-        if beside.exists() and not beside.is_dir():
-            raise BadRequest(f"--output {path}: {beside} is to be the folder of its artifacts, and is a file")
         _check_writable(path, path)
         if resume and not dry_run:
             _without_torn_line(path)

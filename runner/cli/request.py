@@ -76,7 +76,7 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
 def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
     given = {name: getattr(request, name) for name in ("repeat", "iterations_per_run", "batch_size")}
     settings = [f"{name}={value}" for name, value in given.items() if value is not None]
-    if request.verify and any(option.name == "verify" for option in suite.options):
+    if request.verify and "verify" in suite.offered:
         settings.append("verify=true")  # the other suites check every result anyway
     shared = _values(suite, [*settings, *request.options])
     chosen: list[tuple[list[str], dict[str, list[OptionValue]]]] = [] if request.cases else [([], shared)]
@@ -111,7 +111,7 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
 
 def _values(suite: Suite, settings: Sequence[str]) -> dict[str, list[OptionValue]]:
     """Return the values of each option that is named; several make a matrix."""
-    offered = {option.name: option for option in suite.options}
+    offered = suite.offered
     found: dict[str, list[OptionValue]] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")

@@ -199,16 +199,15 @@ def _compilations(options: argparse.Namespace) -> int | None:
 
 def _pythons(options: argparse.Namespace) -> tuple[dict[str, Interpreter], str, str]:
     """Return interpreters by name, the one to use, and the base of a comparison or ''."""
-    try:
-        given = [interpreter_of(text) for text in (options.python, options.base_python) if text]
-    except ValueError as error:
-        raise BadRequest(f"--python {error}") from error
-    if len({name for name, _interpreter in given}) < len(given):
+    pythons = {DEFAULT: Interpreter(sys.executable)}
+    python, base = DEFAULT, ""
+    if options.python:
+        python, pythons[python] = interpreter_of(options.python)
+    if options.base_python:
+        base, pythons[base] = interpreter_of(options.base_python)
+    if options.python and python == base:
         raise BadRequest("--python and --base-python need names of their own")
-    names = [name for name, _interpreter in given]
-    base = names.pop() if options.base_python else ""
-    python = names.pop() if options.python else DEFAULT
-    return {DEFAULT: Interpreter(sys.executable), **dict(given)}, python, base
+    return pythons, python, base
 
 
 def _new_options(settings: Sequence[str], tasks: Sequence[TaskSpec], python: Interpreter) -> InductorOptions:
@@ -340,11 +339,10 @@ def _print_tables(finished: Sequence[TaskResult], jobs: Sequence[Job], baseline:
     if baseline is not None:
         parts.append(tables.against(baseline, finished))
     print("\n\n".join(filter(None, parts)))
-    names = tables.names([job.task for job in jobs])
     for item in finished:
         if item.outcome.status != "ok":
-            name = names[item.task.fingerprint()]
-            print(f"{name}: {item.outcome.status} {item.outcome.reason}\n  log: {item.folder / 'log'}")
+            print(f"{item.task.command()}: {item.outcome.status} {item.outcome.reason}")
+            print(f"  log: {item.folder / 'log'}")
 
 
 def _print_files(output: Output | None, finished: Sequence[TaskResult], context: RunContext) -> None:

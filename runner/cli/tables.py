@@ -151,24 +151,6 @@ def _warnings(finished: Sequence[TaskResult]) -> list[str]:
     ]
 
 
-def names(tasks: Sequence[TaskSpec]) -> dict[str, str]:
-    """Return, by fingerprint, each task's case and the settings in which it differs from the others."""
-    settings = {
-        task.fingerprint(): {
-            **{name: getattr(task, name) for name in ("case", "suite", "mode", "dtype", "backend")},
-            **({"dynamic": "dynamic"} if task.dynamic else {}),
-            **{name: f"{name}={value}" for name, value in sorted(task.knobs.items())},
-        }
-        for task in tasks
-    }
-    every = dict.fromkeys(name for one in settings.values() for name in one if name != "case")
-    differing = [name for name in every if len({one.get(name) for one in settings.values()}) > 1]
-    return {
-        key: " ".join(one[name] for name in ("case", *differing) if name in one)
-        for key, one in settings.items()
-    }
-
-
 def overview(finished: Sequence[TaskResult], asked: Sequence[TaskSpec]) -> str:
     """Return a table with a row for each suite and configuration: how many of the cases that were asked for
     passed, and means over those that did. Nothing is clipped: a slowdown counts as one. What may not decide

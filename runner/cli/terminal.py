@@ -6,11 +6,11 @@ import platform
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from runner.launch.launch import Event
@@ -20,7 +20,7 @@ from runner.schema.records import with_runner_fact
 from runner.schema.suite import BadRequest, TaskSpec, suite_of
 from runner.schema.tasks import TaskResult
 from runner.system import locks, machine
-from runner.system.accelerators import Accelerator, NoSuchDevice, accelerators
+from runner.system.accelerators import Accelerator, accelerators
 from runner.system.interpreters import Fingerprints, Interpreter
 
 
@@ -44,10 +44,7 @@ def accelerator(asked: str) -> Accelerator:
     wanted = {"": [], "cpu": ["cpu"], "cuda": [index or "0"]}.get(kind)
     if wanted is None:
         raise BadRequest(f"--device {asked!r} is not cpu, cuda or cuda:N")
-    try:
-        return accelerators(wanted)[0]
-    except NoSuchDevice as error:
-        raise BadRequest(str(error)) from error
+    return accelerators(wanted)[0]
 
 
 def run_jobs(
@@ -80,7 +77,7 @@ def run_jobs(
                     done = replace(done, outcome=replace(outcome, records=()), records=[], unexpected=[])
                 finished.append(done)
                 on_finished(done)
-                if stop or done.outcome.code == CHANGED_INTERPRETER:
+                if stop.is_set() or done.outcome.code == CHANGED_INTERPRETER:
                     break
     finally:
         shutil.rmtree(context.folder / "caches", ignore_errors=True)
@@ -97,7 +94,7 @@ def _run_job(
     *,
     lock_fd: int,
     on_event: Callable[[TaskSpec, Event], None],
-    stop: Sequence[float],
+    stop: threading.Event,
 ) -> TaskResult:
     """Launch one job, in a folder that stays only if the job failed or left artifacts."""
     place = context.folder / f"{number}-{job.task.case}"
@@ -120,7 +117,7 @@ def _run_job(
             },
             lock_fd=lock_fd,
             on_event=lambda event: on_event(job.task, event),
-            should_stop=lambda: "cancelled" if stop else "",
+            should_stop=lambda: "cancelled" if stop.is_set() else "",
             run_folder=context.caches or context.folder / "caches",
         )
     )
@@ -144,16 +141,15 @@ def _run_job(
 
 
 @contextlib.contextmanager
-def _stop_asked() -> Iterator[list[float]]:
-    """Yield a list that is empty until Ctrl-C or SIGTERM comes; the launch then ends its task in order."""
-    asked: list[float] = []
-
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        asked.append(time.monotonic())
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+def _stop_asked() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C or SIGTERM sets; the launch then ends its task in order."""
+    stop = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_frame: stop.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
-        yield asked
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -137,10 +137,7 @@ def connect(address: str | None, key: str | None) -> Hud:
     """Return the HUD of --hud and --key. Raise BadRequest if one is missing or no address."""
     if not address or not key:
         raise BadRequest("upload needs --hud and --key, or HUD_URL and HUD_KEY")
-    try:
-        return Hud(address, key, timeout_s=_TIMEOUT_S)
-    except ValueError as error:
-        raise BadRequest(str(error)) from error
+    return Hud(address, key, timeout_s=_TIMEOUT_S)
 
 
 def _place(entry: Mapping[str, Json]) -> str:

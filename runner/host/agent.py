@@ -25,13 +25,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, Unreachable
-from runner.host.spool import left_over, write_json
+from runner.host.spool import left_over
 from runner.schema.protocol import Fingerprint
 from runner.suites import SUITES
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, unavailable_reason
 from runner.system.interpreters import Fingerprints, Interpreter, canary, torch_facts
 from runner.system.processes import adopt_orphans, below_me, dying_with_me, reap, send
+from runner.system.task_files import write_json
 
 DETACHED = 1  # exit status
 STOP_S = 12.0  # from SIGTERM to SIGKILL of the workers
@@ -123,7 +124,6 @@ class Agent:
         self._answer: dict[str, Any] = {}
         self._last_message = ""
         self._workers: dict[str, _Worker] = {}
-        self._stopping = False
         self._signalled = threading.Event()
         self._detached = False
 
@@ -132,7 +132,7 @@ class Agent:
         in the main thread."""
         adopt_orphans()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._ask_to_stop)
+            signal.signal(number, lambda *_signal: self._signalled.set())
         self._facts = machine.facts()
         for step in (self._watch_interpreters, self._beat, self._deliver):
             threading.Thread(target=self._repeat, args=(step,), daemon=True).start()
@@ -150,9 +150,9 @@ class Agent:
                 logger.exception("%s failed and is tried again", step.__name__.strip("_"))
                 time.sleep(_AGAIN_S)
 
-    def _ask_to_stop(self, *_signal: object) -> None:
-        self._stopping = True
-        self._signalled.set()
+    @property
+    def _stopping(self) -> bool:
+        return self._detached or self._signalled.is_set()
 
     def _watch_interpreters(self) -> None:
         self._ask_interpreters()
@@ -235,14 +235,11 @@ class Agent:
         try:
             facts = {**self._facts, "ceilings": machine.ceilings(self._data / "ceilings.json")}
             answer = self._hud.beat(facts, self._labels, self._devices())
-        except KeyRefused as error:
-            if error.problem.get("status") == error.status:
-                return self._end_as_detached(str(error))
-            # a proxy's answer is not the HUD's
-            self._log_change(f"something before the hud refuses this host: {error}")
-            return _REFUSED_S
         except Refused as error:
-            self._log_change(f"the hud refuses this host: {error}")
+            is_of_hud = error.problem.get("status") == error.status  # and not of a proxy before it
+            if is_of_hud and isinstance(error, KeyRefused):
+                return self._end_as_detached(str(error))
+            self._log_change(f"{'the hud' if is_of_hud else 'a proxy'} refuses this host: {error}")
             return _REFUSED_S
         except Unreachable as error:
             self._log_change(str(error))
@@ -260,7 +257,7 @@ class Agent:
     def _end_as_detached(self, why: str) -> float:
         name, url = self._attachment.name, self._hud.url
         self._log_change(f"{name} is no host of {url} any more ({why}): it ends; attach with a new token")
-        self._detached = self._stopping = True
+        self._detached = True
         return 0.0
 
     def _log_change(self, text: str) -> None:

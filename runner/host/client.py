@@ -22,6 +22,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from runner.schema.compilations import InductorValue
 from runner.schema.protocol import PROTOCOL, Fingerprint
 from runner.schema.records import Json
+from runner.schema.suite import BadRequest
 from runner.schema.tasks import CACHES, Caches, TaskOutcome
 
 TIMEOUT_S = 10.0
@@ -94,10 +95,10 @@ class Hud:
     """The API of the HUD at an address, for one host."""
 
     def __init__(self, url: str, key: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
-        """Raise ValueError if the URL is no http(s) address."""
+        """Raise BadRequest if the URL is no http(s) address."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"{url!r} is no address of a hud; it looks like http://hud.example.org:8000")
+            raise BadRequest(f"{url!r} is no address of a hud; it looks like http://hud.example.org:8000")
         self.url = url.rstrip("/")
         self._key = key
         self._timeout_s = timeout_s

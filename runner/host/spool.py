@@ -17,7 +17,6 @@ import os
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from runner.formats import reasons
 from runner.host.client import Hud, KeyRefused, Lease, LeaseBroken, Refused, WrongOffset
@@ -25,7 +24,7 @@ from runner.launch import results
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.suites import suite_of
-from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_file, read_object
+from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_file, read_object, write_json
 
 KEPT_REFUSED = 20
 HANDED_BACK = "handed_back"  # the code of a task that is given back undone
@@ -267,11 +266,3 @@ def left_over(data: Path) -> list[Folder]:
         if folder.own():
             found.append(folder)
     return found
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a file that only its owner may read, complete or not at all."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    draft.touch(mode=0o600)
-    draft.write_text(json.dumps(value))
-    draft.replace(path)

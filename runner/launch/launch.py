@@ -28,9 +28,8 @@ from runner.schema.protocol import without_secrets
 from runner.schema.records import STATUSES, UNEXPECTED
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
-from runner.system.log import CappedLog
 from runner.system.processes import Tree, dying_with_me
-from runner.system.task_files import open_file, read_object
+from runner.system.task_files import CappedLog, open_file, read_object
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop

@@ -36,7 +36,7 @@ from runner.schema.statistics import geometric_mean, median
 from runner.schema.suite import COMPILATION_VARIABLE, TaskSpec, suite_of
 from runner.schema.tasks import CANCELLED, KEPT_CACHES, NEW_CACHES, Caches, TaskOutcome
 from runner.system.interpreters import DEFAULT, Interpreter
-from runner.system.log import CappedLog
+from runner.system.task_files import CappedLog
 
 SIDES: tuple[Side, Side] = (BASE, NEW)
 _UNKNOWN = "not pinned: the process that drew these choices did not tell its kernels"

@@ -12,8 +12,9 @@ A kernel has three keys (the project's measuring rule C2), each of 16 hex digits
 * `choice`: the slot and the configuration that the autotuner took.
 * `binary`: the compiled code.
 
-Every host takes the options of a list with bounds (`inductor_options.csv`). An interpreter reports further ones
-with their kinds (`measure/compiler/`), and its host takes those too, unless they name a place or a program.
+Every host takes the options of a list with bounds (`inductor_options.csv`). An interpreter reports further
+ones with their kinds (`measure/compiler/`), and its host takes those too, unless they name a place or a
+program.
 """
 
 import csv
@@ -64,9 +65,7 @@ class Kernel:
     candidates: int = 0  # configurations that the autotuner timed; 0 if unknown
     ranked: tuple[tuple[str, float], ...] = ()  # of max-autotune: configuration and µs, fastest first
     default: str = ""  # the one among `ranked` that is taken without max-autotune
-    offered: tuple[
-        str, ...
-    ] = ()  # the configurations that the autotuner had to choose from; empty if unknown
+    offered: tuple[str, ...] = ()  # configurations that the autotuner had to choose from; () if unknown
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,7 @@ class Compiled:
 
     def to_json(self) -> dict[str, Json]:
         """Return the JSON object without empty fields; `msgspec.convert` reads it back."""
-        said: dict[str, Json] = _without_empty(dataclasses.asdict(self))
-        return said
+        return dataclasses.asdict(self, dict_factory=_without_empty)
 
     def variant(self) -> str:
         """Return the fingerprint of the choices (the multiset of them), '' where no kernel is known."""
@@ -121,8 +119,7 @@ class Explanation:
     problem: str = ""  # why no (smaller) part was found
 
     def to_json(self) -> dict[str, Json]:
-        said: dict[str, Json] = _without_empty(dataclasses.asdict(self))
-        return said
+        return dataclasses.asdict(self, dict_factory=_without_empty)
 
     def text(self) -> str:
         """Return `compiler bisected: inductor, lowerings, number 3 (relu)`."""
@@ -209,12 +206,8 @@ def pinned_from_json(value: Json) -> dict[str, str]:
     return dict(value)
 
 
-def _without_empty(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {
-            key: _without_empty(item) for key, item in value.items() if item not in ("", None, (), [], {})
-        }
-    return [_without_empty(item) for item in value] if isinstance(value, (list, tuple)) else value
+def _without_empty(fields: list[tuple[str, Json]]) -> dict[str, Json]:
+    return {name: value for name, value in fields if value not in ("", None, (), [], {})}
 
 
 INDUCTOR_VARIABLE = "RUNNER_INDUCTOR_OPTIONS"  # of the process that measures: a JSON object

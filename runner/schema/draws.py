@@ -59,11 +59,6 @@ class PairPlace(NamedTuple):
     draw: int | None = None
 
 
-def draw_number(pair: int, owner: str) -> int:
-    """Return the number of the draw of a side in a pair."""
-    return 2 * pair + (owner == NEW)
-
-
 def pinned_repeat(draw: int, round_number: int, *, repeated: bool) -> int:
     """Return the `repeat` of a pinned process: from 1000 on, by draw, round, and first or second try."""
     return _FIRST_PINNED + 2 * (MAX_ROUNDS * draw + round_number) + repeated
@@ -102,7 +97,7 @@ def pair_place(pair: Json) -> PairPlace | None:
         or not (candidate is None or _is_below(candidate, MAX_CANDIDATES))
     ):
         raise ValueError(f"no comparison has the draw {owner!r} {number!r} or the round {round_number!r}")
-    draw = draw_number(number, owner)
+    draw = 2 * number + (owner == NEW)
     if candidate is not None:
         return PairPlace(_FIRST_CANDIDATE + MAX_CANDIDATES * number + candidate, side, draw)
     repeated = pair.get("repeated") is True
@@ -123,11 +118,6 @@ class Draw:
     base: float
     head: float
 
-    @classmethod
-    def of(cls, number: int, owner: Side, base: Sequence[float], head: Sequence[float]) -> Draw:
-        """Return the draw of these processes. Raise ValueError for a side without a positive value."""
-        return cls(number, owner, geometric_mean(base), geometric_mean(head))
-
     @property
     def log_ratio(self) -> float:
         return math.log(self.head) - math.log(self.base)
@@ -141,9 +131,9 @@ def draws_of(processes: Iterable[tuple[int, int, int, float | None]]) -> tuple[D
         if value is not None and value > 0 and not is_candidate(repeat):
             values[draw][side][round_of(repeat)[0]] = value
     return tuple(
-        Draw.of(draw, NEW if draw % 2 else BASE, [*base.values()], [*head.values()])
-        for draw, (base, head) in sorted(values.items())
-        if base and head
+        Draw(draw, NEW if draw % 2 else BASE, *(geometric_mean([*side.values()]) for side in sides))
+        for draw, sides in sorted(values.items())
+        if all(sides)
     )
 
 

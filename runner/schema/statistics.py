@@ -103,10 +103,6 @@ def student_t(p: float, degrees: int) -> float:
     return high
 
 
-def _t_95(degrees: int) -> float:
-    return student_t(0.05, min(degrees, _MANY))
-
-
 def _mean_and_variance(values: Sequence[float]) -> tuple[float, float]:
     middle = statistics.fmean(values)
     # statistics.stdev takes 20 times as long, by exact fractions
@@ -117,7 +113,7 @@ def t_test(values: Sequence[float]) -> tuple[float, float, float]:
     """Return `t_interval` and the p-value of a mean of zero."""
     middle, variance = _mean_and_variance(values)
     error = math.sqrt(variance / len(values))
-    half = error * _t_95(len(values) - 1)
+    half = error * student_t(0.05, min(len(values) - 1, _MANY))
     t = middle / error if error else math.inf if middle else 0.0
     return middle - half, middle + half, student_p(t, len(values) - 1)
 
@@ -132,7 +128,7 @@ def welch(base: Sequence[float], head: Sequence[float]) -> tuple[float, float, f
         return step, step, 0.0 if step else 1.0
     weight = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (base, head), strict=True))
     degrees = max(int(error**4 / weight), 1)
-    half = _t_95(degrees) * error
+    half = error * student_t(0.05, min(degrees, _MANY))
     return step - half, step + half, student_p(step / error, degrees)
 
 

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -85,12 +86,11 @@ class TaskSpec:
 
     def setting(self, name: str) -> OptionValue | None:
         """Return an option's value: the given one, else its default. Raise KeyError if the suite lacks it."""
-        offered = {option.name: option for option in suite_of(self.suite).options}
-        return self.knobs.get(name, offered[name].default)
+        return self.knobs.get(name, suite_of(self.suite).offered[name].default)
 
     def identity(self) -> dict[str, OptionValue]:
         """Return the knobs that make this another experiment than the suite's plain one."""
-        offered = {option.name: option for option in suite_of(self.suite).options}
+        offered = suite_of(self.suite).offered
         return {
             name: value
             for name, value in self.knobs.items()
@@ -198,6 +198,11 @@ class Suite:
     reference_backends: tuple[str, ...] = ()  # which its records name beside those of `expected`
     compiles: bool = False  # its tasks can be compiled several times; else their one process is all there is
 
+    @cached_property
+    def offered(self) -> dict[str, Option]:
+        """Return the options by name."""
+        return {option.name: option for option in self.options}
+
     @property
     def module(self) -> str:
         """Return the module that measures; only the child imports it."""
@@ -213,11 +218,10 @@ class Suite:
 
     def case(self, name: str) -> Case:
         """Return a case. Raise BadRequest for one that the suite lacks."""
-        for case in self.cases:
-            if case.name == name:
-                return case
-        names = ", ".join(case.name for case in self.cases)
-        raise BadRequest(f"suite {self.name} has no case {name!r}; it has: {names}")
+        by_name = {case.name: case for case in self.cases}
+        if name not in by_name:
+            raise BadRequest(f"suite {self.name} has no case {name!r}; it has: {', '.join(by_name)}")
+        return by_name[name]
 
     def default_dtypes(self, mode: str) -> tuple[str, ...]:
         """Return the dtypes that a command measures in a mode where it names none; () for all of a case."""
@@ -253,25 +257,18 @@ class Suite:
         last = MAX_COMPILATIONS - 1 if self.compiles else 0
         if type(task.compilation) is not int or not 0 <= task.compilation <= last:
             raise BadRequest(f"{place}: the compilations are 0 to {last}, not {task.compilation!r}")
-        options = {option.name: option for option in self.options}
         for name, setting in task.knobs.items():
-            if name not in options:
-                raise BadRequest(
-                    f"{place} has no option {name!r}; it has: {', '.join(sorted(options))}", name
-                )
-            problem = options[name].problem(setting)
-            if problem:
+            if name not in self.offered:
+                names = ", ".join(sorted(self.offered))
+                raise BadRequest(f"{place} has no option {name!r}; it has: {names}", name)
+            if problem := self.offered[name].problem(setting):
                 raise BadRequest(f"{place}: option {name}: {problem}", name)
 
     def normalized(self, task: TaskSpec) -> TaskSpec:
         """Return the task without options at their default, in the order in which they are offered."""
-        defaults = {option.name: option.default for option in self.options}
-        kept = {
-            name: task.knobs[name]
-            for name, default in defaults.items()
-            if name in task.knobs and task.knobs[name] != default
-        }
-        return replace(task, knobs=kept)
+        given = {name: task.knobs[name] for name in self.offered if name in task.knobs}
+        changed = {name: value for name, value in given.items() if value != self.offered[name].default}
+        return replace(task, knobs=changed)
 
     def canonical(self, task: TaskSpec) -> TaskSpec:
         """Return the same task for all ways of asking for it."""
@@ -325,8 +322,7 @@ class Suite:
 
     def explaining_knobs(self, metric: str, backend: str) -> dict[str, OptionValue]:
         """Return the options with which a task explains why this metric failed; {} if it cannot."""
-        can = backend.startswith("inductor") and any(one.name == EXPLAIN for one in self.options)
-        return {EXPLAIN: EXPLAIN_S} if can else {}
+        return {EXPLAIN: EXPLAIN_S} if backend.startswith("inductor") and EXPLAIN in self.offered else {}
 
     def value_rule(self, metric: str) -> ValueRule:
         """Return how the samples of one process become the metric's value."""

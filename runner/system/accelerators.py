@@ -6,14 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from runner.schema.devices import arch_key
+from runner.schema.suite import BadRequest
 from runner.system import locks, machine
 from runner.system.processes import read_process
 
 _SECOND_LOOK_S = 0.2
-
-
-class NoSuchDevice(ValueError):
-    """A requested device does not exist; the text lists those that do."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ def accelerators(wanted: Sequence[str]) -> list[Accelerator]:
     """Return the accelerators with these names (indices of GPUs, "cpu"); without names all GPUs, or the CPU
     if there is none.
 
-    Raise NoSuchDevice for a name that this host does not have.
+    Raise BadRequest for a name that this host does not have.
     """
     gpus = {
         str(gpu.index): Accelerator(f"cuda:{gpu.index}", "cuda", gpu.name, arch_key(gpu.name), gpu.uuid)
@@ -53,7 +50,7 @@ def accelerators(wanted: Sequence[str]) -> list[Accelerator]:
         if name not in there:
             what = f"GPU {name}" if name.isdecimal() else f"device {name!r}"
             names = ", ".join([*(f"GPU {index}" for index in gpus), "cpu"])
-            raise NoSuchDevice(f"this machine has no {what}; it has: {names}")
+            raise BadRequest(f"this machine has no {what}; it has: {names}")
     return [there[name] for name in dict.fromkeys(wanted)]
 
 

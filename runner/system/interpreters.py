@@ -23,8 +23,10 @@ from typing import Any
 
 from runner.schema.protocol import CHANGED_INTERPRETER, Fingerprint
 from runner.schema.records import Environment
+from runner.schema.suite import BadRequest
 from runner.schema.tasks import TaskOutcome
 from runner.system import machine
+from runner.system.task_files import write_json
 
 DEFAULT = "default"  # name of the one that runs the runner itself
 _MODULE = "runner.system.interpreters"  # also where this file is run as __main__
@@ -49,15 +51,13 @@ class Interpreter:
 def interpreter_of(text: str) -> tuple[str, Interpreter]:
     """Read ``NAME=PATH[,ENV=VALUE…]``, NAME first; a PATH without a slash is looked for where a shell looks.
 
-    A comma that no ``ENV=`` follows is part of the value, such as one of JSON. Raise ValueError.
+    A comma that no ``ENV=`` follows is part of the value, such as one of JSON. Raise BadRequest.
     """
     first, *variables = _NEXT_VARIABLE.split(text)
     name, separator, path = first.partition("=")
     program = shutil.which(path)
-    if separator and name and not program:
-        raise ValueError(f"{text}: {path} is no program that can be run here")
     if not separator or not name or not program:
-        raise ValueError(f"{text}: it is NAME=PATH of a program, then ENV=VALUE after commas")
+        raise BadRequest(f"--python {text}: it is NAME=PATH of a program here, then ENV=VALUE after commas")
     pairs = [variable.partition("=") for variable in variables]
     absolute = str(Path(program).absolute())  # a task's process starts in a folder of its own
     return name, Interpreter(absolute, {key: value for key, _equals, value in pairs})
@@ -165,10 +165,8 @@ class Fingerprints:
         return known
 
     def _save(self, known: Mapping[str, Any]) -> None:
-        fresh = self._path.with_suffix(f".{os.getpid()}")
         try:
-            fresh.write_text(json.dumps(known))
-            fresh.replace(self._path)
+            write_json(self._path, known)
         except OSError as error:  # a full disk: the next look asks again
             logger.warning("fingerprints of interpreters are not kept: %s", error)
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from runner.schema.compilations import INDUCTOR_VARIABLE
 from runner.schema.records import Environment
+from runner.system.task_files import write_json
 
 _PROGRAM_S = 20  # nvidia-smi answers in 0.1 s, and after minutes where a driver is broken
 DAILY_READINGS = 7  # a ceiling is the median of this many
@@ -54,13 +55,6 @@ def gpus() -> list[Gpu]:
     return [
         Gpu(int(index), name, uuid, int(memory) * 2**20, driver) for index, name, uuid, memory, driver in rows
     ]
-
-
-def gpu_limits() -> list[dict[str, Any]]:
-    """Return the highest clocks (MHz) and power (W) of each GPU, as nvidia-smi prints them."""
-    names = ("uuid", "max_sm_mhz", "max_memory_mhz", "power_limit_w")
-    rows = nvidia_smi("uuid,clocks.max.sm,clocks.max.memory,power.limit")
-    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def nvidia_smi(fields: str, *, gpu: str = "") -> list[list[str]]:
@@ -113,7 +107,9 @@ def operating_system() -> str:
 
 
 def facts() -> dict[str, Any]:
-    """Return the facts that a host sends to the hud."""
+    """Return the facts that a host sends to the hud; limits of GPUs are as nvidia-smi prints them."""
+    limits = nvidia_smi("uuid,clocks.max.sm,clocks.max.memory,power.limit")
+    limit_names = ("uuid", "max_sm_mhz", "max_memory_mhz", "power_limit_w")
     return {
         "name": platform.node(),
         "cpu": cpu_name(),
@@ -123,7 +119,7 @@ def facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "compiler": cpp_compiler(),
         "gpus": [asdict(gpu) for gpu in gpus()],
-        "gpu_limits": gpu_limits(),
+        "gpu_limits": [dict(zip(limit_names, row, strict=True)) for row in limits],
     }
 
 
@@ -242,10 +238,7 @@ def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch:
         by_name = stored.setdefault(accelerator, {})
         earlier = [reading for reading in by_name.get(ceiling, []) if reading["day"] != today()]
         by_name[ceiling] = [*earlier, {"day": today(), "value": value, "torch": torch}][-DAILY_READINGS:]
-        fresh = path.with_suffix(f".{os.getpid()}")
-        content = {"version": _CEILINGS_VERSION, "accelerators": stored}
-        fresh.write_text(json.dumps(content, indent=1) + "\n")
-        fresh.replace(path)
+        write_json(path, {"version": _CEILINGS_VERSION, "accelerators": stored})
 
 
 def _load(path: Path) -> dict[str, dict[str, list[dict[str, Any]]]]:

@@ -19,13 +19,13 @@ from django.conf import settings
 from redis import Redis
 
 from runner.host.agent import Agent, Attachment
-from runner.host.attach import CannotAttach, labels_of, pythons_of
+from runner.host.attach import labels_of, pythons_of
 from runner.host.client import KeyRefused, Lease
 from runner.host.spool import Folder
+from runner.schema.suite import BadRequest
 from runner.schema.tasks import TaskOutcome
 from runner.suites import SUITES
 from runner.system import accelerators, machine
-from runner.system.accelerators import NoSuchDevice
 from runner.system.interpreters import Interpreter, interpreter_of
 from tests.host.fake_hud import KEY, SPEC, TOKEN, FakeHud
 from tests.support.hosts import Control, HostProcess, alive, ring
@@ -437,7 +437,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [item.name for item in accelerators.accelerators(["1", "cpu", "1"])] == ["cuda:1", "cpu"]
     (second, _cpu) = accelerators.accelerators(["1", "cpu"])
     assert (second.arch, second.lock, second.visible) == ("h200", "GPU-1", "GPU-1")
-    with pytest.raises(NoSuchDevice, match="GPU 2; it has: GPU 0, GPU 1, cpu"):
+    with pytest.raises(BadRequest, match="GPU 2; it has: GPU 0, GPU 1, cpu"):
         accelerators.accelerators(["2"])
 
 
@@ -463,7 +463,7 @@ def test_an_interpreter_is_found_where_a_shell_finds_it(
     assert found.path == str(program)  # the link itself, which a virtual environment is
     monkeypatch.chdir(tmp_path)
     assert pythons_of(["next=./python-next"])["next"].path == str(program)  # tasks start elsewhere
-    with pytest.raises(CannotAttach, match="python-old is no program that can be run here"):
+    with pytest.raises(BadRequest, match="python-old"):
         pythons_of(["old=python-old"])
 
 
@@ -473,5 +473,5 @@ def test_interpreters_and_labels() -> None:
     assert found["next"].environment == {"A": "1", "PYTHONPATH": "/x"}
     assert labels_of(["a=b=c"]) == {"a": "b=c"}
     for text in ("", "x", f"x={sys.executable},y", "=x", "x=no-such-program", "x=/"):
-        with pytest.raises(CannotAttach):
+        with pytest.raises(BadRequest):
             pythons_of([text])

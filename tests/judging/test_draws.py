@@ -43,12 +43,11 @@ def test_the_quantile_is_students(p: float, degrees: int, t: float) -> None:
 
 
 def test_a_draw_averages_its_processes_geometrically() -> None:
-    draw = Draw.of(4, "new", [1.0, 4.0], [3.0])
-    assert (draw.number, draw.owner) == (4, "new")
+    first, second = (pinned_repeat(5, number, repeated=False) for number in range(2))
+    (draw,) = draws_of([(5, 0, first, 1.0), (5, 0, second, 4.0), (5, 1, first, 3.0)])
+    assert (draw.number, draw.owner) == (5, "new")
     assert [draw.base, draw.head] == pytest.approx([2.0, 3.0])
     assert draw.log_ratio == pytest.approx(math.log(1.5))
-    with pytest.raises(ValueError, match="positive"):
-        Draw.of(0, "base", [1.0, 0.0], [1.0])
 
 
 def test_draws_are_made_of_the_processes_that_both_sides_have() -> None:

@@ -20,7 +20,7 @@ from runner.schema.records import Environment
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.system import interpreters, locks
-from runner.system.log import CappedLog
+from runner.system.task_files import CappedLog
 from tests.support.finished import expected
 from tests.support.hosts import alive
 from tests.support.records import task_record

@@ -18,7 +18,7 @@ from runner.launch.report import Report
 from runner.measure import accuracy, ceilings
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import Device, environment, prepare
-from runner.measure.state.device_state import GpuState, gpu_state, warning
+from runner.measure.state.device_state import GpuState, device_state, warning
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
 from runner.schema.records import NO_WARNING, MeasurementWarning
@@ -210,7 +210,7 @@ def test_a_host_without_a_cpp_compiler_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_gpu_that_is_shared_or_slowed_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvidia_smi(tmp_path, monkeypatch, 'echo "9000, 97, 80, 690.1, 1200, 1980, 0x0000000000000044"')
-    state = gpu_state(GPU)
+    state = device_state(GPU)
     assert state is not None
     free = GpuState("4", "0", "35", "70", "1980", "1980", "0x0000000000000001")
     assert warning([free, free]) == NO_WARNING
@@ -219,7 +219,6 @@ def test_a_gpu_that_is_shared_or_slowed_is_a_warning(tmp_path: Path, monkeypatch
     others = "9000 MiB of GPU memory were in use before the start"
     assert warning([state, free]) == MeasurementWarning(others)
     assert warning([None]) == NO_WARNING
-    assert gpu_state(CPU) is None
 
 
 def test_a_gpu_of_our_own_weights_at_its_full_clock_is_no_warning() -> None:

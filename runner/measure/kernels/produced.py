@@ -233,17 +233,14 @@ def _totals(steps: Sequence[Sequence[Work]]) -> Compiled:
     """Return the medians over the steps of busy time, gaps and overlap."""
     if not steps:
         return Compiled()
-    busy, gaps, overlap = [], [], []
+    times_us = []
     for step in steps:
-        intervals = [work.interval for work in step]
-        busy.append(union(intervals))
-        gaps.append(
-            max(end for _begin, end in intervals) - min(begin for begin, _end in intervals) - busy[-1]
-        )
-        overlap.append(max(0.0, sum(work.duration_us for work in step) - busy[-1]))
-    return Compiled(
-        busy_us=round(median(busy), 3), gaps_us=round(median(gaps), 3), overlap_us=round(median(overlap), 3)
-    )
+        begins, ends = zip(*(work.interval for work in step), strict=True)
+        busy_us = union(work.interval for work in step)
+        overlap_us = max(0.0, sum(work.duration_us for work in step) - busy_us)
+        times_us.append((busy_us, max(ends) - min(begins) - busy_us, overlap_us))
+    busy, gaps, overlap = (round(median(several), 3) for several in zip(*times_us, strict=True))
+    return Compiled(busy_us=busy, gaps_us=gaps, overlap_us=overlap)
 
 
 def _generated(graph: Graph, call: Call) -> Kernel:

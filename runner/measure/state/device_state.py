@@ -48,7 +48,11 @@ _LEAST_S = 1.0  # processor time is counted in ticks of 10 ms
 
 def device_state(device: Device) -> State | None:
     """Return the state of the measured device, or None if it is not known."""
-    return gpu_state(device) if device.type == "cuda" else cpu_state(device.threads)
+    if device.type == "cpu":
+        return cpu_state(device.threads)
+    rows = machine.nvidia_smi(_FIELDS, gpu=device.key)
+    own_bytes = torch.cuda.memory_reserved() if torch.cuda.is_initialized() else 0
+    return GpuState(*rows[0], own_memory_mib=own_bytes // 2**20) if rows else None
 
 
 def host_state(device: str) -> State | None:
@@ -91,15 +95,6 @@ class GpuState:
     max_sm_clock: str
     clock_event_reasons: str
     own_memory_mib: int = field(default=0, kw_only=True)
-
-
-def gpu_state(device: Device) -> GpuState | None:
-    """Return the state of the GPU; None on a CPU, or if nvidia-smi gives none."""
-    rows = machine.nvidia_smi(_FIELDS, gpu=device.key) if device.type == "cuda" else []
-    if not rows:
-        return None
-    own_bytes = torch.cuda.memory_reserved() if torch.cuda.is_initialized() else 0
-    return GpuState(*rows[0], own_memory_mib=own_bytes // 2**20)
 
 
 def gpu_warning(first: GpuState, last: GpuState) -> MeasurementWarning:

@@ -47,10 +47,6 @@ class PairedTimes:
         return [math.log(eager / compiled) for eager, compiled in zip(self.eager, self.compiled, strict=True)]
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class TimingPlan:
     """How many pairs to take: `at_least`, then more until the ratio is known to 0.5 % or `budget_s` is spent.
@@ -63,9 +59,9 @@ class TimingPlan:
     budget_s: float
     calls: int = 1
     warm_calls: int = 5
-    before_ten: Callable[[], None] = _nothing
-    before_pair: Callable[[], None] = _nothing
-    before_call: Callable[[], None] = _nothing
+    before_ten: Callable[[], None] = lambda: None
+    before_pair: Callable[[], None] = lambda: None
+    before_call: Callable[[], None] = lambda: None
 
 
 def interleaved_timings(eager: Call, compiled: Call, device: Device, plan: TimingPlan) -> PairedTimes:
