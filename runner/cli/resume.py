@@ -40,15 +40,15 @@ def measured_with(task: TaskSpec, sides: Mapping[str, Interpreter], *, caches: s
     variables = machine.changing_variables()
     variables |= {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
     suite = suite_of(task.suite)
-    digests = {
-        name: suite.files_digest(task, {**os.environ, **one.environment}) for name, one in sides.items()
+    inputs = {
+        name: digest
+        for name, one in sides.items()
+        if (digest := suite.files_digest(task, {**os.environ, **one.environment}))
     }
-    inputs = {name: digest for name, digest in digests.items() if digest}
-    others = [caches] if caches else []
-    if not (pythons or variables or inputs or others):
+    parts = [pythons, variables, inputs, *filter(None, [caches])]
+    if not any(parts):
         return ""
-    text = json.dumps([pythons, variables, inputs, *others], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
 def kept(

@@ -41,6 +41,10 @@ _UNITS = {"B": "GB"}  # of a table's column
 _MOST_WARNINGS = 4
 
 
+_Key = tuple[str, str]  # case and metric
+_Choices = set[tuple[str, str]]  # of the autotuner: (slot, configuration)
+
+
 class _Number(NamedTuple):
     """One metric of a record."""
 
@@ -53,7 +57,7 @@ class _Number(NamedTuple):
     is_paired: bool
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> _Key:
         return self.case, self.metric
 
 
@@ -207,8 +211,8 @@ def against(earlier: Iterable[Mapping[str, Json]], finished: Sequence[TaskResult
     return "\n".join(lines)
 
 
-def _medians(numbers: Iterable[_Number]) -> dict[tuple[str, str], float]:
-    values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+def _medians(numbers: Iterable[_Number]) -> dict[_Key, float]:
+    values: defaultdict[_Key, list[float]] = defaultdict(list)
     for number in numbers:
         if number.place.draw is None and number.value is not None:
             values[number.key].append(number.value)
@@ -225,10 +229,8 @@ def without_pinned(finished: Sequence[TaskResult]) -> list[TaskResult]:
 
 def pairs(finished: Sequence[TaskResult]) -> str:
     """Return a table of baseline and candidate of process pairs: the change with its 95 % interval."""
-    sides: defaultdict[tuple[str, str], defaultdict[int, dict[int, float]]] = defaultdict(
-        lambda: defaultdict(dict)
-    )
-    undecided: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # pairs with a value of a quality
+    sides: defaultdict[_Key, defaultdict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    undecided: defaultdict[_Key, set[int]] = defaultdict(set)  # pairs with a value of a quality
     at_draws = set()
     for number in _numbers(finished):
         if number.place.draw is not None:
@@ -253,12 +255,12 @@ def pairs(finished: Sequence[TaskResult]) -> str:
 
 def draws(finished: Sequence[TaskResult]) -> str:
     """Return a table of baseline and candidate at equal choices of the autotuner: the change of the code."""
-    values: defaultdict[tuple[str, str], list[tuple[int, int, int, float | None, str]]] = defaultdict(list)
+    values: defaultdict[_Key, list[tuple[int, int, int, float | None, str]]] = defaultdict(list)
     again: set[tuple[int, PairPlace]] = set()
     notes: dict[str, None] = {}
-    # candidates and choices of the autotuner in the free processes of a case's side, as (slot, configuration)
-    offered: defaultdict[tuple[str, int], set[tuple[str, str]]] = defaultdict(set)
-    chosen: defaultdict[tuple[str, int], set[tuple[str, str]]] = defaultdict(set)
+    # candidates and choices of the autotuner in the free processes of a case's side
+    offered: defaultdict[tuple[str, int], _Choices] = defaultdict(set)
+    chosen: defaultdict[tuple[str, int], _Choices] = defaultdict(set)
     for task, record in ((task, record) for task, one in enumerate(finished) for record in one.records):
         number = _number(record)
         place = number.place
@@ -292,9 +294,6 @@ def draws(finished: Sequence[TaskResult]) -> str:
         *[f"{case}: {text}, so nothing is dismissed" for case, text in obstacles.items() if text],
     ]
     return "\n".join(lines)
-
-
-_Choices = set[tuple[str, str]]  # (slot, configuration)
 
 
 def _obstacle(base_offered: _Choices, new_offered: _Choices, base: _Choices, new: _Choices) -> str:

@@ -66,12 +66,12 @@ def run_jobs(
     interpreters = Fingerprints(path, {name: context.pythons[name] for name in names})
     begun = interpreters.look()
     try:
-        with contextlib.ExitStack() as stack:
-            lock_fd = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
-            stack.callback(os.close, lock_fd)
-            stop = stack.enter_context(_stop_asked())
+        descriptor = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
+        with os.fdopen(descriptor) as lock, _stop_asked() as stop:
             for number, job in enumerate(jobs):
-                done = _run_job(number, job, chosen, context, lock_fd=lock_fd, on_event=on_event, stop=stop)
+                done = _run_job(
+                    number, job, chosen, context, lock_fd=lock.fileno(), on_event=on_event, stop=stop
+                )
                 outcome = interpreters.checked(done.outcome, names, begun, "this run")
                 if outcome.code == CHANGED_INTERPRETER:
                     done = replace(done, outcome=replace(outcome, records=()), records=[], unexpected=[])

@@ -139,13 +139,9 @@ class Hud:
 
     def progress(self, lease: Lease, event: Mapping[str, Json]) -> bool:
         """Report progress, which extends the lease; return whether to cancel the task. Raise LeaseBroken."""
-        said = {
-            "phase": str(event.get("phase", ""))[:40],
-            "done": _count(event.get("done")),
-            "total": _count(event.get("total")),
-            "label": str(event.get("label", ""))[:200],
-        }
-        answer = self._call("POST", f"tasks/{lease.task}/progress", said, lease=lease)
+        report: dict[str, Json] = {name: _count(event.get(name)) for name in ("done", "total")}
+        report |= {"phase": str(event.get("phase", ""))[:40], "label": str(event.get("label", ""))[:200]}
+        answer = self._call("POST", f"tasks/{lease.task}/progress", report, lease=lease)
         return bool(answer.get("cancel"))
 
     def results(self, lease: Lease, lines: bytes) -> dict[str, Json]:

@@ -105,10 +105,9 @@ class Recorder:
         knobs: Mapping[str, Json],
     ) -> None:
         """Write that metrics have no value, and why."""
+        facts = {"reason": failure.reason, **facts}
         for metric in metrics:
-            self.status(
-                metric, failure.status, failure.code, {"reason": failure.reason, **facts}, knobs=knobs
-            )
+            self.status(metric, failure.status, failure.code, facts, knobs=knobs)
 
     def _write(
         self,

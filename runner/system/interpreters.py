@@ -29,7 +29,6 @@ from runner.system import machine
 from runner.system.task_files import write_json
 
 DEFAULT = "default"  # name of the one that runs the runner itself
-_MODULE = "runner.system.interpreters"  # also where this file is run as __main__
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_]\w*=)")
 _DIGITS = 16
@@ -136,7 +135,7 @@ class Fingerprints:
                 if time.monotonic() < self._silent.get(key, 0.0):
                     continue
                 try:
-                    known[key] = answer_of(python, _MODULE, limit_s=_WITHOUT_TORCH_S)
+                    known[key] = answer_of(python, "runner.system.interpreters", limit_s=_WITHOUT_TORCH_S)
                 except RuntimeError as error:
                     logger.warning("interpreter %s has no fingerprint: %s", name, error)
                     self._silent[key] = time.monotonic() + _SILENT_S

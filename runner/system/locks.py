@@ -53,8 +53,7 @@ def acquire(folder: Path, name: str, *, what: str = "", wait_s: float = 1.0) -> 
         time.sleep(_POLL_S)
     try:
         os.ftruncate(descriptor, 0)
-        signature = {"pid": os.getpid(), "since": time.time(), "what": what}
-        os.pwrite(descriptor, json.dumps(signature).encode(), 0)
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "what": what}).encode(), 0)
     except OSError:
         os.close(descriptor)
         raise

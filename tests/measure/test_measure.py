@@ -17,8 +17,7 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure import accuracy, ceilings
 from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import Device, environment, prepare
-from runner.measure.state.device_state import GpuState, device_state, warning
+from runner.measure.state.device import Device, GpuState, device_state, environment, prepare, warning
 from runner.measure.timing import graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, pipelined_ms
 from runner.schema.records import NO_WARNING, MeasurementWarning

@@ -15,8 +15,7 @@ import torch
 
 from runner.launch.report import Report
 from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import Device
-from runner.measure.state.device_state import CpuState, busy_seconds, cpu_state, device_state, warning
+from runner.measure.state.device import CpuState, Device, busy_seconds, cpu_state, device_state, warning
 from runner.measure.timing.call_time import PairedTimes, facts, latency_results, standard_error
 from runner.measure.timing.call_time import warning as timing_warning
 from runner.schema.records import NO_WARNING, MeasurementWarning

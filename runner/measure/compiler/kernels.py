@@ -1,12 +1,13 @@
 """The kernels that inductor generated: their number, and a hash of all."""
 
 import ast
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from runner.schema.compilations import digest
 
 _GENERATED = ("triton_", "cpp_")
 _CPP_WRAPPER = "cpp_wrapper_src"  # of a wrapper in C++, which holds the kernels' source
@@ -30,26 +31,23 @@ def kernels(modules: list[Any]) -> list[Kernel]:
 
     Each graph, forward or backward, has a module, and the same name in two of them is two kernels.
     """
-    sources: dict[str, Mapping[str, str]] = {}
     found = []
     for module in modules:
         path = getattr(module, "__file__", None)
         if not path or not hasattr(module, "call"):
             continue
-        if path not in sources:
-            sources[path] = kernel_sources(Path(path).read_text())
-        for name, source in sources[path].items():
+        for name, source in kernel_sources(Path(path).read_text()).items():
             # an autotuned Triton kernel has one launcher, with the hash of the binary that was chosen
             launchers = getattr(getattr(module, name, None), "launchers", None) or []
             binary = str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""
-            found.append(Kernel(name, binary or _digest(source)))
+            found.append(Kernel(name, binary or digest(source)))
     return found
 
 
 def kernels_hash(found: Iterable[Kernel]) -> str:
     """Return a hash that is equal in two processes that run the same kernels (measuring rule 21), in any
     order of their graphs. It begins with the number of its rule: hashes of two rules are not comparable."""
-    return f"{_HASH_RULE}:{_digest(' '.join(f'{one.name}={one.content}' for one in sorted(found)))}"
+    return f"{_HASH_RULE}:{digest(' '.join(f'{one.name}={one.content}' for one in sorted(found)))}"
 
 
 @lru_cache(maxsize=64)
@@ -68,7 +66,3 @@ def kernel_sources(wrapper: str) -> Mapping[str, str]:
         elif name.startswith(_GENERATED):
             found[name] = source
     return {name: _FOLDER.sub("", source) for name, source in found.items()}
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -17,8 +17,7 @@ from runner.launch.report import Report
 from runner.measure.compiler import counters
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import SEED, prepare
-from runner.measure.state.device_state import host_state, warning
+from runner.measure.state.device import SEED, host_state, prepare, warning
 from runner.measure.timing import compile_time
 from runner.measure.timing.call_time import one_call_ms
 from runner.schema.records import Json, MeasurementWarning, joined_warnings

@@ -4,8 +4,7 @@ from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure import ceilings
 from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import prepare
-from runner.measure.state.device_state import device_state, warning
+from runner.measure.state.device import device_state, prepare, warning
 from runner.schema.suite import TaskSpec
 from runner.suites.ceilings import metric_of
 

@@ -24,8 +24,7 @@ from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels.produced import keep_code, produced, profiled_steps
 from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import SEED, Device, prepare
-from runner.measure.state.device_state import device_state, keep_gpu_states, warning
+from runner.measure.state.device import SEED, Device, device_state, keep_gpu_states, prepare, warning
 from runner.measure.timing import call_time, graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, latency_results, pipelined_ms
 from runner.measure.timing.compile_time import forget_compiles

@@ -17,8 +17,7 @@ from runner.launch.report import Report
 from runner.measure.ceilings import gbps
 from runner.measure.kernels.produced import keep_code
 from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import SEED, Device, prepare
-from runner.measure.state.device_state import device_state, warning
+from runner.measure.state.device import SEED, Device, device_state, prepare, warning
 from runner.measure.timing import call_time, graph_replay
 from runner.schema.compilations import EXPLAINABLE
 from runner.schema.options import EXPLAIN

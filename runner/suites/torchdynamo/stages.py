@@ -30,8 +30,7 @@ from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels import pinning, tuning
 from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Result
-from runner.measure.state.device import Device, environment, prepare
-from runner.measure.state.device_state import device_state, keep_gpu_states, warning
+from runner.measure.state.device import Device, device_state, environment, keep_gpu_states, prepare, warning
 from runner.measure.timing import call_time, compile_time, gpu_active_time
 from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings, latency_results
 from runner.measure.timing.compile_time import FirstCalls

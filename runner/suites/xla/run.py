@@ -21,8 +21,7 @@ from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
-from runner.measure.state.device import prepare
-from runner.measure.state.device_state import host_state, warning
+from runner.measure.state.device import host_state, prepare, warning
 from runner.schema.records import NO_WARNING, Json, MeasurementWarning
 from runner.schema.suite import TaskSpec
 from runner.suites.xla import METRICS, SUITE, models
