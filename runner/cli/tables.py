@@ -82,7 +82,7 @@ def _number(record: Mapping[str, Json]) -> _Number:
 
 
 def _numbers(finished: Iterable[TaskResult]) -> Iterator[_Number]:
-    return (_number(record) for one in finished for record in one.records)
+    return (_number(record) for result in finished for record in result.records)
 
 
 def results(finished: Sequence[TaskResult]) -> str:
@@ -261,7 +261,8 @@ def draws(finished: Sequence[TaskResult]) -> str:
     # candidates and choices of the autotuner in the free processes of a case's side
     offered: defaultdict[tuple[str, int], _Choices] = defaultdict(set)
     chosen: defaultdict[tuple[str, int], _Choices] = defaultdict(set)
-    for task, record in ((task, record) for task, one in enumerate(finished) for record in one.records):
+    records = [(task, record) for task, result in enumerate(finished) for record in result.records]
+    for task, record in records:
         number = _number(record)
         place = number.place
         if place.draw is None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.measure.kernels import pinning
+from runner.measure.kernels import tuning
 from runner.measure.state.device import Device, environment
 from runner.schema.metrics import metric_info
 from runner.schema.records import (
@@ -78,14 +78,14 @@ class Recorder:
         if metric.unit == "B" or result.metric in _WITHOUT_CLOCK:
             shared = MeasurementWarning(shared.text)
         own = MeasurementWarning(*(str(result.facts.get(name, "")) for name in ("warning", "quality")))
-        told = joined_warnings((own, shared, MeasurementWarning(pinning.warning())))
+        warnings = joined_warnings((own, shared, MeasurementWarning(tuning.pinned_warning())))
         info: dict[str, Json] = {
             "status": "ok",
             "n": result.n or len(result.values),
             "spread": spread(result.values),
             **({"clock": result.clock} if result.clock else {}),
             **result.facts,
-            **told.facts(),
+            **warnings.facts(),
         }
         values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
         self._write(result.metric, values, result.target, knobs, info)
@@ -129,7 +129,7 @@ class Recorder:
                     "dynamic": spec.dynamic,
                     "knobs": dict(knobs),
                     "threads": self._device.threads,
-                    **pinning.facts(),
+                    **tuning.pinned_facts(),
                     **self.about,
                 },
             ),

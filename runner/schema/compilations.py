@@ -249,8 +249,8 @@ def may_be_set(name: str) -> bool:
 def inductor_problems(options: Mapping[str, object], kinds: InductorKinds | None) -> dict[str, str]:
     """Return why options cannot be set, by name. `kinds` is what the interpreter reports, None where it
     checks them itself later."""
-    said = {name: _problem(name, value, kinds) for name, value in options.items()}
-    return {name: problem for name, problem in said.items() if problem}
+    problems = {name: _problem(name, value, kinds) for name, value in options.items()}
+    return {name: problem for name, problem in problems.items() if problem}
 
 
 def checked_inductor_options(options: Mapping[str, object], kinds: InductorKinds | None) -> InductorOptions:
@@ -282,9 +282,9 @@ def inductor_variable(options: Mapping[str, InductorValue]) -> dict[str, str]:
 
 def inductor_texts(options: Mapping[str, InductorValue]) -> list[str]:
     """Return the options as a person types them: ``["epilogue_fusion=off"]``."""
-    said = {True: "on", False: "off"}
+    words = {True: "on", False: "off"}
     return [
-        f"{name}={said[value] if isinstance(value, bool) else value}"
+        f"{name}={words[value] if isinstance(value, bool) else value}"
         for name, value in sorted(options.items())
     ]
 

@@ -148,9 +148,9 @@ NO_WARNING = MeasurementWarning()
 
 def joined_warnings(warnings: Iterable[MeasurementWarning]) -> MeasurementWarning:
     """Return all texts, each once, and the worst quality."""
-    found = list(warnings)
-    texts = dict.fromkeys(one.text for one in found if one.text)
-    return MeasurementWarning("; ".join(texts), worst_quality(one.quality for one in found))
+    several = list(warnings)
+    texts = dict.fromkeys(warning.text for warning in several if warning.text)
+    return MeasurementWarning("; ".join(texts), worst_quality(warning.quality for warning in several))
 
 
 # The packages of an environment's class: what a baseline may be compared with (docs/measuring.md)

@@ -266,8 +266,8 @@ class Suite:
 
     def normalized(self, task: TaskSpec) -> TaskSpec:
         """Return the task without options at their default, in the order in which they are offered."""
-        given = {name: task.knobs[name] for name in self.offered if name in task.knobs}
-        changed = {name: value for name, value in given.items() if value != self.offered[name].default}
+        in_order = {name: task.knobs[name] for name in self.offered if name in task.knobs}
+        changed = {name: value for name, value in in_order.items() if value != self.offered[name].default}
         return replace(task, knobs=changed)
 
     def canonical(self, task: TaskSpec) -> TaskSpec:

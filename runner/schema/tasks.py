@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -280,21 +281,21 @@ def missing(
         end = TaskOutcome("not_run", CANCELLED, "the task was cancelled")
     if end.status in SUCCESS or end.status not in STATUSES:
         return []
-    have: dict[_Key, set[str]] = {}
+    measured: defaultdict[_Key, set[str]] = defaultdict(set)
     for record in records:
-        have.setdefault(_key_of(record), set()).add(record["metric"]["name"])
+        measured[_key_of(record)].add(record["metric"]["name"])
     facts = task.compilation_facts(variables)
-    found = []
+    lacking = []
     like = records[0] if records else None
-    for one in experiments:
-        there = have.get((one.case, one.backend, knobs_key(one.knobs)), set())
-        if there and end.status in _NEVER_RAN and end.code != CANCELLED:
+    for experiment in experiments:
+        metrics = measured[experiment.case, experiment.backend, knobs_key(experiment.knobs)]
+        if metrics and end.status in _NEVER_RAN and end.code != CANCELLED:
             continue
-        for metric in one.metrics:
-            if metric not in there:
+        for metric in experiment.metrics:
+            if metric not in metrics:
                 like = like or _like(task, place())
-                found.append(_record(like, one, metric, end, facts))
-    return found
+                lacking.append(_record(like, experiment, metric, end, facts))
+    return lacking
 
 
 _Key = tuple[str, str, str]  # case, backend, knobs: what tells the experiments of one task apart
@@ -322,15 +323,15 @@ def _like(task: TaskSpec, place: dict[str, Json]) -> dict[str, Json]:
 
 
 def _record(
-    like: Mapping[str, Json], one: Expected, metric: str, end: TaskOutcome, facts: Mapping[str, Json]
+    like: Mapping[str, Json], experiment: Expected, metric: str, end: TaskOutcome, facts: Mapping[str, Json]
 ) -> dict[str, Json]:
     benchmark, info = like["benchmark"], metric_info(metric)
-    said = {"unit": info.unit, "direction": info.direction, **facts}
-    said |= {"status": end.status, "code": end.code, "reason": end.reason}
-    extra = {**benchmark["extra_info"], "device": one.device, "knobs": dict(one.knobs)}
+    status = {"status": end.status, "code": end.code, "reason": end.reason}
+    facts = {"unit": info.unit, "direction": info.direction, **facts, **status}
+    extra = {**benchmark["extra_info"], "device": experiment.device, "knobs": dict(experiment.knobs)}
     return {
         **like,
         "benchmark": {**benchmark, "extra_info": extra},
-        "model": {**like["model"], "name": one.case, "backend": one.backend},
-        "metric": {"name": metric, "extra_info": said},
+        "model": {**like["model"], "name": experiment.case, "backend": experiment.backend},
+        "metric": {"name": metric, "extra_info": facts},
     }

@@ -128,7 +128,7 @@ class Fingerprints:
 
     def look(self) -> dict[str, Fingerprint]:
         """Return the fingerprints by name, without an interpreter that does not answer."""
-        known, found = self._load(), {}
+        known, fingerprints = self._load(), {}
         for name, python in self._pythons.items():
             key = json.dumps([python.path, dict(python.environment)])
             if key not in known or known[key]["stamp"] != stamp(known[key]["folders"]):
@@ -141,8 +141,8 @@ class Fingerprints:
                     self._silent[key] = time.monotonic() + _SILENT_S
                     continue
                 self._save(known)
-            found[name] = Fingerprint.from_json(known[key])
-        return found
+            fingerprints[name] = Fingerprint.from_json(known[key])
+        return fingerprints
 
     def checked(
         self, outcome: TaskOutcome, names: Iterable[str], begun: Mapping[str, Fingerprint], place: str
@@ -198,8 +198,8 @@ def _own() -> dict[str, Any]:
         with contextlib.suppress(OSError):
             digest.update(f"{file.parent.name}\n".encode() + file.read_bytes())
     names = torch.get("__version__", ""), torch.get("git_version", ""), machine.version("triton")
-    found = Fingerprint(*names, packages=digest.hexdigest()[:_DIGITS])
-    return {**asdict(found), "folders": folders, "stamp": before}
+    fingerprint = Fingerprint(*names, packages=digest.hexdigest()[:_DIGITS])
+    return {**asdict(fingerprint), "folders": folders, "stamp": before}
 
 
 if __name__ == "__main__":

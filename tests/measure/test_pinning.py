@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runner.measure.kernels import pinning
+from runner.measure.kernels import tuning
 from runner.schema.compilations import pinned, pinned_from_json
 from runner.schema.suite import BadRequest
 
@@ -28,7 +28,7 @@ class Config:
 
 @dataclass
 class Autotuner:
-    """What `pinning` uses of inductor's CachingAutotuner, whose first call takes the first candidate."""
+    """What `tuning` uses of inductor's CachingAutotuner, whose first call takes the first candidate."""
 
     slot: str
     candidates: list[Config]
@@ -59,16 +59,16 @@ class Autotuner:
 
 @pytest.fixture
 def state() -> Iterator[None]:
-    pinning.forget()
+    tuning.forget_pinned()
     yield
-    pinning.forget()
+    tuning.forget_pinned()
 
 
 def test_each_kernel_takes_its_stored_configuration(monkeypatch: pytest.MonkeyPatch, state: None) -> None:
     monkeypatch.setattr(Autotuner, "run", Autotuner.run)  # put back after the test
     choices = {A: "XBLOCK=8 num_warps=4", B: "XBLOCK=64 num_warps=8 num_stages=3", C: "YBLOCK=1 num_warps=2"}
-    pinning.install(Autotuner, choices, lambda autotuner: autotuner.slot)
-    assert pinning.facts() == {}
+    tuning.pin(Autotuner, choices, lambda autotuner: autotuner.slot)
+    assert tuning.pinned_facts() == {}
     candidates = [Config({"XBLOCK": 4}), Config({"XBLOCK": 8})]
     first, compiled, other, unknown = (Autotuner(slot, candidates) for slot in (A, B, C, "3" * 16))
     for _call in range(2):
@@ -77,11 +77,11 @@ def test_each_kernel_takes_its_stored_configuration(monkeypatch: pytest.MonkeyPa
         assert other.run(stream=0) is unknown.run(stream=0) is candidates[0]
     assert len(compiled.compiled) == 1
     assert not first.compiled
-    facts = pinning.facts()["pinned"]
+    facts = tuning.pinned_facts()["pinned"]
     assert (facts["forced"], facts["without_choice"]) == (2, ["triton_3"])
     assert facts["failed"][0].startswith("triton_2: ValueError")
-    assert facts["slots"] == [C, "3" * 16] == list(pinning.unpinned())
-    assert "1 kernels have no stored choice (triton_3)" in pinning.warning()
+    assert facts["slots"] == [C, "3" * 16] == list(tuning.unpinned())
+    assert "1 kernels have no stored choice (triton_3)" in tuning.pinned_warning()
     late = Autotuner(A, candidates)
     late.precompile()  # as by inductor's compile workers
     assert late.run(stream=0) is candidates[1]

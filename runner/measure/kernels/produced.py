@@ -14,7 +14,7 @@ from runner.launch.report import Report
 from runner.measure.compiler.counters import graph_facts, note
 from runner.measure.compiler.kernels import kernels as generated_kernels
 from runner.measure.compiler.kernels import kernels_hash
-from runner.measure.kernels import pinning, tuning
+from runner.measure.kernels import tuning
 from runner.measure.kernels.profile import Owner, owners
 from runner.measure.kernels.slots import Call, Generated, Graph, Operand, graphs
 from runner.measure.kernels.tuning import Ranking
@@ -110,7 +110,7 @@ def produced(modules: list[Any], steps: Sequence[Sequence[Work]] = ()) -> Produc
     found = Produced(_totals(steps))
     with note("kernels"):
         found = _produced(modules, steps)
-    return replace(found, compiled=replace(graph_facts(found.compiled), unpinned=pinning.unpinned()))
+    return replace(found, compiled=replace(graph_facts(found.compiled), unpinned=tuning.unpinned()))
 
 
 def _produced(modules: list[Any], steps: Sequence[Sequence[Work]]) -> Produced:
@@ -347,7 +347,11 @@ def library_sizes(call: Call) -> tuple[int | None, int | None]:
     is_backward = call.name.endswith("_backward")
     attention = _attention_backward if is_backward else _attention
     formula = attention if is_attention else _FORMULAS.get(call.name)
-    if formula is None or len(operands) < 2 or any(one.bytes is None for one in (*operands, *results)):
+    if (
+        formula is None
+        or len(operands) < 2
+        or any(operand.bytes is None for operand in (*operands, *results))
+    ):
         return None, None
     if call.name.startswith("conv") and not results:
         return None, None
@@ -358,7 +362,7 @@ def library_sizes(call: Call) -> tuple[int | None, int | None]:
     if is_attention:  # the sums for the backward pass and the seeds are small
         moved = [*operands, *(operands[1:4] if is_backward else (first,))]
     elif is_backward:  # for each gradient asked for: of the input, of the weights
-        flops *= sum(result.sizes in (one.sizes for one in operands[1:3]) for result in results)
+        flops *= sum(result.sizes in (operand.sizes for operand in operands[1:3]) for result in results)
     return sum(operand.bytes or 0 for operand in moved), flops
 
 

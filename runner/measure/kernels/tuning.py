@@ -1,19 +1,29 @@
-"""What inductor's autotuners chose, and what they timed on the way.
+"""What inductor's autotuners chose, what they timed on the way, and what they are forced to choose.
 
 `watch` must be called before the compilation: torch keeps a choice, but not what it was chosen from.
+
+In a pinned run the choices are those of an earlier compilation, by slot. A kernel is forced at its first
+call, when its slot is known and before inductor would time the candidates. Templates that max-autotune chose
+are not forced.
 """
 
+import copy
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib.util import find_spec
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from types import MethodType
 from typing import Any
 
-from runner.measure.compiler.counters import note
-from runner.measure.kernels.slots import Call, Operand
+from runner.measure.compiler.counters import modules, note
+from runner.measure.kernels.slots import Call, Operand, slot_of
+from runner.schema.compilations import PINNED_VARIABLE, pinned_from_json
+from runner.schema.records import Json
+from runner.system.task_files import read_object
 
 _TIMED = "_timed_us"  # of a CachingAutotuner: microseconds by configuration
 _OFFERED = "_offered_configs"  # of a CachingAutotuner: texts
@@ -24,6 +34,14 @@ _PAIR = re.compile(r"(?P<name>\w+)=(?P<value>'[^']*'|[^,]*)")
 _CUBIN = re.compile(r"[^\"/]+\.(?:cubin|hsaco)")
 _MOST_RANKED = 40
 _MOST_OFFERED = 64
+_LAUNCH_SETTINGS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_MOST_NAMED = 20
+# Kernels of this process: those that were forced, those whose slot has no stored choice, those whose choice
+# does not compile here, and the slots of the latter two.
+_forced: list[str] = []
+_unknown: list[str] = []
+_failed: list[str] = []
+_slots: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -177,3 +195,111 @@ def _choice(choice: Any) -> str:
     """Return a template's configuration as `template_config` has it, or a library's name."""
     pairs = {found["name"]: found["value"] for found in _PAIR.finditer(_description(choice))}
     return _text(pairs) if pairs else str(choice.name)
+
+
+def forget_pinned() -> None:
+    """Count no kernel so far, such as the one that warms the toolchain."""
+    for names in (_forced, _unknown, _failed, _slots):
+        names.clear()
+
+
+def pin_if_asked() -> None:
+    """Force the choices in the file that the environment names, if it names one."""
+    if path := os.environ.get(PINNED_VARIABLE):
+        from torch._inductor.runtime.triton_heuristics import CachingAutotuner  # noqa: PLC0415 - seldom asked
+
+        choices = pinned_from_json(read_object(Path(path)))
+        pin(CachingAutotuner, choices, lambda autotuner: slot_of(autotuner, modules()))
+
+
+def pin(autotuner_class: Any, choices: Mapping[str, str], slot: Callable[[Any], str]) -> None:
+    """Force `choices`, a configuration for each slot, on the kernels of this class. `slot` reads a slot."""
+    run = autotuner_class.run
+
+    @wraps(run)
+    def pinned_run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.run = MethodType(run, self)  # later calls have no detour
+        own = slot(self)
+        if not _force(self, choices.get(own, "")):
+            _slots.append(own)
+        return run(self, *args, **kwargs)
+
+    autotuner_class.run = pinned_run
+
+
+def unpinned() -> tuple[str, ...]:
+    """Return the slots of the kernels that were left to the autotuner."""
+    return tuple(filter(None, dict.fromkeys(_slots)))
+
+
+def pinned_facts() -> dict[str, Json]:
+    """Return how many kernels of this process were forced and which were not, by name and by slot; {} in a
+    run without."""
+    if not (_forced or _unknown or _failed):
+        return {}
+    return {
+        "pinned": {
+            "forced": len(_forced),
+            "without_choice": _unknown[:_MOST_NAMED],
+            "failed": _failed[:_MOST_NAMED],
+            "slots": list(unpinned()),
+        }
+    }
+
+
+def pinned_warning() -> str:
+    """Return which kernels were left to the autotuner, '' for none."""
+    parts = {"have no stored choice": _unknown, "cannot take theirs": _failed}
+    return "; ".join(
+        f"not pinned: {len(names)} kernels {why} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+        for why, names in parts.items()
+        if names
+    )
+
+
+def _force(autotuner: Any, text: str) -> bool:
+    """Leave the autotuner the one launcher of this configuration, compiled here if it is none of its own.
+    Return False where it chooses itself."""
+    name = str(autotuner.fn.__name__)
+    if not text:
+        _unknown.append(name)
+        return False
+    try:
+        if not autotuner.launchers:
+            autotuner.precompile()
+        launcher = next((one for one in autotuner.launchers if _settings(one.config, text) == text), None)
+        if launcher is None:
+            config = _config(text, autotuner.launchers[0].config)
+            if getattr(autotuner.fn, "fn", autotuner) is None:  # compiled by a worker
+                autotuner.fn = autotuner._reload_kernel().fn
+            with autotuner.lock:
+                launcher = autotuner._precompile_config(config).make_launcher()
+    except Exception as error:  # noqa: BLE001 - the autotuner's own choice is a measurement too
+        _failed.append(f"{name}: {type(error).__name__}: {error}"[:200])
+        return False
+    # neither coordinate descent nor the tuning of combined kernels goes on from here
+    launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
+    autotuner.launchers = [launcher]
+    _forced.append(name)
+    return True
+
+
+def _settings(config: Any, text: str) -> str:
+    """Return the settings of a configuration that `text` names, written as there."""
+    values = {**{name: getattr(config, name, None) for name in _LAUNCH_SETTINGS}, **config.kwargs}
+    names = [part.partition("=")[0] for part in text.split()]
+    return " ".join(f"{name}={values.get(name)}" for name in names)
+
+
+def _config(text: str, like: Any) -> Any:
+    """Return the configuration of a text as `config_text` writes it. Raise ValueError for names that a kernel
+    of this kind does not take."""
+    values = {name: int(value) for name, _, value in (part.partition("=") for part in text.split())}
+    config = copy.deepcopy(like)
+    launch = {name: values.pop(name) for name in _LAUNCH_SETTINGS if name in values}
+    if values.keys() != config.kwargs.keys():
+        raise ValueError(f"it takes {', '.join(config.kwargs)}, not {', '.join(values)}")
+    config.kwargs.update(values)
+    for name, value in launch.items():
+        setattr(config, name, value)
+    return config

@@ -175,11 +175,11 @@ class GpuState:
 
 def gpu_warning(first: GpuState, last: GpuState) -> MeasurementWarning:
     """Return who else was on the GPU before the start, and what slows it now."""
-    told = []
+    in_use = []
     used = int(first.memory_used) if first.memory_used.isdigit() else 0
     others_mib = used - first.own_memory_mib  # including their contexts
     if others_mib > _BUSY_MIB:
-        told.append(f"{others_mib} MiB of GPU memory were in use before the start")
+        in_use.append(f"{others_mib} MiB of GPU memory were in use before the start")
     try:
         mask = int(last.clock_event_reasons, 16)
     except ValueError:
@@ -190,7 +190,7 @@ def gpu_warning(first: GpuState, last: GpuState) -> MeasurementWarning:
         mask &= ~_POWER_CAP
     slowed = [f"slowed by {name} ({last.sm_clock} MHz)" for bit, name in _SLOWED.items() if mask & bit]
     throttled = any(mask & bit for bit in _SLOWED if bit != _POWER_CAP or share < _THROTTLED_CLOCK)
-    return MeasurementWarning("; ".join([*told, *slowed]), "throttled" if throttled else "")
+    return MeasurementWarning("; ".join([*in_use, *slowed]), "throttled" if throttled else "")
 
 
 @dataclass(frozen=True)

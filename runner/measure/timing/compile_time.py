@@ -15,7 +15,7 @@ import torch
 from torch._dynamo.utils import compilation_time_metrics, counters
 
 from runner.measure.compiler.counters import forget
-from runner.measure.kernels import pinning
+from runner.measure.kernels import tuning
 from runner.measure.state.device import Device
 from runner.measure.timing.call_time import Call, one_call_ms
 from runner.schema.statistics import median
@@ -75,7 +75,7 @@ def warm_toolchain(
             with contextlib.suppress(TimeoutError, RuntimeError):
                 wait(_WORKERS_START_S)
     forget_compiles()
-    pinning.forget()
+    tuning.forget_pinned()
 
 
 def forget_compiles() -> None:

@@ -27,7 +27,7 @@ from runner.measure import flops, memory
 from runner.measure.compiler import counters
 from runner.measure.compiler.counters import note
 from runner.measure.compiler.kernels import kernels
-from runner.measure.kernels import pinning, tuning
+from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device, device_state, environment, keep_gpu_states, prepare, warning
@@ -208,11 +208,11 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         "about": {
             **setup.about(),
             "backend_options": dict(compiler.backend.options),
-            **pinning.facts(),
+            **tuning.pinned_facts(),
         },
         "warning": asdict(
             joined_warnings(
-                (MeasurementWarning(skipped), warning(states), MeasurementWarning(pinning.warning()))
+                (MeasurementWarning(skipped), warning(states), MeasurementWarning(tuning.pinned_warning()))
             )
         ),
     }
