@@ -63,12 +63,6 @@ def test_a_line_that_a_kill_tore_is_measured_again(tmp_path: Path) -> None:
         assert path.read_text() == own
 
 
-def test_a_file_where_artifacts_are_to_stand_is_said_before(tmp_path: Path) -> None:
-    (tmp_path / "r.json.artifacts").touch()
-    with pytest.raises(BadRequest, match="the folder of its artifacts"):
-        Output(tmp_path / "r.json", "ours", suites=["micro"], resume=True)
-
-
 def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text("mine")

@@ -254,8 +254,10 @@ def test_the_table_shows_a_cells_own_status_beside_the_verifiers_code() -> None:
         ]
         if status == "ok":
             metrics[1]["benchmark_values"] = [0.5]
-        info = {"device": said.get("device", "cpu"), "knobs": {}}
-        records = [{"benchmark": {"extra_info": info}, "model": {}, "metric": metric} for metric in metrics]
+        info, model = {"device": said.get("device", "cpu"), "knobs": {}}, {"name": "dummy"}
+        records = [
+            {"benchmark": {"extra_info": info}, "model": model, "metric": metric} for metric in metrics
+        ]
         return TaskResult(spec(), TaskOutcome(status), Path(), records)
 
     lines = tables.results(
