@@ -72,8 +72,8 @@ RULES = [
     ("runner.schema.draws", "FOUND", 0.03, "plans for 3 % confirmed"),
     ("runner.schema.draws", "NOTHING", 0.01, "and 1 % dismissed"),
     ("runner.schema.draws", "MOST_DRAWS", 400, "at most 400 draws"),
-    ("runner.schema.quality", "MOST_ERROR", 0.1, ""),  # docs/measuring.md
-    ("runner.schema.quality", "MOST_APART", 3.0, ""),
+    ("runner.schema.records", "MOST_ERROR", 0.1, ""),  # docs/measuring.md
+    ("runner.schema.records", "MOST_APART", 3.0, ""),
     ("runner.launch.pairs", "_MOST_CANDIDATES", 4, ""),  # docs/comparing.md
 ]
 
