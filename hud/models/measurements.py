@@ -57,7 +57,7 @@ class MeasurementFields(NamedRow):
     code = models.CharField(max_length=200, null=True)  # the outside system's own word
     # in words: what to know of a value, or where there is none, or its status is not ok, the reason
     note = models.CharField(max_length=300, null=True)
-    quality = models.CharField(max_length=20, null=True)  # of runner.schema.quality: why it may not decide
+    quality = models.CharField(max_length=20, null=True)  # of runner.schema.records: why it may not decide
 
     class Meta:
         abstract = True

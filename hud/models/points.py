@@ -60,7 +60,7 @@ class PointFields(NamedRow):
     target_arch = models.CharField(max_length=60, null=True)  # whose target it is; NULL: this arch's
     code = models.CharField(max_length=200, null=True)  # the outside system's own word
     note = models.TextField(null=True)  # what to know of the value, or the reason of a missing one
-    # of runner.schema.quality: why it may decide nothing; NULL: it may
+    # of runner.schema.records: why it may decide nothing; NULL: it may
     quality = models.CharField(max_length=60, null=True)
 
     class Meta:
