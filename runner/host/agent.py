@@ -321,10 +321,8 @@ class Agent:
         elif age_s < worker.pause_s:
             return
         logger.warning("worker of %s ended with %s after %.0f s", name, code, age_s)
-        self._workers[name] = self._start(
-            self._worker_configs().get(name, worker.config),
-            pause_s=min(2 * worker.pause_s, _LONGEST_RESTART_S),
-        )
+        config = self._worker_configs().get(name, worker.config)
+        self._workers[name] = self._start(config, pause_s=min(2 * worker.pause_s, _LONGEST_RESTART_S))
 
     def _kill_strays(self) -> None:
         """Kill what dead workers left: it has become our child. Our own helpers share our session."""
