@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.formats import reasons
@@ -106,8 +106,7 @@ class Folder:
         if self._outcome:
             return self._outcome
         try:
-            value = read_object(self.path / "outcome.json")
-            end = replace(TaskOutcome.from_json(value), seconds=float(value.get("seconds", 0.0)))
+            end = TaskOutcome.from_json(read_object(self.path / "outcome.json"))
         except (OSError, ValueError, TypeError):
             return None
         return end if end.status else None

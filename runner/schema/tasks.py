@@ -236,9 +236,9 @@ class TaskOutcome:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Json]) -> TaskOutcome:
-        """Read status, code and reason; what is not there is ''."""
+        """Read what `to_json` returns; what is not there is '' or 0."""
         status, code, reason = (str(value.get(name) or "") for name in ("status", "code", "reason"))
-        return cls(status, code, reason)
+        return cls(status, code, reason, float(value.get("seconds") or 0.0))
 
     def to_json(self) -> dict[str, Json]:
         return {name: getattr(self, name) for name in ("status", "code", "reason", "seconds")}
