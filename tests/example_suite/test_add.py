@@ -46,7 +46,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "runner", root / "runner", ignore=ignored)
     shutil.copytree(HERE / "sleepy", root / "runner" / "suites" / "sleepy", ignore=ignored)
     insert(root / "runner" / "suites" / "__init__.py", "    CEILINGS,\n", '    "sleepy",\n')
-    insert(root / "runner" / "schema" / "metrics.csv", "latency_us,", ROW)
+    insert(root / "runner" / "schema" / "metrics.csv", "latency_us,Latency,", ROW)
     shutil.copy(HERE / "stopwatch.py", root / "runner" / "formats")
     insert(root / "runner" / "formats" / "__init__.py", '    "pr_time",\n', '    "stopwatch",\n')
     return root
