@@ -11,7 +11,8 @@ from django.utils import timezone
 
 from hud.models import Experiment, SeriesState, Target
 from hud.pages.experiment import drawing, scale
-from hud.pages.experiment.drawing import Canvas, Look
+from hud.pages.experiment.choice import Choice
+from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.multiples import Multiples, Row, Slot
 from hud.pages.experiment.state import lines_of
 from hud.tables.formatting import duration, number, quantity
@@ -28,10 +29,10 @@ from tests.support.factories import (
 )
 
 
-def chart_of(experiment: Experiment, look: Look | None = None) -> tuple[str, Row, Canvas]:
+def chart_of(experiment: Experiment) -> tuple[str, Row, Canvas]:
     """The chart of an experiment's first metric."""
     page = read_page(experiment.pk)
-    canvas = Canvas(page.charts.slots, look or Look())
+    canvas = Canvas(page.charts.slots, page.choice)
     row = page.charts.rows[0]
     return str(drawing.chart(row, canvas, tall=True)), row, canvas
 
@@ -60,7 +61,7 @@ def test_days_without_a_result_are_marked_where_most_days_have_one() -> None:
 
     def gaps(*days: int) -> list[tuple[int, str]]:
         slots = [Slot(run, now - timedelta(days=day), "", "", "", 1) for run, day in enumerate(days)]
-        canvas = Canvas(slots, Look())
+        canvas = Canvas(slots, Choice())
         return [
             (round(one.x), one.text) for one in lines_of(Multiples(slots), [], canvas) if one.kind == "gap"
         ]

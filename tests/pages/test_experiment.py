@@ -228,7 +228,7 @@ def test_backends_stand_side_by_side_and_are_overlaid_by_the_url(client: Client)
             at = now - timedelta(days=day)
             create_measurement(pages[backend], metric="device_speedup", value=value, at=at)
     own, other = pages["inductor"], pages["aot_eager"]
-    page = read_page(own.pk, overlay=[other.pk])
+    page = read_page(own.pk, overlay=str(other.pk))
     assert [(one.backend, cells[0].value) for one, cells in page.backends if cells[0]] == [
         ("inductor", 2.0),
         ("aot_eager", 0.8),

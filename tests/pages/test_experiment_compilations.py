@@ -105,9 +105,9 @@ def test_each_compilation_is_shown_with_its_choice_and_how_often_that_came(clien
     assert chosen["lost_us"] == pytest.approx(2 * 10.0 / 5)
     assert [(one["config"], one["n"]) for one in chosen["choices"]] == [("XBLOCK=1", 3), ("XBLOCK=8", 2)]
     page = read_page(experiment.pk)
-    shapes, legend = state.shapes_of(page)
-    assert [(one.text, one.n) for one in legend] == [("XBLOCK=1", 3), ("XBLOCK=8", 2)]
-    assert sorted(shapes.values()) == [0, 1]
+    canvas = state.canvas_of(page)
+    assert [(one.text, one.n) for one in canvas.legend] == [("XBLOCK=1", 3), ("XBLOCK=8", 2)]
+    assert sorted(canvas.shapes.values()) == [0, 1]
     text = text_of(client, experiment)
     assert (text.count('href="#m-0" x='), text.count('href="#m-1" x=')) == (3, 2)
     assert re.findall(r">([0-9]+ of [0-9]+)</text>", text) == ["3 of 5", "2 of 5"], "at the edge, best first"
@@ -128,7 +128,7 @@ def test_a_model_shows_what_its_choices_let_expect(client: Client) -> None:
         create_measurement(experiment, metric="same_choice_ratio", value=1.05, **about)
     page = read_page(experiment.pk)
     assert page.compilations.table is None  # there is one point
-    expected = state.expected_of(page)
+    expected = state.canvas_of(page).expected
     busy_us = [mark.busy_us for mark in page.compilations.marks]
     assert busy_us == pytest.approx([1.05 * 1e3 * value for value in expected.values()])
     lost = [kernel.lost_us for kernel in page.compilations.chosen]

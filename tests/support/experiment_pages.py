@@ -8,7 +8,7 @@ from django.test import Client
 
 from hud.models import Experiment, Stream
 from hud.pages.experiment import query
-from hud.pages.experiment.history import Range
+from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.query import ExperimentPage
 from tests.support.pages import page_of
 
@@ -17,9 +17,7 @@ def text_of(client: Client, experiment: Experiment, query: str = "") -> str:
     return page_of(client, f"/experiments/{experiment.pk}/{query}")
 
 
-def read_page(
-    pk: int, *, points: int = query.DEFAULT_POINTS, branch: str = "", stream: str = "import", **asked: Any
-) -> ExperimentPage:
-    page = query.read(pk, Stream.objects.get(name=stream), Range(points, branch), **asked)
+def read_page(pk: int, *, stream: str = "import", **choice: Any) -> ExperimentPage:
+    page = query.read(pk, Stream.objects.get(name=stream), Choice(**choice))
     assert page
     return page

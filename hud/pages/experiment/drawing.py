@@ -11,8 +11,9 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Metric
+from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.multiples import Key, Row, Slot, Spot, slot_of_time
-from hud.pages.experiment.scale import LOW, TALL, Scale, ScaleName, plain_scale, scale_of
+from hud.pages.experiment.scale import LOW, TALL, Scale, plain_scale, scale_of
 from hud.tables.formatting import number as number_text
 from hud.tables.formatting import quantity
 from runner.schema.statistics import ValueRule, value_of
@@ -28,15 +29,6 @@ _LINE = 13  # pixels between two texts at the right edge
 _DOT, _TICK_UP = "h.1", "v1.6"  # strokes of a path: a dot by its round ends; a tick, as wide as the stroke
 
 Places = Iterable[tuple[float | None, float | None]]
-
-
-@dataclass(frozen=True)
-class Look:
-    """How the charts are drawn."""
-
-    axis: Literal["even", "date"] = "even"
-    scale: ScaleName = "absolute"
-    marks: Literal["each", "medians"] = "each"
 
 
 @dataclass(frozen=True)
@@ -64,7 +56,7 @@ class Canvas:
     the busy time in ms that a compilation's choices have in history, by run and number."""
 
     slots: Sequence[Slot]
-    look: Look
+    choice: Choice
     events: list[Event] = field(default_factory=list)
     shapes: Mapping[str, int] = field(default_factory=dict)
     legend: Sequence[Legend] = ()
@@ -74,7 +66,7 @@ class Canvas:
         count = len(self.slots)
         self.step = WIDTH / max(count, 1)
         self.xs = [self.step * (place + 0.5) for place in range(count)]
-        if self.look.axis == "date" and count > 1:
+        if self.choice.axis == "date" and count > 1:
             times = [slot.time.timestamp() for slot in self.slots]
             length = (times[-1] - times[0]) or 1.0
             self.xs = [20 + 960 * (time - times[0]) / length for time in times]
@@ -97,8 +89,8 @@ def chart(row: Row, canvas: Canvas, *, tall: bool) -> SafeString:
 
     The first one shows the choices of a kernel by shape, and at its right edge how often each came.
     """
-    scale = scale_of(row, canvas.look.scale, TALL if tall else LOW)
-    shaped = tall and bool(canvas.shapes) and canvas.look.marks == "each"
+    scale = scale_of(row, canvas.choice.scale, TALL if tall else LOW)
+    shaped = tall and bool(canvas.shapes) and canvas.choice.marks == "each"
     if shaped:  # the best choice stands at the edge
         row = replace(row, best=None)
     lines, marks = [*_lines(row, canvas, scale), *_ranges(row, canvas, scale)], []
@@ -253,7 +245,7 @@ def _lines(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
 
 def _ranges(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
     """Yield a thin line through the compilations of each point."""
-    if canvas.look.marks == "each":
+    if canvas.choice.marks == "each":
         found = [
             f"M{canvas.by_key[key]:.1f} {scale.y(max(values)):.1f}V{scale.y(min(values)):.1f}"
             for key, spot in row.spots.items()
@@ -306,7 +298,7 @@ def _shapes(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
 
 def _places(row: Row, canvas: Canvas) -> Iterator[tuple[Key, Spot, int, float, float]]:
     """Yield of each mark its point, the number of its compilation, x, and its value."""
-    each = canvas.look.marks == "each"
+    each = canvas.choice.marks == "each"
     for key, spot in row.spots.items():
         if spot.value is None:
             continue

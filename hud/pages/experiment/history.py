@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from hud.models import Environment, Experiment, Metric, Point, Run
+from hud.pages.experiment.choice import Choice
 from hud.points.targets import Targets
 from hud.runs.branches import branch_or_default, stored_names
 from hud.sql import attach, by_id, fetch_models, int_array
@@ -26,17 +26,6 @@ _FACT_NAMES = {
 
 def fact_name(name: str) -> str:
     return _FACT_NAMES.get(name, name)
-
-
-@dataclass(frozen=True)
-class Range:
-    """Which points to read: the newest `points` of a branch ('': all) between two times."""
-
-    points: int
-    branch: str = ""
-    since: datetime | None = None
-    until: datetime | None = None
-    before: tuple[datetime, int] | None = None  # time and run of the first point that is not read
 
 
 @dataclass
@@ -67,23 +56,23 @@ WINDOW = """
 """
 
 
-def window_params(series: Iterable[int], asked: Range) -> dict[str, Any]:
-    time, run = asked.before or (None, None)
-    own = {*stored_names(), *stored_names(asked.branch)}
+def window_params(series: Iterable[int], choice: Choice) -> dict[str, Any]:
+    time, run = choice.place or (None, None)
+    own = {*stored_names(), *stored_names(choice.branch)}
     return {
         "series": int_array(series),
-        "points": asked.points,
-        "since": asked.since,
-        "until": asked.until,
+        "points": choice.points,
+        "since": choice.since,
+        "until": choice.until,
         "time": time,
         "run": run,
-        "branches": sorted(own) if asked.branch else None,  # the default branch beside the one asked for
+        "branches": sorted(own) if choice.branch else None,  # the default branch beside the one asked for
     }
 
 
 def fill(
     wanted: Mapping[int, History],
-    asked: Range,
+    choice: Choice,
     targets: Targets,
     newest: Mapping[int, Point],
     environments: dict[int, Environment],
@@ -93,7 +82,7 @@ def fill(
     points = fetch_models(
         Point,
         "ORDER BY one.series_id, one.order_time, one.run_id, one.environment_id",
-        window_params(wanted, asked),
+        window_params(wanted, choice),
         rows=f"SELECT n.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({WINDOW}) n",  # noqa: S608 — a constant  # nosec B608
     )
     known = [*points, *(newest[pk] for pk in wanted if pk in newest)]

@@ -11,7 +11,8 @@ from itertools import pairwise
 from django.contrib.auth.models import User
 
 from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
-from hud.pages.experiment.history import WINDOW, Range, changes, window_params
+from hud.pages.experiment.choice import Choice
+from hud.pages.experiment.history import WINDOW, changes, window_params
 from hud.pages.suite.columns import key_of, place_of
 from hud.points.targets import AppliedTarget, Targets
 from hud.runs.branches import branch_or_default, other_branch
@@ -145,7 +146,7 @@ def read(
     series: Mapping[int, Sequence[Series]],
     *,
     overlaid: Sequence[Experiment],
-    asked: Range,
+    choice: Choice,
     targets: Targets,
     latest: Mapping[int, Point],
 ) -> Multiples:
@@ -158,7 +159,7 @@ def read(
         one.pk: Row(one.metric, latest[one.pk], target=targets.own(experiment, one.metric)) for one in charts
     }
     cells = {one.pk: Row(one.metric, latest[one.pk]) for one in strips}
-    spots, slots = _read([*rows, *cells, *over], asked, chosen.pk, drawn=rows.keys() | cells.keys())
+    spots, slots = _read([*rows, *cells, *over], choice, chosen.pk, drawn=rows.keys() | cells.keys())
     newest = latest[chosen.pk]
     environments = by_id(Environment, [newest.environment_id, *(slot.environment for slot in slots)])
     _add_changes(slots, environments)
@@ -234,7 +235,7 @@ def _best(row: Row, counting: Container[Key]) -> float | None:
 
 
 def _read(
-    series: list[int], asked: Range, chosen: int, *, drawn: Container[int]
+    series: list[int], choice: Choice, chosen: int, *, drawn: Container[int]
 ) -> tuple[dict[int, dict[Key, Spot]], list[Slot]]:
     """Return the points of each series, and the runs of those in `drawn`, both oldest first, from the first
     point of the chosen series on: 1 statement."""
@@ -253,7 +254,7 @@ def _read(
         WHERE n.order_time >= (SELECT min(order_time) FROM n WHERE series_id = %(chosen)s)
         ORDER BY n.order_time, n.run_id, n.series_id, n.environment_id
         """,  # noqa: S608 — a constant  # nosec B608
-        {**window_params(series, replace(asked, before=None)), "chosen": chosen},
+        {**window_params(series, replace(choice, before="")), "chosen": chosen},
     )
     times = {epoch: datetime.fromtimestamp(epoch, UTC) for epoch in {row[0] for row in rows}}
     spots: dict[int, dict[Key, Spot]] = {own: {} for own in series}

@@ -1,6 +1,6 @@
 """One experiment: its headline metrics over time, its state, and the same case elsewhere."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import zip_longest
@@ -19,11 +19,11 @@ from hud.models import (
     Run,
     Series,
     Stream,
-    Upload,
 )
 from hud.pages.experiment import compilations, identity, multiples, notes
+from hud.pages.experiment.choice import MAX_POINTS, Choice
 from hud.pages.experiment.compilations import Compilations
-from hud.pages.experiment.history import History, Range, changes, fill
+from hud.pages.experiment.history import History, changes, fill
 from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for
@@ -39,9 +39,6 @@ from runner.schema.metrics import device_time_of
 from runner.schema.records import SUCCESS
 from runner.schema.suite import BadRequest, TaskSpec
 
-DEFAULT_POINTS = 200
-MAX_POINTS = 1000
-TABLE_ROWS, PART_ROWS = 20, 50  # of the table of points: at first, and of an older part
 _MOST_RELATED = 500
 
 
@@ -50,7 +47,9 @@ class Origin:
     """The origin of a point: the samples of all its processes, the file, and who asked for its run."""
 
     samples: list[float] = field(default_factory=list)
-    upload: Upload | None = None
+    upload: int | None = None
+    filename: str = ""
+    format: str = ""
     requested_by: str = ""
 
 
@@ -70,6 +69,7 @@ class TableRow:
 class ExperimentPage:
     experiment: Experiment
     stream: Stream
+    choice: Choice
     pickers: list[Picker] = field(default_factory=list)
     metrics: list[Point] = field(default_factory=list)  # the latest value of each metric
     history: History | None = None  # None: nothing was measured yet
@@ -114,25 +114,12 @@ class ExperimentPage:
         return list({environment.pk: environment for environment in found}.values())
 
 
-def read(
-    pk: int,
-    stream: Stream,
-    asked: Range,
-    *,
-    metric: str = "",
-    overlay: Sequence[int] = (),
-    base: int | None = None,
-    head: int | None = None,
-    rows: int = TABLE_ROWS,
-    as_data: bool = False,
-) -> ExperimentPage | None:
+def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> ExperimentPage | None:
     """Return the page of an experiment in a stream, in 21 statements, one more where it can run, up to 3 for
     compilations and 2 for regressions; None for no such experiment.
 
-    `metric` is one of the experiment's; an empty or unknown name means the suite's first. `overlay` are
-    experiments with other backends; `base` and `head` the runs whose kernels to compare. `rows` are in the
-    table of points, which ends before `asked.before`. `as_data` reads what the data views say: all points,
-    those of other devices too, and neither charts nor places.
+    `as_data` reads what the data views say: all points, those of other devices too, and neither charts nor
+    places.
     """
     same_case = _same_case(pk, stream)
     if not same_case:
@@ -142,16 +129,17 @@ def read(
     devices = identity.same_but(experiment, related, "device", "arch")
     series = _series_by_experiment([experiment, *backends, *devices], stream)
     targets = Targets.read()
-    page = ExperimentPage(experiment, stream, identity.pickers(experiment, related))
+    page = ExperimentPage(experiment, stream, choice, identity.pickers(experiment, related))
     page.notes = list(notes.of_experiment(experiment)[: notes.MOST])
     own = series[pk]
     compared = metric_names(COLUMNS)
     beside = [one for other in backends for one in series[other.pk] if one.metric.name in compared]
     elsewhere = [one for other in devices for one in series[other.pk]]
-    latest = points.latest((one.pk for one in (*own, *beside, *elsewhere)), asked.branch)
+    latest = points.latest((one.pk for one in (*own, *beside, *elsewhere)), choice.branch)
     page.metrics = points.shown(own, {pk: experiment}, latest, targets)
-    chosen = _choose(own, metric, latest)
-    page.overlaid = [one for one in backends if one.pk in overlay][:MOST_OVERLAYS]
+    chosen = _choose(own, choice.metric, latest)
+    overlaid = choice.overlay.split(",")
+    page.overlaid = [one for one in backends if str(one.pk) in overlaid][:MOST_OVERLAYS]
     if chosen:
         page.history = History(experiment, chosen.metric)
         wanted = {chosen.pk: page.history}
@@ -167,17 +155,17 @@ def read(
                 chosen,
                 series,
                 overlaid=page.overlaid,
-                asked=asked,
+                choice=choice,
                 targets=targets,
                 latest=latest,
             )
         # of a table one more: its last row is compared with the point before
-        most = asked.points if as_data else min(asked.points, rows + 1)
-        fill(wanted, replace(asked, points=most), targets, latest, page.charts.environments)
+        most = choice.points if as_data else min(choice.points, choice.rows + 1)
+        fill(wanted, replace(choice, points=most), targets, latest, page.charts.environments)
         page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
         if not as_data:
             multiples.add_ceilings(page.charts.rows, page.metrics)
-            _add_table(page, asked, rows)
+            _add_table(page)
     shown = [each for history in page.histories for each in (*history.points, history.newest) if each]
     expectations.add(stream.pk, [*page.metrics, *shown])
     page.backends, page.columns = _backend_lines(experiment, backends, series, latest, targets)
@@ -185,7 +173,7 @@ def read(
         page.compilations = compilations.read(pk, stream, own, chosen, compare=False)
         return page
     page.origin = _origin_of(page.history)
-    regression = page.charts.active
+    regression, base, head = page.charts.active, choice.base, choice.head
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, stream, own, chosen, base=base, head=head)
@@ -215,11 +203,12 @@ def _active(experiment: Experiment, stream: Stream) -> list[Run]:
     return fetch_models(Run, asked, found)
 
 
-def _add_table(page: ExperimentPage, asked: Range, rows: int) -> None:
+def _add_table(page: ExperimentPage) -> None:
     """Add the newest points of the range as a table, and whether there are older ones."""
     assert page.history is not None
+    rows = page.choice.rows
     page.total = len(page.charts.rows[0].spots) if page.charts.rows else 0
-    page.more_points = page.total >= asked.points < MAX_POINTS
+    page.more_points = page.total >= page.choice.points < MAX_POINTS
     newest_first = page.history.points[::-1]
     while rows < len(newest_first) and _place(newest_first[rows]) == _place(newest_first[rows - 1]):
         rows += 1  # one run in two environments
@@ -272,10 +261,9 @@ def _series_by_experiment(experiments: Sequence[Experiment], stream: Stream) -> 
     return by_experiment
 
 
-def _choose(series: Sequence[Series], name: str, measured: Iterable[int]) -> Series | None:
+def _choose(series: Sequence[Series], name: str, measured: Container[int]) -> Series | None:
     """Return the series of the metric called `name`, else the first one that has measurements, by device time
     where there is such; a status only where there is nothing else."""
-    measured = set(measured)
     there = {one.metric.name: one for one in series if one.pk in measured}
     if name in there or not there:
         return there.get(name)
@@ -286,25 +274,26 @@ def _choose(series: Sequence[Series], name: str, measured: Iterable[int]) -> Ser
 def _backend_lines(
     experiment: Experiment,
     backends: Sequence[Experiment],
-    series: dict[int, list[Series]],
-    latest: dict[int, Point],
+    series: Mapping[int, Sequence[Series]],
+    latest: Mapping[int, Point],
     targets: Targets,
 ) -> tuple[list[Backend], list[SuiteColumn]]:
     """Return a line for each backend of this case that has results, this one's first, and their columns."""
-    readings: dict[int, dict[str, Point]] = {}
-    metrics: dict[str, Metric] = {}
-    for one in (experiment, *backends):
-        for line in series[one.pk]:
-            if line.pk in latest and line.metric.name in metric_names(COLUMNS):
-                metrics[line.metric.name] = line.metric
-                value = latest[line.pk].show(one, line.metric, targets)
-                readings.setdefault(one.pk, {})[line.metric.name] = value
-    columns = [column for column in COLUMNS if column.metrics.keys() & metrics.keys()]
-    lines = [
-        (one, [column.cell(readings[one.pk]) for column in columns])
+    names = metric_names(COLUMNS)
+    values = [
+        (
+            one,
+            {
+                own.metric.name: latest[own.pk].show(one, own.metric, targets)
+                for own in series[one.pk]
+                if own.pk in latest and own.metric.name in names
+            },
+        )
         for one in (experiment, *backends)
-        if one.pk in readings
     ]
+    measured = {name for _one, by_name in values for name in by_name}
+    columns = [column for column in COLUMNS if not measured.isdisjoint(column.metrics)]
+    lines = [(one, [column.cell(by_name) for column in columns]) for one, by_name in values if by_name]
     return (lines, columns) if len(lines) > 1 else ([], [])
 
 
@@ -330,7 +319,4 @@ def _origin_of(history: History | None) -> Origin:
     )
     if not rows:  # the raw values were dropped
         return Origin()
-    _samples, pk, filename, file_format, requested_by = rows[-1]
-    # without a stream, whose default asks the database
-    upload = Upload(pk, filename=filename, format=file_format, stream_id=None) if pk else None
-    return Origin([sample for row in rows for sample in row[0] or []], upload, requested_by or "")
+    return Origin([sample for row in rows for sample in row[0] or []], *rows[-1][1:])

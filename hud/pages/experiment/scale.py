@@ -3,14 +3,13 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from hud.models import Metric
+from hud.pages.experiment.choice import ScaleName
 from hud.pages.experiment.multiples import Row
 from hud.tables.formatting import bytes_text
 
 TALL, LOW = 196, 96  # pixels
-ScaleName = Literal["absolute", "relative", "log"]
 _SPAN = 4  # the axis reaches at least so many times the noise to either side of the level
 
 

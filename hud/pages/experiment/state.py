@@ -21,7 +21,20 @@ _MOST_STEPS = 12
 _LEAST_DAYS = 4  # between nights, below which none is called missing
 
 
-def shapes_of(page: ExperimentPage) -> tuple[dict[str, int], list[Legend]]:
+def canvas_of(page: ExperimentPage) -> Canvas:
+    """Return the settings of the page's charts: shapes of variants, expected times, and lines."""
+    shapes, legend = _shapes_of(page)
+    expected = {  # of the choices of each compilation in history
+        (mark.run, mark.number): mark.busy_us / mark.same_choice / 1e3
+        for mark in page.compilations.marks
+        if mark.busy_us and mark.same_choice
+    }
+    canvas = Canvas(page.charts.slots, page.choice, shapes=shapes, legend=legend, expected=expected)
+    canvas.events = lines_of(page.charts, page.notes, canvas)
+    return canvas
+
+
+def _shapes_of(page: ExperimentPage) -> tuple[dict[str, int], list[Legend]]:
     """Return the shape of each variant of a few kernels, the most frequent first. Reruns do not count."""
     found = page.compilations
     if not found.few_kernels:
@@ -37,15 +50,6 @@ def shapes_of(page: ExperimentPage) -> tuple[dict[str, int], list[Legend]]:
         values = [mark.value for mark in own if mark.value is not None]
         legend.append(Legend(place, text, len(own), median(values) if values else None))
     return places, legend
-
-
-def expected_of(page: ExperimentPage) -> dict[tuple[int, int], float]:
-    """Return the busy time in ms that the choices of each compilation have in history."""
-    return {
-        (mark.run, mark.number): mark.busy_us / mark.same_choice / 1e3
-        for mark in page.compilations.marks
-        if mark.busy_us and mark.same_choice
-    }
 
 
 def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> list[Line]:

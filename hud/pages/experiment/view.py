@@ -18,7 +18,6 @@ from hud.models import Annotation, Experiment, KnownFailure, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.experiment import drawing, notes, query, state
 from hud.pages.experiment.choice import Choice
-from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.history import ORIGIN
 from hud.pages.experiment.query import ExperimentPage, TableRow
 from hud.pages.hosts.query import Place, places_for
@@ -36,7 +35,7 @@ from runner.suites import SUITES
 def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     choice, complaints = query_string.read(Choice, request.GET, data_format)
     stream = streams.of_experiment(request, pk)
-    page = query.read(pk, stream, choice.range, as_data=bool(data_format), **choice.of_query)
+    page = query.read(pk, stream, choice, as_data=bool(data_format))
     if page is None:
         return data.missing(data_format, f"no experiment has the id {pk}")
     if data_format:
@@ -51,7 +50,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
     wanted = choice.metric
     if wanted and not (page.history and page.history.metric.name == wanted):
         complaints.append(f"metric: not measured for this experiment: {wanted!r}")
-    return _render(request, page, form_of_rerun, choice=choice, complaints=complaints)
+    return _render(request, page, form_of_rerun, complaints=complaints)
 
 
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
@@ -71,23 +70,12 @@ def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
 
 
 def _render(
-    request: HttpRequest,
-    page: ExperimentPage,
-    form: RerunForm,
-    *,
-    choice: Choice,
-    status: int = 200,
-    **more: Any,
+    request: HttpRequest, page: ExperimentPage, form: RerunForm, *, status: int = 200, **more: Any
 ) -> HttpResponse:
-    history = page.history
-    shapes, legend = state.shapes_of(page)
-    canvas = Canvas(
-        page.charts.slots, choice.look, shapes=shapes, legend=legend, expected=state.expected_of(page)
-    )
-    canvas.events = state.lines_of(page.charts, page.notes, canvas)
+    history, canvas = page.history, state.canvas_of(page)
     values = [value for one in page.points for value in one.point.compilation_values if value is not None]
     regression = page.charts.active
-    choices = [one.value for one in legend if one.value is not None]  # the autotuner's
+    choices = [one.value for one in canvas.legend if one.value is not None]  # the autotuner's
     newest_alone = bool(history and history.newest and history.newest.processes == 1)
     rule = value_rule(page.experiment.suite, history.metric.name) if history else "median"
     context = {
@@ -96,7 +84,7 @@ def _render(
         "regression": regression,
         "actions": possible(RegressionState(regression.state)) if regression else [],
         "choices": (min(choices), max(choices)) if len(choices) > 1 else None,
-        "look": canvas.look,
+        "choice": page.choice,
         "canvas": canvas,
         "charts": [
             (row, drawing.chart(row, canvas, tall=not place)) for place, row in enumerate(page.charts.rows)
@@ -106,14 +94,14 @@ def _render(
         "heads": drawing.heads(canvas) if canvas.events else "",
         "axis": drawing.axis(canvas),
         "details": state.details_of(page, canvas),
-        "legend": legend,
-        "branch": choice.branch,
+        "legend": canvas.legend,
+        "branch": page.choice.branch,
         "arch_name": arch_name(page.experiment.arch or page.experiment.device),
         "form": form,
         "command": page.spec.command() if page.spec else "",
         "impossible": page.impossible,
         "older": f"{page.older[0].timestamp() * 1e6:.0f}_{page.older[1]}" if page.older else "",
-        "before": choice.place,
+        "before": page.choice.place,
         "target": _target_of(page.points),
         "with_sources": any(one.point.run.upload_id for one in page.points),
         "range": (min(values), max(values)) if values else (0.0, 1.0),
@@ -200,9 +188,9 @@ def request_run(request: HttpRequest, pk: int) -> HttpResponse:
         except BadRequest as error:
             problem = "" if form.refuse(error) else str(error)
     choice, _complaints = query_string.read(Choice, request.POST)
-    page = query.read(pk, stream, choice.range, **choice.of_query)
+    page = query.read(pk, stream, choice)
     assert page is not None
-    return _render(request, page, form, choice=choice, status=422, problem=problem)
+    return _render(request, page, form, status=422, problem=problem)
 
 
 @after_login(lambda request, pk: f"{_address(request, pk)}&{form_as_it_was(request)}#notes")

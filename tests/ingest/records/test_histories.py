@@ -53,7 +53,7 @@ def test_each_time_is_a_point_of_the_one_run_judged_and_shown_in_order(client: C
     judged = [(point.verdict, point.level_points) for point in Point.objects.order_by("order_time")]
     assert judged[-2:] == [("regressed", 20), ("regressed", 20)]
     experiment = Experiment.objects.get(case="layer_norm")
-    page = read_page(experiment.pk, rows=50)
+    page = read_page(experiment.pk, table="all")
     assert page.history
     shown = page.history.points
     assert [(point.value, point.processes) for point in shown] == [(value, 1) for value in VALUES]
