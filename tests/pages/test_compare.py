@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.models import Experiment, Point, Run, SeriesState, Stream, Threshold
-from hud.pages.compare import chooser
 from hud.pages.compare.query import Filters, read
+from hud.pages.compare.sides import offered as offered_sides
 from hud.pages.experiment.history import changes
 from hud.points import write as points
 from tests.support.compilations import compiled, kernel, store
@@ -297,7 +297,7 @@ def test_without_sides_there_is_a_chooser(client: Client, nights: tuple[Run, Run
 
 def test_a_rerun_and_what_shares_no_case_is_no_night(client: Client, nights: tuple[Run, Run]) -> None:
     base, head = nights
-    offered = chooser.read(base.stream)
+    offered = offered_sides(base.stream)
     experiment = model("slower")
     others: list[dict[str, Any]] = [
         {"experiment": experiment, "commit": "f1"},  # a rerun
@@ -308,12 +308,12 @@ def test_a_rerun_and_what_shares_no_case_is_no_night(client: Client, nights: tup
     for day, about in enumerate(others, start=1):
         run = create_run(**{"order_time": NOW + timedelta(days=day), "branch": "main", **about})
         measured(run, model("alone") if about == {"commit": "f4"} else experiment, 2.0)
-    later = chooser.read(base.stream)
+    later = offered_sides(base.stream)
     assert (later.nights, later.newest_two) == (offered.nights, offered.newest_two)
     assert later.newest_two == (f"run:{base.pk}", f"run:{head.pk}")
     run = create_run(order_time=NOW + timedelta(days=9), branch="main", commit="f5")
     measured(run, experiment, 2.0)
-    later = chooser.read(base.stream)
+    later = offered_sides(base.stream)
     assert later.nights == (offered.nights[1] if offered.nights else "", str(run.order_time.date()))
     assert later.newest_two == (f"run:{head.pk}", f"run:{run.pk}")
 
@@ -424,7 +424,7 @@ def test_the_chooser_tells_uploads_of_one_minute_apart(
         ("a.json", "nightly"),
     ]
     with django_assert_num_queries(3):
-        (second, first) = chooser.read(stream).runs
+        (second, first) = offered_sides(stream).runs
     assert (first.origin, second.origin) == (["nightly", "a.json"], ["nightly", "b.json"])
 
 

@@ -20,8 +20,7 @@ from hud.judging.aggregates import (
     ratio_of,
 )
 from hud.models import Metric
-from hud.pages.compare.environment import Places
-from hud.pages.compare.points import Cohort, Floats, Ints, Key, Point, Points, add_details
+from hud.pages.compare.points import Cohort, Floats, Ints, Key, Places, Point, Points, add_details
 from hud.tables.table import DataTable
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval

@@ -10,8 +10,7 @@ import numpy as np
 
 from hud.judging.verdict import Rule, judge_points, point_factors
 from hud.models import Metric
-from hud.pages.compare.environment import Place
-from hud.pages.compare.points import Bools, Cohort, Floats, Ints, Point
+from hud.pages.compare.points import Bools, Cohort, Floats, Ints, Place, Point
 from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 from runner.schema.records import QUALITIES, worst_quality

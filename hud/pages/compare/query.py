@@ -12,10 +12,9 @@ from hud.judging.regressions.counts import Scope, count
 from hud.models import Metric, Stream
 from hud.pages.compare import groups as groups_of
 from hud.pages.compare import rows as rows_of
-from hud.pages.compare.environment import Fact, Places, differences
 from hud.pages.compare.groups import COMPRESSION, Formulas, Group, Totals
 from hud.pages.compare.judged import COLUMNS
-from hud.pages.compare.points import Cohort, Points
+from hud.pages.compare.points import Cohort, Fact, Places, Points, differences
 from hud.pages.compare.rows import Row, add_regressions
 from hud.pages.compare.sides import MOST_SIDES, SIDE, Side, resolve
 from hud.pages.query_string import one_of, words

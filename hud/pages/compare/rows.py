@@ -8,9 +8,8 @@ import numpy as np
 
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Regression
-from hud.pages.compare.environment import Places
 from hud.pages.compare.judged import COLUMNS, Judged, Pairs, judge, screen
-from hud.pages.compare.points import Cohort, Point, add_details
+from hud.pages.compare.points import Cohort, Places, Point, add_details
 from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array

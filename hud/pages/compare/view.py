@@ -9,9 +9,8 @@ from django.urls import reverse
 
 from hud.models import Stream
 from hud.pages import data, query_string, streams
-from hud.pages.compare import chooser, query, text
+from hud.pages.compare import query, sides, text
 from hud.pages.compare.query import Filters
-from hud.pages.compare.sides import MOST_SIDES
 from hud.pages.query_string import one_of, words
 from hud.points.sides import BadSide
 from hud.problems import Problem
@@ -45,20 +44,20 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         return data.answer(data_format, "compare", page.to_rows(), query.HEADER, **page.to_json())
     rows = text.shown(page, everything=everything)
     chosen = [(name, value) for name, value in asdict(page.filters).items() if value]
-    sides = [("stream", stream.name), ("base", base), *(("head", head) for head in heads)]
+    address = [("stream", stream.name), ("base", base), *(("head", head) for head in heads)]
     context = {
         "page": page,
         "rows": rows,
         "markdown": text.markdown(page, rows),
         "counts_of_page": page.waiting,
-        "query_of_counts": urlencode([*sides[:3], *page.filters.subject.items()]),
+        "query_of_counts": urlencode([*address[:3], *page.filters.subject.items()]),
         "everything": everything,
         "verdicts": [(word, sum(one.verdicts[word] for one in page.candidates)) for word in query.VERDICTS],
         "complaints": complaints,
         "chosen": chosen,
         "subject": [(name, value) for name, value in page.filters.subject.items() if value],
-        "most_heads": MOST_SIDES - 1,
-        "markdown_url": f"{reverse('api:get_compare')}?{urlencode([*sides, *chosen, ('format', 'md')])}",
+        "most_heads": sides.MOST_SIDES - 1,
+        "markdown_url": f"{reverse('api:get_compare')}?{urlencode([*address, *chosen, ('format', 'md')])}",
     }
     return render(request, "compare/compare.html", context)
 
@@ -73,11 +72,11 @@ def _chooser(
     status: int = 200,
 ) -> HttpResponse:
     if ticked := request.GET.getlist("side"):  # of the list of runs, which has the newest first
-        sides = [("base", ticked[-1]), *(("head", side) for side in ticked[-2::-1])]
-        return redirect(f"{streams.link(reverse('compare'))}&{urlencode(sides)}")
+        chosen = [("base", ticked[-1]), *(("head", side) for side in ticked[-2::-1])]
+        return redirect(f"{streams.link(reverse('compare'))}&{urlencode(chosen)}")
     stream: Stream = request.stream  # type: ignore[attr-defined]  # of `of_request`
-    offered = chooser.read(stream, all_streams=request.GET.get("rows") == "all")
+    offered = sides.offered(stream, all_streams=request.GET.get("rows") == "all")
     if data_format:
-        return data.answer_table(data_format, "compare-sides", chooser.COLUMNS, offered.runs)
+        return data.answer_table(data_format, "compare-sides", sides.OFFER, offered.runs)
     context = {"offered": offered, "base": base, "head": heads[0] if heads else "", "problems": problems}
     return render(request, "compare/chooser.html", context, status=status)

@@ -48,7 +48,7 @@ class Mark:
 
 
 @dataclass(slots=True)
-class Choice:
+class CountedChoice:
     """A choice of a kernel: how often it came in the newest compilations, with its median time in a step."""
 
     slot: str
@@ -64,7 +64,7 @@ class ChosenKernel:
     """A kernel whose configuration differs between compilations, the most frequent first."""
 
     name: str
-    choices: list[Choice]
+    choices: list[CountedChoice]
     lost_us: float  # in the mean compilation, against the best choice seen twice
 
 
@@ -75,8 +75,7 @@ class Compilations:
     steady: int = 0  # kernels with one choice in all compilations
     counted: int = 0  # compilations in which choices were counted
     table: Table | None = None  # what the newest point changed
-    sides: tuple[str, str] = ("", "")  # of that comparison
-    runs: tuple[int, int] = (0, 0)  # likewise
+    runs: tuple[int, int] = (0, 0)  # of that comparison
 
     @property
     def few_kernels(self) -> bool:
@@ -110,25 +109,25 @@ def read(
     counted = sum(not mark.rerun for mark in marks)
     if not counted:
         return found
-    choices, found.counted = _choices(experiment_id, stream), min(counted, _OF_CHOICES)
-    slots: dict[str, list[Choice]] = {}
-    for choice in choices:
-        slots.setdefault(choice.slot, []).append(choice)
-    drawn = {slot: one for slot, one in slots.items() if len(one) > 1}
-    found.steady = len(slots) - len(drawn)
-    found.chosen = sorted(
-        (
-            ChosenKernel(one[0].name, sorted(one, key=lambda c: -c.n), _lost_us(one, found.counted))
-            for one in drawn.values()
-        ),
-        key=lambda kernel: -kernel.lost_us,
-    )
+    found.counted = min(counted, _OF_CHOICES)
+    slots = [
+        list(group) for _slot, group in groupby(_choices(experiment_id, stream), key=lambda one: one.slot)
+    ]
+    found.chosen = [
+        ChosenKernel(
+            choices[0].name, sorted(choices, key=lambda one: -one.n), _lost_us(choices, found.counted)
+        )
+        for choices in slots
+        if len(choices) > 1
+    ]
+    found.steady = len(slots) - len(found.chosen)
+    found.chosen.sort(key=lambda kernel: -kernel.lost_us)
     if compare:
         _compare(experiment_id, found, base, head)
     return found
 
 
-def _lost_us(choices: Sequence[Choice], compilations: int) -> float:
+def _lost_us(choices: Sequence[CountedChoice], compilations: int) -> float:
     """Return what a kernel loses in the mean compilation against its best choice that was seen twice."""
     known = [choice.median_us for choice in choices if choice.n > 1]
     best_us = min(known, default=0.0)
@@ -170,7 +169,7 @@ def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Seri
     return marks[::-1]
 
 
-def _choices(experiment_id: int, stream: Stream) -> list[Choice]:
+def _choices(experiment_id: int, stream: Stream) -> list[CountedChoice]:
     """Return the choices of each slot, those of reruns left out. A few kernels make up thousands of rows, and
     are joined last."""
     found = fetch_tuples(
@@ -197,7 +196,7 @@ def _choices(experiment_id: int, stream: Stream) -> list[Choice]:
         names, configs, places, times_us = list(zip(*group, strict=True))[2:]
         n = len({place for of_kernel in places for place in of_kernel})
         middle = median([time_us for of_kernel in times_us for time_us in of_kernel])
-        choices.append(Choice(slot, choice, min(names), min(configs), n, middle))
+        choices.append(CountedChoice(slot, choice, min(names), min(configs), n, middle))
     return choices
 
 
@@ -217,7 +216,6 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
     )
     found.table = _sums(experiment_id, base, head, seen)
     found.runs = base, head
-    found.sides = (f"run:{base}/experiment:{experiment_id}", f"run:{head}/experiment:{experiment_id}")
 
 
 @lru_cache(maxsize=64)

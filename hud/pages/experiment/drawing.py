@@ -5,6 +5,8 @@ Lines are in a nested drawing of 1000 units that is stretched."""
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Literal
 
 from django.utils.html import escape
@@ -27,8 +29,6 @@ _APART = 240.0  # between the labels of two events
 _SAMPLES = 400
 _LINE = 13  # pixels between two texts at the right edge
 _DOT, _TICK_UP = "h.1", "v1.6"  # strokes of a path: a dot by its round ends; a tick, as wide as the stroke
-
-Places = Iterable[tuple[float | None, float | None]]
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,19 @@ def chart(row: Row, canvas: Canvas, *, tall: bool) -> SafeString:
     shaped = tall and bool(canvas.shapes) and canvas.choice.marks == "each"
     if shaped:  # the best choice stands at the edge
         row = replace(row, best=None)
-    lines, marks = [*_lines(row, canvas, scale), *_ranges(row, canvas, scale)], []
+    lines, marks = list(_lines(row, canvas, scale)), []
     for number, spots in enumerate(row.overlays.values()):
-        places = [(canvas.x_of(key), spot.value) for key, spot in spots.items()]
-        lines.append(f'<path class="overlay o{number}" d="{_path(places, scale)}"/>')
-        marks += [
-            f'<use class="o{number}" href="#m-dot" x="{x / 10:.2f}%" y="{scale.y(value):.1f}"/>'
-            for x, value in places
-            if x is not None and value is not None
-        ]
+        steps, pen = [], "M"  # a missing value interrupts the line
+        for key, spot in spots.items():
+            x = canvas.x_of(key)
+            if x is None or spot.value is None:
+                pen = "M"
+                continue
+            y = f"{scale.y(spot.value):.1f}"
+            steps.append(f"{pen}{x:.1f} {y}")
+            marks.append(f'<use class="o{number}" href="#m-dot" x="{x / 10:.2f}%" y="{y}"/>')
+            pen = "L"
+        lines.append(f'<path class="overlay o{number}" d="{"".join(steps)}"/>')
     if row.beside:
         lines += _dots(row.beside, canvas, scale, tone="beside")
     if shaped:
@@ -138,21 +142,17 @@ def strip(row: Row, canvas: Canvas) -> SafeString:
 
 def hosts(canvas: Canvas) -> SafeString:
     """Return a band for each stretch of runs on one host."""
-    cells: list[str] = []
-    texts: list[str] = []
-    start = 0
-    slots, half = canvas.slots, canvas.step / 2
-    for place in range(1, len(slots) + 1):
-        if place < len(slots) and slots[place].host == slots[start].host:
-            continue
-        x, end = canvas.xs[start] - half, canvas.xs[place - 1] + half
-        odd = " odd" if len(texts) % 2 else ""
+    cells, texts = [], []
+    places = zip((slot.host for slot in canvas.slots), canvas.xs, strict=True)
+    for number, (host, run) in enumerate(groupby(places, key=itemgetter(0))):
+        xs = [x for _host, x in run]
+        x, length = xs[0] - canvas.step / 2, xs[-1] - xs[0] + canvas.step
+        odd = " odd" if number % 2 else ""
         cells.append(
-            f'<rect class="host{odd}" x="{x:.1f}" y="1" width="{max(end - x, 2):.1f}" height="{STRIP - 2}"/>'
+            f'<rect class="host{odd}" x="{x:.1f}" y="1" width="{max(length, 2):.1f}" height="{STRIP - 2}"/>'
         )
-        name = escape(slots[start].host or "unknown") if end - x > 90 else ""
+        name = escape(host or "unknown") if length > 90 else ""
         texts.append(f'<text class="tick start" x="{x / 10:.2f}%" dx="4" y="10.5">{name}</text>')
-        start = place
     return _svg(STRIP, "Host of each run", cells, texts)
 
 
@@ -241,18 +241,14 @@ def _lines(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
             yield f'<path class="{kind}" d="M0 {scale.y(value):.1f}H1000"/>'
     for event in canvas.events:
         yield f'<path class="event {event.kind}" d="M{event.x:.1f} 0V{scale.height}"/>'
-
-
-def _ranges(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
-    """Yield a thin line through the compilations of each point."""
-    if canvas.choice.marks == "each":
-        found = [
-            f"M{canvas.by_key[key]:.1f} {scale.y(max(values)):.1f}V{scale.y(min(values)):.1f}"
-            for key, spot in row.spots.items()
-            if len(values := [value for _number, value in spot.compilations]) > 1
-        ]
-        if found:
-            yield f'<path class="stem" d="{"".join(found)}"/>'
+    stems = [  # through the compilations of each point
+        f"M{canvas.by_key[key]:.1f} {scale.y(max(values)):.1f}V{scale.y(min(values)):.1f}"
+        for key, spot in row.spots.items()
+        if canvas.choice.marks == "each"
+        and len(values := [value for _number, value in spot.compilations]) > 1
+    ]
+    if stems:
+        yield f'<path class="stem" d="{"".join(stems)}"/>'
 
 
 def _grid(scale: Scale) -> str:
@@ -368,18 +364,6 @@ def _tick_texts(scale: Scale) -> list[str]:
     return [
         f'<text class="tick end" x="0" dx="-6" y="{y + 3.5:.1f}">{text}</text>' for y, text in scale.ticks
     ]
-
-
-def _path(places: Places, scale: Scale) -> str:
-    """Return a line through the places; one without a value interrupts it."""
-    steps, pen = [], "M"
-    for x, value in places:
-        if x is None or value is None:
-            pen = "M"
-            continue
-        steps.append(f"{pen}{x:.1f} {scale.y(value):.1f}")
-        pen = "L"
-    return "".join(steps)
 
 
 def _svg(height: int, said: str, lines: Iterable[str], marks: Iterable[str]) -> SafeString:
