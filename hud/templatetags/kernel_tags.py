@@ -30,6 +30,13 @@ def signed_in_unit(us: float | None, table: Table) -> str:
 
 
 @register.filter
+def signed_part(us: float | None, table: Table) -> str:
+    """Format a change as a part of the baseline's busy time."""
+    base_us = table.attribution.base.busy_us
+    return signed_share(us / base_us if us is not None and base_us else None)
+
+
+@register.filter
 def signed_share(share: float | None) -> str:
     """Format a part of 1 as ``+204 %``, small ones as ``−1.6 %``."""
     return "" if share is None else f"{signed(100 * share, 0 if abs(share) >= 0.1 else 1)} %"

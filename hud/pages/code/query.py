@@ -10,9 +10,8 @@ from hud.judging.attribution import Attribution, Change, attribute
 from hud.judging.graph_changes import NoteChange, PartChange, note_changes, notes_of, phase_changes
 from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
-from hud.pages.code.chooser import OfferedPoint, offered
 from hud.pages.code.diff import Diff, Line, compare, whole
-from hud.pages.code.sides import compilations_of, number_of
+from hud.pages.code.sides import OfferedPoint, compilations_of, number_of, offered
 from hud.pages.compilations import code_of
 from hud.pages.experiment.history import changes
 from hud.points.sides import BadSide, Side, parse

@@ -1,6 +1,8 @@
-"""The compilations of the two sides of a comparison of points: `run:12/experiment:5/compilation:2`."""
+"""The sides of a comparison of points, `run:12/experiment:5/compilation:2`: their compilations, and those to
+choose from, of experiments with kernels at two points or in two compilations."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Literal
 
 from django.db.models import QuerySet
@@ -8,7 +10,15 @@ from django.db.models import QuerySet
 from hud.models import Compilation, Environment, Experiment, Run, Stream
 from hud.points import nights
 from hud.points.sides import BadSide, Side, runs_of
-from hud.sql import fetch_models
+from hud.sql import fetch, fetch_models
+from hud.tables.table import EXPERIMENT, DataTable
+
+_MOST_OFFERED = 60  # points
+COMPARABLE = DataTable(
+    f"{EXPERIMENT} points base head time=newest_time",
+    base=lambda line: line.sides[0],
+    head=lambda line: line.sides[1],
+)
 
 
 def compilations_of(
@@ -77,3 +87,106 @@ def _of_run(run: int | None, experiment: int | None) -> list[Compilation]:
 def number_of(row: Compilation) -> int:
     """Return the number by which a compilation is named, from 0."""
     return row.repeat if row.number is None else row.number
+
+
+@dataclass(slots=True)
+class Comparable:
+    """An experiment with points to compare, and its newest two."""
+
+    experiment_id: int
+    points: int
+    runs: list[int]
+    ab: list[bool]
+    fastest: int | None  # compilations of the newest point
+    slowest: int | None
+    newest_time: datetime
+    experiment: Experiment = field(init=False)
+
+    @property
+    def sides(self) -> tuple[str, str, str]:
+        """Return two sides and the words for the link: of an A/B run its own, of a single point its fastest
+        and its slowest compilation."""
+        newest, *older = (f"run:{run}/experiment:{self.experiment_id}" for run in self.runs)
+        if self.ab[0]:
+            return newest, newest, "the sides of the A/B run"
+        if older:
+            return older[0], newest, "newest two points"
+        base, head = (f"{newest}/compilation:{number}" for number in (self.fastest, self.slowest))
+        return base, head, "fastest and slowest compilation"
+
+
+def comparable(stream: Stream, text: str) -> list[Comparable]:
+    """Return the experiments with compilations to compare in a stream, the newest first: 2 statements."""
+    rows = fetch(
+        Comparable,
+        """
+        SELECT experiment_id, count(*) points,
+            (array_agg(run_id ORDER BY order_time DESC, run_id DESC))[1:2] runs,
+            (array_agg(ab ORDER BY order_time DESC, run_id DESC))[1:2] ab,
+            (array_agg(numbers[1] ORDER BY order_time DESC, run_id DESC))[1] fastest,
+            (array_agg(numbers[cardinality(numbers)] ORDER BY order_time DESC, run_id DESC))[1] slowest,
+            max(order_time) newest_time
+        FROM (
+            SELECT c.experiment_id, c.run_id, c.order_time, r.base_interpreter <> '' ab,
+                array_agg(coalesce(c.number, c.repeat) ORDER BY c.busy_us, c.repeat)
+                    FILTER (WHERE c.busy_us IS NOT NULL) numbers
+            FROM hud_compilation c JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
+            JOIN hud_experiment e ON e.id = c.experiment_id
+            WHERE position(lower(%(text)s) in lower(concat_ws(' ', e.suite, e."case", e.backend, e.arch))) > 0
+                AND c.draw IS NULL
+            GROUP BY c.experiment_id, c.run_id, c.order_time, ab
+        ) point
+        GROUP BY experiment_id HAVING count(*) > 1 OR bool_or(ab) OR max(cardinality(numbers)) > 1
+        ORDER BY newest_time DESC, experiment_id LIMIT 100
+        """,
+        {"stream": stream.pk, "text": text},
+    )
+    experiments = Experiment.objects.in_bulk({row.experiment_id for row in rows})
+    for row in rows:
+        row.experiment = experiments[row.experiment_id]
+    return rows
+
+
+@dataclass(slots=True)
+class OfferedPoint:
+    """A point that may be chosen as a side."""
+
+    run: int
+    experiment: int
+    backend: str
+    order_time: datetime
+    commit: str
+    is_ab: bool
+    numbers: list[int]
+
+    @property
+    def side(self) -> str:
+        return f"run:{self.run}/experiment:{self.experiment}"
+
+    @property
+    def name(self) -> str:
+        commit = f", {self.commit[:7]}" if self.commit else ""
+        return f"{self.order_time:%Y-%m-%d}{commit}, run {self.run}"
+
+
+def offered(experiments: set[int], stream: Stream) -> list[OfferedPoint]:
+    """Return the newest points of these experiments in a stream, and of other backends of the same case: 1
+    statement."""
+    return fetch(
+        OfferedPoint,
+        """
+        SELECT c.run_id run, c.experiment_id experiment, e.backend, c.order_time, r.commit,
+            r.base_interpreter <> '' is_ab, array_agg(coalesce(c.number, c.repeat) ORDER BY c.repeat) numbers
+        FROM hud_compilation c
+        JOIN hud_experiment e ON e.id = c.experiment_id
+        JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s
+        WHERE c.experiment_id IN (
+            SELECT other.id FROM hud_experiment own JOIN hud_experiment other USING
+                (suite, "case", knobs, mode, dtype, device, arch, dynamic)
+            WHERE own.id = ANY(%(experiments)s)
+        ) AND c.side = 0 AND c.draw IS NULL
+        GROUP BY c.run_id, c.experiment_id, e.backend, c.order_time, r.commit, is_ab
+        ORDER BY c.order_time DESC, c.run_id DESC, e.backend LIMIT %(limit)s
+        """,
+        {"stream": stream.pk, "experiments": list(experiments), "limit": _MOST_OFFERED},
+    )

@@ -187,19 +187,6 @@ class Table:
             return "launches, not kernels", "worse" if slower else "better"
         return ("no change", "quiet") if leading.tone == "quiet" else (name, leading.tone)
 
-    def relative(self, us: float | None) -> float | None:
-        """Return a change relative to the baseline's busy time."""
-        base_us = self.attribution.base.busy_us
-        return us / base_us if us is not None and base_us else None
-
-    @property
-    def busy_change(self) -> float | None:
-        return self.relative(self.attribution.busy_change_us)
-
-    @property
-    def without_draw(self) -> float | None:
-        return self.relative(self.without_draw_us)
-
     @property
     def card_change(self) -> float | None:
         return self.attribution.card_ratio and self.attribution.card_ratio - 1

@@ -7,7 +7,7 @@ from django.shortcuts import render
 
 from hud.models import Stream
 from hud.pages import data, query_string, streams
-from hud.pages.code import chooser, query
+from hud.pages.code import query, sides
 from hud.pages.code.table import Table
 from hud.pages.query_string import words
 from hud.points.sides import BadSide
@@ -45,9 +45,9 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
 def _chooser(
     request: HttpRequest, stream: Stream, data_format: str, text: str, complaints: list[str]
 ) -> HttpResponse:
-    lines = chooser.read(stream, text)
+    lines = sides.comparable(stream, text)
     if data_format:
         same = {"stream": stream.name}
-        return data.answer_table(data_format, "code-points", chooser.COLUMNS, lines, constant=same)
+        return data.answer_table(data_format, "code-points", sides.COMPARABLE, lines, constant=same)
     context = {"lines": lines, "text": text, "complaints": complaints}
     return render(request, "code/chooser.html", context)

@@ -227,8 +227,7 @@ def _lines(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
     if row.point.level is not None:
         start = 0.0
         if row.level_start and canvas.slots and row.level_start > canvas.slots[0].time:
-            place = max(slot_of_time(canvas.slots, row.level_start), 0)
-            start = max(canvas.xs[place] - canvas.step / 2, 0)
+            start = max(canvas.xs[slot_of_time(canvas.slots, row.level_start)] - canvas.step / 2, 0)
         noise = abs(row.point.level) * (row.point.noise or 0.0)
         top, bottom = scale.y(row.point.level + noise), scale.y(row.point.level - noise)
         yield (

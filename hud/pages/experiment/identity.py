@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from hud.models import Experiment
@@ -29,26 +30,21 @@ class Picker:
 
 def pickers(experiment: Experiment, related: Sequence[Experiment]) -> list[Picker]:
     """Return a picker for each part that says something."""
-    own = _parts(experiment)
-    parts = [(one, _parts(one)) for one in related]
-    names = list(dict.fromkeys([*own, *(name for _one, found in parts for name in found)]))
-    found = []
-    for name in names:
-        best: dict[str, tuple[int, Experiment]] = {}
-        for one, said in parts:
-            text = said.get(name, "default")
-            if text == own.get(name, "default") or (name == "arch" and not is_named(text)):
-                continue
-            others = {*own, *said} - {name}
-            distance = sum(own.get(other) != said.get(other) for other in others)
-            if text not in best or distance < best[text][0]:
-                best[text] = distance, one
-        options = [Option(text, one.pk, not distance) for text, (distance, one) in best.items()]
-        options.sort(key=lambda one: (not one.exact, len(one.text), one.text))
+    own, others = _parts(experiment), [_parts(one) for one in related]
+    differing = [sum(own.get(name) != parts.get(name) for name in own | parts) for parts in others]
+    nearest = sorted(zip(differing, related, others, strict=True), key=itemgetter(0))
+    shown = []
+    for name in dict.fromkeys([*own, *(name for parts in others for name in parts)]):
         text = own.get(name, "default")
+        options: dict[str, Option] = {}
+        for count, one, parts in nearest:
+            other = parts.get(name, "default")
+            if other != text and (name != "arch" or is_named(other)):
+                options.setdefault(other, Option(other, one.pk, exact=count == 1))
         if text or options:
-            found.append(Picker(name, text or "unknown", options[:_MOST]))
-    return found
+            ordered = sorted(options.values(), key=lambda one: (not one.exact, len(one.text), one.text))
+            shown.append(Picker(name, text or "unknown", ordered[:_MOST]))
+    return shown
 
 
 def same_but(experiment: Experiment, related: Sequence[Experiment], *names: str) -> list[Experiment]:

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from django.contrib.auth.models import User
 
+from hud.judging.regressions.states import ACTIVE
 from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.history import WINDOW, changes, window_params
@@ -27,7 +28,6 @@ _STRIPS = ("accuracy", "graph_breaks")  # a cell a run in place of a chart
 _BESIDE = {"warm_compile_s": "cold_compile_s", "eager_device_latency_ms": "device_latency_ms"}
 _STEP_FACTS = ("triton", "driver", "cuda", "python")  # of one class too, beside what its class says
 Key = tuple[datetime, int]  # of a point: its time and its run, which may have several
-_ACTIVE = ("suspect", "open", "confirmed", "acknowledged")
 
 
 @dataclass(slots=True)
@@ -105,12 +105,12 @@ class Multiples:
     @property
     def active(self) -> Regression | None:
         """Return the regression that the page speaks of: the largest against its noise."""
-        found = [one for one in self.regressions if one.state in _ACTIVE]
-        return max(found, key=lambda one: abs(one.factor or 0.0), default=None)
+        active = (one for one in self.regressions if one.state in ACTIVE)
+        return max(active, key=lambda one: abs(one.factor or 0.0), default=None)
 
     @property
     def active_count(self) -> int:
-        return sum(one.state in _ACTIVE for one in self.regressions)
+        return sum(one.state in ACTIVE for one in self.regressions)
 
     @property
     def steps(self) -> list[Slot]:
@@ -121,7 +121,7 @@ class Multiples:
         return sorted({branch_or_default(slot.branch) for slot in self.slots})
 
 
-def choose(own: Sequence[Series], chosen: Series) -> tuple[list[Series], list[Series]]:
+def _choose(own: Sequence[Series], chosen: Series) -> tuple[list[Series], list[Series]]:
     """Return the series that get a chart, the chosen one's first, then one for each meaning in the order of
     the suites' columns; and those with a strip of cells."""
     names = {one.metric.name for one in own}
@@ -136,8 +136,8 @@ def choose(own: Sequence[Series], chosen: Series) -> tuple[list[Series], list[Se
             best.setdefault(key_of(one.metric.name), one)
     best.pop(key_of(chosen.metric.name), None)
     charts = [chosen, *best.values()][:MOST_ROWS]
-    kept = {one.metric.name for one in charts}
-    return [*charts, *(one for one in beside if _BESIDE[one.metric.name] in kept)], strips
+    shown = {one.metric.name for one in charts}
+    return [*charts, *(one for one in beside if _BESIDE[one.metric.name] in shown)], strips
 
 
 def read(
@@ -152,7 +152,7 @@ def read(
 ) -> Multiples:
     """Return the charts of an experiment from the first point of the chosen series on, in 4 statements.
     `series` has those of each experiment, `latest` the newest point of each series."""
-    charts, strips = choose([one for one in series[experiment.pk] if one.pk in latest], chosen)
+    charts, strips = _choose([one for one in series[experiment.pk] if one.pk in latest], chosen)
     names = {one.metric.name for one in charts}
     over = {one.pk: one for other in overlaid for one in series.get(other.pk, []) if one.metric.name in names}
     rows = {
@@ -168,25 +168,24 @@ def read(
     by_name = {row.metric.name: row for row in rows.values()}
     for pk, one in over.items():
         by_name[one.metric.name].overlays[one.experiment_id] = spots.get(pk, {})
-    strips_shown = [row for row in cells.values() if row.spots]
-    found = Multiples(slots, strips=strips_shown, environments=environments)
+    regressions = _regressions(series[experiment.pk])
+    for regression in regressions:
+        if regression.state in ACTIVE and regression.series_id in rows:
+            rows[regression.series_id].regression = regression
+    _add_level_starts(rows, environments[newest.environment_id].class_key)
+    counting, shown = {slot.key for slot in slots if slot.counts}, []
     for row in rows.values():
+        if not row.spots:
+            continue
         owner = by_name.get(_BESIDE.get(row.metric.name, ""))
         if owner is None or row.metric == chosen.metric:
-            found.rows.append(row)
-        elif row.spots:
+            row.best = _best(row, counting)
+            shown.append(row)
+        else:
             owner.beside = row
-    found.rows = [row for row in found.rows if row.spots]
-    counting = {slot.key for slot in slots if slot.counts}
-    for row in found.rows:
-        row.best = _best(row, counting)
-    _add_level_starts(rows, environments[newest.environment_id].class_key)
-    found.regressions = _regressions(series[experiment.pk])
-    for regression in found.regressions:
-        if regression.state in _ACTIVE and regression.series_id in rows:
-            rows[regression.series_id].regression = regression
-    found.rows[1:] = sorted(found.rows[1:], key=lambda row: row.regression is None)  # what moved, first
-    return found
+    shown[1:] = sorted(shown[1:], key=lambda row: row.regression is None)  # what moved, first
+    strips_shown = [row for row in cells.values() if row.spots]
+    return Multiples(slots, shown, strips_shown, regressions, environments)
 
 
 def _regressions(own: Sequence[Series]) -> list[Regression]:

@@ -1,6 +1,7 @@
 """The state of an experiment in a sentence, and the lines and details of its charts."""
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -8,15 +9,13 @@ from typing import Any
 
 from hud.judging.regressions.states import RegressionState
 from hud.models import Annotation
-from hud.pages.experiment.drawing import SHAPES, Canvas, Legend
-from hud.pages.experiment.drawing import Event as Line
+from hud.pages.experiment.drawing import SHAPES, Canvas, Event, Legend
 from hud.pages.experiment.multiples import Key, Multiples, Row, Slot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.runs.branches import other_branch
 from hud.tables.formatting import better, unit
 from runner.schema.statistics import median
 
-_NOT_DRAWN = (RegressionState.DISMISSED,)
 _MOST_STEPS = 12
 _LEAST_DAYS = 4  # between nights, below which none is called missing
 
@@ -52,24 +51,22 @@ def _shapes_of(page: ExperimentPage) -> tuple[dict[str, int], list[Legend]]:
     return places, legend
 
 
-def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> list[Line]:
+def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> list[Event]:
     """Return the change points, environment steps and notes that are within the charts."""
     slots = charts.slots
-    if not slots:
-        return []
-    found: dict[tuple[str, float], Line] = {}
+    lines: dict[tuple[str, float], Event] = {}
 
     def put(kind: Any, place: int, text: str) -> None:
         x = canvas.xs[place] - (canvas.step / 2 if kind != "note" else 0)
-        found.setdefault((kind, x), Line(kind, max(x, 0.0), text))
+        lines.setdefault((kind, x), Event(kind, max(x, 0.0), text))
 
     for one in charts.regressions:
         place = slot_of_time(slots, one.since)
-        if one.state not in _NOT_DRAWN and place >= 0 and slots[place].time == one.since:
+        if one.state != RegressionState.DISMISSED and place >= 0 and slots[place].time == one.since:
             put("change", place, f"{one.since:%-d %b}, {slots[place].commit[:7]}".strip(", "))
     start = charts.rows[0].level_start if charts.rows else None
     if start and start > slots[0].time:
-        put("level", max(slot_of_time(slots, start), 0), f"{start:%-d %b}, new level")
+        put("level", slot_of_time(slots, start), f"{start:%-d %b}, new level")
     steps = [place for place, slot in enumerate(slots) if slot.step]
     for place in steps[-_MOST_STEPS:]:
         put("step", place, slots[place].changed[0] if slots[place].changed else "environment")
@@ -79,7 +76,7 @@ def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> 
         where = place_of(note, charts)
         if where is not None:
             put("note", where, note.text)
-    return list(found.values())
+    return list(lines.values())
 
 
 def _gaps(slots: Sequence[Slot]) -> list[tuple[int, int]]:
@@ -97,10 +94,9 @@ def place_of(note: Annotation, charts: Multiples) -> int | None:
     slots = charts.slots
     if note.commit:
         return next((i for i, slot in enumerate(slots) if slot.commit.startswith(note.commit)), None)
-    if note.at is None or not slots or note.at > slots[-1].time:
-        return len(slots) - 1 if slots and note.at else None
-    before = slot_of_time(slots, note.at)
-    return before if before >= 0 and slots[before].time == note.at else before + 1 if before >= 0 else None
+    if note.at is None or not slots or note.at < slots[0].time:
+        return None
+    return min(bisect_left([slot.time for slot in slots], note.at), len(slots) - 1)
 
 
 def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
