@@ -54,6 +54,10 @@ class Filters:
     show: str = one_of(*SHOWN)
     trend: str = words(60)  # the suite of the trend charts
 
+    @property
+    def subject(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in CHOICES}
+
 
 @dataclass
 class Comparison:
@@ -83,9 +87,8 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        subject = {name: getattr(self.filters, name) for name in CHOICES}
         base, head = (side.time if side else None for side in (self.base, self.head))
-        return Scope(self.stream, **subject, base=base, head=head)
+        return Scope(self.stream, **self.filters.subject, base=base, head=head)
 
     @property
     def branch(self) -> str:
@@ -96,8 +99,8 @@ class Comparison:
         """Return the choices of the subject, and of a branch where there are several."""
         has_branches = len(self.branches) > 1 or self.filters.branch
         parts = [select("Branch", "branch", self.branch, self.branches)] if has_branches else []
-        for name, label in (("arch", "Arch"), ("mode", "Mode"), ("dtype", "Type")):
-            value, offered = str(getattr(self.filters, name)), self.choices[name]
+        for (name, value), label in zip(self.filters.subject.items(), ("Arch", "Mode", "Type"), strict=True):
+            offered = self.choices[name]
             unknown = [] if value in ("", *offered) else [value]
             none = [] if value else [("", "none")]
             parts.append(select(label, name, value, [*none, *offered, *unknown]))
@@ -123,8 +126,7 @@ class Comparison:
             for name, side in sides.items()
             if side
         }
-        subject = {name: getattr(self.filters, name) for name in CHOICES}
-        return urlencode({"stream": self.stream.name, **named, **subject})
+        return urlencode({"stream": self.stream.name, **named, **self.filters.subject})
 
     def to_rows(self) -> list[dict[str, Any]]:
         return self.table.to_rows() if self.table else []
@@ -133,10 +135,9 @@ class Comparison:
         """Return what the page shows: its stream, subject and sides."""
         return {
             "stream": self.stream.name,
-            **{name: getattr(self.filters, name) or None for name in CHOICES},
-            **{
-                name: side.side if side else None for name, side in (("base", self.base), ("head", self.head))
-            },
+            **{name: value or None for name, value in self.filters.subject.items()},
+            "base": self.base and self.base.side,
+            "head": self.head and self.head.side,
             "counts": self.counts.to_json(),
         }
 
@@ -153,7 +154,7 @@ def read(filters: Filters, stream: Stream) -> Comparison:
         )
     ]
     nights = of_nights.read(stream, filters.branch)
-    chosen = {name: getattr(filters, name) for name in CHOICES if getattr(filters, name)}
+    chosen = {name: value for name, value in filters.subject.items() if value}
     subjects = streams.subjects(nights, measured)
     default = subjects[0] if subjects else Subject("", "", "")
     subject = next((one for one in subjects if replace(one, **chosen) == one), replace(default, **chosen))

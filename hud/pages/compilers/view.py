@@ -6,7 +6,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.pages import data, query_string, streams
-from hud.pages.compilers import case_rows, cases, query, table
+from hud.pages.compilers import cases, query, table
 from hud.problems import Problem
 
 _MOST_KEPT = 20  # ways to show one table
@@ -62,9 +62,9 @@ def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "query_of_counts": page.of_sides,
         "windows": query.WINDOWS,
         "chosen": chosen,
-        "case_rows": case_rows.rows_html(chosen, f"stream={stream.name}") if chosen else "",
+        "case_rows": cases.rows_html(chosen, f"stream={stream.name}") if chosen else "",
         "reach_ends": (-chosen.reach, chosen.reach) if chosen else (),
-        "dates": case_rows.dates_html(chosen.nights) if chosen else "",
+        "dates": cases.dates_html(chosen.nights) if chosen else "",
         "marks": cases.MARKS,
         "sorts": query.SORTS,
         "complaints": complaints + page.complaints,
