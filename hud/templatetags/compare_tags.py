@@ -11,7 +11,7 @@ from django.utils.text import Truncator
 
 from hud.pages import streams
 from hud.pages.compare import text
-from hud.pages.compare.groups import Group, Mean
+from hud.pages.compare.groups import KINDS, Group, Mean
 from hud.pages.compare.judged import Judged
 from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import Row
@@ -131,14 +131,17 @@ def means_rows(groups: Sequence[Group], formulas: str) -> SafeString:
 
 
 def _means_row(group: Group, formulas: str) -> str:
-    address = streams.link(reverse("suite", args=[group.suite]), backend=group.backend)
-    suite = join(link(address, group.suite), group.backend)
+    key = group.key
+    address = streams.link(reverse("suite", args=[key.suite]), backend=key.backend)
+    suite, subject = join(link(address, key.suite), key.backend), " · ".join(filter(None, key[2:]))
     alone = [(group.counts["only_base"], "only baseline"), (group.counts["only_head"], "only candidate")]
     rest = ", ".join(f"{number} {words}" for number, words in alone if number)
     rates = f"{percent(group.rates[0])} → {percent(group.rates[1])}" if formulas and group.rates[1] else ""
-    means = "".join(f'<td class="num">{_mean(mean, group.is_same_place)}</td>' for mean in group.cells)
+    means = "".join(
+        f'<td class="num">{_mean(group.means.get(kind), group.is_same_place)}</td>' for kind in KINDS
+    )
     return (
-        f'<tr><th scope="row">{suite}<span class="under dim">{escape(group.rest)}</span></th>'
+        f'<tr><th scope="row">{suite}<span class="under dim">{escape(subject)}</span></th>'
         f'<td class="num" data-label="matched"><b>{group.counts["matched"]}</b>{_under(rest)}</td>'
         f'<td class="num" data-label="passing">{passed(group.counts)}'
         f"{_under(rates)}</td>{means}</tr>"

@@ -104,29 +104,13 @@ class Group(Totals):
     rates: tuple[float | None, float | None]  # by the chosen formulas
 
     @property
-    def suite(self) -> str:
-        return self.key[0]
-
-    @property
-    def backend(self) -> str:
-        return self.key[1]
-
-    @property
-    def rest(self) -> str:
-        return " · ".join(filter(None, self.key[2:]))
-
-    @property
-    def cells(self) -> list[Mean | None]:
-        return [self.means.get(kind) for kind in KINDS]
-
-    @property
     def is_telling(self) -> bool:
         """Return whether a mean moved, and the code may be the cause."""
         return self.is_same_place and any(mean.tone for mean in self.means.values())
 
     def to_json(self, counts: Sequence[str] = _COUNTS_OF_GROUP) -> dict[str, Any]:
         return {
-            **dict(zip(("suite", "backend", "mode", "dtype", "arch"), self.key, strict=True)),
+            **self.key._asdict(),
             "base_pass_rate": self.rates[0],
             "head_pass_rate": self.rates[1],
             **super().to_json(counts),
@@ -249,7 +233,7 @@ def _by_device(cohort: Cohort) -> list[int]:
 def _hud_rows(cohort: Cohort, side: Points) -> dict[int, HudRow]:
     """Return the experiments of a side as PyTorch's HUD reads them: 1 statement."""
     columns = {metric.name: column for column, metric in enumerate(cohort.metrics)}
-    backends = {row: key[1] for key, members in cohort.members for row in members.tolist()}
+    backends = {row: key.backend for key, members in cohort.members for row in members.tolist()}
     accuracies: dict[int, Point] = {}
     if (column := columns.get(_ACCURACY)) is not None:
         there = np.flatnonzero(side.there[:, column])

@@ -27,7 +27,6 @@ from hud.sql import by_id, fetch_columns, fetch_tuples, int_array
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Key = tuple[str, str, str, str, str]  # suite, backend, mode, dtype, arch or device
 _FIRST = ["commit", "branch", "host", "torch", "torch_git", "triton"]  # facts in this order
 _PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}
 _MOST = 3  # values of a fact to show
@@ -65,6 +64,16 @@ _NEWEST = f"""(
         ORDER BY {_NEWEST_FIRST} LIMIT 1
     ) p WHERE s.stream_id = %(stream)s) point
 """  # noqa: S608  # nosec B608
+
+
+class Key(NamedTuple):
+    """What the experiments of a group have in common."""
+
+    suite: str
+    backend: str
+    mode: str
+    dtype: str
+    arch: str  # else the device
 
 
 @dataclass(slots=True)
@@ -207,26 +216,29 @@ class Cohort:
                 SELECT *, row_number() OVER (
                     ORDER BY suite COLLATE "C", "case" COLLATE "C", knobs::text COLLATE "C", id) place
                 FROM hud_experiment WHERE id = ANY(%(ids)s::int[])) one
+            WHERE %(mode)s::text IN ('', mode) AND %(dtype)s::text IN ('', dtype)
+                AND %(arch)s::text IN ('', coalesce(nullif(arch, ''), device))
             GROUP BY 1, 2, 3, 4, 5
             """,
-            {"ids": int_array(np.unique(np.concatenate([points.experiment for points in sides])).tolist())},
+            {
+                **subject,
+                "ids": int_array(np.unique(np.concatenate([points.experiment for points in sides])).tolist()),
+            },
         )
-        columns_of = (("mode", 2), ("dtype", 3), ("arch", 4))
-        of_subject = [row for row in rows if all(subject[name] in ("", row[at]) for name, at in columns_of)]
-        chosen = sorted(row for row in of_subject if subject["suite"] in ("", row[0]))
+        chosen = sorted(row for row in rows if subject["suite"] in ("", row[0]))
         ids = np.sort(np.array([pk for row in chosen for pk in row[5]], np.int64))
         metrics = sorted(stored, key=lambda one: one.name) or [Metric()]  # a table has a column
         names, order = np.zeros(ids.size, np.int64), np.zeros((ids.size, len(metrics)), np.int64)
         members = []
         in_suite: dict[str, Ints] = {}  # the place of each metric
-        for *key, pks, places in chosen:
-            own = np.searchsorted(ids, pks)
-            if key[0] not in in_suite:
-                by_place = sorted(range(len(metrics)), key=lambda at: metric_place(key[0], metrics[at]))
-                in_suite[key[0]] = np.argsort(by_place)
-            names[own], order[own] = places, in_suite[key[0]]
-            members.append(((*key,), np.sort(own)))
-        suites = sorted({row[0] for row in of_subject})
+        for *identity, pks, places in chosen:
+            key, own = Key(*identity), np.searchsorted(ids, pks)
+            if key.suite not in in_suite:
+                by_place = sorted(range(len(metrics)), key=lambda at: metric_place(key.suite, metrics[at]))
+                in_suite[key.suite] = np.argsort(by_place)
+            names[own], order[own] = places, in_suite[key.suite]
+            members.append((key, np.sort(own)))
+        suites = sorted({row[0] for row in rows})
         tables = [points.tabled(ids, metrics) for points in sides]
         return cls(ids, names, members, suites, metrics, order, tables, _rules(ids.tolist(), metrics))
 

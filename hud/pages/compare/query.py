@@ -59,17 +59,14 @@ class Candidate:
     groups: list[Group]
 
     @property
-    def counts(self) -> dict[str, int]:
-        return {name: self.totals.counts[name] for name in ("matched", "only_base", "only_head")}
-
-    @property
     def telling(self) -> int:
         """Return how many groups moved."""
         return sum(one.is_telling for one in self.groups)
 
     def counts_json(self) -> dict[str, Any]:
-        verdicts = {name: self.verdicts.get(name, 0) for name in VERDICTS}
-        return {**self.counts, **verdicts, "reasons": dict(self.reasons)}
+        counts = {name: self.totals.counts[name] for name in ("matched", "only_base", "only_head")}
+        verdicts = {name: self.verdicts[name] for name in VERDICTS}
+        return {**counts, **verdicts, "reasons": dict(self.reasons)}
 
     def to_json(self) -> dict[str, Any]:
         aggregates = [group.to_json() for group in self.groups]
@@ -168,7 +165,7 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     cohort = Cohort.read(points, metrics, {**filters.subject, "suite": filters.suite})
     places = Places.read(points)
     rows = rows_of.read(cohort, places, filters.metric)
-    several = len({key[4] for key, _experiments in cohort.members}) > 1
+    several = len({key.arch for key, _experiments in cohort.members}) > 1
     sections: list[list[Row]] = [[], [], [], []]
     for row in rows:
         row.with_arch = several

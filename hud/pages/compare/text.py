@@ -27,17 +27,18 @@ def shown(page: ComparePage, *, everything: bool) -> Sections:
 
 def parts(candidate: Candidate) -> list[tuple[str, str]]:
     """Return the sentence as parts with their tone: ``5 regressed``, ``1 improved``, …"""
-    one = candidate.verdicts
-    failed = one.get("failed", 0)
-    found = [
-        (one.get("regressed", 0), "regressed", "worse"),
-        (one.get("improved", 0), "improved", "better"),
-        (failed, "new failure" if failed == 1 else "new failures", "worse"),
-        (one.get("inconclusive", 0), "undecided", "doubt"),
-        (one.get("unchanged", 0), "within noise", ""),
+    if not candidate.totals.counts["matched"]:
+        return [("Nothing is on both sides", "")]
+    failures = "new failure" if candidate.verdicts["failed"] == 1 else "new failures"
+    parts = [
+        ("regressed", "regressed", "worse"),
+        ("improved", "improved", "better"),
+        ("failed", failures, "worse"),
+        ("inconclusive", "undecided", "doubt"),
+        ("unchanged", "within noise", ""),
     ]
-    said = [(f"{number} {word}", tone) for number, word, tone in found if number or word == "within noise"]
-    return said if candidate.counts["matched"] else [("Nothing is on both sides", "")]
+    counted = [(candidate.verdicts[verdict], words, tone) for verdict, words, tone in parts]
+    return [(f"{n} {words}", tone) for n, words, tone in counted if n or words == "within noise"]
 
 
 def reasons(candidate: Candidate) -> str:
@@ -71,7 +72,7 @@ def markdown(page: ComparePage, rows: Sections) -> str:
         counted = "{matched} matched, {only_base} only baseline, {only_head} only candidate"
         lines = [
             f"**{_safe(base.text)} → {_safe(side.text)}**: {words}",
-            counted.format_map(candidate.counts),
+            counted.format_map(candidate.totals.counts),
             f"Commits {base.newest.commit[:12] or 'unknown'} → {side.newest.commit[:12] or 'unknown'}",
         ]
         lines += [_total(mean) for mean in candidate.totals.means.values()]
@@ -88,13 +89,13 @@ def markdown(page: ComparePage, rows: Sections) -> str:
 
 def mean_ends(mean: Mean) -> tuple[str, str]:
     """Return both sides' means with the metric's precision, or their sums with four digits or more."""
-    if mean.statistic == "sum" and mean.base is not None and mean.head is not None:
-        return _sum_text(mean.base), _sum_text(mean.head)
-    return value(mean.base, mean.metric), value(mean.head, mean.metric)
 
+    def written(end: float | None) -> str:
+        if end is None or mean.statistic != "sum":
+            return value(end, mean.metric)
+        return f"{end:.1f}" if end >= 100 else f"{end:.4g}"
 
-def _sum_text(number: float) -> str:
-    return f"{number:.1f}" if number >= 100 else f"{number:.4g}"
+    return written(mean.base), written(mean.head)
 
 
 def interval_of(mean: Mean) -> str:
@@ -121,17 +122,13 @@ def _means(groups: Iterable[Group]) -> Iterable[str]:
     for group in groups:
         counts = group.counts
         passing = "{base_passed} → {head_passed} of {expected}".format_map(counts) + undecided(counts)
-        start = f"| {_safe(group.suite)} | {_safe(' '.join(filter(None, group.key[1:])))} | {passing} |"
+        start = f"| {_safe(group.key.suite)} | {_safe(' '.join(filter(None, group.key[1:])))} | {passing} |"
         if not group.means:
             yield f"{start} | | | | |"
         for mean in group.means.values():
-            yield f"{start} {_mean(mean)} |"
-
-
-def _mean(mean: Mean) -> str:
-    before, after = value(mean.base, mean.metric), value(mean.head, mean.metric)
-    change = f"{signed_percent(mean.change)} | {interval_of(mean)}"
-    return f"{_safe(mean.metric.title)} | {before} | {after} | {change}"
+            before, after = mean_ends(mean)
+            change = f"{signed_percent(mean.change)} | {interval_of(mean)}"
+            yield f"{start} {_safe(mean.metric.title)} | {before} | {after} | {change} |"
 
 
 def _rows(rows: Sections, place: int) -> Iterable[str]:
