@@ -31,6 +31,14 @@ _HEADINGS: dict[str, tuple[str, str]] = {
     "unchanged": ("Same binary", "inside the noise"),
 }
 
+# Of each sum its name as a cause, title, icon, causes of kernels, and what to do.
+_SUMS: tuple[tuple[str, str, str, tuple[Cause, ...], str], ...] = (
+    ("code generation", "New code, same choice", "▼", ("code",), "judge this"),
+    ("fusion", "Fusion, kernels on one side", "⇄", ("moved", "appeared", "vanished"), "judge this"),
+    ("autotuner's draw", "Other choices", "⇅", ("choice",), "the autotuner's draw"),
+    ("host, card or driver", "Same binary", "=", ("slower", "faster", "unchanged"), "host, card, driver"),
+)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -69,6 +77,7 @@ class Group:
 class Sum:
     """One of the four sums above the table."""
 
+    name: str  # as a cause
     title: str
     icon: str
     tone: str
@@ -149,14 +158,8 @@ class Table:
     def sums(self) -> list[Sum]:
         """Return the four answers: code, fusion, draw, and what no compiler changed."""
         found = self.attribution
-        parts: tuple[tuple[str, str, tuple[Cause, ...], str], ...] = (
-            ("New code, same choice", "▼", ("code",), "judge this"),
-            ("Fusion, kernels on one side", "⇄", ("moved", "appeared", "vanished"), "judge this"),
-            ("Other choices", "⇅", ("choice",), "the autotuner's draw"),
-            ("Same binary", "=", ("slower", "faster", "unchanged"), "host, card, driver"),
-        )
         sums = []
-        for title, icon, causes, note in parts:
+        for name, title, icon, causes, note in _SUMS:
             changes = [one for one in found.changes if one.cause in causes]
             change_us = sum(one.change_us for one in changes)
             tone = "quiet"
@@ -166,26 +169,22 @@ class Table:
             quiet = found.share(sum(one.change_us for one in changes if one.cause == "unchanged")) or 0.0
             kernels = len({one.slot for one in changes})
             much = quiet if abs(quiet) > _MUCH else None
-            sums.append(Sum(title, shown, tone, change_us, kernels, note, much))
+            sums.append(Sum(name, title, shown, tone, change_us, kernels, note, much))
         return sums
 
     @cached_property
     def verdict(self) -> tuple[str, str]:
         """Return the leading cause in words, and its tone."""
-        code, fusion, draw, same = self.sums
-        names = ("code generation", "fusion", "autotuner's draw", "host, card or driver")
         found = self.attribution
         if not self.timed:
-            other = code.kernels + fusion.kernels + draw.kernels
+            other = any(one.kernels for one in self.sums[:3])
             return ("other code", "doubt") if other else ("same code", "quiet")
         launches = max(abs(found.gaps_change_us or 0.0), abs(found.overhead_change_us or 0.0))
-        leading, name = max(
-            zip((code, fusion, draw, same), names, strict=True), key=lambda pair: abs(pair[0].change_us)
-        )
+        leading = max(self.sums, key=lambda one: abs(one.change_us))
         if launches > max(abs(leading.change_us), 0.05 * (found.base.busy_us or 0.0)):
             slower = (found.gaps_change_us or 0.0) + (found.overhead_change_us or 0.0) > 0
             return "launches, not kernels", "worse" if slower else "better"
-        return ("no change", "quiet") if leading.tone == "quiet" else (name, leading.tone)
+        return ("no change", "quiet") if leading.tone == "quiet" else (leading.name, leading.tone)
 
     @property
     def card_change(self) -> float | None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from hud.models import Stream
 from hud.pages import data, query_string, streams
 from hud.pages.code import query, sides
 from hud.pages.code.table import Table
@@ -27,27 +26,22 @@ class _Asked:
 def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
     """Show the comparison, or without sides those that could be made."""
     asked, complaints = query_string.read(_Asked, request.GET, data_format)
-    stream = streams.of_request(request)
-    if not (asked.base and asked.head):
-        return _chooser(request, stream, data_format, asked.q, complaints)
-    try:
-        page = query.read(asked.base, asked.head, stream, slot=asked.kernel, with_code=not data_format)
-    except BadSide as error:
+    stream, page = streams.of_request(request), None
+    if asked.base and asked.head:
+        try:
+            page = query.read(asked.base, asked.head, stream, slot=asked.kernel, with_code=not data_format)
+        except BadSide as error:
+            if data_format:
+                return Problem(404, str(error)).response()
+            complaints = [str(error)]
+    if page is None:
+        lines = sides.comparable(stream, asked.q)
         if data_format:
-            return Problem(404, str(error)).response()
-        return _chooser(request, stream, "", "", [str(error)])
+            same = {"stream": stream.name}
+            return data.answer_table(data_format, "code-points", sides.COMPARABLE, lines, constant=same)
+        context = {"lines": lines, "text": asked.q, "complaints": complaints}
+        return render(request, "code/chooser.html", context)
     if data_format:
         return data.answer(data_format, "code", page.to_rows(), query.HEADER, **page.to_json())
     context = {"page": page, "table": Table.of(page.attribution), "complaints": complaints}
     return render(request, "code/code.html", context)
-
-
-def _chooser(
-    request: HttpRequest, stream: Stream, data_format: str, text: str, complaints: list[str]
-) -> HttpResponse:
-    lines = sides.comparable(stream, text)
-    if data_format:
-        same = {"stream": stream.name}
-        return data.answer_table(data_format, "code-points", sides.COMPARABLE, lines, constant=same)
-    context = {"lines": lines, "text": text, "complaints": complaints}
-    return render(request, "code/chooser.html", context)

@@ -32,8 +32,10 @@ HEADER = (*IDENTITY.names, "side", "stream", *COLUMNS.names)
 
 @dataclass(frozen=True)
 class Filters:
-    """What to show, beside the sides; '' means any."""
+    """What to show; '' means any."""
 
+    base: str = words(300)
+    rows: str = one_of("all")  # not only the largest
     metric: str = words()  # else of each experiment the most telling
     suite: str = words(60)
     verdict: str = one_of(*VERDICTS)

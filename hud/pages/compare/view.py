@@ -1,50 +1,48 @@
 """Two or more runs side by side."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from hud.models import Stream
 from hud.pages import data, query_string, streams
 from hud.pages.compare import query, sides, text
 from hud.pages.compare.query import Filters
-from hud.pages.query_string import one_of, words
 from hud.points.sides import BadSide
 from hud.problems import Problem
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Hold the baseline and whether to show all rows. `head` is read apart, since it may be repeated."""
-
-    base: str = words(300)
-    rows: str = one_of("all")
 
 
 def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     """Show the comparison, or without sides those that could be made."""
     filters, complaints = query_string.read(Filters, request.GET, data_format)
-    asked, wrong = query_string.read(_Asked, request.GET, data_format)
-    complaints += wrong
-    stream = streams.of_request(request)
-    base, everything = asked.base, asked.rows == "all"
-    heads = [head for head in request.GET.getlist("head") if head]
-    if not base or not heads:
-        return _chooser(request, data_format, base, heads, complaints)
-    try:
-        page = query.read(base, heads, filters, stream)
-    except BadSide as error:
+    stream, page, status = streams.of_request(request), None, 200
+    heads = list(filter(None, request.GET.getlist("head")))  # one by one, as it may be repeated
+    if filters.base and heads:
+        try:
+            page = query.read(filters.base, heads, filters, stream)
+        except BadSide as error:
+            if data_format:
+                return Problem(error.status, str(error)).response()
+            complaints, status = [str(error)], error.status
+    elif ticked := request.GET.getlist("side"):  # of the list of runs, which has the newest first
+        chosen = [("base", ticked[-1]), *(("head", side) for side in ticked[-2::-1])]
+        return redirect(f"{streams.link(reverse('compare'))}&{urlencode(chosen)}")
+    everything = filters.rows == "all"
+    if page is None:
+        offered = sides.offered(stream, all_streams=everything)
         if data_format:
-            return Problem(error.status, str(error)).response()
-        return _chooser(request, "", base, heads, [str(error)], status=error.status)
+            return data.answer_table(data_format, "compare-sides", sides.OFFER, offered.runs)
+        context = {"offered": offered, "filters": filters, "heads": heads, "problems": complaints}
+        return render(request, "compare/chooser.html", context, status=status)
     if data_format:
         return data.answer(data_format, "compare", page.to_rows(), query.HEADER, **page.to_json())
     rows = text.shown(page, everything=everything)
-    chosen = [(name, value) for name, value in asdict(page.filters).items() if value]
-    address = [("stream", stream.name), ("base", base), *(("head", head) for head in heads)]
+    chosen = [
+        (name, value) for name, value in asdict(filters).items() if value and name not in ("base", "rows")
+    ]
+    address = [("stream", stream.name), ("base", filters.base), *(("head", head) for head in heads)]
     context = {
         "page": page,
         "rows": rows,
@@ -60,23 +58,3 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "markdown_url": f"{reverse('api:get_compare')}?{urlencode([*address, *chosen, ('format', 'md')])}",
     }
     return render(request, "compare/compare.html", context)
-
-
-def _chooser(
-    request: HttpRequest,
-    data_format: str,
-    base: str,
-    heads: list[str],
-    problems: list[str],
-    *,
-    status: int = 200,
-) -> HttpResponse:
-    if ticked := request.GET.getlist("side"):  # of the list of runs, which has the newest first
-        chosen = [("base", ticked[-1]), *(("head", side) for side in ticked[-2::-1])]
-        return redirect(f"{streams.link(reverse('compare'))}&{urlencode(chosen)}")
-    stream: Stream = request.stream  # type: ignore[attr-defined]  # of `of_request`
-    offered = sides.offered(stream, all_streams=request.GET.get("rows") == "all")
-    if data_format:
-        return data.answer_table(data_format, "compare-sides", sides.OFFER, offered.runs)
-    context = {"offered": offered, "base": base, "head": heads[0] if heads else "", "problems": problems}
-    return render(request, "compare/chooser.html", context, status=status)
