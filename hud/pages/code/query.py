@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from statistics import fmean
 from typing import Any, Literal
 
@@ -57,7 +58,6 @@ class Point:
     compiled: list[Compiled] = field(default_factory=list)
     experiment: Experiment = field(init=False)
     values: dict[str, float] = field(default_factory=dict)  # of metrics, over the compilations
-    titles: dict[str, str] = field(default_factory=dict)  # of those metrics
     numbers: list[int] = field(default_factory=list)  # of all compilations of the point
 
     @property
@@ -72,17 +72,6 @@ class Point:
             own = (number for number in self.numbers if number != self.side.compilation)
             sides += [(replace(self.side, compilation=number), f"compilation {number}") for number in own]
         return sides
-
-    def add_value(
-        self, metric: str, title: str, value: float | None, values: Sequence[float | None] | None
-    ) -> None:
-        """Take a metric of the stored point; `values` has one number for each of its compilations."""
-        if values is not None and self.side.compilation is not None:
-            value = values[self.side.compilation] if self.side.compilation < len(values) else None
-        elif values is not None and metric == CALL_TIME:
-            value = fmean(numbers) if (numbers := [one for one in values if one is not None]) else None
-        if value is not None:
-            self.values[metric], self.titles[metric] = value, title
 
     @property
     def run(self) -> Any:
@@ -231,10 +220,15 @@ class CodePage:
 def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: bool = True) -> CodePage:
     """Return the comparison of two sides, in at most 10 statements. Raise BadSide for a side without
     compilations; `slot` is the kernel whose code to show."""
-    points = [_point(base, stream, "base"), _point(head, stream, "head")]
-    _add_kernels(points)
-    _add_values(points)
-    before, after = points
+    before, after = points = [_point(base, stream, "base"), _point(head, stream, "head")]
+    rows = [row for point in points for row in point.rows]
+    attach(rows, "binary_list", by_id(BinaryList, [row.binary_list_id for row in rows]))
+    kernels = by_id(KernelRow, {pk for row in rows for pk in row.kernels})
+    experiments = by_id(Experiment, [row.experiment_id for row in rows])
+    for point in points:
+        point.compiled = [row.compiled(kernels) for row in point.rows]
+        point.experiment = experiments[point.rows[0].experiment_id]
+    titles = _add_values(points)
     uuids = [point.environment.facts.get("gpu_uuid") or "" for point in points]
     attribution = attribute(
         before.compiled,
@@ -253,7 +247,12 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
         notes_of(after.compiled) if base == head else note_changes(before.compiled, after.compiled),
         phase_changes(before.compiled, after.compiled, totals_s=totals),
     )
-    page.counts = _counts(before, after)
+    counts = [
+        Count(metric, title, *(point.values.get(metric) for point in points))
+        for metric, title in sorted(titles.items(), key=itemgetter(1))
+        if metric not in (CALL_TIME, COMPILE_TIME) and any(metric in point.values for point in points)
+    ]
+    page.counts = sorted(counts, key=lambda one: one.base == one.head)
     if with_code:
         page.offered = offered({before.experiment.pk, after.experiment.pk}, stream)
         numbers = {(one.run, one.experiment): one.numbers for one in reversed(page.offered)}
@@ -272,19 +271,10 @@ def _point(text: str, stream: Stream, name: Literal["base", "head"]) -> Point:
         raise BadSide(f"{name}: {error}") from error
 
 
-def _add_kernels(points: Sequence[Point]) -> None:
-    rows = [row for point in points for row in point.rows]
-    attach(rows, "binary_list", by_id(BinaryList, [row.binary_list_id for row in rows]))
-    kernels = by_id(KernelRow, {pk for row in rows for pk in row.kernels})
-    experiments = by_id(Experiment, [row.experiment_id for row in rows])
-    for point in points:
-        point.compiled = [row.compiled(kernels) for row in point.rows]
-        point.experiment = experiments[point.rows[0].experiment_id]
-
-
-def _add_values(points: Sequence[Point]) -> None:
-    """Give each point its times and all exact counts: 1 statement. Call time is the mean of its compilations,
-    since it is compared with the mean of the kernels' times; all else is the point's value."""
+def _add_values(points: Sequence[Point]) -> dict[str, str]:
+    """Give each point its times and all exact counts, and return the titles of these metrics: 1 statement.
+    Call time is the mean of its compilations, since it is compared with the mean of the kernels' times; all
+    else is the point's value."""
     rows = fetch_tuples(
         """
         SELECT p.run_id, s.experiment_id, p.environment_id, p.side, t.name, t.title, p.value, p."values"
@@ -306,21 +296,19 @@ def _add_values(points: Sequence[Point]) -> None:
         },
     )
     for point in points:
-        first = point.rows[0]
+        first, number = point.rows[0], point.side.compilation
         own = first.run_id, first.experiment_id, first.environment_id, first.side
-        for *key, metric, title, value, values in rows:
-            if tuple(key) == own:
-                point.add_value(metric, title, value, values)
-
-
-def _counts(base: Point, head: Point) -> list[Count]:
-    titles = {**base.titles, **head.titles}
-    counts = [
-        Count(metric, title, base.values.get(metric), head.values.get(metric))
-        for metric, title in sorted(titles.items(), key=lambda item: item[1])
-        if metric not in (CALL_TIME, COMPILE_TIME)
-    ]
-    return sorted(counts, key=lambda one: one.base == one.head)
+        for *key, metric, _title, value, values in rows:
+            if tuple(key) != own:
+                continue
+            numbers = [value]
+            if values is not None and number is not None:
+                numbers = values[number : number + 1]
+            elif values is not None and metric == CALL_TIME:
+                numbers = values
+            if known := [one for one in numbers if one is not None]:
+                point.values[metric] = fmean(known)
+    return {row[4]: row[5] for row in rows}
 
 
 def _codes(found: Sequence[Change], slot: str) -> list[Code]:

@@ -19,7 +19,7 @@ from hud.pages.compilers.query import SHOWN, SORTS, Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import change_interval
 from hud.points import expectations
-from hud.points.nights import COMPILE, SPEEDUP, UNDECIDED, Block, Night, Values, day
+from hud.points.nights import UNDECIDED, Block, Night, Values, day
 from hud.runs.branches import branch_or_default
 from hud.sql import by_id, fetch_tuples, int_array
 from hud.tables.formatting import address, signed_percent
@@ -86,9 +86,7 @@ class Case:
     @property
     def _size(self) -> float:
         """Return the change as a logarithm without sign; log1p of the rounded change may have none."""
-        assert self.head
-        assert self.base
-        return abs(math.log(self.head) - math.log(self.base))
+        return abs(math.log(self.head) - math.log(self.base)) if self.head and self.base else 0.0
 
     @property
     def margin(self) -> float | None:
@@ -149,9 +147,7 @@ def read(page: Comparison, block: Block) -> CaseList | None:
     entry = table.entries.get(block) if table else None
     if table is None or entry is None:
         return None
-    speedup, compiled = (
-        next(cell for cell in entry.cells if cell.column == name) for name in (SPEEDUP, COMPILE)
-    )
+    speedup, compiled, _memory = entry.cells
     nights = table.nights[-GRID_NIGHTS:]
     before = results[table.base].get(block, {}) if table.base else {}
     after = results[table.head].get(block, {})
@@ -204,7 +200,7 @@ def read(page: Comparison, block: Block) -> CaseList | None:
         case.moved = stands
     verdicts = [case.verdict for case in cases]
     counts = {"all": len(cases), **{word: verdicts.count(word) for word in SHOWN}}
-    if filters.show in SHOWN:
+    if filters.show:
         cases = [case for case in cases if case.verdict == filters.show]
     return CaseList(entry, speedup, sorted(cases, key=_ORDER[filters.sort or SORTS[0]]), counts, nights)
 

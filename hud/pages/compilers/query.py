@@ -176,16 +176,12 @@ def read(filters: Filters, stream: Stream) -> Comparison:
 
 def _compare(page: Comparison, subject: Subject, nights: Sequence[Night]) -> None:
     """Choose the sides and build the table."""
-    asked = {name: getattr(page.filters, name) for name in ("base", "head")}
-    sides = {
-        name: of_nights.side(text, nights, subject, page.stream) if text else None
-        for name, text in asked.items()
-    }
-    page.complaints = [
-        f"{name}: no results of {text!r}" for name, text in asked.items() if text and not sides[name]
-    ]
-    base, head = (text if sides[name] else "" for name, text in asked.items())
-    page.filters = replace(page.filters, base=base, head=head)
+    asked, sides = {"base": page.filters.base, "head": page.filters.head}, dict[str, Night | None]()
+    for name, text in asked.items():
+        sides[name] = of_nights.side(text, nights, subject, page.stream) if text else None
+        if text and not sides[name]:
+            page.complaints.append(f"{name}: no results of {text!r}")
+            page.filters = replace(page.filters, **{name: ""})
     now, window = timezone.now(), page.filters.window
     days = max(TREND_NIGHTS, window) + 1
 
