@@ -39,8 +39,8 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
         if data_format:
             same = {"stream": stream.name}
             return data.answer_table(data_format, "code-points", sides.COMPARABLE, lines, constant=same)
-        context = {"lines": lines, "text": asked.q, "complaints": complaints}
-        return render(request, "code/chooser.html", context)
+        offer = {"lines": lines, "text": asked.q, "complaints": complaints}
+        return render(request, "code/chooser.html", offer)
     if data_format:
         return data.answer(data_format, "code", page.to_rows(), query.HEADER, **page.to_json())
     context = {"page": page, "table": Table.of(page.attribution), "complaints": complaints}

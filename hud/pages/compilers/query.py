@@ -176,12 +176,14 @@ def read(filters: Filters, stream: Stream) -> Comparison:
 
 def _compare(page: Comparison, subject: Subject, nights: Sequence[Night]) -> None:
     """Choose the sides and build the table."""
-    asked, sides = {"base": page.filters.base, "head": page.filters.head}, dict[str, Night | None]()
-    for name, text in asked.items():
-        sides[name] = of_nights.side(text, nights, subject, page.stream) if text else None
-        if text and not sides[name]:
-            page.complaints.append(f"{name}: no results of {text!r}")
-            page.filters = replace(page.filters, **{name: ""})
+    asked = {"base": page.filters.base, "head": page.filters.head}
+    sides = {
+        name: of_nights.side(text, nights, subject, page.stream) if text else None
+        for name, text in asked.items()
+    }
+    unknown: dict[str, Any] = {name: "" for name, text in asked.items() if text and not sides[name]}
+    page.complaints = [f"{name}: no results of {asked[name]!r}" for name in unknown]
+    page.filters = replace(page.filters, **unknown)
     now, window = timezone.now(), page.filters.window
     days = max(TREND_NIGHTS, window) + 1
 

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString, mark_safe
 from hud.models import Metric
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.multiples import Key, Row, Slot, Spot, slot_of_time
-from hud.pages.experiment.scale import LOW, TALL, Scale, plain_scale, scale_of
+from hud.pages.experiment.scale import LOW, TALL, Scale, padded, scale_of
 from hud.tables.formatting import number as number_text
 from hud.tables.formatting import quantity
 from runner.schema.statistics import ValueRule, value_of
@@ -198,7 +198,7 @@ def samples(values: Sequence[float], metric: Metric, rule: ValueRule) -> SafeStr
     every = -(-len(values) // _SAMPLES)
     drawn = values[::every]
     middle = value_of(values, rule)
-    scale = plain_scale(min(*drawn, middle), max(*drawn, middle), LOW)
+    scale = Scale(*padded(min(*drawn, middle), max(*drawn, middle)), LOW)
     step, y = WIDTH / len(drawn), scale.y(middle)
     dots = "".join(
         f"M{step * (place + 0.5):.1f} {scale.y(value):.1f}{_DOT}" for place, value in enumerate(drawn)

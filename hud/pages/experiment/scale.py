@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hud.models import Metric
 from hud.pages.experiment.choice import ScaleName
@@ -15,13 +16,15 @@ _SPAN = 4  # the axis reaches at least so many times the noise to either side of
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to pixels from the top, with the ticks of the axis."""
+    """From values to pixels from the top."""
 
     low: float
     high: float
     height: int
-    of: Callable[[float], float]
-    ticks: list[tuple[float, str]]  # pixels, text
+    of: Callable[[float], float] = float
+    name: ScaleName = "absolute"
+    metric: Metric | None = None
+    has_values: bool = True
 
     def y(self, value: float) -> float:
         share = (self.of(value) - self.low) / (self.high - self.low)
@@ -29,6 +32,35 @@ class Scale:
 
     def holds(self, value: float) -> bool:
         return self.low <= self.of(value) <= self.high
+
+    @cached_property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return 2 to 6 round ticks as pixels and text; none without values."""
+        if not self.has_values:
+            return []
+        raw = (self.high - self.low) / (6 if self.height >= TALL else 4)
+        power = 10.0 ** math.floor(math.log10(raw))
+        step, half = next((power * size, size == 2.5) for size in (1, 2, 2.5, 5, 10) if power * size >= raw)
+        digits = max(0, half - math.floor(math.log10(step) + 1e-9))
+        first = math.ceil(self.low / step)
+        places = [step * (first + number) for number in range(int(self.high / step - first + 1e-9) + 1)]
+        hundred = 100 if self.metric and self.metric.unit == "ratio" and self.name != "relative" else 1
+
+        def text_of(place: float) -> str:
+            if self.name == "log":
+                return f"{10**place * hundred:.3g}"
+            if self.name == "relative":
+                return f"{place:+.{digits}f} %" if abs(place) > step / 1e6 else "0 %"
+            if self.metric and self.metric.unit == "B":
+                return bytes_text(place).replace(".00 ", " ")
+            shown, decimals = place * hundred, max(digits - 2, 0) if hundred > 1 else digits
+            return f"{shown + 0.0:,.{decimals}f}" if abs(place) < 1e6 else f"{shown:.3g}"
+
+        pixels = [
+            self.height - 6 - (self.height - 12) * (place - self.low) / (self.high - self.low)
+            for place in places
+        ]
+        return [(y, text_of(place).replace("-", "−")) for y, place in zip(pixels, places, strict=True)]
 
 
 def scale_of(row: Row, name: ScaleName, height: int) -> Scale:
@@ -42,7 +74,7 @@ def scale_of(row: Row, name: ScaleName, height: int) -> Scale:
     of = _transform(name, level, found)
     least, most = (min(found), max(found)) if found else (0.0, 1.0)
     low, high = sorted((of(least), of(most)))
-    if level is not None and of(level) is not None:
+    if level is not None:
         air = _SPAN * abs(level) * (row.point.noise or 0.0)
         ends = [of(value) for value in (level - air, level, level + air) if value > 0 or name != "log"]
         low, high = min(low, *ends), max(high, *ends)
@@ -50,17 +82,11 @@ def scale_of(row: Row, name: ScaleName, height: int) -> Scale:
         place = of(value) if kind == "target" else low
         if low - (high - low) <= place <= high + (high - low):
             low, high = min(low, place), max(high, place)
-    low, high = _padded(low, high)
+    low, high = padded(low, high)
     if name == "absolute" and least >= 0:
         low = max(low, 0.0)
-    ticks = _ticks(low, high, height, name if of is not float else "absolute", row.metric) if found else []
-    return Scale(low, high, height, of, ticks)
-
-
-def plain_scale(low: float, high: float, height: int) -> Scale:
-    """Return an axis of values as they are, with some air."""
-    low, high = _padded(low, high)
-    return Scale(low, high, height, float, _ticks(low, high, height))
+    name = name if of is not float else "absolute"
+    return Scale(low, high, height, of, name, row.metric, has_values=bool(found))
 
 
 def _transform(name: ScaleName, level: float | None, values: Sequence[float]) -> Callable[[float], float]:
@@ -71,33 +97,7 @@ def _transform(name: ScaleName, level: float | None, values: Sequence[float]) ->
     return float
 
 
-def _padded(low: float, high: float) -> tuple[float, float]:
+def padded(low: float, high: float) -> tuple[float, float]:
+    """Return the ends of an axis with some air."""
     air = (high - low) * 0.06 or abs(high) * 0.05 or 1.0
     return low - air, high + air
-
-
-def _ticks(
-    low: float, high: float, height: int, name: ScaleName = "absolute", metric: Metric | None = None
-) -> list[tuple[float, str]]:
-    """Return 2 to 6 round ticks as pixels and text."""
-    raw = (high - low) / (6 if height >= TALL else 4)
-    power = 10.0 ** math.floor(math.log10(raw))
-    step, half = next((power * size, size == 2.5) for size in (1, 2, 2.5, 5, 10) if power * size >= raw)
-    digits = max(0, half - math.floor(math.log10(step) + 1e-9))
-    first = math.ceil(low / step)
-    places = [step * (first + number) for number in range(int(high / step - first + 1e-9) + 1)]
-
-    hundred = 100 if metric and metric.unit == "ratio" and name != "relative" else 1  # in per cent
-
-    def text_of(place: float) -> str:
-        if name == "log":
-            return f"{10**place * hundred:.3g}"
-        if name == "relative":
-            return f"{place:+.{digits}f} %" if abs(place) > step / 1e6 else "0 %"
-        if metric and metric.unit == "B":
-            return bytes_text(place).replace(".00 ", " ")
-        shown, places = place * hundred, max(digits - 2, 0) if hundred > 1 else digits
-        return f"{shown + 0.0:,.{places}f}" if abs(place) < 1e6 else f"{shown:.3g}"
-
-    scale = Scale(low, high, height, float, [])
-    return [(scale.y(place), text_of(place).replace("-", "−")) for place in places]
