@@ -11,10 +11,10 @@ from django.utils.text import Truncator
 
 from hud.pages import streams
 from hud.pages.compare import text
-from hud.pages.compare.groups import KINDS, Group, Mean
+from hud.pages.compare.groups import KINDS, CohortGroup, Mean
 from hud.pages.compare.judged import Judged
 from hud.pages.compare.query import Candidate, ComparePage, Sections
-from hud.pages.compare.rows import Row
+from hud.pages.compare.rows import ComparedRow
 from hud.pages.sparkline import TONES, change_interval
 from hud.tables.badges import badge_html
 from hud.tables.formatting import address, percent, signed_percent, unit
@@ -54,12 +54,12 @@ def sentence(candidate: Candidate) -> SafeString:
 
 
 @register.simple_tag
-def compared_rows(rows: Sequence[Row], reach: float) -> SafeString:
+def compared_rows(rows: Sequence[ComparedRow], reach: float) -> SafeString:
     """Return rows of what is compared. Python, since a page has up to 500 rows of 50 tags each."""
     return SafeString("".join([_row(row, reach) for row in rows]))
 
 
-def _row(row: Row, reach: float) -> str:
+def _row(row: ComparedRow, reach: float) -> str:
     best, several = row.best, len(row.cells) > 1
     experiment, under = f"{address(row.pk, 'experiment')}?stream={row.stream}", ""
     metric = f"&amp;metric={quote(best.metric.name)}" if best else ""
@@ -102,7 +102,7 @@ def _of_candidate(cell: Judged, best: Judged | None) -> str:
     )
 
 
-def _what_changed(row: Row) -> str:
+def _what_changed(row: ComparedRow) -> str:
     if not row.code:
         return f'<span class="dim">{escape(row.facts)}</span>'
     base, head = (quote(side, "") for side in row.code)
@@ -110,7 +110,7 @@ def _what_changed(row: Row) -> str:
     return f'<a href="{path("code")}?{query}">{escape(row.facts or "Kernels")}</a>'
 
 
-def _state(row: Row, experiment: str) -> str:
+def _state(row: ComparedRow, experiment: str) -> str:
     """Return the regression's state, and how to rerun the experiment at that address."""
     shown = ""
     if one := row.regression:
@@ -125,12 +125,12 @@ def _state(row: Row, experiment: str) -> str:
 
 
 @register.simple_tag
-def means_rows(groups: Sequence[Group], formulas: str) -> SafeString:
+def means_rows(groups: Sequence[CohortGroup], formulas: str) -> SafeString:
     """Return a row for each suite and backend. Python, since there may be fifty of twenty tags each."""
     return SafeString("".join([_means_row(group, formulas) for group in groups]))
 
 
-def _means_row(group: Group, formulas: str) -> str:
+def _means_row(group: CohortGroup, formulas: str) -> str:
     key = group.key
     address = streams.link(reverse("suite", args=[key.suite]), backend=key.backend)
     suite, subject = join(link(address, key.suite), key.backend), " · ".join(filter(None, key[2:]))

@@ -11,10 +11,10 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from hud.models import Experiment, Metric, Point
-from hud.pages.code.table import Table, short_name
+from hud.pages.code.table import KernelTable, short_name
 from hud.pages.experiment import drawing
 from hud.pages.experiment.compilations import Compilations
-from hud.pages.experiment.multiples import Row
+from hud.pages.experiment.multiples import Chart
 from hud.pages.experiment.query import TableRow
 from hud.runs.branches import other_branch
 from hud.tables.badges import badge_html
@@ -42,7 +42,7 @@ def magnitude(value: float) -> str:
 
 
 @register.simple_tag
-def row_badge(row: Row) -> SafeString:
+def row_badge(row: Chart) -> SafeString:
     """Show what the judge says of a chart's newest point."""
     point = row.point
     if not point.verdict:
@@ -106,7 +106,7 @@ def point_row(one: TableRow, ends: tuple[float, float], target: str | None, sour
 
 
 @register.simple_tag
-def changed_bars(table: Table) -> SafeString:
+def changed_bars(table: KernelTable) -> SafeString:
     """Return the way from the total before to the total after as labelled bars."""
     base_us, head_us = table.attribution.base.busy_us, table.attribution.head.busy_us
     if base_us is None or head_us is None:

@@ -2,7 +2,7 @@
 
 from django import template
 
-from hud.pages.code.table import Table, short_name
+from hud.pages.code.table import KernelTable, short_name
 from hud.tables import formatting
 from hud.tables.formatting import NONE
 
@@ -18,19 +18,19 @@ for _formatting in (
 
 
 @register.filter
-def in_unit(us: float | None, table: Table) -> str:
+def in_unit(us: float | None, table: KernelTable) -> str:
     """Format µs in the unit of a table: ms with 4 digits, µs with 2."""
     return NONE if us is None else f"{us / table.scale:.{_digits(table)}f}".replace("-", "−")
 
 
 @register.filter
-def signed_in_unit(us: float | None, table: Table) -> str:
+def signed_in_unit(us: float | None, table: KernelTable) -> str:
     """Like `in_unit`, with the sign of a change; nothing is ``0`` and never ``−0.0000``."""
     return NONE if us is None else signed(us / table.scale, _digits(table))
 
 
 @register.filter
-def signed_part(us: float | None, table: Table) -> str:
+def signed_part(us: float | None, table: KernelTable) -> str:
     """Format a change as a part of the baseline's busy time."""
     base_us = table.attribution.base.busy_us
     return signed_share(us / base_us if us is not None and base_us else None)
@@ -68,5 +68,5 @@ def signed(value: float, digits: int) -> str:
     return text[1:] if not any(char in "123456789" for char in text) else text
 
 
-def _digits(table: Table) -> int:
+def _digits(table: KernelTable) -> int:
     return 4 if table.unit == "ms" else 2

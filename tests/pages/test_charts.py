@@ -13,7 +13,7 @@ from hud.models import Experiment, SeriesState, Target
 from hud.pages.experiment import drawing, scale
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
-from hud.pages.experiment.multiples import Multiples, Row, Slot
+from hud.pages.experiment.multiples import Chart, Multiples, Slot
 from hud.pages.experiment.state import lines_of
 from hud.tables.formatting import duration, number, quantity
 from hud.templatetags.experiment_tags import json_block
@@ -29,7 +29,7 @@ from tests.support.factories import (
 )
 
 
-def chart_of(experiment: Experiment) -> tuple[str, Row, Canvas]:
+def chart_of(experiment: Experiment) -> tuple[str, Chart, Canvas]:
     """The chart of an experiment's first metric."""
     page = read_page(experiment.pk)
     canvas = Canvas(page.charts.slots, page.choice)

@@ -18,7 +18,7 @@ from hud.judging.attribution import attribute
 from hud.models import IMPORT, Experiment, Run, Stream
 from hud.pages.code import query
 from hud.pages.code.diff import compare
-from hud.pages.code.table import Group, Table, config_change
+from hud.pages.code.table import CauseGroup, KernelTable, config_change
 from hud.points.sides import BadSide, parse
 from runner.schema.compilations import Compiled, Note
 from tests.support.compilations import AFTER, BEFORE, compiled, kernel, mobilenet, planted, store
@@ -302,7 +302,7 @@ def test_both_texts_can_be_read_off_their_diff(before: list[str], after: list[st
 
 
 def test_a_change_inside_the_noise_names_its_largest_kernels_where_it_is_much() -> None:
-    def group(slower_us: float) -> tuple[Group, Table]:
+    def group(slower_us: float) -> tuple[CauseGroup, KernelTable]:
         sides = [
             compiled(
                 kernel("slower", 10.0 + grown * slower_us),
@@ -311,7 +311,7 @@ def test_a_change_inside_the_noise_names_its_largest_kernels_where_it_is_much() 
             )
             for grown in (0, 1)
         ]
-        table = Table.of(attribute(sides[:1], sides[1:]))
+        table = KernelTable.of(attribute(sides[:1], sides[1:]))
         return next(one for one in table.groups if one.cause == "unchanged"), table
 
     much, table = group(1.0)

@@ -41,7 +41,7 @@ _SUMS: tuple[tuple[str, str, str, tuple[Cause, ...], str], ...] = (
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelBar:
     """A kernel, or with `folded` so many small ones, with its bar in thousandths of the axis."""
 
     name: str
@@ -64,13 +64,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
+class CauseGroup:
     cause: Cause
     title: str
     meaning: str
     change_us: float
     share: float | None
-    rows: list[Row]
+    rows: list[KernelBar]
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,20 @@ class Sum:
 
 
 @dataclass
-class Table:
+class KernelTable:
     """All times in µs; pages show `unit`, of which one is `scale` µs."""
 
     attribution: Attribution
     timed: bool  # False on a CPU, where kernels have no times
     unit: str = "µs"
     scale: float = 1.0
-    groups: list[Group] = field(default_factory=list)
+    groups: list[CauseGroup] = field(default_factory=list)
     ticks: list[tuple[float, float]] = field(default_factory=list)  # place, µs
     before: float = 0.0  # places of the totals on the axis
     after: float = 0.0
 
     @classmethod
-    def sums_of(cls, attribution: Attribution) -> Table:
+    def sums_of(cls, attribution: Attribution) -> KernelTable:
         """Return the table without its rows: the totals and their four sums."""
         base_us = attribution.base.busy_us
         table = cls(attribution, timed=base_us is not None and attribution.head.busy_us is not None)
@@ -110,7 +110,7 @@ class Table:
         return table
 
     @classmethod
-    def of(cls, attribution: Attribution) -> Table:
+    def of(cls, attribution: Attribution) -> KernelTable:
         table = cls.sums_of(attribution)
         base_us = attribution.base.busy_us
         low, high = _range(attribution)
@@ -122,7 +122,7 @@ class Table:
         running = base_us or 0.0
         for (cause, _group), found in groupby(attribution.changes, key=lambda one: (one.cause, one.group)):
             changes = list(found)
-            rows: list[Row] = []
+            rows: list[KernelBar] = []
             whole_us = sum(one.change_us for one in changes)
             whole_share = attribution.share(whole_us)
             for together, of_row in _folded(changes, base_us or 0.0, whole_share or 0.0):
@@ -133,24 +133,26 @@ class Table:
                 tone = _tone(of_row[0], change_us)
                 width = max(at(end) - at(start), 2.0)
                 folded, share = 0 if one else len(of_row), attribution.share(change_us)
-                rows.append(Row(name, change_us, tone, at(start), width, folded, one, share))
+                rows.append(KernelBar(name, change_us, tone, at(start), width, folded, one, share))
                 running += change_us
             title, meaning = _HEADINGS[cause]
             if cause == "moved":
                 title = _fusion(*attribution.groups[changes[0].group])
                 meaning = "same operators: " + _operators(changes)
-            table.groups.append(Group(cause, title, meaning, whole_us, whole_share, rows))
+            table.groups.append(CauseGroup(cause, title, meaning, whole_us, whole_share, rows))
         table.before, table.after = at(base_us or 0.0), at(attribution.head.busy_us or 0.0)
         table.ticks = [(at(value), value) for value in (low + length * share for share in (0.25, 0.5, 0.75))]
         return table
 
     @property
-    def longest(self) -> list[Row]:
+    def longest(self) -> list[KernelBar]:
         """Return the kernels that take longest, for a page of one point."""
         found = sorted(self.attribution.changes, key=lambda one: -(one.head_us or 0.0))[:_LONGEST]
         scale = _WIDTH / ((found[0].head_us if found else None) or 1.0)
         return [
-            Row(_plain_name(one.kernel.name), 0.0, "same", 0.0, scale * (one.head_us or 0.0), change=one)
+            KernelBar(
+                _plain_name(one.kernel.name), 0.0, "same", 0.0, scale * (one.head_us or 0.0), change=one
+            )
             for one in found
         ]
 

@@ -7,7 +7,7 @@ from django.shortcuts import render
 
 from hud.pages import data, query_string, streams
 from hud.pages.code import query, sides
-from hud.pages.code.table import Table
+from hud.pages.code.table import KernelTable
 from hud.pages.query_string import words
 from hud.points.sides import BadSide
 from hud.problems import Problem
@@ -43,5 +43,5 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
         return render(request, "code/chooser.html", offer)
     if data_format:
         return data.answer(data_format, "code", page.to_rows(), query.HEADER, **page.to_json())
-    context = {"page": page, "table": Table.of(page.attribution), "complaints": complaints}
+    context = {"page": page, "table": KernelTable.of(page.attribution), "complaints": complaints}
     return render(request, "code/code.html", context)

@@ -20,7 +20,16 @@ from hud.judging.aggregates import (
     ratio_of,
 )
 from hud.models import Metric
-from hud.pages.compare.points import Cohort, Floats, Ints, Key, Places, Point, Points, add_details
+from hud.pages.compare.points import (
+    Cohort,
+    ComparedPoint,
+    Floats,
+    GroupKey,
+    Ints,
+    Places,
+    Points,
+    add_details,
+)
 from hud.tables.table import DataTable
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval
@@ -97,10 +106,10 @@ class Totals:
 
 
 @dataclass
-class Group(Totals):
+class CohortGroup(Totals):
     """One suite and backend on both sides."""
 
-    key: Key
+    key: GroupKey
     rates: tuple[float | None, float | None]  # by the chosen formulas
 
     @property
@@ -117,7 +126,7 @@ class Group(Totals):
         }
 
 
-def read(cohort: Cohort, side: int, places: Places, formulas: Formulas) -> list[Group]:
+def read(cohort: Cohort, side: int, places: Places, formulas: Formulas) -> list[CohortGroup]:
     """Return the groups of the baseline and that side. With PyTorch HUD's formulas: 2 statements."""
     sides = cohort.sides[0], cohort.sides[side]
     elsewhere = places.elsewhere(*sides)
@@ -137,11 +146,11 @@ def read(cohort: Cohort, side: int, places: Places, formulas: Formulas) -> list[
             rows = [{at: one[at] for at in members.tolist() if at in one} for one in hud_rows]
             rates = [hud_pass_rate(list(one.values())) for one in rows]
             means = _hud_means(cohort, sides, rows, means)
-        groups.append(Group(counts, not elsewhere[members].any(), means, key, (rates[0], rates[1])))
+        groups.append(CohortGroup(counts, not elsewhere[members].any(), means, key, (rates[0], rates[1])))
     return groups
 
 
-def totals(cohort: Cohort, side: int, groups: Sequence[Group]) -> Totals:
+def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup]) -> Totals:
     """Return the numbers of the baseline and that side over all suites and backends. For each kind the metric
     counts that most cases of both sides have; of those with as many, the one that stands first in their
     suites, by device time where they all do."""
@@ -234,7 +243,7 @@ def _hud_rows(cohort: Cohort, side: Points) -> dict[int, HudRow]:
     """Return the experiments of a side as PyTorch's HUD reads them: 1 statement."""
     columns = {metric.name: column for column, metric in enumerate(cohort.metrics)}
     backends = {row: key.backend for key, members in cohort.members for row in members.tolist()}
-    accuracies: dict[int, Point] = {}
+    accuracies: dict[int, ComparedPoint] = {}
     if (column := columns.get(_ACCURACY)) is not None:
         there = np.flatnonzero(side.there[:, column])
         points = side.points(there, np.full(there.size, column))

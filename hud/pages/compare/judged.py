@@ -10,7 +10,7 @@ import numpy as np
 
 from hud.judging.verdict import Rule, judge_points, point_factors
 from hud.models import Metric
-from hud.pages.compare.points import Bools, Cohort, Floats, Ints, Place, Point
+from hud.pages.compare.points import Bools, Cohort, ComparedPoint, Floats, Ints, PointPlace
 from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 from runner.schema.records import QUALITIES, worst_quality
@@ -43,8 +43,8 @@ class Judged:
     """A metric of an experiment on one side against the baseline."""
 
     metric: Metric
-    base: Point
-    head: Point
+    base: ComparedPoint
+    head: ComparedPoint
     verdict: str
     reason: str = ""
     change: float | None = None
@@ -92,8 +92,8 @@ class Judged:
 def judge(
     metric: Metric,
     rule: Rule,
-    ends: tuple[Point, Point],
-    places: tuple[Place, Place],
+    ends: tuple[ComparedPoint, ComparedPoint],
+    places: tuple[PointPlace, PointPlace],
     *,
     noise: float | None,
     points: int,
@@ -117,14 +117,14 @@ def judge(
     return Judged(metric, base, head, word, reason, found.change, found.noise, found.factor)
 
 
-def _is_other_draw(base: Point, head: Point) -> bool:
+def _is_other_draw(base: ComparedPoint, head: ComparedPoint) -> bool:
     """Return whether variants of both points are known and none is on both: then the autotuner's draw may be
     the cause of a change."""
     before, after = ({variant for variant in point.variants if variant} for point in (base, head))
     return bool(before and after) and not before & after
 
 
-def _by_status(metric: Metric, base: Point, head: Point) -> Judged:
+def _by_status(metric: Metric, base: ComparedPoint, head: ComparedPoint) -> Judged:
     if base.good and not head.good:
         return Judged(metric, base, head, "failed")
     if head.good and not base.good:
@@ -132,7 +132,7 @@ def _by_status(metric: Metric, base: Point, head: Point) -> Judged:
     return Judged(metric, base, head, "unchanged", "" if base.good else "both_fail")
 
 
-def _other_place(metric: Metric, places: tuple[Place, Place], cards_of_level: Collection[str]) -> str:
+def _other_place(metric: Metric, places: tuple[PointPlace, PointPlace], level_cards: Collection[str]) -> str:
     """Return the first difference of the places that may move this metric, '' without one. Cards that both
     belong to the series' level are part of its noise, with their hosts."""
     base, head = places
@@ -141,7 +141,7 @@ def _other_place(metric: Metric, places: tuple[Place, Place], cards_of_level: Co
     if metric.kind != "timing":
         return ""
     cards = {base.card, head.card}
-    if "" not in cards and (len(cards) == 1 or cards <= set(cards_of_level)):
+    if "" not in cards and (len(cards) == 1 or cards <= set(level_cards)):
         return ""
     if "" not in cards:
         return OTHER_CARD

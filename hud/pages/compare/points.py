@@ -66,7 +66,7 @@ _NEWEST = f"""(
 """  # noqa: S608  # nosec B608
 
 
-class Key(NamedTuple):
+class GroupKey(NamedTuple):
     """What the experiments of a group have in common."""
 
     suite: str
@@ -77,7 +77,7 @@ class Key(NamedTuple):
 
 
 @dataclass(slots=True)
-class Point:
+class ComparedPoint:
     """A point that is judged or shown. `add_details` adds the last six."""
 
     series_id: int
@@ -176,7 +176,7 @@ class Points:
     def passes(self) -> Bools:
         return np.asarray(self.has & self.good.all(axis=1))
 
-    def points(self, rows: Ints, columns: Ints) -> list[Point]:
+    def points(self, rows: Ints, columns: Ints) -> list[ComparedPoint]:
         """Return some of the points of a table."""
         series, run, environment, value, status, count = (
             table[rows, columns].tolist()
@@ -185,7 +185,7 @@ class Points:
         values = [None if math.isnan(one) else one for one in value]
         statuses = [STATUS_NAMES[one] for one in status]
         ab_sides = [self.side.ab_side] * len(run)
-        return list(map(Point, series, run, environment, values, statuses, count, ab_sides))
+        return list(map(ComparedPoint, series, run, environment, values, statuses, count, ab_sides))
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Cohort:
 
     ids: Ints
     names: Ints  # place of each in the order of suite, case and knobs
-    members: list[tuple[Key, Ints]]  # the experiments of each group, in the order of its key
+    members: list[tuple[GroupKey, Ints]]  # the experiments of each group, in the order of its key
     suites: list[str]  # also those that the filter leaves out
     metrics: list[Metric]
     order: Ints  # of each experiment: the place of each metric, the suite's main ones first
@@ -232,7 +232,7 @@ class Cohort:
         members = []
         in_suite: dict[str, Ints] = {}  # the place of each metric
         for *identity, pks, places in chosen:
-            key, own = Key(*identity), np.searchsorted(ids, pks)
+            key, own = GroupKey(*identity), np.searchsorted(ids, pks)
             if key.suite not in in_suite:
                 by_place = sorted(range(len(metrics)), key=lambda at: metric_place(key.suite, metrics[at]))
                 in_suite[key.suite] = np.argsort(by_place)
@@ -251,10 +251,10 @@ def _rules(experiments: Sequence[int], metrics: Sequence[Metric]) -> list[list[R
     return [[thresholds.of(found[pk], metric).rule for metric in metrics] for pk in experiments]
 
 
-def add_details(points: Iterable[Point]) -> None:
+def add_details(points: Iterable[ComparedPoint]) -> None:
     """Add values and variants of the compilations, the cards of the level, the outside system's code, the
     note and the quality of these points: 1 statement, none without points."""
-    by_key: dict[tuple[int, ...], list[Point]] = {}
+    by_key: dict[tuple[int, ...], list[ComparedPoint]] = {}
     for point in points:
         side = -1 if point.ab_side is None else point.ab_side
         by_key.setdefault((point.run_id, point.series_id, point.environment_id, side), []).append(point)
@@ -289,7 +289,7 @@ def add_details(points: Iterable[Point]) -> None:
             point.code, point.note, point.quality, point.cards = code, note, quality, cards
 
 
-class Place(NamedTuple):
+class PointPlace(NamedTuple):
     """The environment class, card and host of a measured point."""
 
     class_key: str = ""
@@ -303,7 +303,7 @@ class Places:
 
     environments: dict[int, Environment]
     runs: dict[int, Run]
-    _known: dict[tuple[int, int], Place] = field(default_factory=dict)
+    _known: dict[tuple[int, int], PointPlace] = field(default_factory=dict)
 
     @classmethod
     def read(cls, sides: Sequence[Points]) -> Places:
@@ -313,23 +313,23 @@ class Places:
         ran = {pk for points in sides for pk in np.unique(points.run).tolist()}
         return cls(by_id(Environment, environments), {**newest, **by_id(Run, ran - newest.keys())})
 
-    def of(self, environment_id: int, run_id: int) -> Place:
+    def of(self, environment_id: int, run_id: int) -> PointPlace:
         key = environment_id, run_id
         if key not in self._known:
             environment = self.environments[environment_id]
             card = str(environment.facts.get("gpu_uuid") or "")
-            self._known[key] = Place(environment.class_key, card, self.runs[run_id].host_name)
+            self._known[key] = PointPlace(environment.class_key, card, self.runs[run_id].host_name)
         return self._known[key]
 
     def elsewhere(self, base: Points, head: Points) -> Bools:
         """Return which experiments have a metric whose two points were measured at different places."""
-        both, numbers = base.there & head.there, dict[Place, int]()
+        both, numbers = base.there & head.there, dict[PointPlace, int]()
         of_base, of_head = (self._numbered(table, both, numbers) for table in (base, head))
         found = np.zeros(len(both), bool)
         found[np.nonzero(both)[0][of_base != of_head]] = True
         return found
 
-    def _numbered(self, table: Points, chosen: Bools, numbers: dict[Place, int]) -> Ints:
+    def _numbered(self, table: Points, chosen: Bools, numbers: dict[PointPlace, int]) -> Ints:
         """Return a number for the place of each of these points."""
         keys, which = np.unique(table.environment[chosen] << 32 | table.run[chosen], return_inverse=True)
         places = [self.of(key >> 32, key & (2**32 - 1)) for key in keys.tolist()]

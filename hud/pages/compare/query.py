@@ -12,10 +12,10 @@ from hud.judging.regressions.counts import Scope, count
 from hud.models import Metric, Stream
 from hud.pages.compare import groups as groups_of
 from hud.pages.compare import rows as rows_of
-from hud.pages.compare.groups import COMPRESSION, Formulas, Group, Totals
+from hud.pages.compare.groups import COMPRESSION, CohortGroup, Formulas, Totals
 from hud.pages.compare.judged import COLUMNS
 from hud.pages.compare.points import Cohort, Fact, Places, Points, differences
-from hud.pages.compare.rows import Row, add_regressions
+from hud.pages.compare.rows import ComparedRow, add_regressions
 from hud.pages.compare.sides import MOST_SIDES, SIDE, Side, resolve
 from hud.pages.query_string import one_of, words
 from hud.pages.suite.query import identities
@@ -58,7 +58,7 @@ class Candidate:
     verdicts: Counter[str]
     reasons: Counter[str]  # of the inconclusive ones
     totals: Totals
-    groups: list[Group]
+    groups: list[CohortGroup]
 
     @property
     def telling(self) -> int:
@@ -80,17 +80,17 @@ class Candidate:
 class Sections:
     """The rows of a comparison, those with the most certain and largest changes first."""
 
-    movers: list[Row]
-    undecided: list[Row]  # moved, but something else may be the cause
-    quiet: list[Row]  # within the noise
-    apart: list[Row]  # on one side only, or failing on both
+    movers: list[ComparedRow]
+    undecided: list[ComparedRow]  # moved, but something else may be the cause
+    quiet: list[ComparedRow]  # within the noise
+    apart: list[ComparedRow]  # on one side only, or failing on both
 
     @property
-    def compared(self) -> list[Row]:
+    def compared(self) -> list[ComparedRow]:
         return [*self.movers, *self.undecided, *self.quiet]
 
     @property
-    def every(self) -> list[Row]:
+    def every(self) -> list[ComparedRow]:
         return [*self.compared, *self.apart]
 
 
@@ -168,7 +168,7 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     places = Places.read(points)
     rows = rows_of.read(cohort, places, filters.metric)
     several = len({key.arch for key, _experiments in cohort.members}) > 1
-    sections: list[list[Row]] = [[], [], [], []]
+    sections: list[list[ComparedRow]] = [[], [], [], []]
     for row in rows:
         row.with_arch = several
         if not filters.verdict or filters.verdict in {cell.verdict for cell in row.cells if cell}:

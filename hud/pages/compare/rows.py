@@ -9,7 +9,7 @@ import numpy as np
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Regression
 from hud.pages.compare.judged import COLUMNS, Judged, Pairs, judge, screen
-from hud.pages.compare.points import Cohort, Places, Point, add_details
+from hud.pages.compare.points import Cohort, ComparedPoint, Places, add_details
 from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
@@ -18,7 +18,7 @@ _BREAKS = "graph_breaks"
 
 
 @dataclass(slots=True)
-class Row:
+class ComparedRow:
     """An experiment on all sides. `cells` has the most telling metric for each candidate, None where a side
     lacks it, `best` the most telling of them; without any, `alone` has the point of the side that has one.
     `add_regressions` and `complete` add the rest."""
@@ -27,7 +27,7 @@ class Row:
     cells: list[Judged | None]
     best: Judged | None = None
     also: list[str] = field(default_factory=list)  # titles of further metrics that moved
-    alone: tuple[int, Metric, Point] | None = None  # its side
+    alone: tuple[int, Metric, ComparedPoint] | None = None  # its side
     facts: str = ""
     with_arch: bool = False  # rows of several arches are shown
     regression: Regression | None = None
@@ -98,7 +98,7 @@ class Row:
         ]
 
 
-def read(cohort: Cohort, places: Places, metric: str) -> list[Row]:
+def read(cohort: Cohort, places: Places, metric: str) -> list[ComparedRow]:
     """Return a row for each experiment that is judged by the metric, or if it is '' by any, in the order of
     their names: 1 statement, none where nothing moved."""
     sides = range(1, len(cohort.sides))
@@ -106,7 +106,7 @@ def read(cohort: Cohort, places: Places, metric: str) -> list[Row]:
     cells = zip(
         *(of_head.cells(cohort, side) for side, of_head in zip(sides, pairs, strict=True)), strict=True
     )
-    rows = [Row(pk, list(of_heads)) for pk, of_heads in zip(cohort.ids.tolist(), cells, strict=True)]
+    rows = [ComparedRow(pk, list(of_heads)) for pk, of_heads in zip(cohort.ids.tolist(), cells, strict=True)]
     for row in rows:
         row.choose_best()
     _judge_moved(rows, cohort, pairs, places)
@@ -115,7 +115,7 @@ def read(cohort: Cohort, places: Places, metric: str) -> list[Row]:
     return [row for row in in_order if row.best or row.alone]
 
 
-def _judge_moved(rows: Sequence[Row], cohort: Cohort, pairs: Sequence[Pairs], places: Places) -> None:
+def _judge_moved(rows: Sequence[ComparedRow], cohort: Cohort, pairs: Sequence[Pairs], places: Places) -> None:
     """Judge what may have moved, in the light of its cards and compilations: 1 statement."""
     moved: dict[int, list[list[Judged]]] = {}
     found = []
@@ -142,7 +142,7 @@ def _judge_moved(rows: Sequence[Row], cohort: Cohort, pairs: Sequence[Pairs], pl
         rows[line].choose(of_heads)
 
 
-def _add_alone(rows: Sequence[Row], cohort: Cohort, metric: str) -> None:
+def _add_alone(rows: Sequence[ComparedRow], cohort: Cohort, metric: str) -> None:
     """Add the main metric of what is not on both sides."""
     lines = np.array([line for line, row in enumerate(rows) if row.best is None], int)
     chosen, none = [metric in ("", one.name) for one in cohort.metrics], len(cohort.metrics)
@@ -156,7 +156,7 @@ def _add_alone(rows: Sequence[Row], cohort: Cohort, metric: str) -> None:
             rows[line].alone = side, cohort.metrics[column], point
 
 
-def add_regressions(rows: Sequence[Row]) -> None:
+def add_regressions(rows: Sequence[ComparedRow]) -> None:
     """Add the regression of each row that moved, and the reasons of what has no value or failed: 2
     statements."""
     moved = {row.best.head.series_id: row for row in rows if row.best and row.best.changed}
@@ -167,7 +167,7 @@ def add_regressions(rows: Sequence[Row]) -> None:
     add_details([*alone, *(cell.head for row in rows for cell in row.cells if cell and not cell.head.good)])
 
 
-def complete(rows: Sequence[Row], places: Places, stream: str) -> None:
+def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
     """Add what a page shows beside: experiments, kernels, and how to compare both sides' versions of torch
     again: 5 statements, 3 where nothing moved."""
     add_regressions(rows)
@@ -190,7 +190,7 @@ def complete(rows: Sequence[Row], places: Places, stream: str) -> None:
                 row.facts = f"{after} kernels, was {before}"
 
 
-def _count_kernels(changed: Iterable[tuple[Row, Judged]]) -> Mapping[tuple[int, int], int]:
+def _count_kernels(changed: Iterable[tuple[ComparedRow, Judged]]) -> Mapping[tuple[int, int], int]:
     """Return how many kernels the compilations of these points have, by run and experiment: 1 statement."""
     places = [(run, row.pk) for row, best in changed for run in (best.base.run_id, best.head.run_id)]
     rows = fetch_tuples(

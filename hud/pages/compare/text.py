@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from hud.models import Metric
-from hud.pages.compare.groups import Group, Mean
+from hud.pages.compare.groups import CohortGroup, Mean
 from hud.pages.compare.judged import WORDS, Judged
 from hud.pages.compare.query import Candidate, ComparePage, Sections
-from hud.pages.compare.rows import Row, complete
+from hud.pages.compare.rows import ComparedRow, complete
 from hud.tables.formatting import number as number_text
 from hud.tables.formatting import signed_percent, unit
 
@@ -116,7 +116,7 @@ def undecided(counts: Mapping[str, int]) -> str:
     return f", {counts['undecided']} undecided" if counts["undecided"] else ""
 
 
-def _means(groups: Iterable[Group]) -> Iterable[str]:
+def _means(groups: Iterable[CohortGroup]) -> Iterable[str]:
     yield "| suite | backend | passing | mean | base | head | change | 95 % |"
     yield "|---|---|--:|---|--:|--:|--:|--:|"
     for group in groups:
@@ -148,7 +148,7 @@ def _rows(rows: Sections, place: int) -> Iterable[str]:
         yield f"| {_safe(f'{row.experiment.title} {row.about}')} | | | | | | {apart(row)} |"
 
 
-def apart(row: Row) -> str:
+def apart(row: ComparedRow) -> str:
     """Return why a row is not compared."""
     return {"base": "only in the baseline", "head": "only in the candidate"}.get(
         row.only, "fails on both sides"

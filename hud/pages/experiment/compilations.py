@@ -9,7 +9,7 @@ from typing import Any
 
 from hud.judging.attribution import attribute
 from hud.models import Compilation, Series, Stream, kernels_of
-from hud.pages.code.table import Table
+from hud.pages.code.table import KernelTable
 from hud.runs.branches import other_branch
 from hud.sql import fetch, fetch_tuples
 from hud.tables.table import DataTable
@@ -74,7 +74,7 @@ class Compilations:
     chosen: list[ChosenKernel] = field(default_factory=list)  # that lose most
     steady: int = 0  # kernels with one choice in all compilations
     counted: int = 0  # compilations in which choices were counted
-    table: Table | None = None  # what the newest point changed
+    table: KernelTable | None = None  # what the newest point changed
     runs: tuple[int, int] = (0, 0)  # of that comparison
 
     @property
@@ -219,7 +219,7 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
 
 
 @lru_cache(maxsize=64)
-def _sums(experiment_id: int, base: int, head: int, _seen: tuple[Any, ...]) -> Table:
+def _sums(experiment_id: int, base: int, head: int, _seen: tuple[Any, ...]) -> KernelTable:
     """Return the sums of what changed from run `base` to `head`: 2 statements. Kept, since each change of the
     charts loads the page again; `_seen` tells whether compilations came or went since."""
     rows = Compilation.objects.filter(experiment=experiment_id, run__in=(base, head)).order_by("repeat")
@@ -231,4 +231,4 @@ def _sums(experiment_id: int, base: int, head: int, _seen: tuple[Any, ...]) -> T
     kernels = kernels_of([row for side in sides.values() for row in side])
     compiled = ([row.compiled(kernels) for row in side] for side in sides.values())
     cards = {side[0].environment.facts.get("gpu_uuid") or "" for side in sides.values()}
-    return Table.sums_of(attribute(*compiled, same_card=len(cards) == 1))
+    return KernelTable.sums_of(attribute(*compiled, same_card=len(cards) == 1))

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Metric
 from hud.pages.experiment.choice import Choice
-from hud.pages.experiment.multiples import Key, Row, Slot, Spot, slot_of_time
+from hud.pages.experiment.multiples import Chart, Key, Slot, Spot, slot_of_time
 from hud.pages.experiment.scale import LOW, TALL, Scale, padded, scale_of
 from hud.tables.formatting import number as number_text
 from hud.tables.formatting import quantity
@@ -32,7 +32,7 @@ _DOT, _TICK_UP = "h.1", "v1.6"  # strokes of a path: a dot by its round ends; a 
 
 
 @dataclass(frozen=True)
-class Event:
+class ChartEvent:
     """A line through all charts."""
 
     kind: Literal["change", "level", "step", "note", "gap"]
@@ -57,7 +57,7 @@ class Canvas:
 
     slots: Sequence[Slot]
     choice: Choice
-    events: list[Event] = field(default_factory=list)
+    events: list[ChartEvent] = field(default_factory=list)
     shapes: Mapping[str, int] = field(default_factory=dict)
     legend: Sequence[Legend] = ()
     expected: Mapping[tuple[int, int], float] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Canvas:
         return self.xs[place] if place >= 0 else None
 
 
-def chart(row: Row, canvas: Canvas, *, tall: bool) -> SafeString:
+def chart(row: Chart, canvas: Canvas, *, tall: bool) -> SafeString:
     """Return a metric's chart: values with their level, noise, guides, and the events of all charts.
 
     The first one shows the choices of a kernel by shape, and at its right edge how often each came.
@@ -122,7 +122,7 @@ def chart(row: Row, canvas: Canvas, *, tall: bool) -> SafeString:
     return _svg(scale.height, said, lines, [*_guide_texts(row, scale), *marks, *texts])
 
 
-def strip(row: Row, canvas: Canvas) -> SafeString:
+def strip(row: Chart, canvas: Canvas) -> SafeString:
     """Return a cell for each run: dark where its result is good."""
     cells: dict[str, list[str]] = {"good": [], "some": [], "bad": []}
     width = max(canvas.step * 0.8, 2.0)
@@ -222,7 +222,7 @@ def small(values: Sequence[float], low: float, high: float) -> SafeString:
     )
 
 
-def _lines(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
+def _lines(row: Chart, canvas: Canvas, scale: Scale) -> Iterator[str]:
     yield _grid(scale)
     if row.point.level is not None:
         start = 0.0
@@ -254,7 +254,7 @@ def _grid(scale: Scale) -> str:
     return f'<path class="grid" d="{"".join(f"M0 {y:.1f}H1000" for y, _text in scale.ticks)}"/>'
 
 
-def _dots(row: Row, canvas: Canvas, scale: Scale, *, tone: str = "") -> Iterator[str]:
+def _dots(row: Chart, canvas: Canvas, scale: Scale, *, tone: str = "") -> Iterator[str]:
     """Yield a dot for each compilation beside its neighbours, by what it tells: a path, since hundreds of
     elements cost more than all else of a page. Those of reruns, other branches and a second metric are
     hollow, of those that may not decide pale."""
@@ -279,7 +279,7 @@ def _dots(row: Row, canvas: Canvas, scale: Scale, *, tone: str = "") -> Iterator
                 yield f'<path class="dots hole" d="{drawn}"/>'
 
 
-def _shapes(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
+def _shapes(row: Chart, canvas: Canvas, scale: Scale) -> Iterator[str]:
     """Yield a mark for each compilation, with the shape and the colour of the choice it drew."""
     for _key, spot, number, x, value in _places(row, canvas):
         variant = spot.variants[number] if spot.variants else None
@@ -291,7 +291,7 @@ def _shapes(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
         yield f'<use class="{look}" x="{x / 10:.2f}%" y="{scale.y(value):.1f}"/>'
 
 
-def _places(row: Row, canvas: Canvas) -> Iterator[tuple[Key, Spot, int, float, float]]:
+def _places(row: Chart, canvas: Canvas) -> Iterator[tuple[Key, Spot, int, float, float]]:
     """Yield of each mark its point, the number of its compilation, x, and its value."""
     each = canvas.choice.marks == "each"
     for key, spot in row.spots.items():
@@ -305,7 +305,7 @@ def _places(row: Row, canvas: Canvas) -> Iterator[tuple[Key, Spot, int, float, f
             x += apart
 
 
-def _missing(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
+def _missing(row: Chart, canvas: Canvas, scale: Scale) -> Iterator[str]:
     """Yield a cross for each run that failed, and a dot for a status without a number."""
     for key, spot in row.spots.items():
         if spot.value is None:
@@ -313,7 +313,7 @@ def _missing(row: Row, canvas: Canvas, scale: Scale) -> Iterator[str]:
             yield f'<use class="{kind}" href="#m-{kind}" x="{x:.2f}%" y="{scale.height - 8}"/>'
 
 
-def _guide_texts(row: Row, scale: Scale) -> Iterator[str]:
+def _guide_texts(row: Chart, scale: Scale) -> Iterator[str]:
     """Yield the names of target and ceiling, with an arrow where they are off the scale."""
     off = {"↑ ": 10.0, "↓ ": scale.height - 2.0}
     for kind, value in row.guides:
@@ -330,7 +330,7 @@ def _guide_texts(row: Row, scale: Scale) -> Iterator[str]:
         yield f'<text class="tick start {kind}" x="0" dx="4" y="{max(y, 9):.1f}">{arrow}{escape(text)}</text>'
 
 
-def _edge(row: Row, canvas: Canvas, scale: Scale, *, shaped: bool) -> Iterator[str]:
+def _edge(row: Chart, canvas: Canvas, scale: Scale, *, shaped: bool) -> Iterator[str]:
     """Yield what stands at the right edge, one below the other: the newest value, the best one, and how often
     each choice came."""
     found: list[tuple[float, str, str]] = []  # y, before the text, text

@@ -72,13 +72,13 @@ class Slot:
 
 
 @dataclass
-class Row:
+class Chart:
     """A chart: a metric, and its newest point with what that is judged against."""
 
     metric: Metric
     point: Point
     spots: dict[Key, Spot] = field(default_factory=dict)
-    beside: Row | None = None  # drawn hollow in the same chart
+    beside: Chart | None = None  # drawn hollow in the same chart
     overlays: dict[int, dict[Key, Spot]] = field(default_factory=dict)  # by experiment
     level_start: datetime | None = None
     target: AppliedTarget | None = None
@@ -97,8 +97,8 @@ class Row:
 @dataclass
 class Multiples:
     slots: list[Slot] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)  # the chosen metric's first
-    strips: list[Row] = field(default_factory=list)
+    rows: list[Chart] = field(default_factory=list)  # the chosen metric's first
+    strips: list[Chart] = field(default_factory=list)
     regressions: list[Regression] = field(default_factory=list)  # of the experiment, newest first
     environments: dict[int, Environment] = field(default_factory=dict)  # of the slots and the newest point
 
@@ -156,9 +156,10 @@ def read(
     names = {one.metric.name for one in charts}
     over = {one.pk: one for other in overlaid for one in series.get(other.pk, []) if one.metric.name in names}
     rows = {
-        one.pk: Row(one.metric, latest[one.pk], target=targets.own(experiment, one.metric)) for one in charts
+        one.pk: Chart(one.metric, latest[one.pk], target=targets.own(experiment, one.metric))
+        for one in charts
     }
-    cells = {one.pk: Row(one.metric, latest[one.pk]) for one in strips}
+    cells = {one.pk: Chart(one.metric, latest[one.pk]) for one in strips}
     spots, slots = _read([*rows, *cells, *over], choice, chosen.pk, drawn=rows.keys() | cells.keys())
     newest = latest[chosen.pk]
     environments = by_id(Environment, [newest.environment_id, *(slot.environment for slot in slots)])
@@ -202,7 +203,7 @@ def _regressions(own: Sequence[Series]) -> list[Regression]:
     return found
 
 
-def add_ceilings(rows: Iterable[Row], latest: Iterable[Point]) -> None:
+def add_ceilings(rows: Iterable[Chart], latest: Iterable[Point]) -> None:
     """Add what the ceiling of the host would give, of the experiment's latest values: a share of it is stored
     beside bandwidth and device time, and was taken in the same processes."""
     by_name = {point.metric.name: point for point in latest}
@@ -221,7 +222,7 @@ def add_ceilings(rows: Iterable[Row], latest: Iterable[Point]) -> None:
             row.ceiling = point.value * share.value
 
 
-def _best(row: Row, counting: Container[Key]) -> float | None:
+def _best(row: Chart, counting: Container[Key]) -> float | None:
     """Return the best result of a run, where enough runs and a direction tell what is good."""
     values = [
         spot.value
@@ -282,7 +283,7 @@ def _add_changes(slots: Sequence[Slot], environments: Mapping[int, Environment])
             )
 
 
-def _add_level_starts(rows: Mapping[int, Row], class_key: str) -> None:
+def _add_level_starts(rows: Mapping[int, Chart], class_key: str) -> None:
     """Add since when each series has its level in a class of environments: 1 statement."""
     starts = fetch_tuples(
         """

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from hud.models import Metric
 from hud.pages.experiment.choice import ScaleName
-from hud.pages.experiment.multiples import Row
+from hud.pages.experiment.multiples import Chart
 from hud.tables.formatting import bytes_text
 
 TALL, LOW = 196, 96  # pixels
@@ -63,7 +63,7 @@ class Scale:
         return [(y, text_of(place).replace("-", "−")) for y, place in zip(pixels, places, strict=True)]
 
 
-def scale_of(row: Row, name: ScaleName, height: int) -> Scale:
+def scale_of(row: Chart, name: ScaleName, height: int) -> Scale:
     """Return the axis of a chart. A guide farther off than the values are apart does not stretch it."""
     spots = [*row.spots.values(), *(row.beside.spots.values() if row.beside else ())]
     found = [value for spot in spots for _number, value in spot.compilations]

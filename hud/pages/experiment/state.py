@@ -9,8 +9,8 @@ from typing import Any
 
 from hud.judging.regressions.states import RegressionState
 from hud.models import Annotation
-from hud.pages.experiment.drawing import SHAPES, Canvas, Event, Legend
-from hud.pages.experiment.multiples import Key, Multiples, Row, Slot, slot_of_time
+from hud.pages.experiment.drawing import SHAPES, Canvas, ChartEvent, Legend
+from hud.pages.experiment.multiples import Chart, Key, Multiples, Slot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.runs.branches import other_branch
 from hud.tables.formatting import better, unit
@@ -51,14 +51,14 @@ def _shapes_of(page: ExperimentPage) -> tuple[dict[str, int], list[Legend]]:
     return places, legend
 
 
-def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> list[Event]:
+def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> list[ChartEvent]:
     """Return the change points, environment steps and notes that are within the charts."""
     slots = charts.slots
-    lines: dict[tuple[str, float], Event] = {}
+    lines: dict[tuple[str, float], ChartEvent] = {}
 
     def put(kind: Any, place: int, text: str) -> None:
         x = canvas.xs[place] - (canvas.step / 2 if kind != "note" else 0)
-        lines.setdefault((kind, x), Event(kind, max(x, 0.0), text))
+        lines.setdefault((kind, x), ChartEvent(kind, max(x, 0.0), text))
 
     for one in charts.regressions:
         place = slot_of_time(slots, one.since)
@@ -137,7 +137,7 @@ def details_of(page: ExperimentPage, canvas: Canvas) -> dict[str, Any]:
     }
 
 
-def _values_of(row: Row, places: Mapping[Key, int], words: dict[str, int]) -> list[list[Any]]:
+def _values_of(row: Chart, places: Mapping[Key, int], words: dict[str, int]) -> list[list[Any]]:
     """Return of each point place, value, compilations, word, level, noise and change; of several compilations
     both extremes too. They have 7 digits of the largest."""
     largest = max((abs(spot.value) for spot in row.spots.values() if spot.value), default=1.0)
