@@ -9,7 +9,7 @@ from django.test import Client
 
 from hud.models import Alias, Audit, Experiment, Run
 from hud.pages.compilers import query as compilers
-from hud.pages.experiment import identity
+from hud.pages.experiment.query import pickers as pickers_of
 from hud.pages.limits import query as limits
 from hud.pages.query_string import select
 from hud.pages.regressions import query as regressions
@@ -44,7 +44,7 @@ def test_no_picker_offers_what_names_no_device() -> None:
     offered["suite"] = listed.choices["arch"]
     assert offered == {page: ["h200"] for page in offered}
     own, *others = Experiment.objects.order_by("pk").filter(case="a")
-    pickers = {picker.name: picker for picker in identity.pickers(own, others)}
+    pickers = {picker.name: picker for picker in pickers_of(own, others)}
     assert pickers["arch"].options == []
 
 

@@ -4,6 +4,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import zip_longest
+from operator import itemgetter
+from typing import Any
 
 from django.utils import timezone
 
@@ -20,11 +22,10 @@ from hud.models import (
     Series,
     Stream,
 )
-from hud.pages.experiment import compilations, identity, multiples, notes
+from hud.pages.experiment import compilations, multiples, notes
 from hud.pages.experiment.choice import MAX_POINTS, Choice
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.history import History, changes, fill
-from hud.pages.experiment.identity import Picker
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for
 from hud.pages.hosts.queue import usual_by_place
@@ -35,11 +36,30 @@ from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.requests import spec_of
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from runner.schema.devices import is_named
 from runner.schema.metrics import device_time_of
 from runner.schema.records import SUCCESS
 from runner.schema.suite import BadRequest, TaskSpec
 
 _MOST_RELATED = 500
+_MOST_OPTIONS = 60  # of one picker
+_IN_PICKERS = ("mode", "dtype", "backend", "arch")
+
+
+@dataclass(frozen=True)
+class Option:
+    text: str
+    experiment: int
+    exact: bool  # it differs in nothing else
+
+
+@dataclass(frozen=True)
+class Picker:
+    """A part of the identity, with the other values it has for this case."""
+
+    name: str
+    text: str
+    options: list[Option]
 
 
 @dataclass(frozen=True)
@@ -125,11 +145,11 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
     if not same_case:
         return None
     experiment, related = same_case[0], same_case[1:]
-    backends = identity.same_but(experiment, related, "backend")
-    devices = identity.same_but(experiment, related, "device", "arch")
+    backends = _same_but(experiment, related, "backend")
+    devices = _same_but(experiment, related, "device", "arch")
     series = _series_by_experiment([experiment, *backends, *devices], stream)
     targets = Targets.read()
-    page = ExperimentPage(experiment, stream, choice, identity.pickers(experiment, related))
+    page = ExperimentPage(experiment, stream, choice, pickers(experiment, related))
     page.notes = list(notes.of_experiment(experiment)[: notes.MOST])
     own = series[pk]
     compared = metric_names(COLUMNS)
@@ -193,6 +213,41 @@ def _same_case(pk: int, stream: Stream) -> list[Experiment]:
             OR EXISTS (SELECT FROM hud_series WHERE experiment_id = one.id AND stream_id = %(stream)s))
         ORDER BY id <> %(pk)s, id LIMIT %(most)s"""
     return fetch_models(Experiment, same, {"pk": pk, "stream": stream.pk, "most": 1 + _MOST_RELATED})
+
+
+def pickers(experiment: Experiment, related: Sequence[Experiment]) -> list[Picker]:
+    """Return a picker for each part of the identity that says something."""
+    own, others = _parts(experiment), [_parts(one) for one in related]
+    differing = [sum(own.get(name) != parts.get(name) for name in own | parts) for parts in others]
+    nearest = sorted(zip(differing, related, others, strict=True), key=itemgetter(0))
+    shown = []
+    for name in dict.fromkeys([*own, *(name for parts in others for name in parts)]):
+        text = own.get(name, "default")
+        options: dict[str, Option] = {}
+        for count, one, parts in nearest:
+            other = parts.get(name, "default")
+            if other != text and (name != "arch" or is_named(other)):
+                options.setdefault(other, Option(other, one.pk, exact=count == 1))
+        if text or options:
+            ordered = sorted(options.values(), key=lambda one: (not one.exact, len(one.text), one.text))
+            shown.append(Picker(name, text or "unknown", ordered[:_MOST_OPTIONS]))
+    return shown
+
+
+def _same_but(experiment: Experiment, related: Sequence[Experiment], *names: str) -> list[Experiment]:
+    """Return the experiments that differ in nothing but these parts of the identity, in their order."""
+    kept = [name for name in Experiment.IDENTITY if name not in names]
+    found = [one for one in related if all(getattr(one, name) == getattr(experiment, name) for name in kept)]
+    return sorted(found, key=lambda one: [getattr(one, name) for name in names])
+
+
+def _parts(experiment: Experiment) -> dict[str, Any]:
+    """Return each part of the identity as text; the arch stands for the device where it is known."""
+    found: dict[str, Any] = {name: str(value) for name, value in sorted(experiment.knobs.items())}
+    found |= {name: getattr(experiment, name) for name in _IN_PICKERS}
+    found["arch"] = found["arch"] or experiment.device
+    found["shapes"] = "dynamic" if experiment.dynamic else "static"
+    return found
 
 
 def _active(experiment: Experiment, stream: Stream) -> list[Run]:
