@@ -143,9 +143,9 @@ def strip(row: Chart, canvas: Canvas) -> SafeString:
 def hosts(canvas: Canvas) -> SafeString:
     """Return a band for each stretch of runs on one host."""
     cells, texts = [], []
-    places = zip((slot.host for slot in canvas.slots), canvas.xs, strict=True)
-    for number, (host, run) in enumerate(groupby(places, key=itemgetter(0))):
-        xs = [x for _host, x in run]
+    hosts_at = zip((slot.host for slot in canvas.slots), canvas.xs, strict=True)
+    for number, (host, stretch) in enumerate(groupby(hosts_at, key=itemgetter(0))):
+        xs = [x for _host, x in stretch]
         x, length = xs[0] - canvas.step / 2, xs[-1] - xs[0] + canvas.step
         odd = " odd" if number % 2 else ""
         cells.append(
