@@ -30,14 +30,14 @@ def parts(candidate: Candidate) -> list[tuple[str, str]]:
     if not candidate.totals.counts["matched"]:
         return [("Nothing is on both sides", "")]
     failures = "new failure" if candidate.verdicts["failed"] == 1 else "new failures"
-    parts = [
+    kinds = [
         ("regressed", "regressed", "worse"),
         ("improved", "improved", "better"),
         ("failed", failures, "worse"),
         ("inconclusive", "undecided", "doubt"),
         ("unchanged", "within noise", ""),
     ]
-    counted = [(candidate.verdicts[verdict], words, tone) for verdict, words, tone in parts]
+    counted = [(candidate.verdicts[verdict], words, tone) for verdict, words, tone in kinds]
     return [(f"{n} {words}", tone) for n, words, tone in counted if n or words == "within noise"]
 
 
