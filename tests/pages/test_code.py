@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -232,6 +233,16 @@ def test_one_point_offers_its_fastest_and_slowest_compilation(client: Client, db
         extreme(one.busy_us or 0 for one in mobilenet()) for extreme in (min, max)
     )
     assert all(each.run.pk == run.pk for each in sides)
+
+
+def test_a_page_of_one_point_names_the_binaries(client: Client, db: None) -> None:
+    model = create_experiment(suite="timm", case="mobilenetv2_100", knobs={})
+    (first, *_) = mobilenet()
+    run = point(model, first)
+    one_side = side(run, model)
+    page = client.get("/code", {"base": one_side, "head": one_side}, follow=True).text
+    binaries = re.findall(r'<td class="binary"><code class="dim">(\w{5})</code>', page)
+    assert set(binaries) & {kernel.binary[:5] for kernel in first.kernels}
 
 
 def test_the_api_gives_what_the_page_shows(client: Client, regressed: dict[str, str]) -> None:
