@@ -17,7 +17,7 @@ from hud.models.streams import NAME_PATTERN
 from hud.problems import Problem
 from hud.tables.table import DataTable
 from runner.formats import FORMATS
-from runner.formats.compression import is_compressed
+from runner.formats.bodies import is_compressed
 from runner.formats.errors import LARGER_FILES, MalformedUpload, UploadTooLarge
 from runner.formats.parameters import DESCRIPTIONS, Parameters
 

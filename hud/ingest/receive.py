@@ -26,7 +26,7 @@ from hud.problems import Problem
 from hud.runs.references import keep_references
 from hud.runs.streams import check_open, for_upload
 from hud.sql import fetch_tuples
-from runner.formats import compression, format_of, json_text, reasons
+from runner.formats import bodies, format_of, json_text, reasons
 from runner.formats.errors import BadUpload, Fault, MalformedUpload, UploadTooLarge
 from runner.formats.format import Format
 from runner.formats.measurement import ParsedMeasurement
@@ -53,7 +53,7 @@ class TooManyRecords(UploadTooLarge):
 
 def inflate(body: bytes, limit: int | None = None) -> bytes:
     """Return a compressed body's content, up to the limit of an upload by default."""
-    return compression.inflate(body, settings.HUD_MAX_BODY_BYTES if limit is None else limit)
+    return bodies.inflate(body, settings.HUD_MAX_BODY_BYTES if limit is None else limit)
 
 
 @dataclass(frozen=True)

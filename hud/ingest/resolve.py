@@ -24,8 +24,8 @@ from hud.sql import execute, fetch_tuples
 from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement, RunKey, first_runner
 from runner.formats.parameters import PLAUSIBLE, Parameters, is_plausible, parse_time
+from runner.formats.readers.v3 import OURS
 from runner.formats.scalars import branch_name, nfc, text
-from runner.formats.v3 import OURS
 from runner.schema.devices import DEVICE_KINDS
 from runner.schema.draws import PairPlace, pair_place
 from runner.schema.metrics import metric_info

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.cli.output import v3_records
-from runner.formats import expected_accuracy
 from runner.formats.errors import BadUpload, Fault
 from runner.formats.format import is_json
 from runner.formats.measurement import suite_name
 from runner.formats.scalars import number
 from runner.formats.table import Row, table
+from runner.formats.torchdynamo import lists
 from runner.formats.torchdynamo.files import accuracy_word
 from runner.formats.torchdynamo.names import file_hints
 from runner.schema.suite import BadRequest, knobs_key
@@ -148,12 +148,12 @@ def _listed(path: Path, is_one_of_several: bool) -> list[_Row]:
 
 
 def _expected(body: bytes, _path: Path) -> list[_Row]:
-    columns, lines = expected_accuracy.table_of(body)
+    columns, lines = lists.table_of(body)
     table = _table(columns, lines, {})
-    if not expected_accuracy.is_by_dtype(columns):
+    if not lists.is_by_dtype(columns):
         return table
     return [
-        _Row(row.model, {"accuracy": cell}, expected_accuracy.facts_of_column(column))
+        _Row(row.model, {"accuracy": cell}, lists.facts_of_column(column))
         for row in table
         for column, cell in row.cells.items()
         if cell and column != "suite"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from runner.formats import reasons
-from runner.formats.chunking import CannotSplit, split
+from runner.formats.bodies import CannotSplit, split
 from runner.formats.parameters import Parameters
 from runner.host.client import Hud, HudError, Refused, with_retries
 from runner.schema.records import Json

@@ -10,19 +10,17 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 
-from runner.formats import v3
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.format import Describe, Format, Preview, Writer
-from runner.formats.refused import AS_V3, refused
+from runner.formats.readers import v3
+from runner.formats.readers.refused import AS_V3, refused
 from runner.schema.suite import BadRequest
 
 _MODULES = (  # in the order in which they are asked; v3 takes whatever is JSON
-    "ours", "torch_trace", "xla", "xla_report", "tritonbench", "helion", "kernelbench", "userbenchmark",
-    "microbenchmarks", "serving",
-    "v3",
-    "cachebench", "torchdynamo", "graph_breaks", "expected_accuracy", "gpt_fast", "operatorbench",
-    "operator_benchmark", "kernel_tables",
-    "pr_time",
+    "torch_trace", "readers.xla", "readers.tritonbench", "readers.kernels", "readers.userbenchmark",
+    "readers.microbenchmarks", "readers.serving", "readers.v3",
+    "torchdynamo.cachebench", "torchdynamo", "torchdynamo.lists", "readers.gpt_fast", "readers.operators",
+    "torchdynamo.pr_time",
 )  # fmt: skip
 FORMATS: dict[str, Format] = {}
 for _name in _MODULES:

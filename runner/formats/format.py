@@ -73,14 +73,6 @@ def each(found: Iterable[_T | Fault], read: Callable[[_T], Iterable[Item]]) -> I
             yield from read(part)
 
 
-def guarded(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield places with what stands there, and an error where a value has another shape than was expected."""
-    try:
-        yield from found
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        yield "", repr(error)
-
-
 class Preview:
     """The beginning of a body, by which formats recognise their own."""
 

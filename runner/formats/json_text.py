@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import orjson
 
-from runner.formats.chunking import CannotSplit, elements
+from runner.formats.bodies import CannotSplit, elements
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 from runner.formats.scalars import is_deeper
 

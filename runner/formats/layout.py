@@ -11,16 +11,15 @@ layout does not name is looked for under its own name: `mode`, `backend`, `metri
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault, WrongRecord
-from runner.formats.format import Format, Item, LocatedRecord, Preview, Read, Skipped, each, guarded, has_keys
-from runner.formats.measurement import ParsedMeasurement, knobs_of
+from runner.formats.format import Format, Item, LocatedRecord, Preview, Read, Skipped, each, has_keys
+from runner.formats.measurement import ParsedMeasurement, knobs_of, origin_of
 from runner.formats.parameters import KNOWN, Parameters, parse_time
 from runner.formats.scalars import number_in, number_of, numbers_in, shortened, text
-from runner.formats.table import Row, pointer, table
+from runner.formats.table import pointer, table
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 VALUE = "\0"  # the key of an entry's only value, whose place is that of the entry; no file has such a key
@@ -82,12 +81,15 @@ class Layout:
     origin: Source = "origin"
     more: Callable[[Entry], Mapping[str, Any]] = lambda _entry: {}  # further fields of the record
     margin: Source = ""  # of an entry whose values are expected: a measurement may miss them by that
+    # complete a measurement by what its names mean
+    complete: Callable[[ParsedMeasurement, Record], None] = lambda _measurement, _record: None
     zero: Mapping[str, str] = field(default_factory=dict)  # by metric, the status that its 0 stands for
     by_name: Callable[[str], Mapping[str, str]] = lambda _filename: {}  # what only it says
 
     def describe(self, measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-        measurement.suite = self.suite or given.suite or self.benchmark
+        measurement.suite = self.suite or origin_of(record) or given.suite or self.benchmark
         measurement.knobs = knobs_of(record)
+        self.complete(measurement, record)
         if measurement.metric in self.zero:
             measurement.zero_is(self.zero[measurement.metric])
 
@@ -107,16 +109,11 @@ class Layout:
         is_header = fits or {*self.quantities, self.case}.issubset
 
         def read(body: bytes, filename: str) -> Iterator[Item]:
-            columns, lines = table(body, is_header, f"CSV of {name}", "other columns", delimiter)
+            columns, lines = table(
+                body, is_header, f"CSV of {name}", "other columns", delimiter, whole_rows=whole_rows
+            )
             items = self._reader(filename)
-
-            def of_line(row: Row) -> Iterator[Item]:
-                if whole_rows and len(row.cells) < len(columns):
-                    yield row.fault(f"the row has {len(row.cells)} cells, the header {len(columns)}")
-                else:
-                    yield from items(entries(dict(zip_longest(columns, row.cells))), "", row.line)
-
-            return each(lines, of_line)
+            return each(lines, lambda row: items(entries(row.by_column(columns, None)), "", row.line))
 
         return self._format(name, read, lambda preview: is_header(preview.columns(delimiter)), options)
 
@@ -155,13 +152,16 @@ class Layout:
         facts = {name: said[name] for name in said.keys() - KNOWN}
 
         def items(found: Iterable[Located], start: str, line: int | None) -> Iterator[Item]:
-            for place, entry in guarded(found):
-                if isinstance(entry, dict):
-                    yield from self.records({**facts, **entry}, start + place, line, hints)
-                elif entry is None or entry in reasons.REASONS:
-                    yield Skipped(start + place, entry or reasons.NULL_VALUE, line)
-                else:
-                    yield Fault(start + place, f"{str(entry)[:60]!r} is no part of such a file", line)
+            try:
+                for place, entry in found:
+                    if isinstance(entry, dict):
+                        yield from self.records({**facts, **entry}, start + place, line, hints)
+                    elif entry is None or entry in reasons.REASONS:
+                        yield Skipped(start + place, entry or reasons.NULL_VALUE, line)
+                    else:
+                        yield Fault(start + place, f"{str(entry)[:60]!r} is no part of such a file", line)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                yield Fault(start, f"{repr(error)[:60]!r} is no part of such a file", line)
 
         return items
 

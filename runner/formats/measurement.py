@@ -94,11 +94,11 @@ class ParsedMeasurement:
             self.samples, self.status, self.code = [], status, self.code or ZERO_CODE
 
 
-def warn_of_backend(measurement: ParsedMeasurement, benchmark: str) -> None:
+def warn_of_backend(measurement: ParsedMeasurement, record: Record) -> None:
     """Warn where nothing says the backend."""
     if not measurement.backend:
         measurement.warning = (
-            f"nothing says whether {benchmark} ran eager or compiled: give it with the upload,"
+            f"nothing says whether {record.benchmark.name} ran eager or compiled: give it with the upload,"
             " ?backend=eager or ?backend=inductor"
         )
 

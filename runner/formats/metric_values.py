@@ -1,14 +1,19 @@
-"""What a v3 record's metric says: its values, target, outcome, unit and direction."""
+"""What a v3 record's metric says: its values, target, outcome, unit and direction. The outside systems' own
+words for an outcome are each mapped to one of `runner.schema.records.STATUSES`.
+
+Sources: accuracy codes of torchdynamo's harness (`common.py`, check_accuracy), verifier codes of
+PyTorch/XLA's experiment runner (`benchmarks/verifier.py`), failure words of torchbench's userbenchmark.
+"""
 
 import json
+import re
 from functools import lru_cache
 from typing import Any
 
 from runner.formats.errors import WrongRecord
 from runner.formats.scalars import INVISIBLE, invisible_in, nfc, number_of, text
-from runner.formats.statuses import status_of, status_of_word
 from runner.schema.metrics import canonical_unit, is_number, metric_info
-from runner.schema.records import Metric
+from runner.schema.records import STATUSES, Metric
 from runner.schema.statistics import value_of
 from runner.schema.suite import value_rule
 
@@ -17,6 +22,47 @@ _MAX_SAMPLES = 100_000
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # as `json_text` reads what Python's json.dump writes
 _MAX_UNIT = 40  # characters
 _MAX_MESSAGE = 300  # of a reason or a warning
+_MAX_CODE = 200
+ACCURACY_CODES = {
+    **dict.fromkeys(("pass", "pass_due_to_skip"), "ok"),
+    **dict.fromkeys(("eager_variation", "eager_two_runs_differ"), "cannot_tell"),
+    **dict.fromkeys(("fail_accuracy", "not_bitwise_equivalent"), "wrong"),
+    **dict.fromkeys(("OOM", "eager_1st_run_OOM", "eager_2nd_run_OOM"), "oom"),
+    "eager_1st_run_fail": "failed", "eager_2nd_run_fail": "failed", "eager_fail_to_run": "failed",
+    "fail_to_run": "failed", "model_fail_to_load": "failed", "warmup_failed": "failed",
+    "infra_error": "failed", "timeout": "timed_out",
+}  # fmt: skip
+VERIFIER_CODES = {
+    "PASS": "ok", "FAIL": "wrong", "NONDETERMINISTIC_EAGER_RUN": "cannot_tell",
+    "EAGER_FAILED": "failed", "EXCEPTION_RAISED": "failed",
+    "VERIFIER_SKIPPED": "not_run", "VERIFIER_DIDNT_RUN": "not_run",
+}  # fmt: skip
+# PyTorch/XLA writes "SKIP" for a model that an experiment cannot run; torchbench's userbenchmark the others.
+OTHER_CODES = {
+    "SKIP": "unsupported", "not_implemented": "unsupported",
+    "skip": "not_run", "skip_by_dryrun": "not_run",
+    "failed": "failed",
+}  # fmt: skip
+# What other tools write into `metric.extra_info.status` of a v3 record.
+STATUS_WORDS = {
+    **{status: status for status in STATUSES},
+    "success": "ok", "succeeded": "ok", "passed": "ok", "pass": "ok", "completed": "ok",
+    "fail": "failed", "failure": "failed", "error": "failed", "errored": "failed", "exception": "failed",
+    "timeout": "timed_out", "timedout": "timed_out", "time_out": "timed_out",
+    "out_of_memory": "oom", "cuda_oom": "oom",
+    "crash": "crashed", "killed": "crashed", "segfault": "crashed",
+    "incorrect": "wrong", "mismatch": "wrong", "fail_accuracy": "wrong", "accuracy_fail": "wrong",
+    "not_supported": "unsupported", "not_implemented": "unsupported",
+    "skip": "not_run", "skipped": "not_run", "disabled": "not_run",
+}  # fmt: skip
+_ERRORS = (
+    ("oom", re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|\bCUDA OOM\b", re.IGNORECASE)),
+    ("timed_out", re.compile(r"timed out|Exceeded timeout|TimeoutExpired|TimeoutError", re.IGNORECASE)),
+    ("unsupported", re.compile(r"NotImplementedError")),
+)
+_AT_BATCH = {"fail_batch_invariance_at": "wrong", "fail_to_run_at_batch": "failed"}  # with a number behind
+_CODES = ACCURACY_CODES | VERIFIER_CODES | OTHER_CODES
+_NUMBERED = re.compile(r"(\w+)_\d+")
 
 
 def numbers_of(metric: Metric) -> list[float]:
@@ -24,23 +70,14 @@ def numbers_of(metric: Metric) -> list[float]:
     values = metric.benchmark_values or []
     if set(map(type, values)) == {float} and max(map(abs, values)) <= MAX_VALUE:  # type: ignore[arg-type]
         return list(values)  # type: ignore[arg-type]  # nearly always; JSON has no NaN
-    numbers = []
-    for index, value in enumerate(values):
-        found = _number(value)
-        if found is None:
-            raise _no_number(f"/metric/benchmark_values/{index}", value)
-        numbers.append(found)
-    return numbers
+    return [_number(value, f"/metric/benchmark_values/{index}") for index, value in enumerate(values)]
 
 
 def target_of(metric: Metric) -> float | None:
     """Return the record's target. PyTorch's scripts write 0 for none."""
     if metric.target_value is None:
         return None
-    found = _number(metric.target_value)
-    if found is None:
-        raise _no_number("/metric/target_value", metric.target_value)
-    return found or None
+    return _number(metric.target_value, "/metric/target_value") or None
 
 
 def check_values(suite: str, metric: str, samples: list[float]) -> None:
@@ -59,18 +96,14 @@ def check_values(suite: str, metric: str, samples: list[float]) -> None:
         raise WrongRecord(f"/metric/benchmark_values/{index}", detail)
 
 
-def _no_number(pointer: str, value: float | str) -> WrongRecord:
-    words = f"{str(value)[:60]!r}"
+def _number(value: float | str, pointer: str) -> float:
+    number = number_of(value)
+    if number is not None and abs(number) <= MAX_VALUE:
+        return number
+    detail = "is not a number" if number is None else f"is beyond {MAX_VALUE:g}"
     if value in NOT_FINITE:
-        detail = f"{words} is no measured value: NaN and Infinity cannot be stored"
-        return WrongRecord(pointer, detail, malformed=True)
-    detail = "is not a number" if number_of(value) is None else f"is beyond {MAX_VALUE:g}"
-    return WrongRecord(pointer, f"{words} {detail}")
-
-
-def _number(value: float | str) -> float | None:
-    found = number_of(value)
-    return found if found is not None and abs(found) <= MAX_VALUE else None
+        detail = "is no measured value: NaN and Infinity cannot be stored"
+    raise WrongRecord(pointer, f"{str(value)[:60]!r} {detail}", malformed=value in NOT_FINITE)
 
 
 def outcome_of(extra: dict[str, Any], *, has_numbers: bool) -> tuple[str, str | None]:
@@ -84,9 +117,8 @@ def outcome_of(extra: dict[str, Any], *, has_numbers: bool) -> tuple[str, str | 
 def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | None:
     """Return the code of an outcome: the one that our runner or export wrote beside the status, or, without
     numbers, the texts in place of values, as a list or JSON."""
-    code = extra.get("code")
-    if status and isinstance(code, str) and code:
-        return INVISIBLE.sub("", code)[:200]
+    if status and (code := text(extra.get("code"))):
+        return INVISIBLE.sub("", code)[:_MAX_CODE]
     values = extra.get("benchmark_values")
     if has_numbers or not values:
         return None
@@ -97,7 +129,7 @@ def _code(extra: dict[str, Any], status: str, *, has_numbers: bool) -> str | Non
             values = [values]
     if not isinstance(values, list) or not values or not all(isinstance(item, str) for item in values):
         return None
-    return INVISIBLE.sub("", ", ".join(values))[:200].strip() or None
+    return INVISIBLE.sub("", ", ".join(values))[:_MAX_CODE].strip() or None
 
 
 def is_outcome(status: str, code: str | None, metric: str) -> bool:
@@ -144,3 +176,30 @@ def message_of(extra: dict[str, Any]) -> str | None:
     """Return the reason of a status and the warning of a value as one text."""
     words = (" ".join(text(extra.get(name)).split()) for name in ("reason", "warning"))
     return INVISIBLE.sub("", "; ".join(filter(None, words)))[:_MAX_MESSAGE].strip() or None
+
+
+def is_accuracy_code(word: str) -> bool:
+    """Return whether torchdynamo's harness writes this word into its accuracy column."""
+    numbered = _NUMBERED.fullmatch(word)
+    return word in ACCURACY_CODES or (numbered is not None and numbered[1] in _AT_BATCH)
+
+
+def status_of(code: str) -> str | None:
+    """Return our status for an outside code, or None if no system is known to write it."""
+    numbered = _NUMBERED.fullmatch(code)
+    return _AT_BATCH.get(numbered[1]) if numbered else _CODES.get(code)
+
+
+def status_of_word(word: str) -> str:
+    """Return our status for the word of a record's status, '' for one that no tool is known to write."""
+    return STATUS_WORDS.get(re.sub(r"[\s-]+", "_", word.strip().lower()), "") if len(word) < _MAX_CODE else ""
+
+
+def status_of_error(text: str) -> tuple[str, str]:
+    """Return our status and a short code for an error text: a known code, else a traceback's last line."""
+    text = text.strip()
+    if known := status_of(text):
+        return known, text
+    status = next((name for name, pattern in _ERRORS if pattern.search(text)), "failed")
+    last = text.rsplit("\n", 1)[-1].strip() or "an error without words"
+    return status, last[:_MAX_CODE]

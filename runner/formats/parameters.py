@@ -14,13 +14,10 @@ from runner.formats.scalars import invisible_in
 
 _MAX_LENGTH = 200
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, half characters
+_SIZE = re.compile(r"[0-9]+")
 _COMMIT = re.compile(r"[0-9A-Za-z._-]{1,64}")
-_NOT_IDENTITY = {
-    "filename",
-    "dry_run",
-    "partial",
-    "stream",
-}  # these do not make another upload of the same content
+# these do not make another upload of the same content
+_NOT_IDENTITY = {"filename", "dry_run", "partial", "stream"}
 _FIRST_YEAR = 2010
 _AHEAD = timedelta(days=1)  # clocks and zones that are a little off
 PLAUSIBLE = f"from {_FIRST_YEAR} to a day from now"
@@ -105,14 +102,12 @@ KNOWN = frozenset(DESCRIPTIONS)
 def _problem(name: str, value: str) -> str:
     if not value:
         return ""
-    if name in {"commit_date", "run_time"}:
-        return "" if parse_time(value) else f"a time such as 2026-11-21T07:52:00Z, {PLAUSIBLE}"
-    if name in {"dynamic", "replace", "dry_run", "partial"}:
-        return "" if value.lower() in _SWITCHES else "0 or 1"
-    if name == "batch_size":
-        return (
-            "" if value.isascii() and value.isdecimal() and 0 < int(value) < 2**31 else "a positive integer"
-        )
+    if name in {"commit_date", "run_time"} and not parse_time(value):
+        return f"a time such as 2026-11-21T07:52:00Z, {PLAUSIBLE}"
+    if name in {"dynamic", "replace", "dry_run", "partial"} and value.lower() not in _SWITCHES:
+        return "0 or 1"
+    if name == "batch_size" and not (_SIZE.fullmatch(value) and 0 < int(value) < 2**31):
+        return "a positive integer"
     if name == "commit" and not _COMMIT.fullmatch(value):
         return "at most 64 letters, digits, dots, dashes and underscores"
     return ""

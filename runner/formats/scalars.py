@@ -4,6 +4,7 @@ import hashlib
 import math
 import re
 import unicodedata
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from runner.formats.errors import WrongRecord
@@ -79,6 +80,16 @@ def is_deeper(value: Any, limit: int) -> bool:
 def base_name(path: str) -> str:
     """Return the name of a file, also of a path that Windows wrote."""
     return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def groups_in_name(pattern: str) -> Callable[[str], Mapping[str, str]]:
+    """Return a function that returns the groups of a pattern in a file's whole name, {} for another name."""
+
+    def groups(filename: str) -> Mapping[str, str]:
+        found = re.fullmatch(pattern, base_name(filename))
+        return found.groupdict("") if found else {}
+
+    return groups
 
 
 def branch_name(name: str) -> str:

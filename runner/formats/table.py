@@ -5,9 +5,11 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 from runner.formats.errors import BadUpload, Fault, MalformedUpload
 
+Fits = Callable[[list[str]], bool]  # of a header
 _MAX_CELLS = 20_000  # in a row; torchdynamo's widest has some hundred
 _MAX_BLANK = 200_000  # rows
 
@@ -17,9 +19,9 @@ class Row:
     line: int
     cells: list[str]
 
-    def by_column(self, columns: list[str]) -> dict[str, str]:
-        """Return the cells under their columns; a short row has empty ones."""
-        return dict(zip_longest(columns, self.cells, fillvalue=""))
+    def by_column(self, columns: list[str], missing: Any = "") -> dict[str, Any]:
+        """Return the cells under their columns, with what a short row has in its last ones."""
+        return dict(zip_longest(columns, self.cells, fillvalue=missing))
 
     def fault(self, detail: str, column: str = "") -> Fault:
         return Fault(pointer(column) if column else "", detail, self.line)
@@ -56,10 +58,11 @@ def rows(body: bytes, delimiter: str = ",") -> Iterator[Row]:
 
 
 def table(
-    body: bytes, fits: Callable[[list[str]], bool], what: str, header: str, delimiter: str = ","
+    body: bytes, fits: Fits, what: str, header: str, delimiter: str = ",", *, whole_rows: bool = False
 ) -> tuple[list[str], Iterator[Row | Fault]]:
-    """Return the columns and the rows below them, with a Fault for a row that has more cells than the header.
-    Skip repeated headers, as in concatenated files. Raise BadUpload if the header does not fit."""
+    """Return the columns and the rows below them, with a Fault for a row that has more cells than the header,
+    or fewer where `whole_rows`. Skip repeated headers, as in concatenated files. Raise BadUpload if the
+    header does not fit."""
     lines = rows(body, delimiter)
     first = next(lines, None)
     if first is None or not fits(first.cells):
@@ -67,7 +70,7 @@ def table(
     columns = first.cells
     return columns, (
         row.fault(f"the row has {len(row.cells)} cells, the header {len(columns)}")
-        if len(row.cells) > len(columns)
+        if len(row.cells) > len(columns) or (whole_rows and len(row.cells) < len(columns))
         else row
         for row in lines
         if row.cells != columns

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.formats import chunking as module
-from runner.formats.chunking import CannotSplit, split
+from runner.formats import bodies as module
+from runner.formats.bodies import CannotSplit, split
 
 
 def records_in(bodies: list[bytes]) -> list[Any]:

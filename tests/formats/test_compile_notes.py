@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.formats import compile_notes
+from runner.formats.torch_trace import compile_notes
 from runner.schema.compilations import Note
 
 _EXPLAINED = """Failed to trace builtin operator

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from runner.formats import format_of, reasons
-from runner.formats.gpt_fast import GptFastFiles
 from runner.formats.measurement import ParsedMeasurement
+from runner.formats.readers.gpt_fast import GptFastFiles
 from runner.schema.metrics import metric_info
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
@@ -355,6 +355,13 @@ def test_the_report_of_xla_as_lines() -> None:
     assert (found["dlrm"].samples, found["dlrm"].knobs) == ([0.5], {"origin": "torchbench"})
     assert found["dlrm"].device == ""
     assert (found["sam"].status, found["sam"].code) == ("failed", "RuntimeError: a")
+
+
+def test_a_failed_run_in_the_report_of_xla_has_failed_without_a_message_too() -> None:
+    header = "suite_name,model_name,accelerator,xla,dynamo,test,run_status,error_message,median_total_time\n"
+    body = header + "torchbench,sam,cuda,PJRT,openxla,eval,failure,,-1\n"
+    found = by_metric(observe(body), "sam")["median_total_time"]
+    assert (found.status, found.samples) == ("failed", [])
 
 
 # ---- Intel's expected accuracy

@@ -10,7 +10,7 @@ import pytest
 from runner.formats import format_of
 from runner.formats.errors import BadUpload, MalformedUpload
 from runner.formats.format import Preview
-from runner.formats.refused import REFUSED, refused
+from runner.formats.readers.refused import kinds, refused
 from tests.support.observed import SAMPLES
 from tests.support.records import as_list, v3_record
 
@@ -50,4 +50,4 @@ def test_nothing_that_is_read_is_refused() -> None:
         if path.suffix in {".csv", ".js", ".json", ".jsonl", ".log"}:
             format_of("", path.read_bytes())
     assert refused(Preview(as_list(v3_record()))) is None
-    assert all(kind.name and kind.instead for kind in REFUSED)
+    assert all(kind.name and kind.instead for kind in kinds())

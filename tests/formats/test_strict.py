@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from runner.formats.format import LocatedRecord
 from runner.formats.json_text import ERRORS, MAX_DEPTH, problem
-from runner.formats.v3 import record_reader
+from runner.formats.readers.v3 import record_reader
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(),

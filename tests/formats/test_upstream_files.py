@@ -17,8 +17,8 @@ from runner.__main__ import main
 from runner.cli import terminal
 from runner.cli.output import Output
 from runner.formats import WRITERS
-from runner.formats.operatorbench import OperatorbenchFiles
-from runner.formats.xla import XlaFiles
+from runner.formats.readers.operators import OperatorbenchFiles
+from runner.formats.readers.xla import XlaFiles
 from runner.launch.pairs import LaunchRequest
 from runner.schema.metrics import GPT_FAST_SIZES, mean_over
 from runner.schema.suite import BadRequest, TaskSpec

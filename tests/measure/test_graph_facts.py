@@ -15,7 +15,7 @@ import pytest
 from torch._dynamo.utils import counters
 from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
 
-from runner.formats import compile_notes
+from runner.formats.torch_trace import compile_notes
 from runner.measure.compiler.counters import graph_facts
 from runner.measure.timing.compile_time import forget_compiles
 from runner.schema.compilations import Compiled, Note

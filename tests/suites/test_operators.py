@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch._inductor import config
 
-from runner.formats.operatorbench import OperatorbenchFiles
+from runner.formats.readers.operators import OperatorbenchFiles
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from runner.formats.statuses import ACCURACY_CODES, status_of
+from runner.formats.metric_values import ACCURACY_CODES, status_of
 from runner.launch.failures import TaskFailure
 from runner.schema.options import OptionValue
 from runner.schema.records import STATUSES

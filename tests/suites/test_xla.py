@@ -20,8 +20,8 @@ from runner.__main__ import main
 from runner.cli import request, tables
 from runner.cli.output import Output
 from runner.cli.request import Request
-from runner.formats.statuses import VERIFIER_CODES
-from runner.formats.xla import ON_XLA, XlaFiles
+from runner.formats.metric_values import VERIFIER_CODES
+from runner.formats.readers.xla import ON_XLA, XlaFiles
 from runner.launch.launch import launch
 from runner.launch.report import Report
 from runner.launch.results import complete

@@ -21,8 +21,7 @@ from hud.ingest import BadUpload, Receipt, inflate, ingest
 from hud.ingest.deliveries import KERNEL_CODE, take_kernel_code_of_file
 from hud.problems import Problem
 from runner.formats import reasons
-from runner.formats.chunking import CannotSplit, split
-from runner.formats.compression import is_compressed
+from runner.formats.bodies import CannotSplit, is_compressed, split
 from runner.formats.parameters import DESCRIPTIONS, Parameters
 
 MANIFEST = "manifest.json"

@@ -19,8 +19,7 @@ from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Prev
 from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import shortened
-from runner.formats.torch_trace import process
-from runner.formats.torch_trace.process import TOTAL, Trace, breaks_of, compiled_of, without_nul
+from runner.formats.torch_trace.process import HEAD, TOTAL, Trace, entries, take
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.records import Benchmark, Metric, Model, Record
 
@@ -36,18 +35,17 @@ _NO_COMPILES = (
 def read(body: bytes, filename: str) -> Iterator[Item]:
     import msgspec
 
-    trace, decode = Trace(), msgspec.json.decode
-    lines = 0
-    for number, head, payload in process.entries(body):
-        lines += 1
+    trace = Trace(msgspec.json.decode)
+    number = 0
+    for number, head, payload in entries(body):
         try:
-            said = decode(head)
+            said = trace.decode(head)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             yield Skipped("", reasons.BAD_JSON, number)
             continue
         if isinstance(said, dict):
-            process.take(trace, said, process.Line(payload, number, decode))
-    if not lines:
+            take(trace, said, payload, number)
+    if not number:
         detail = "its lines begin as: V1122 12:00:00.000000 1 torch/_dynamo/utils.py:1] {"
         raise BadUpload("this is no TORCH_TRACE", [Fault("", detail)])
     if not trace.counts["compiles"]:
@@ -58,10 +56,10 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
 def _items(trace: Trace) -> Iterator[Item]:
     knobs = {} if trace.rank is None else {"rank": trace.rank}
     first = next(iter(trace.functions))
-    case = shortened(without_nul(trace.script or first.rpartition(":")[0] or first) or "a process")
-    compiled = compiled_of(trace)
+    case = shortened(trace.script or first.rpartition(":")[0] or first or "a process")
+    compiled = trace.compiled()
     counts = trace.counts
-    counts["graph_breaks"] = max(sum(note.count for note in breaks_of(trace)), trace.counted_breaks or 0)
+    counts["graph_breaks"] = max(sum(note.count for note in trace.graph_breaks), trace.counted_breaks or 0)
     counts["recompiles"] = len(trace.recompiles)
     counts["cudagraph_skips"] = len(trace.skips)
     counts["compile_failures"] += 0
@@ -78,11 +76,11 @@ def _items(trace: Trace) -> Iterator[Item]:
         yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
     longest = sorted(trace.functions.items(), key=lambda item: -item[1].time_s)
     for name, function in longest[:_MOST_FUNCTIONS]:
-        of_function = {**knobs, "function": shortened(without_nul(name) or "?")}
+        of_function = {**knobs, "function": shortened(name or "?")}
         metrics = [Metric("compiles", [function.compiles])]
         if function.failure:
             code, reason = function.failure
-            failed = {"status": "failed", "code": without_nul(code)[:200], "reason": without_nul(reason)}
+            failed = {"status": "failed", "code": code[:200], "reason": reason}
             metrics.append(Metric(TOTAL, extra_info=failed))
         else:
             metrics.append(Metric(TOTAL, [round(function.time_s, 6)]))
@@ -99,7 +97,7 @@ def _items(trace: Trace) -> Iterator[Item]:
 def _record(trace: Trace, case: str, knobs: dict[str, Any], metric: Metric) -> Record:
     training = trace.graphs & {"aot_joint_graph", "aot_backward_graph"}
     mode = "training" if training else "inference" if "aot_inference_graph" in trace.graphs else None
-    info = {"device": trace.device, "arch": without_nul(trace.card), "knobs": dict(knobs)}
+    info = {"device": trace.device, "arch": trace.card, "knobs": dict(knobs)}
     versions = {"torch": trace.versions.get("pytorch"), "triton": trace.versions.get("triton")}
     facts = {name: trace.versions[name] for name in ("cuda", "python") if name in trace.versions}
     return Record(
@@ -107,7 +105,7 @@ def _record(trace: Trace, case: str, knobs: dict[str, Any], metric: Metric) -> R
         Model(case, "torch.compile", "inductor" if trace.compiled_by_inductor else None),
         metric,
         runners=[{"extra_info": facts}] if facts else None,
-        dependencies={name: {"version": without_nul(said)} for name, said in versions.items() if said},
+        dependencies={name: {"version": said} for name, said in versions.items() if said},
         timestamp=trace.started_s,
     )
 
@@ -119,7 +117,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
 
 
 def _matches(preview: Preview) -> bool:
-    if process.HEAD.match(preview.start.lstrip(b"\xef\xbb\xbf")):
+    if HEAD.match(preview.start.lstrip(b"\xef\xbb\xbf")):
         return True
     is_raw = (
         preview.is_json and b'"frame_compile_id"' in preview.start

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.formats import compile_notes
 from runner.formats.scalars import finite, text
+from runner.formats.torch_trace import compile_notes
 from runner.schema.compilations import Compiled, Note
 
 HEAD = re.compile(rb"(?:\[rank\d+\]:\s*)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]{1,500}:\d+\] (?=\{)")
+_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000|\x00")
 _ARTIFACTS = {"dynamo_graph_break_reason", "recompile_reasons"}
 _CACHED = re.compile(r"(?P<cache>\w+)_cache_(?P<end>hit|miss)")
 _KERNEL = re.compile(rb"= async_compile\.\w+\(|\bextern_kernels\.\w+\(")
@@ -27,8 +28,8 @@ _RESUMED = re.compile(r"_at_\d+(?:_\d+)?$")
 _NO_REASON = "the reason is not in this file"  # tlparse's raw.jsonl has no payloads
 _INDEX = re.compile(r"[0-9]{1,9}")
 _MOST_PAYLOAD_BYTES = 1 << 20
-# Seconds of a compile: torch's name since 2.6, in µs, and ours, which older torch has for the first four.
-_TIMES = {
+# Durations of a compile since torch 2.6, in µs, and our names; older torch has the first four of these, in s.
+_NAMES = {
     "dynamo_cumulative_compile_time_us": "entire_frame_compile_time_s",
     "aot_autograd_cumulative_compile_time_us": "backend_compile_time_s",
     "inductor_cumulative_compile_time_us": "inductor_compile_time_s",
@@ -43,8 +44,9 @@ _TIMES = {
     "post_grad_pass_time_us": "post_grad_pass_time_s",
     "dynamo_compile_time_before_restart_us": "time_before_restart_s",
 }
-_OLDER = {name: name for name in list(_TIMES.values())[:4]}
+_OLDER = {name: name for name in [*_NAMES.values()][:4]}
 _OLDER["dynamo_time_before_restart_s"] = "time_before_restart_s"
+_TIMES = {key: (name, 1) for key, name in _OLDER.items()} | {key: (name, 1e6) for key, name in _NAMES.items()}
 TOTAL = "entire_frame_compile_time_s"
 _COUNTS = {"guard_count": "guards", "graph_op_count": "graph_ops"}
 _NO_BREAK = "<class "  # begins the reason of a restart for other causes: the exception's type
@@ -64,6 +66,7 @@ class Function:
 class Trace:
     """The facts of a process, as its lines tell them one after the other."""
 
+    decode: Callable[[bytes], Any]  # JSON
     strings: dict[int, str] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=lambda: defaultdict(Function))
     times_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -87,10 +90,32 @@ class Trace:
     compiled_by_inductor: bool = False
     graphs: set[str] = field(default_factory=set)  # kinds: aot_inference_graph, …
     frame: compile_notes.Frame | None = None  # the function that is being compiled
+    payload: bytes = b""  # of the line that is being read
+    line: int = 0
+
+    @property
+    def graph_breaks(self) -> list[Note]:
+        """Return the graph breaks that the trace lists. Older torch has them as reasons of restarts alone."""
+        listed = self.breaks or (self.restarts if self.counted_breaks is None else [])
+        return compile_notes.without_twins(listed)
+
+    def compiled(self) -> Compiled:
+        phases_s = {name: round(us / 1e6, 4) for name, us in self.phases_us.items() if us >= 1000}
+        times_s = {name: round(seconds, 4) for name, seconds in self.times_s.items() if seconds >= 0.001}
+        return Compiled(
+            graph_breaks=compile_notes.summed(self.graph_breaks),
+            recompiles=compile_notes.summed(self.recompiles),
+            cudagraph_skips=compile_notes.summed(self.skips),
+            phases_s=phases_s or times_s,
+            caches={name: (hits, misses) for name, (hits, misses) in self.caches.items()},
+        )
 
 
 def entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the number of each line with JSON, its JSON, and its payload (of up to a MiB)."""
+    """Yield the number of each line with JSON, its JSON, and its payload (of up to a MiB), without NUL
+    characters, which PostgreSQL does not store."""
+    if b"\0" in body or b"\\u0000" in body:
+        body = _NUL.sub(rb"\1", body)
     number, head, payload, size = 0, b"", [], 0
     for count, line in enumerate(io.BytesIO(body.removeprefix(b"\xef\xbb\xbf")), start=1):
         if line.startswith(b"\t"):
@@ -108,46 +133,42 @@ def entries(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         yield number, head, b"".join(payload)
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line's payload and number, and a decoder of JSON."""
-
-    payload: bytes
-    number: int
-    decode: Callable[[bytes], Any]
-
-
-def take(trace: Trace, said: dict[str, Any], line: Line) -> None:
+def take(trace: Trace, said: dict[str, Any], payload: bytes, line: int) -> None:
     """Add what one line says."""
+    trace.payload, trace.line = payload, line
     if isinstance(said.get("rank"), int):
         trace.rank = said["rank"]
     for key, value in said.items():
-        if taker := _TAKERS.get(key):
-            taker(trace, value, line)
+        if isinstance(value, dict) and key in _TAKERS:
+            _TAKERS[key](trace, value)
         elif key.startswith("aot_"):
             trace.graphs.add(key)
+        elif key in {"str", "string_table"}:
+            _take_strings(trace, value, is_table=key == "string_table")
 
 
-def _take_string(trace: Trace, value: Any, line: Line) -> None:
-    if isinstance(value, list) and len(value) == 2 and isinstance(value[1], int):
+def _take_strings(trace: Trace, value: Any, *, is_table: bool) -> None:
+    """Take a string with its number, or a table of all strings."""
+    if isinstance(value, dict):
+        trace.strings = {
+            int(number): text(name) for number, name in value.items() if _INDEX.fullmatch(number)
+        }
+    elif isinstance(value, list) and is_table:
+        trace.strings = dict(enumerate(map(text, value)))
+    elif isinstance(value, list) and len(value) == 2 and isinstance(value[1], int):
         trace.strings[value[1]] = text(value[0])
 
 
-def _take_strings(trace: Trace, value: Any, line: Line) -> None:
-    names = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else [])
-    trace.strings = {int(number): text(name) for number, name in names if _INDEX.fullmatch(str(number))}
-
-
-def _take_tensor(trace: Trace, value: Any, line: Line) -> None:
-    found = _DEVICE.search(text(value.get("device"))) if isinstance(value, dict) else None
+def _take_tensor(trace: Trace, value: Mapping[str, Any]) -> None:
+    found = _DEVICE.search(text(value.get("device")))
     if found and found[1] != "meta" and trace.device in {"", "cpu"}:
         trace.device = found[1]
 
 
-def _take_dump(trace: Trace, value: Any, line: Line) -> None:
+def _take_dump(trace: Trace, value: Mapping[str, Any]) -> None:
     """Take the wrapper of AOTInductor, which writes no inductor_output_code."""
-    if isinstance(value, dict) and value.get("name") == "inductor_aot_wrapper_code":
-        _count_kernels(trace, _AOT_KERNEL, line.payload)
+    if value.get("name") == "inductor_aot_wrapper_code":
+        _count_kernels(trace, _AOT_KERNEL, trace.payload)
 
 
 def _count_kernels(trace: Trace, kernel: re.Pattern[bytes], code: bytes) -> None:
@@ -156,9 +177,8 @@ def _count_kernels(trace: Trace, kernel: re.Pattern[bytes], code: bytes) -> None
     trace.kernels += len(kernel.findall(code))
 
 
-def _take_start(trace: Trace, value: Any, line: Line) -> None:
-    frames = []
-    stack = value.get("stack") if isinstance(value, dict) else None
+def _take_start(trace: Trace, value: Mapping[str, Any]) -> None:
+    frames, stack = [], value.get("stack")
     for frame in stack if isinstance(stack, list) else []:
         if isinstance(frame, dict) and isinstance(frame.get("line"), int):
             number = frame.get("filename")
@@ -168,10 +188,8 @@ def _take_start(trace: Trace, value: Any, line: Line) -> None:
     trace.script = trace.script or next((file for file in named if not file.startswith("torch/")), "")
 
 
-def _take_metrics(trace: Trace, metrics: Any, line: Line) -> None:
+def _take_metrics(trace: Trace, metrics: Mapping[str, Any]) -> None:
     """Add the compile of one frame."""
-    if not isinstance(metrics, dict):
-        return
     times_s = _times_of(metrics)
     for phase, seconds in times_s.items():
         trace.times_s[phase] += seconds
@@ -182,7 +200,7 @@ def _take_metrics(trace: Trace, metrics: Any, line: Line) -> None:
     function = trace.functions[f"{file}:{name}" if file else name]
     function.time_s += times_s.get(TOTAL, 0.0)
     function.compiles += 1
-    function.line = function.line or line.number
+    function.line = function.line or trace.line
     trace.counts["compiles"] += 1
     if kind := text(metrics.get("fail_type")):
         trace.counts["compile_failures"] += 1
@@ -215,42 +233,39 @@ def _take_environment(trace: Trace, metrics: Mapping[str, Any]) -> None:
 
 def _times_of(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return the seconds of a compile by our names."""
-    found = {}
-    for older, name in _OLDER.items():
-        if (seconds := finite(metrics.get(older))) is not None and seconds >= 0:
-            found[name] = seconds
-    for newer, name in _TIMES.items():
-        if (microseconds := finite(metrics.get(newer))) is not None and microseconds >= 0:
-            found[name] = microseconds / 1e6
+    times_s = {}
+    for key, (name, per_s) in _TIMES.items():
+        if (duration := finite(metrics.get(key))) is not None and duration >= 0:
+            times_s[name] = duration / per_s
     start_us, end_us = (finite(metrics.get(f"{name}_time_us")) for name in ("start", "end"))
     if metrics.get("co_name") is None and not metrics.get("is_runtime") and start_us and end_us:
-        found.setdefault(TOTAL, max(end_us - start_us, 0) / 1e6)  # AOTInductor has no frame
-    return found
+        times_s.setdefault(TOTAL, max(end_us - start_us, 0) / 1e6)  # AOTInductor has no frame
+    return times_s
 
 
-def _take_artifact(trace: Trace, value: Any, line: Line) -> None:
-    name = text(value.get("name")) if isinstance(value, dict) else ""
+def _take_artifact(trace: Trace, value: Mapping[str, Any]) -> None:
+    name = text(value.get("name"))
     if cached := _CACHED.fullmatch(name):
         trace.caches[cached["cache"]][cached["end"] == "miss"] += 1
-        if card := _CARD.search(line.payload):
+        if card := _CARD.search(trace.payload):
             trace.card = card[1].decode(errors="replace")
     if name not in _ARTIFACTS:
         return
-    said: Any = line.payload.decode(errors="replace").strip() or _NO_REASON
+    said: Any = trace.payload.decode(errors="replace").strip() or _NO_REASON
     if name == "dynamo_graph_break_reason":
         trace.breaks.append(compile_notes.graph_break_of_trace(said))
         return
     with contextlib.suppress(ValueError):  # torch writes a single reason as plain text
-        said = line.decode(line.payload)
+        said = trace.decode(trace.payload)
     guards = said if isinstance(said, list) else [said]
     if guards and text(guards[0]):  # the entry that was used last comes first
         trace.recompiles.append(compile_notes.recompile(guards[0], trace.frame))
 
 
-def _take_event(trace: Trace, value: Any, line: Line) -> None:
+def _take_event(trace: Trace, value: Mapping[str, Any]) -> None:
     """Add the time between the begin and the end of one of dynamo's phases, under the phase's own name."""
     try:
-        event = line.decode(line.payload)
+        event = trace.decode(trace.payload)
     except ValueError:
         return
     if not isinstance(event, dict) or event.get("ph") not in {"B", "E"} or not text(event.get("name")):
@@ -265,15 +280,13 @@ def _take_event(trace: Trace, value: Any, line: Line) -> None:
         trace.phases_us[event["name"]] += round(max(at_us - begun.pop(), 0))
 
 
-_TAKERS: dict[str, Callable[[Trace, Any, Line], None]] = {
-    "str": _take_string,
-    "string_table": _take_strings,
+_TAKERS: dict[str, Callable[[Trace, Mapping[str, Any]], None]] = {
     "dynamo_start": _take_start,
     "compilation_metrics": _take_metrics,
     "compilation_metrics_runtime": _take_metrics,
     "artifact": _take_artifact,
     "describe_tensor": _take_tensor,
-    "inductor_output_code": lambda trace, _value, line: _count_kernels(trace, _KERNEL, line.payload),
+    "inductor_output_code": lambda trace, _value: _count_kernels(trace, _KERNEL, trace.payload),
     "graph_dump": _take_dump,
     "chromium_event": _take_event,
 }
@@ -281,30 +294,3 @@ _TAKERS: dict[str, Callable[[Trace, Any, Line], None]] = {
 
 def _integer(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
-
-
-def breaks_of(trace: Trace) -> list[Note]:
-    """Return the graph breaks that the trace lists. Older torch has them as reasons of restarts alone."""
-    listed = trace.breaks or (trace.restarts if trace.counted_breaks is None else [])
-    return compile_notes.without_twins(listed)
-
-
-def compiled_of(trace: Trace) -> Compiled:
-    phases_s = {name: round(us / 1e6, 4) for name, us in trace.phases_us.items() if us >= 1000}
-    times_s = {name: round(seconds, 4) for name, seconds in trace.times_s.items() if seconds >= 0.001}
-    return Compiled(
-        graph_breaks=compile_notes.summed(map(_clean, breaks_of(trace))),
-        recompiles=compile_notes.summed(map(_clean, trace.recompiles)),
-        cudagraph_skips=compile_notes.summed(map(_clean, trace.skips)),
-        phases_s={without_nul(name): seconds for name, seconds in (phases_s or times_s).items()},
-        caches={name: (hits, misses) for name, (hits, misses) in trace.caches.items()},
-    )
-
-
-def _clean(note: Note) -> Note:
-    return Note(without_nul(note.reason), without_nul(note.place), note.count)
-
-
-def without_nul(said: str) -> str:
-    """Return a text without NUL characters, which PostgreSQL does not store."""
-    return said.replace("\0", "")

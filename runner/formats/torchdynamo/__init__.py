@@ -10,19 +10,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.formats import reasons, v3
+from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import FileWarning, Format, Item, LocatedRecord, Skipped, Writer, each, is_json
+from runner.formats.layout import VALUE, Layout, Outcome
 from runner.formats.measurement import ZERO_CODE
+from runner.formats.metric_values import status_of
+from runner.formats.readers import v3
 from runner.formats.scalars import number
-from runner.formats.statuses import status_of
 from runner.formats.table import Row, pointer, rows, table
 from runner.formats.torchdynamo import files
 from runner.formats.torchdynamo.arguments import describe
 from runner.formats.torchdynamo.batch_sizes import suite_of_model
 from runner.formats.torchdynamo.names import file_hints, kind_in_name, said_by_name
 from runner.schema.metrics import METRICS
-from runner.schema.records import SUCCESS, Benchmark, Metric, Model, Record
+from runner.schema.records import SUCCESS, Benchmark
 
 _FIRST = ["dev", "name", "batch_size"]
 _KINDS = {  # by a column that only its files have; the first counts
@@ -35,6 +37,14 @@ _WHOSE_PHASES = (
 )
 
 
+_LAYOUT = Layout(
+    "TorchInductor",
+    case="name",
+    kind=lambda _entry: "OSS model",
+    more=lambda entry: {"benchmark": Benchmark("TorchInductor", extra_info=entry["info"])},
+)
+
+
 @dataclass
 class _Table:
     columns: list[str]
@@ -43,21 +53,26 @@ class _Table:
     suite: str  # of models that no list of models knows
     extra: dict[str, Any]  # of every record's benchmark.extra_info
 
-    def located(self, row: Row, column: str, metric: Metric) -> LocatedRecord:
+    def items(self, row: Row, cells: Mapping[str, str], failure: Mapping[str, str]) -> Iterator[Item]:
+        """Yield what is read of these columns of a row; zeros in it stand for a failure, if it has one."""
         device, name, size = row.cells[:3]
-        tag = self.cell(row, "tag")
+        tag = row.by_column(self.columns).get("tag")
         info = {"device": device, "batch_size": int(size) or None, **self.extra}
         if tag and size != "0":  # the row of a failure has no tag; its first value stands there
             info["tag"] = tag
-        record = Record(Benchmark("TorchInductor", extra_info=info), Model(name, "OSS model"), metric)
         suite = self.hints.get("suite") or suite_of_model(name) or self.suite
         hints = {**self.hints, "suite": suite} if suite else self.hints
-        return LocatedRecord(record, pointer(column), row.line, hints, tuple(row.cells))
-
-    def cell(self, row: Row, column: str) -> str:
-        """Return the text in a column, '' where the row or the header does not have it."""
-        place = self.columns.index(column) if column in self.columns else len(row.cells)
-        return row.cells[place] if place < len(row.cells) else ""
+        for column, cell in cells.items():
+            value: str | Outcome = cell
+            if failure and number(cell) == 0:
+                value = Outcome(failure)
+            elif cell and column == "accuracy":
+                value = Outcome(benchmark_values=[cell])
+            entry = {"name": name, "info": info, "metric": column, VALUE: value}
+            for item in _LAYOUT.records(entry, pointer(column), row.line, hints):
+                if isinstance(item, LocatedRecord):
+                    item.row = tuple(row.cells)
+                yield item
 
 
 def read(body: bytes, filename: str) -> Iterator[Item]:
@@ -76,14 +91,14 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
     if kind == "statistics" and kind_in_name(filename) == "accuracy":
         extra = {"accuracy": True}
     hints = file_hints(filename)
-    found = _Table(columns, kind, hints, "" if "suite" in hints else _suite_of_most(body), extra)
+    file = _Table(columns, kind, hints, "" if "suite" in hints else _suite_of_most(body), extra)
     if not body.endswith((b"\n", b"\r")):
         lines = _without_cut_row(lines, len(columns))
     lines = (row if isinstance(row, Fault) else _wrong(row) or row for row in lines)
     if kind == "phases":
-        yield from _phases(found, lines)
+        yield from _phases(file, lines)
     else:
-        yield from each(lines, lambda row: _metrics(found, row))
+        yield from each(lines, lambda row: _metrics(file, row))
 
 
 def _suite_of_most(body: bytes) -> str:
@@ -134,61 +149,44 @@ def _wrong(row: Row) -> Fault | None:
     return None
 
 
-def _metrics(found: _Table, row: Row) -> Iterator[Item]:
+def _metrics(file: _Table, row: Row) -> Iterator[Item]:
     if row.cells[2] == "0":
-        yield from _failure(found, row)
+        yield from _failure(file, row)
         return
     cells = {
         column: cell
-        for column, cell in zip(found.columns[3:], row.cells[3:], strict=False)
+        for column, cell in zip(file.columns[3:], row.cells[3:], strict=False)
         if column not in _NOT_METRICS
     }
-    failure = _failure_of(found.kind, cells)
-    for column, cell in cells.items():
-        if failure and number(cell) == 0:
-            yield found.located(row, column, Metric(column, extra_info=failure))
-        else:
-            yield _value(found, row, column, cell)
-    if len(row.cells) < len(found.columns):
+    yield from file.items(row, cells, _failure_of(file.kind, cells))
+    if len(row.cells) < len(file.columns):
         yield Skipped("", reasons.SHORT_ROW, row.line)
 
 
-def _failure_of(kind: str, cells: Mapping[str, str]) -> dict[str, Any]:
+def _failure_of(kind: str, cells: Mapping[str, str]) -> dict[str, str]:
     """Return status and code for the zeros in the row of a model that did not run, {} for one that ran."""
     if kind == "accuracy":
         word = cells.get("accuracy", "")
-        status = status_of(word)
-        return {} if status in {None, "wrong", *SUCCESS} else {"status": status, "code": word}
+        status = status_of(word) or "ok"
+        return {} if status in {"wrong", *SUCCESS} else {"status": status, "code": word}
     decisive = ["speedup"] if "speedup" in cells else cells
     has_failed = kind == "performance" and all(number(cells[column]) == 0 for column in decisive)
     return {"status": "failed", "code": ZERO_CODE} if has_failed else {}
 
 
-def _value(found: _Table, row: Row, column: str, cell: str) -> Item:
-    if not cell:
-        return Skipped(pointer(column), reasons.EMPTY_CELL, row.line)
-    if column == "accuracy":
-        return found.located(row, column, Metric(column, extra_info={"benchmark_values": [cell]}))
-    value = number(cell)
-    if value is None:
-        return row.not_a_number(column, cell)
-    return found.located(row, column, Metric(column, [value]))
-
-
-def _failure(found: _Table, row: Row) -> Iterator[Item]:
+def _failure(file: _Table, row: Row) -> Iterator[Item]:
     """Read the row of a model that raised: batch size 0, a code or zeros, the rest filled up with 0."""
-    columns = ["accuracy"] if found.kind == "accuracy" else ["speedup", "abs_latency"]
-    columns = [column for column in columns if column in found.columns] or found.columns[3:4]
-    for column in columns:
-        cell = found.cell(row, column)
-        if column == "accuracy" and number(cell) == 0:
-            cell = found.cell(row, "tag")  # a failure's row has no tag, so its code stands one place before
-        yield _value(found, row, column, cell)
-    if len(found.columns) > 3 + len(columns):
+    cells = row.by_column(file.columns)
+    columns = ["accuracy"] if file.kind == "accuracy" else ["speedup", "abs_latency"]
+    columns = [column for column in columns if column in file.columns] or file.columns[3:4]
+    if number(cells.get("accuracy", "")) == 0:
+        cells["accuracy"] = cells.get("tag", "")  # such a row has no tag: its code stands one place before
+    yield from file.items(row, {column: cells[column] for column in columns}, {})
+    if len(file.columns) > 3 + len(columns):
         yield Skipped("", reasons.FILLED_UP, row.line)
 
 
-def _phases(found: _Table, lines: Iterator[Row | Fault]) -> Iterator[Item]:
+def _phases(file: _Table, lines: Iterator[Row | Fault]) -> Iterator[Item]:
     """Read compile phases in seconds. The header is the longest that was written; shorter rows are filled up
     with a bare "0", and their columns are unknown. If there are such rows, only the first full row surely
     fits the header."""
@@ -199,7 +197,7 @@ def _phases(found: _Table, lines: Iterator[Row | Fault]) -> Iterator[Item]:
             yield row
         elif row.cells[2] == "0":
             yield Skipped("", reasons.FILLED_UP, row.line)
-        elif len(row.cells) < len(found.columns) or row.cells[-1] == "0":
+        elif len(row.cells) < len(file.columns) or row.cells[-1] == "0":
             mixed = True
             yield Skipped("", reasons.ANOTHER_HEADER, row.line)
         else:
@@ -210,7 +208,7 @@ def _phases(found: _Table, lines: Iterator[Row | Fault]) -> Iterator[Item]:
         if mixed and place > 0:
             yield Skipped("", reasons.UNTOLD_HEADER, row.line)
         else:
-            yield from _metrics(found, row)
+            yield from _metrics(file, row)
 
 
 FORMAT = Format(

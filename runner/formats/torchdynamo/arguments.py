@@ -3,7 +3,6 @@
 Its CSVs have neither arguments nor compiler: those are parameters of the upload, or stand in the file's name.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, origin_of, suite_name
@@ -31,6 +30,7 @@ _ARGUMENTS: dict[str, Any] = {
 }
 _ACCURACY_ARGUMENTS = _ARGUMENTS | {"cosine": False, "iterations": 2, "skip_fp64_check": False}
 _PERFORMANCE_ARGUMENTS = _ARGUMENTS | {"use_eval_mode": False}
+ARGUMENTS = (*(_ACCURACY_ARGUMENTS | _PERFORMANCE_ARGUMENTS), "threads")  # of which knobs have the names
 _AMP_TYPES = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}
 _UNKNOWN_SUITE = "torchdynamo"
 _DYNAMIC = ("dynamic_shapes", "dynamic_batch_only", "unbacked_batch_only")
@@ -49,28 +49,15 @@ _ZERO = {
 }
 
 
-@dataclass(frozen=True)
-class _Arguments:
-    """What the arguments of a run say. `backend` is '' where they do not."""
-
-    knobs: dict[str, Any]
-    backend: str
-    is_dynamic: bool
+# What the arguments of a record say: the knobs, the backend or '', and whether shapes are dynamic.
+_Said = tuple[dict[str, Any], str, bool]
+_LATEST: list[tuple[Any, _Said]] = [((), ({}, "", False))]  # of one record: a model's metrics have the same
 
 
-_LATEST: list[tuple[Any, Any]] = [(None, None)]  # arguments, and what was read of them
-
-
-def _latest(*asked: Any) -> _Arguments:
-    """Read the arguments of a record; those of a model's metrics are the same, and not read again."""
-    latest = _LATEST[0]
-    if latest[0] != asked:
-        latest = _LATEST[0] = asked, _read(*asked)
-    said: _Arguments = latest[1]
-    return said
-
-
-def _read(info: dict[str, Any], device: str, named_backend: str) -> _Arguments:
+def _said_by(info: dict[str, Any], device: str, named_backend: str) -> _Said:
+    asked = info, device, named_backend
+    if _LATEST[0][0] == asked:
+        return _LATEST[0][1]
     compiler, backend = None, ""
     if "disable_cudagraphs" not in info:  # no arguments: a CSV, or a record of another script
         compiler = named(named_backend)
@@ -78,30 +65,32 @@ def _read(info: dict[str, Any], device: str, named_backend: str) -> _Arguments:
         compiler = flagged(info)
     else:
         backend = other_compiler(info)
-    return _Arguments(
-        knobs=_knobs(info, device, accuracy_run=bool(info.get("accuracy"))),
-        backend=compiler.name(device) if compiler else backend,
-        is_dynamic=any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic),
-    )
+    knobs = _knobs(info, device, accuracy_run=bool(info.get("accuracy")))
+    is_dynamic = any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic)
+    said = knobs, compiler.name(device) if compiler else backend, is_dynamic
+    _LATEST[0] = asked, said
+    return said
 
 
 def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     info = info_of(record)
-    said = _latest(info, measurement.device, measurement.backend)
-    measurement.metric = _metric(measurement.metric, info)
+    knobs, backend, is_dynamic = _said_by(info, measurement.device, measurement.backend)
+    kind = "accuracy" if info.get("accuracy") else "tolerance" if info.get("tolerance") else ""
+    if kind not in ("", measurement.metric):  # such a run compiles something else
+        measurement.metric = f"{kind}_{measurement.metric}"
     measurement.suite = (
         origin_of(record) or suite_name(given.suite) or suite_of_model(measurement.case) or _UNKNOWN_SUITE
     )
-    measurement.knobs = dict(said.knobs)
+    measurement.knobs = dict(knobs)
     if measurement.dtype in _AMP_TYPES:  # as files and folders are called; the arguments say both apart
         measurement.knobs["amp_dtype"] = _AMP_TYPES[measurement.dtype]
         measurement.dtype = "amp"
-    if not info.get("accuracy") and not info.get("tolerance"):  # whose batch size is the suite's small one
+    if not kind:  # else the batch size is the suite's small one
         size = batch_size(info.get("batch_size", given.batch_size))
         if size not in (None, default_batch_size(measurement.suite, measurement.case, measurement.mode)):
             measurement.knobs["batch_size"] = size
-    measurement.backend = said.backend or measurement.backend
-    measurement.dynamic |= said.is_dynamic
+    measurement.backend = backend or measurement.backend
+    measurement.dynamic |= is_dynamic
     measurement.is_appended = True
     if measurement.suite == _UNKNOWN_SUITE:
         measurement.unsaid = ("suite",)
@@ -109,13 +98,6 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
         measurement.unsaid += ("backend",)
     if measurement.metric in _ZERO:
         measurement.zero_is(_ZERO[measurement.metric])
-
-
-def _metric(name: str, info: dict[str, Any]) -> str:
-    """Put the kind of run into the metric's name: an accuracy run compiles something else."""
-    if info.get("accuracy"):
-        return name if name == "accuracy" else f"accuracy_{name}"
-    return f"tolerance_{name}" if info.get("tolerance") else name
 
 
 def _knobs(info: dict[str, Any], device: str, *, accuracy_run: bool) -> dict[str, Any]:

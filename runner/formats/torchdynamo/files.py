@@ -6,14 +6,16 @@ value that is missing is an empty cell and no record, and files are complete aft
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.formats.format import unsaid
-from runner.formats.statuses import is_accuracy_code
+from runner.formats.metric_values import is_accuracy_code
 from runner.formats.table import csv_text
-from runner.formats.torchdynamo.names import backend_of
+from runner.formats.torchdynamo.arguments import ARGUMENTS
+from runner.formats.torchdynamo.names import PARTS, backend_of
 from runner.schema.compilations import INDUCTOR_OPTIONS
 from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.records import Json
@@ -24,12 +26,8 @@ from runner.schema.tasks import TaskResult
 Row = dict[str, Json]
 
 _FIRST = ("dev", "name", "batch_size")
-_PERFORMANCE = (
-    *("speedup", "abs_latency", "compilation_latency", "compression_ratio"),
-    *("eager_peak_mem", "dynamo_peak_mem", *HARNESS_COUNTS),
-)
 _ACCURACY = ("accuracy", *HARNESS_COUNTS, "compilation_latency")
-# Its columns out of our metrics: the first that was measured, and how many of ours make one of its units.
+# Columns of performance out of our metrics: the first that was measured, and how many of ours make one unit.
 _SOURCES: dict[str, tuple[tuple[str, ...], float]] = {
     "speedup": (("speedup",), 1.0),
     "abs_latency": (("compiled_latency_ms",), 1.0),
@@ -50,21 +48,8 @@ _WORDS = {
 }
 _OTHER_WORD = "infra_error"
 _PHASES = "_compilation_metrics"  # ends the name of the file of compile phases
-# What the harness's arguments are called that are knobs of the same name here.
-_ARGUMENTS = (
-    "iterations_per_run", "randomize_input", "threads", "nopython", "channels_last", "iterations", "cosine",
-    "deterministic", "batch_invariant", "unbacked_batch_only", "specialize_int", "use_eval_mode",
-    "suppress_errors", "disable_split_reductions", "disable_persistent_reductions",
-    "disable_divisible_by_16", "enable_activation_checkpointing", "compiled_autograd", "amp_dtype",
-)  # fmt: skip
-
-
-_SAID = {
-    *_ARGUMENTS,
-    *("batch_size", "cudagraphs", "freezing", "cpp_wrapper", "compile_mode", "export"),
-    *("dynamic_dimensions", "memory_percent"),
-    *INDUCTOR_OPTIONS,
-}
+_SAID = {*ARGUMENTS, *PARTS, "batch_size", "dynamic_dimensions", "memory_percent"}
+_SAID |= {*INDUCTOR_OPTIONS}
 
 
 def unsupported_reason(task: TaskSpec) -> str:
@@ -82,7 +67,7 @@ def places(task: TaskSpec) -> list[str]:
 def files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
     names = {f"{_stem(task)}_{kind}" for task in tasks for kind in _kinds(task)}
     names |= {f"{name}{_PHASES}" for name in names if name.endswith("_performance")}
-    return {_folder(path) / f"{name}{suffix}" for name in names for suffix in (".csv", ".json")}
+    return {path.with_suffix("") / f"{name}{suffix}" for name in names for suffix in (".csv", ".json")}
 
 
 def _kinds(task: TaskSpec) -> list[str]:
@@ -95,30 +80,25 @@ def _ended(kind: str, records: Mapping[str, Json]) -> bool:
     return bool(said) and said.get("status") != "not_run"
 
 
-def _folder(path: Path) -> Path:
-    return path.with_suffix("")
-
-
 class DynamoFiles:
     """Write a folder that is named as `PATH` without its suffix."""
 
     def __init__(self, path: Path) -> None:
-        self._folder = _folder(path)
+        self._folder = path.with_suffix("")
         self._files: dict[str, _File] = {}
 
     def add(self, finished: TaskResult) -> list[Path]:
         spec = finished.task
-        written: list[Path] = []
         if unsupported_reason(spec):
-            return written
+            return []
         records = {record["metric"]["name"]: record for record in finished.records}
         stem, kinds = _stem(spec), _kinds(spec)
         if finished.outcome.status == "cancelled":  # what it did not come to is no failure
             kinds = [kind for kind in kinds if _ended(kind, records)]
+        written: list[Path] = []
         if "performance" in kinds:
-            written += self._add(f"{stem}_performance", _PERFORMANCE, spec, _performance(spec, records))
-            phases = _phases(records)
-            if phases:
+            written += self._add(f"{stem}_performance", tuple(_SOURCES), spec, _performance(spec, records))
+            if phases := _phases(records):
                 row = {**_first(spec, records), **phases}
                 written += self._add(f"{stem}_performance{_PHASES}", tuple(phases), spec, row)
         if "accuracy" in kinds:
@@ -128,8 +108,7 @@ class DynamoFiles:
     def _add(self, name: str, columns: Sequence[str], spec: TaskSpec, row: Row) -> list[Path]:
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._files.setdefault(name, _File(self._folder / f"{name}.csv"))
-        file.add(columns, row, _lines(spec, row, accuracy="accuracy" in columns))
-        return [file.path, file.path.with_suffix(".json")]
+        return file.add(columns, row, _lines(spec, row, accuracy="accuracy" in columns))
 
 
 @dataclass
@@ -139,14 +118,16 @@ class _File:
     rows: list[Row] = field(default_factory=list)
     records: list[Json] = field(default_factory=list)
 
-    def add(self, columns: Sequence[str], row: Row, records: Sequence[Json]) -> None:
+    def add(self, columns: Sequence[str], row: Row, records: Sequence[Json]) -> list[Path]:
         """Add a row and write the file. Rows may differ in their columns: the header has all of them."""
         self.columns += [name for name in columns if name not in self.columns]
         self.rows.append(row)
         self.records += records
         cells = [[_cell(one.get(name)) for name in self.columns] for one in self.rows]
+        lines = self.path.with_suffix(".json")
         self.path.write_text(csv_text([self.columns, *cells]))
-        self.path.with_suffix(".json").write_text("".join(json.dumps(one) + "\n" for one in self.records))
+        lines.write_text("".join(json.dumps(one) + "\n" for one in self.records))
+        return [self.path, lines]
 
 
 def _cell(value: Json) -> str:
@@ -155,12 +136,9 @@ def _cell(value: Json) -> str:
 
 def _stem(spec: TaskSpec) -> str:
     """Return such as ``inductor_with_cudagraphs_huggingface_bfloat16_inference_cuda``."""
-    compiler = backend_of(spec).name(spec.device)
-    if compiler.startswith("inductor_cudagraphs"):
-        compiler = compiler.replace("inductor_cudagraphs", "inductor_with_cudagraphs", 1)
-    if spec.dynamic:
-        compiler += "_dynamic"
-    return "_".join((compiler, _SUITES.get(spec.suite, spec.suite), spec.dtype, spec.mode, spec.device))
+    compiler = re.sub("^inductor_cudagraphs", "inductor_with_cudagraphs", backend_of(spec).name(spec.device))
+    words = (compiler, "dynamic") if spec.dynamic else (compiler,)
+    return "_".join((*words, _SUITES.get(spec.suite, spec.suite), spec.dtype, spec.mode, spec.device))
 
 
 def _first(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
@@ -171,7 +149,7 @@ def _first(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
 
 def _performance(spec: TaskSpec, records: Mapping[str, Json]) -> Row:
     """Return a row; a model that was not measured has batch size, speedup and latency 0, as there."""
-    values = {column: _value(column, records) for column in _PERFORMANCE}
+    values = {column: _value(column, records) for column in _SOURCES}
     if values["abs_latency"] is None:
         return {"dev": spec.device, "name": spec.case, "batch_size": 0, "speedup": 0.0, "abs_latency": 0.0}
     return {**_first(spec, records), **values}
@@ -214,8 +192,7 @@ def _phases(records: Mapping[str, Json]) -> dict[str, float]:
     """Return the seconds of each of dynamo's phases, of the cold compile or else the warm one."""
     for name in _SOURCES["compilation_latency"][0]:
         said = records[name]["metric"].get("extra_info") or {} if name in records else {}
-        phases = said.get("phases_s")
-        if phases:
+        if phases := said.get("phases_s"):
             return {phase: float(seconds) for phase, seconds in phases.items()}
     return {}
 
@@ -226,12 +203,8 @@ def _lines(spec: TaskSpec, row: Row, *, accuracy: bool) -> list[Json]:
     info |= _arguments(spec, accuracy=accuracy)
     backend = backend_of(spec)
     benchmark = {"name": "TorchInductor", "mode": spec.mode, "dtype": spec.dtype, "extra_info": info}
-    model = {
-        "name": spec.case,
-        "type": "OSS model",
-        "backend": backend.dynamo,
-        "origins": [_SUITES.get(spec.suite, spec.suite)],
-    }
+    origins = [_SUITES.get(spec.suite, spec.suite)]
+    model = {"name": spec.case, "type": "OSS model", "backend": backend.dynamo, "origins": origins}
     lines = []
     for name, value in row.items():
         if name not in _FIRST and value is not None:
@@ -244,7 +217,7 @@ def _lines(spec: TaskSpec, row: Row, *, accuracy: bool) -> list[Json]:
 def _arguments(spec: TaskSpec, *, accuracy: bool) -> dict[str, Json]:
     """Return the harness's arguments that lead to this task, with defaults that tell runs apart."""
     backend = backend_of(spec)
-    same = {name: spec.knobs[name] for name in _ARGUMENTS if name in spec.knobs}
+    same = {name: spec.knobs[name] for name in ARGUMENTS if name in spec.knobs}
     flags = {"triton.cudagraphs", "freezing"}  # they have arguments of their own
     settings = [f"{name}={value}" for name, value in sorted(backend.options.items()) if name not in flags]
     return {

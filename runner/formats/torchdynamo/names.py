@@ -8,7 +8,7 @@ of compiling is one experiment.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
@@ -39,7 +39,7 @@ _OTHER_COMPILERS = {
     "nothing": "eager",
 }
 # What environment variables switch on stands only in the name of the output file.
-_BY_ENVIRONMENT = ("cpp_wrapper", "max_autotune", "low_precision")
+_BY_ENVIRONMENT = frozenset(("cpp_wrapper", "max_autotune", "low_precision"))
 _FILE = re.compile(
     r"(?:(?P<before>.+?)_)?(?P<suite>torchbench|huggingface|timm_models|timm|distributed)(?:_(?P<after>.+))?",
     re.IGNORECASE,
@@ -107,17 +107,8 @@ class Compiler:
 
 def inductor_words(name: str, known: Iterable[str]) -> list[str] | None:
     """Split ``inductor_WORD_WORD`` into known words, longer ones first in `known`; None for another name."""
-    first, _, rest = name.partition("_")
-    if first != "inductor":
-        return None
-    words = []
-    while rest:
-        word = next((word for word in known if rest == word or rest.startswith(f"{word}_")), None)
-        if word is None:
-            return None
-        words.append(word)
-        rest = rest.removeprefix(word).removeprefix("_")
-    return words
+    word = rf"_({'|'.join(known)})(?=_|$)"
+    return re.findall(word, name) if re.fullmatch(rf"inductor(?:{word})*", name) else None
 
 
 @lru_cache(maxsize=1024)  # every record of a file says the same name
@@ -131,11 +122,10 @@ def named(name: str) -> Compiler | None:
     words = inductor_words(rest, _WORDS)
     if words is None:
         return None
-    found = {_WORDS[word] for word in words}
+    parts = {_WORDS[word] for word in words}
     # the runs that CI calls cpp_wrapper have CUDA graphs off
-    off = "no_cudagraphs" in found or "cpp_wrapper" in found
-    graphs = True if "cudagraphs" in found else False if off else None
-    return Compiler(frozenset(found) & {*_NAME_PARTS, _UNSAID_GRAPHS}, graphs, "", "dynamic" in found)
+    graphs = True if "cudagraphs" in parts else False if parts & {"no_cudagraphs", "cpp_wrapper"} else None
+    return Compiler(frozenset(parts) & {*_NAME_PARTS, _UNSAID_GRAPHS}, graphs, "", "dynamic" in parts)
 
 
 def flagged(info: dict[str, Any]) -> Compiler:
@@ -152,11 +142,9 @@ def flagged(info: dict[str, Any]) -> Compiler:
     if mode == "max_autotune":
         mode, parts["max_autotune"] = "", True
     graphs = settings.get("triton.cudagraphs", not info.get("disable_cudagraphs"))
-    compiler = Compiler(frozenset(name for name, on in parts.items() if on), graphs is True, mode)
     in_file = named(file_hints(str(info.get("output") or "")).get("backend", ""))
-    if in_file:
-        compiler = replace(compiler, parts=compiler.parts | (in_file.parts & set(_BY_ENVIRONMENT)))
-    return compiler
+    by_environment = in_file.parts & _BY_ENVIRONMENT if in_file else frozenset()
+    return Compiler(by_environment | {name for name, on in parts.items() if on}, graphs is True, mode)
 
 
 def inductor_settings(info: dict[str, Any]) -> dict[str, Any]:
@@ -180,23 +168,21 @@ def file_hints(filename: str) -> Mapping[str, str]:
     huggingface/float32/results.csv. Intel's CI writes dashes for the underscores."""
     *folders, name = PurePosixPath(filename.replace("\\", "/")).parts[-3:] or [""]
     stem = name.split(".", 1)[0].replace("-", "_")
-    found, by_script = _FILE.fullmatch(stem), _SCRIPT_FILE.fullmatch(stem)
+    by_ci, by_script = _FILE.fullmatch(stem), _SCRIPT_FILE.fullmatch(stem)
     words = stem.lower().split("_")
-    hints = {}
-    if found:
-        if found["suite"].lower() != "distributed":  # some of torchbench's models
-            hints["suite"] = _suite_word(found["suite"])
-        backend = _compiler_in(found["before"] or "", found["after"] or "")
+    hints = _said_by_words(words) if by_ci or by_script else {}
+    if by_ci:
+        if by_ci["suite"].lower() != "distributed":  # some of torchbench's models
+            hints["suite"] = _suite_word(by_ci["suite"])
+        if "dynamic" in words:
+            hints["dynamic"] = "1"
+        backend = _compiler_in(by_ci["before"] or "", by_ci["after"] or "")
     else:
         backend = _SCRIPT_FILES.get(stem) or (by_script["backend"] if by_script else stem)
         if by_script and backend == "inductor":  # with or without --disable-cudagraphs
             backend = f"inductor_{_UNSAID_GRAPHS}"
-    if found or by_script:
-        hints |= _said_by_words(words)
     if named(backend) or (by_script and backend) or backend in _OTHER_BACKENDS:
         hints["backend"] = backend
-    if found and "dynamic" in words:
-        hints["dynamic"] = "1"
     for folder in reversed(folders):  # the nearer one first
         suite = _SUITE_FOLDER.match(folder)
         in_folder = {"suite": _suite_word(suite[1])} if suite else {}
@@ -307,22 +293,20 @@ def backend_of(spec: TaskSpec) -> Backend:
 
 def _parts_asked(spec: TaskSpec, export: str) -> dict[str, object]:
     """Return the knobs that say how inductor compiles this task; `export` is the exporter of its name."""
-    found: dict[str, object] = {name: spec.knobs[name] for name in PARTS if name in spec.knobs}
-    if spec.mode == "training" or spec.dynamic:
-        found.pop("export", None)  # exporters take the forward pass with static shapes
-    export = str(found.get("export", export))
-    if spec.mode == "training" or export not in {"none", "aot_inductor"}:
-        found.pop("freezing", None)
-    if export != "none":
-        found.pop("cpp_wrapper", None)
-    mode = found.get("compile_mode")
-    if (
-        export not in {"none", "aot_inductor"}
-        or (export == "aot_inductor" and mode in {"reduce-overhead", "max-autotune-no-cudagraphs"})
-        or (spec.device != "cuda" and mode == "reduce-overhead")
-    ):
-        found.pop("compile_mode", None)
-    return found
+    if spec.mode != "training" and not spec.dynamic:  # exporters take the forward pass with static shapes
+        export = str(spec.knobs.get("export", export))
+    mode = spec.knobs.get("compile_mode")
+    takes_inductor = export in {"none", "aot_inductor"}
+    with_graphs = {"reduce-overhead", "max-autotune-no-cudagraphs"}
+    unfit = {
+        "freezing": spec.mode == "training" or not takes_inductor,
+        "cpp_wrapper": export != "none",
+        "compile_mode": not takes_inductor
+        or (export == "aot_inductor" and mode in with_graphs)
+        or (spec.device != "cuda" and mode == "reduce-overhead"),
+    }
+    asked = (name for name in PARTS if name in spec.knobs and not unfit.get(name))
+    return {**{name: spec.knobs[name] for name in asked}, "export": export}
 
 
 def parts_of(name: str) -> dict[str, object] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from runner.formats.compile_notes import plain
+from runner.formats.torch_trace.compile_notes import plain
 from runner.launch.failures import TaskFailure, failure_of
 from runner.schema.compilations import EXPLAINABLE, EXPLAINED, Explanation
 from runner.schema.records import Json

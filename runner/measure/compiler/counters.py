@@ -20,7 +20,7 @@ from typing import Any, Literal
 from torch._dynamo import utils
 from torch._dynamo.utils import counters
 
-from runner.formats import compile_notes
+from runner.formats.torch_trace import compile_notes
 from runner.launch.failures import failure_of
 from runner.schema.compilations import Compiled, Note
 

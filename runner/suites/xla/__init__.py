@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from runner.formats.readers.xla import ON_XLA, RUNTIME
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
-from runner.formats.xla import ON_XLA, RUNTIME
 from runner.schema.options import Option, OptionValue, count, extra, repeat, switch
 from runner.schema.statistics import ValueRule
 from runner.schema.suite import Case, Expected, Matrix, Suite, TaskSpec

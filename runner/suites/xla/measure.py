@@ -14,7 +14,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 
-from runner.formats.xla import ON_XLA
+from runner.formats.readers.xla import ON_XLA
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.model import Inputs
 from runner.suites.xla import models

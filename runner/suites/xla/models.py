@@ -10,7 +10,7 @@ from torch import nn
 from torch._inductor import config as inductor_config
 from torch.utils import _pytree as pytree
 
-from runner.formats.xla import ON_XLA, dynamo_backend
+from runner.formats.readers.xla import ON_XLA, dynamo_backend
 from runner.measure.state.device import SEED
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.model import Inputs, Loss, call, load

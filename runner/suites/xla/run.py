@@ -16,7 +16,7 @@ import torch
 from torch._dynamo.utils import same
 from torch.utils import _pytree as pytree
 
-from runner.formats.xla import ON_XLA
+from runner.formats.readers.xla import ON_XLA
 from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure.forked import run_stage

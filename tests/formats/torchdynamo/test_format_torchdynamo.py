@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from hud.ingest import BadUpload
-from runner.formats import graph_breaks, reasons
+from runner.formats import reasons
 from runner.formats.format import LocatedRecord
+from runner.formats.torchdynamo import lists
 from tests.support.observed import SAMPLES, SHIPPED, by_metric, observe, observe_sample, skips
 from tests.support.records import as_lines
 
@@ -209,7 +210,7 @@ def test_a_list_of_graph_breaks_becomes_counts() -> None:
 
 def test_a_list_of_graph_breaks_keeps_its_reasons_in_the_record() -> None:
     name = "inductor_huggingface_training_graph_breaks.csv"
-    items = graph_breaks.read((SAMPLES / name).read_bytes(), name)
+    items = lists.GRAPH_BREAKS.read((SAMPLES / name).read_bytes(), name)
     records = [item.record for item in items if isinstance(item, LocatedRecord)]
     said = [record.metric.extra_info for record in records if record.metric]
     assert {"reasons": ["Data-dependent branching, jump", "call_function\nprint"]} in said

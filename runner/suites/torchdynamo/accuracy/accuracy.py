@@ -21,7 +21,7 @@ import torch
 from torch._inductor import config as inductor
 from torch.utils import _pytree as pytree
 
-from runner.formats.statuses import status_of
+from runner.formats.metric_values import status_of
 from runner.launch.failures import failure_of
 from runner.measure.state.device import SEED
 from runner.schema.records import Json

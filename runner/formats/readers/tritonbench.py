@@ -13,9 +13,8 @@ from runner.formats import reasons
 from runner.formats.format import either
 from runner.formats.layout import VALUE, Entry, Layout, Located, Outcome, Quantity, Reading
 from runner.formats.measurement import ParsedMeasurement
-from runner.formats.parameters import Parameters
-from runner.formats.scalars import base_name, finite, number, shortened, text
-from runner.formats.statuses import status_of_error
+from runner.formats.metric_values import status_of_error
+from runner.formats.scalars import finite, groups_in_name, number, shortened, text
 from runner.formats.table import pointer
 from runner.schema.records import Record
 
@@ -44,7 +43,7 @@ _MODES = {"fwd": "inference", "fwd_no_grad": "inference", "bwd": "training", "fw
 _DTYPE = re.compile(r"^(?P<dtype>fp16|bf16|fp32|fp8|int4)_")
 _DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp8": "float8"}
 _NO_SHAPES = {"average": reasons.AVERAGE_ROW, "hashes": reasons.NOT_A_NUMBER}
-_FILE = re.compile(r"^(?:op_)?(?P<operator>[A-Za-z]\w*?)(?:_[a-z0-9_]{8})?\.(?:csv|json)$")
+_FILE = r"(?:op_)?(?P<operator>[A-Za-z]\w*?)(?:_[a-z0-9_]{8})?\.(?:csv|json)"
 _UNKNOWN = "operator"  # the case of a file that does not name it
 _UNNAMED = (
     "nothing says the operator: a CSV of tritonbench has it in its file's name, gemm.csv or op_gemm_….csv."
@@ -63,11 +62,6 @@ def _is_result(value: Any) -> bool:
 def _metrics_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
     found = value.get("metrics")
     return found if isinstance(found, dict) else value
-
-
-def _operator_in(filename: str) -> str:
-    found = _FILE.match(base_name(filename))
-    return found["operator"] if found else ""
 
 
 def _of_row(row: dict[str, Any]) -> Iterator[Located]:
@@ -140,22 +134,8 @@ def _more(entry: Entry) -> dict[str, Any]:
     }
 
 
-_LAYOUT = Layout(
-    "tritonbench",
-    case=lambda entry: entry["operator"] or _UNKNOWN,
-    quantities={VALUE: Quantity(read=_reading)},
-    suite="tritonbench",
-    backend="kernel",
-    arch="/environment/device",
-    parameters={"shape": lambda entry: shortened(entry.get("shape", ""))},
-    more=_more,
-    by_name=lambda filename: {"operator": _operator_in(filename)},
-)
-
-
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def _complete(measurement: ParsedMeasurement, record: Record) -> None:
     """Take mode and dtype out of the operator's name."""
-    _LAYOUT.describe(measurement, record, given)
     measurement.metric = _METRICS.get(measurement.metric, measurement.metric)
     operator = measurement.case
     if said := _MODE.search(operator):
@@ -164,22 +144,27 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
         operator, measurement.dtype = operator[said.end() :], _DTYPES.get(said["dtype"], said["dtype"])
     measurement.case = operator or _UNKNOWN
     measurement.warning = _UNNAMED if measurement.case == _UNKNOWN else ""
-    if measurement.metric in {"latency_ms", "speedup", "tflops", "gbps"}:
-        measurement.zero_is("failed")
 
 
-_CSV = _LAYOUT.of_tables(
+_LAYOUT = Layout(
     "tritonbench",
-    _is_header,
-    delimiter=";",
-    entries=_of_row,
-    whole_rows=True,
-    describe={_LAYOUT.benchmark: describe},
+    case=lambda entry: entry.get("operator") or _UNKNOWN,
+    quantities={VALUE: Quantity(read=_reading)},
+    suite="tritonbench",
+    backend="kernel",
+    arch="/environment/device",
+    parameters={"shape": lambda entry: shortened(entry.get("shape", ""))},
+    more=_more,
+    by_name=groups_in_name(_FILE),
+    complete=_complete,
+    zero=dict.fromkeys(("latency_ms", "speedup", "tflops", "gbps"), "failed"),
 )
-_JSON = _LAYOUT.of_json(
-    "tritonbench",
-    {},
-    _of_value,
-    matches=lambda preview: b'"tritonbench_' in preview.start and _is_result(preview.first_value),
+FORMAT = either(
+    _LAYOUT.of_json(
+        "tritonbench",
+        {},
+        _of_value,
+        matches=lambda preview: b'"tritonbench_' in preview.start and _is_result(preview.first_value),
+    ),
+    _LAYOUT.of_tables("tritonbench", _is_header, delimiter=";", entries=_of_row, whole_rows=True),
 )
-FORMAT = either(_JSON, _CSV)

@@ -14,11 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.formats import v3
 from runner.formats.format import Writer, either, unsaid
 from runner.formats.layout import Layout, Located, Quantity, of_row
 from runner.formats.measurement import ParsedMeasurement, knobs_of
-from runner.formats.parameters import Parameters
+from runner.formats.readers import v3
 from runner.formats.table import csv_text
 from runner.schema.metrics import GPT_FAST_SIZES, GPT_FAST_TARGET_ARCH, gpt_fast_target, mean_over
 from runner.schema.records import Json, Metric, Record
@@ -35,15 +34,6 @@ _MICRO = {"layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu"}
 # gpt-fast's names, and the columns of the CSV that its benchmark.py writes.
 _MICRO_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
 _MODEL_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)")
-_LAYOUT = Layout(
-    "PyTorch gpt-fast benchmark",
-    case="name",
-    quantities={"actual": Quantity(target="target")},
-    mode=lambda _row: "inference",
-    kind=lambda row: "OSS model" if row.get("is_model", "").lower() == "true" else "micro-benchmark",
-    origin=lambda _row: "pytorch",
-    parameters={"sizes": "sizes"},
-)
 _COLUMNS = ("name", "metric", "target", "actual", "dtype", "device", "arch", "is_model")
 
 
@@ -68,13 +58,25 @@ def _by_metric(row: dict[str, Any]) -> Iterator[Located]:
         yield "", {**older, **parts, "metric": _SECOND_METRICS.get(metric, metric)}
 
 
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
+def _complete(measurement: ParsedMeasurement, record: Record) -> None:
     """Complete a row. A micro-benchmark's is a mean over its sizes; targets are a 40 GB A100's."""
     micro = record.model.type == "micro-benchmark" or measurement.case in _MICRO
     measurement.suite = "micro" if micro else "gpt_fast"
     measurement.backend = measurement.backend or "inductor"
     measurement.knobs = {**_MEAN, **knobs_of(record)} if micro else {}
     measurement.target_arch = GPT_FAST_TARGET_ARCH
+
+
+_LAYOUT = Layout(
+    "PyTorch gpt-fast benchmark",
+    case="name",
+    quantities={"actual": Quantity(target="target")},
+    mode=lambda _row: "inference",
+    kind=lambda row: "OSS model" if row.get("is_model", "").lower() == "true" else "micro-benchmark",
+    origin=lambda _row: "pytorch",
+    parameters={"sizes": "sizes"},
+    complete=_complete,
+)
 
 
 def _unsupported_reason(task: TaskSpec) -> str:
@@ -148,7 +150,6 @@ _CSV = _LAYOUT.of_tables(
     "gpt_fast",
     _is_header,
     entries=_by_metric,
-    describe={_LAYOUT.benchmark: describe},
     writer=Writer(
         "gpt-fast",
         ("micro", "gpt_fast"),

@@ -1,23 +1,30 @@
-"""PyTorch/XLA's `results.jsonl`: one line for each experiment, a list of values for each metric; and the
-folders of its dumps.
+"""PyTorch/XLA's `results.jsonl`: one line for each experiment, a list of values for each metric; the folders
+of its dumps; and its reports.
 
 Source: `benchmarks/experiment_runner.py`, _save_results. The repeats are samples; the first one holds the
-compilation. Maps of counters and operations become one metric for each number inside. Dump files stay
-where they are: a line does not name them.
+compilation. Maps of counters and operations become one metric for each number inside. Dump files stay where
+they are: a line does not name them.
+
+`metric_report.csv`, `database.csv` and `metric_report.jsonl` are results.jsonl summed up
+(`benchmarks/result_analyzer.py`): of each metric the least, median and largest value, and mean and standard
+deviation without the first run. -1 stands for no value. Upload results.jsonl itself where it is at hand: it
+has every run.
 """
 
 import json
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.formats import reasons
-from runner.formats.format import Writer
-from runner.formats.layout import VALUE, Layout, Located, Outcome
+from runner.formats.format import Writer, either
+from runner.formats.layout import VALUE, Layout, Located, Outcome, Quantity, Reading
 from runner.formats.measurement import MODES
-from runner.formats.scalars import shortened, text
-from runner.formats.statuses import VERIFIER_CODES, status_of_error
+from runner.formats.metric_values import VERIFIER_CODES, status_of_error
+from runner.formats.scalars import number_of, numbers_in, shortened, text
+from runner.formats.table import pointer
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec, suite_of
 from runner.schema.tasks import TaskResult
@@ -37,6 +44,10 @@ _ONE_FOLDER = ("hlo", "ir")  # of all repeats
 _DTYPE = "float32"  # which they mean where they say none
 ON_XLA = ("openxla", "xla")  # backends on an XLA device
 RUNTIME = "PJRT"  # of XLA devices, the only one since torch_xla 2.1
+_REPORT_COLUMNS = {"suite_name", "model_name", "accelerator", "xla", "dynamo", "test"}
+_AXES = ("accelerator", "accelerator_model", "xla", "xla_flags", "dynamo", "torch_xla2", "test")
+_METRIC = re.compile(r"(min|median|max|mean|std)_\w.*|xla_median_\w.*|(xla|dynamo)_compile_time")
+_NONE = {"", "None", "nan", "NaN"}
 
 
 def dynamo_backend(backend: str) -> str:
@@ -44,7 +55,7 @@ def dynamo_backend(backend: str) -> str:
     return backend if backend in {"inductor", "openxla"} else ""
 
 
-def experiment_of(value: dict[str, Any]) -> dict[str, Any]:
+def _experiment_of(value: dict[str, Any]) -> dict[str, Any]:
     """Return the experiment of a line: the axes that are columns in their places, the others as knobs.
     Without dynamo its backend is XLA's lazy tensors, torchax, or eager."""
     experiment, model = value["experiment"], value["model"]
@@ -72,7 +83,7 @@ def experiment_of(value: dict[str, Any]) -> dict[str, Any]:
 
 def _cells(value: dict[str, Any]) -> Iterator[Located]:
     """Yield each value of a line, and what it says of the verification and of values that it lacks."""
-    shared = experiment_of(value)
+    shared = _experiment_of(value)
     if not text(shared["case"]):
         yield "/model/model_name", {"case": "", VALUE: None}
         return
@@ -86,9 +97,8 @@ def _cells(value: dict[str, Any]) -> Iterator[Located]:
         check = _map(ours.get("check"))
         said = {"code": code, **check} if check else {"benchmark_values": [code], "reason": reason}
         outcomes.append(("/verification_code", "verification_code", said))
-    names = ours.get("without")
+    names = ours.get("without")  # metrics that our own runner has no value of
     if without := [name for name in names if isinstance(name, str)] if isinstance(names, list) else []:
-        # metrics that our own runner has no value of
         outcomes += [("/runner/without", name, _no_value(ours)) for name in without]
     elif isinstance(error, str) and code not in _VERIFIER_RAN:
         status, word = status_of_error(error)
@@ -137,7 +147,43 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-LAYOUT = Layout("PyTorch/XLA benchmark", suite="xla", time="timestamp")
+def _of_report(value: dict[str, Any]) -> Iterator[Located]:
+    said = {**value["dimensions"], **value["metrics"], "error_message": value.get("error_message")}
+    return _summed_cells(said, value["metrics"], "/metrics")
+
+
+def _summed_cells(said: Mapping[str, Any], measured: Mapping[str, Any], place: str) -> Iterator[Located]:
+    """Yield each value of a line; without any, why there is none."""
+    shared = _summed_experiment(said)
+    if not text(shared["case"]):
+        yield "/dimensions/model_name" if place else "/model_name", {"case": "", VALUE: None}
+        return
+    cells = {name: cell for name, cell in measured.items() if _METRIC.fullmatch(name)}
+    for name, cell in cells.items():
+        yield place + pointer(name), {**shared, "metric": shortened(name), VALUE: cell}
+    if all(number_of(cell) in {None, -1} for cell in cells.values()):
+        error = text(said.get("error_message")) or ("failed" if said.get("run_status") == "failure" else "")
+        status, code = status_of_error(error) if error else ("not_run", "no_value")
+        yield place, {**shared, "metric": "median_total_time", VALUE: Outcome(status=status, code=code)}
+
+
+def _summed(cell: Any, metric: str) -> Reading:
+    if str(cell) in _NONE:
+        return reasons.EMPTY_CELL
+    return reasons.NO_VALUE_WRITTEN if number_of(cell) == -1 else numbers_in(cell)
+
+
+def _summed_experiment(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same experiment as that of the line of results.jsonl."""
+    experiment = {name: None if str(said.get(name)) in _NONE else said.get(name) for name in _AXES}
+    experiment = {name: value for name, value in experiment.items() if value not in (None, "False")}
+    if "run_status" in said and experiment.get("accelerator") == experiment.get("accelerator_model"):
+        experiment["accelerator"] = ""  # the lines have the model's name there
+    size, iterations = number_of(said.get("batch_size")), number_of(said.get("iterations_per_run"))
+    if size is not None and size > 0:
+        experiment["batch_size"] = int(size)
+    value = {"experiment": experiment, "model": said, "timestamp": said.get("timestamp")}
+    return _experiment_of({**value, "iterations_per_run": 1 if iterations is None else int(iterations)})
 
 
 def _files(path: Path, tasks: Sequence[TaskSpec]) -> set[Path]:
@@ -172,14 +218,10 @@ class XlaFiles:
             kind = path.parent.name
             if kind not in _DUMPS:
                 continue
-            folder = self._path.parent / finished.task.case
             name = f"{_DUMPS[kind]}-{configuration}"
-            if kind == "hlo":
-                target = folder / name / path.name
-            elif kind in _ONE_FOLDER:
-                target = folder / f"{name}{path.suffix}"
-            else:
-                target = folder / path.stem / f"{name}{path.suffix}"
+            dump = f"{name}/{path.name}" if kind == "hlo" else f"{name}{path.suffix}"
+            repeat = "" if kind in _ONE_FOLDER else path.stem
+            target = self._path.parent / finished.task.case / repeat / dump
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(path, target)
             written.append(target)
@@ -190,23 +232,22 @@ def _line(finished: TaskResult) -> dict[str, Json]:
     first = finished.records[0]
     info = first["benchmark"]["extra_info"]
     knobs = info["knobs"]
-    others = {name: value for name, value in knobs.items() if name not in _NAMED}
     defaults = {option.name: option.default for option in suite_of(finished.task.suite).options}
-    line = {
+    return {
         "model": {"suite_name": knobs["origin"], "model_name": finished.task.case},
         "experiment": {
             **_axes(finished.task),
             "accelerator_model": info["arch"],
             "batch_size": knobs["batch_size"],
             "dtype": first["benchmark"]["dtype"],
-            **others,
+            **{name: value for name, value in knobs.items() if name not in _NAMED},
         },
         "repeat": finished.task.knobs.get("repeat", defaults["repeat"]),
         "iterations_per_run": knobs.get("iterations_per_run", defaults["iterations_per_run"]),
         "metrics": _metrics_of(finished),
         "timestamp": first["timestamp"],
+        **_outcome(finished),
     }
-    return {**line, **_outcome(finished)}
 
 
 def _axes(task: TaskSpec) -> dict[str, Json]:
@@ -279,9 +320,22 @@ def _dump_name(task: TaskSpec) -> str:
     )
 
 
-FORMAT = LAYOUT.of_json(
+FORMAT = Layout("PyTorch/XLA benchmark", suite="xla", time="timestamp").of_json(
     "xla",
     {"model": dict, "experiment": dict, "metrics": dict},
     _cells,
     writer=Writer("PyTorch/XLA", ("xla",), XlaFiles, lambda task: [_dump_name(task)], _files),
 )
+_REPORT = Layout(
+    "PyTorch/XLA benchmark report",
+    quantities={VALUE: Quantity(read=_summed)},
+    suite="xla",
+    time="timestamp",
+)
+REPORT = either(
+    _REPORT.of_json("xla_report", {"metrics": dict, "dimensions": dict}, _of_report),
+    _REPORT.of_tables(
+        "xla_report", _REPORT_COLUMNS.issubset, entries=lambda row: _summed_cells(row, row, "")
+    ),
+)
+FORMATS = (FORMAT, REPORT)

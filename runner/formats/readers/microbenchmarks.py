@@ -12,8 +12,8 @@ from typing import Any
 from runner.formats import reasons
 from runner.formats.format import is_json
 from runner.formats.layout import VALUE, Layout, Located, Outcome
+from runner.formats.metric_values import status_of_error
 from runner.formats.scalars import finite, text
-from runner.formats.statuses import status_of_error
 from runner.formats.table import pointer
 
 _NO_COUNTERS = {

@@ -6,10 +6,10 @@ Source: `benchmarks/dynamo/cachebench.py`.
 import json
 from pathlib import Path
 
-from runner.formats import v3
 from runner.formats.format import Format, Writer, unsaid
 from runner.formats.measurement import ParsedMeasurement, info_of, origin_of
 from runner.formats.parameters import Parameters
+from runner.formats.readers import v3
 from runner.schema.records import Json, Record
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskResult
@@ -55,23 +55,13 @@ class CacheFile:
 
 
 def _record(record: dict[str, Json]) -> Json:
-    info = record["benchmark"]["extra_info"]
+    info, metric, model = record["benchmark"]["extra_info"], record["metric"], record["model"]
+    facts = {"is_dynamic": info["dynamic"], "device": info["device"]}
+    values = metric["benchmark_values"]
     return {
-        "benchmark": {
-            "name": _BENCHMARK,
-            "mode": record["benchmark"]["mode"],
-            "extra_info": {"is_dynamic": info["dynamic"], "device": info["device"]},
-        },
-        "model": {
-            "name": record["model"]["name"],
-            "backend": record["model"]["backend"],
-            "origins": [info["knobs"]["origin"]],
-        },
-        "metric": {
-            "name": record["metric"]["name"],
-            "type": "OSS model",
-            "benchmark_values": record["metric"]["benchmark_values"],
-        },
+        "benchmark": {"name": _BENCHMARK, "mode": record["benchmark"]["mode"], "extra_info": facts},
+        "model": {"name": model["name"], "backend": model["backend"], "origins": [info["knobs"]["origin"]]},
+        "metric": {"name": metric["name"], "type": "OSS model", "benchmark_values": values},
     }
 
 

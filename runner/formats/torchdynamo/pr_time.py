@@ -12,13 +12,24 @@ from runner.formats.errors import BadUpload, Fault
 from runner.formats.format import Format, Item
 from runner.formats.layout import VALUE, Layout
 from runner.formats.measurement import ParsedMeasurement
-from runner.formats.parameters import Parameters
 from runner.formats.scalars import number
 from runner.formats.table import rows
 from runner.schema.devices import device_kind
 from runner.schema.records import Record
 
-_LAYOUT = Layout("pr_time_benchmarks", margin="margin")
+
+def _complete(measurement: ParsedMeasurement, record: Record) -> None:
+    """Complete a measurement from its name: the file says nothing else."""
+    words = measurement.case.split("_")
+    measurement.backend = next((word for word in words if word in {"eager", "inductor"}), "")
+    measurement.device = "cuda" if "gpu" in words else "cpu"
+    if measurement.device == "cuda" and device_kind(measurement.device_name) == "cpu":
+        measurement.device_name = ""  # the host's, given for the whole file
+    measurement.dynamic |= "dynamic" in words
+    measurement.is_appended = True
+
+
+_LAYOUT = Layout("pr_time_benchmarks", suite="pr_time_benchmarks", margin="margin", complete=_complete)
 
 
 def _fits(cells: list[str]) -> bool:
@@ -44,21 +55,9 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             yield from _LAYOUT.records(entry, place, row.line)
 
 
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    """Complete a measurement from its name: the file says nothing else."""
-    words = measurement.case.split("_")
-    measurement.suite = _LAYOUT.benchmark
-    measurement.backend = next((word for word in words if word in {"eager", "inductor"}), "")
-    measurement.device = "cuda" if "gpu" in words else "cpu"
-    if measurement.device == "cuda" and device_kind(measurement.device_name) == "cpu":
-        measurement.device_name = ""  # the host's, given for the whole file
-    measurement.dynamic |= "dynamic" in words
-    measurement.is_appended = True
-
-
 FORMAT = Format(
     "pr_time",
     matches=lambda preview: _fits(preview.header),
     read=read,
-    describe={_LAYOUT.benchmark: describe},
+    describe={_LAYOUT.benchmark: _LAYOUT.describe},
 )

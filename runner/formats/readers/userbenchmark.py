@@ -13,14 +13,11 @@ from typing import Any
 
 from runner.formats.errors import WrongRecord
 from runner.formats.layout import VALUE, Entry, Layout, Located, Outcome, Quantity, Reading
-from runner.formats.measurement import MODES, ParsedMeasurement, origin_of
-from runner.formats.metric_values import NOT_FINITE
-from runner.formats.parameters import Parameters
+from runner.formats.measurement import MODES
+from runner.formats.metric_values import NOT_FINITE, status_of_error
 from runner.formats.scalars import numbers_in, shortened
-from runner.formats.statuses import status_of_error
 from runner.formats.table import pointer
 from runner.schema.devices import DEVICE_KINDS
-from runner.schema.records import Record
 
 _TEST_BENCH = re.compile(
     r"model=(?P<model>[^,]+), test=(?P<test>[^,]*), device=(?P<device>[^,]*), bs=(?P<bs>[^,]*),"
@@ -123,7 +120,7 @@ def _said_by_name(filename: str) -> dict[str, str]:
     return {}
 
 
-_LAYOUT = Layout(
+FORMAT = Layout(
     "torchbench userbenchmark",
     quantities={VALUE: Quantity(read=_reading)},
     arch=lambda entry: entry["environ"].get("device"),
@@ -131,18 +128,9 @@ _LAYOUT = Layout(
     more=_more,
     zero={"latencies": "failed"},
     by_name=_said_by_name,
-)
-
-
-def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
-    _LAYOUT.describe(measurement, record, given)
-    measurement.suite = origin_of(record) or given.suite or "userbenchmark"
-
-
-FORMAT = _LAYOUT.of_json(
+).of_json(
     "userbenchmark",
     {"name": str, "environ": dict, "metrics": dict},
     _cells,
-    describe={_LAYOUT.benchmark: describe},
     said_by_name=lambda _filename: {},
 )
