@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from hud.judging.overdue import overdue_suites
+from hud.judging.backlog import overdue_suites
 from hud.judging.regressions import decide
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.states import Event

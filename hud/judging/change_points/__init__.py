@@ -6,15 +6,20 @@ candidates (least absolute deviations, `segments`) → two modes told apart (`mo
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
-from hud.judging.change_points import variants
-from hud.judging.change_points.levels import level_changes
-from hud.judging.change_points.segments import Array
+from hud.judging.change_points import modes, variants
+from hud.judging.change_points.evidence import BRIEF, steps
+from hud.judging.change_points.segments import Array, jumps, slow_nights
 
 _FEWEST = 4
 _FAR = 1e6  # times the usual size; further out is as far
+_CLIP = 3.0  # standard deviations beyond which a value is an outlier
+_AROUND = 40  # nights on each side of a brief level
+_REACHED = 0.04  # share of them that may reach it
+_LEAST_SWITCHES = 5  # of a series with two modes; two bumps have four
 _APART = 10  # nights: a change of the mixture this near to a step is the same change
 
 
@@ -41,8 +46,8 @@ def change_points(
     if groups is not None:
         known = variants.split(scaled, [groups[night] for night in nights])
     if known is None:
-        return [nights[place] for place in level_changes(scaled, smallest)]
-    shifts = [int(known.places[place]) for place in level_changes(known.adjusted, smallest)]
+        return [nights[place] for place in _level_changes(scaled, smallest)]
+    shifts = [int(known.places[place]) for place in _level_changes(known.adjusted, smallest)]
     mixed = [int(known.places[place]) for place in variants.mixture_changes(known, smallest)]
     mixed = [place for place in mixed if all(abs(place - shift) > _APART for shift in shifts)]
     return [nights[place] for place in sorted(shifts + mixed)]
@@ -56,3 +61,101 @@ def _scaled(values: Array) -> Array:
     with np.errstate(over="ignore"):
         shares = values / (float(np.median(sizes)) if len(sizes) else 1.0)
     return np.clip(shares, -_FAR, _FAR)
+
+
+def _level_changes(values: Array, smallest: float) -> list[int]:
+    """Return where the level of scaled values changes by at least `smallest`."""
+    if float(np.ptp(values)) < smallest:
+        return []
+    raw = values = values - np.median(values)
+    least = max(smallest / 20, 0.3 * _quantum(values))
+    gap = modes.gap(values, least)
+    modes_of = None
+    if gap is not None:
+        slow = slow_nights(values, *gap)
+        if _switches(slow) >= _LEAST_SWITCHES:
+            values = values - gap[0] * slow
+            modes_of = gap[0], slow
+    deviation = _short_deviation(values, least)
+    candidates = jumps(values, deviation)
+    found = _borne_out(values, candidates, deviation, least, smallest)
+    kept = modes.gap_of_jumps(values, candidates, deviation) if found else None
+    if kept is not None:
+        # modes that last for several nights look like steps; without them fewer remain
+        slow = slow_nights(values, kept, deviation)
+        other = values - kept * slow
+        own = _short_deviation(other, least)
+        fewer = jumps(other, own)
+        if _switches(slow) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
+            without = _borne_out(other, fewer, own, least, smallest)
+            if len(without) <= len(found):
+                found, modes_of = without, (kept, slow)
+    if found and modes_of:
+        found = modes.relocated(raw, found, *modes_of)
+    return _without_chance_runs(raw, found)
+
+
+def _borne_out(
+    values: Array, candidates: Sequence[int], deviation: float, least: float, smallest: float
+) -> list[int]:
+    """Return the candidates that are real and large enough, where they explain most."""
+    if not candidates:
+        return []
+    clipped = _clipped(values, candidates, deviation)
+    found = steps(clipped, candidates, least)
+    while found:
+        sizes = np.abs(np.diff([part.mean() for part in np.split(clipped, found)]))
+        weakest = int(np.argmin(sizes))
+        if sizes[weakest] >= smallest:
+            break
+        del found[weakest]
+    return found
+
+
+def _without_chance_runs(values: Array, found: list[int]) -> list[int]:
+    """Return the steps without brief levels that single nights on both sides reach as well: a run of one of
+    several variants, not a level."""
+    edges = [0, *found, len(values)]
+    dropped: set[int] = set()
+    for low, high in pairwise(edges):
+        if high - low >= BRIEF:
+            continue
+        middle = float(np.median(values[low:high]))
+        sides = [values[max(low - _AROUND, 0) : low], values[high : high + _AROUND]]
+        shares = []
+        for side in sides:
+            if len(side):
+                beyond = (side >= middle) if middle > np.median(side) else (side <= middle)
+                shares.append(float(beyond.mean()))
+        if min(shares, default=0.0) > _REACHED:
+            dropped |= {low, high}
+    return [place for place in found if place not in dropped]
+
+
+def _short_deviation(values: Array, least: float) -> float:
+    """Return the standard deviation between neighbours, from the 68th percentile of absolute differences."""
+    differences = np.sort(np.abs(np.diff(values)))
+    return max(float(differences[int(0.683 * (len(differences) - 1))]) / math.sqrt(2), least)
+
+
+def _quantum(values: Array) -> float:
+    """Return the distance of neighbouring values of a coarse clock, 0 if most values are distinct or stay."""
+    distinct = np.unique(values)
+    hops = np.count_nonzero(np.diff(values))
+    coarse = 1 < len(distinct) < len(values) / 2 and hops > max(len(values) / 10, 3)
+    return float(np.median(np.diff(distinct))) if coarse else 0.0
+
+
+def _switches(slow: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+    return int(np.count_nonzero(slow[1:] != slow[:-1]))
+
+
+def _clipped(values: Array, candidates: Sequence[int], deviation: float) -> Array:
+    """Limit outliers: values far from both the median of their segment and that of the nights around."""
+    segment = np.concatenate([np.full(len(part), np.median(part)) for part in np.split(values, candidates)])
+    around = segment
+    if len(values) > 9:
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, 4, mode="reflect"), 9)
+        around = np.median(windows, axis=1)
+    reach = _CLIP * deviation
+    return np.clip(values, np.minimum(segment, around) - reach, np.maximum(segment, around) + reach)

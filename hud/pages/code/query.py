@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from hud.judging.attribution import Attribution, Change, attribute
-from hud.judging.graph_changes import NoteChange, PartChange, note_changes, notes_of, phase_changes
+from hud.judging.attribution import NoteChange, PartChange, note_changes, notes_of, phase_changes
 from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
 from hud.pages.code.diff import Diff, Line, compare, whole
