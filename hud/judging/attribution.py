@@ -50,7 +50,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Side:
-    """Means over the compilations of one side, in µs of a step; None: not measured."""
+    """Means over the compilations of one side, in µs of a step; None: not measured. `overhead_us` is the time
+    of a call in which the GPU has not begun or has ended."""
 
     compilations: int
     kernels_us: float | None
@@ -58,13 +59,7 @@ class Side:
     gaps_us: float | None
     overlap_us: float
     call_us: float | None
-
-    @property
-    def overhead_us(self) -> float | None:
-        """Return the time of a call in which the GPU has not begun or has ended."""
-        if self.call_us is None or self.busy_us is None:
-            return None
-        return self.call_us - self.busy_us - (self.gaps_us or 0.0)
+    overhead_us: float | None
 
 
 @dataclass(frozen=True)
@@ -75,24 +70,12 @@ class Attribution:
     base: Side
     head: Side
     changes: list[Change]
+    busy_change_us: float | None
+    gaps_change_us: float | None
+    overhead_change_us: float | None
+    overlap_change_us: float
     card_ratio: float | None = None
     groups: dict[int, tuple[int, int]] = field(default_factory=dict)  # moved: kernels before and after
-
-    @property
-    def busy_change_us(self) -> float | None:
-        return _difference(self.base.busy_us, self.head.busy_us)
-
-    @property
-    def gaps_change_us(self) -> float | None:
-        return _difference(self.base.gaps_us, self.head.gaps_us)
-
-    @property
-    def overhead_change_us(self) -> float | None:
-        return _difference(self.base.overhead_us, self.head.overhead_us)
-
-    @property
-    def overlap_change_us(self) -> float:
-        return self.head.overlap_us - self.base.overlap_us
 
     @cached_property
     def by_cause(self) -> dict[Cause, float]:
@@ -139,9 +122,19 @@ def attribute(
         changes += _of_slot(slot, before.get(slot, {}), after.get(slot, {}))
     changes, ratio = _judge_noise(changes, same_card=same_card)
     changes, groups = _move(changes)
-    sides = [_side(base, before.values(), base_call_us), _side(head, after.values(), head_call_us)]
     changes.sort(key=lambda one: (CAUSES.index(one.cause), one.group, -abs(one.change_us), one.slot))
-    return Attribution(sides[0], sides[1], changes, ratio, groups)
+    old, new = _side(base, before.values(), base_call_us), _side(head, after.values(), head_call_us)
+    return Attribution(
+        old,
+        new,
+        changes,
+        _difference(old.busy_us, new.busy_us),
+        _difference(old.gaps_us, new.gaps_us),
+        _difference(old.overhead_us, new.overhead_us),
+        new.overlap_us - old.overlap_us,
+        ratio,
+        groups,
+    )
 
 
 @dataclass
@@ -225,54 +218,42 @@ def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change
     """Tell changes of time from noise, and the same binary's by their direction."""
     ratio, relative = 1.0, RELATIVE_NOISE
     if not same_card:
-        ratios = [
-            one.head_us / one.base_us
-            for one in changes
-            if one.cause == "unchanged" and one.base_us and one.head_us is not None
-        ]
-        ratio, relative = (
-            (median(ratios), relative) if len(ratios) >= LEAST_SHARED else (1.0, OTHER_CARD_NOISE)
-        )
+        same = (one for one in changes if one.cause == "unchanged")
+        ratios = [one.head_us / one.base_us for one in same if one.base_us and one.head_us is not None]
+        if len(ratios) >= LEAST_SHARED:
+            ratio = median(ratios)
+        else:
+            relative = OTHER_CARD_NOISE
     judged = []
     for one in changes:
         before, after = (one.base_us or 0.0) * ratio, one.head_us or 0.0
         noise = max(relative * max(before, after), NOISE_US_PER_CALL * one.kernel.calls * one.portion)
-        beyond = abs(after - before) > noise
-        cause = one.cause
+        beyond, cause = abs(after - before) > noise, one.cause
         if cause == "unchanged" and beyond:
             cause = "slower" if after > before else "faster"
-        judged.append(replace(one, cause=cause, beyond_noise=True) if beyond else one)
+        judged.append(replace(one, cause=cause, beyond_noise=beyond))
     return judged, None if ratio == 1.0 else ratio
 
 
-def _move(changes: list[Change]) -> tuple[list[Change], dict[int, tuple[int, int]]]:
+def _move(changes: Sequence[Change]) -> tuple[list[Change], dict[int, tuple[int, int]]]:
     """Join kernels that vanished and appeared with common operators; return the kernels of each group too."""
-    leader: dict[str, str] = {}
-
-    def find(origin: str) -> str:
-        while leader.setdefault(origin, origin) != origin:
-            origin = leader[origin]
-        return origin
-
-    one_sided = [one for one in changes if one.cause in ("appeared", "vanished") and one.kernel.origins]
-    for one in one_sided:
-        first, *others = (find(origin) for origin in one.kernel.origins)
-        for other in others:
-            leader[find(other)] = find(first)
-    counts: dict[str, list[int]] = {}
-    for one in one_sided:
-        counts.setdefault(find(one.kernel.origins[0]), [0, 0])[one.cause == "appeared"] += 1
-    moved = [name for name, (vanished, appeared) in counts.items() if vanished and appeared]
-    number = {name: place for place, name in enumerate(moved, start=1)}
-
-    def place(one: Change) -> Change:
-        if one.cause not in ("appeared", "vanished") or not one.kernel.origins:
-            return one
-        group = number.get(find(one.kernel.origins[0]), 0)
-        return replace(one, cause="moved", group=group) if group else one
-
-    groups = {number[name]: (counts[name][0], counts[name][1]) for name in moved}
-    return [place(one) for one in changes], groups
+    joined: list[tuple[set[str], list[int]]] = []  # operators and the places of their kernels
+    for place, one in enumerate(changes):
+        if one.cause in ("appeared", "vanished") and one.kernel.origins:
+            origins, places = set(one.kernel.origins), [place]
+            for other in [each for each in joined if not each[0].isdisjoint(origins)]:
+                joined.remove(other)
+                origins |= other[0]
+                places += other[1]
+            joined.append((origins, places))
+    both = [places for _origins, places in joined if len({changes[place].cause for place in places}) == 2]
+    moved, groups = list(changes), {}
+    for number, places in enumerate(sorted(both, key=min), start=1):
+        causes = [changes[place].cause for place in places]
+        groups[number] = causes.count("vanished"), causes.count("appeared")
+        for place in places:
+            moved[place] = replace(changes[place], cause="moved", group=number)
+    return moved, groups
 
 
 def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | None) -> Side:
@@ -280,10 +261,11 @@ def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | Non
     means = [mean.time_us for slot in slots if (mean := _mean(slot.values())) and mean.time_us is not None]
     kernels_us = sum(means) if means else None
     overlap_us = _mean_of(one.overlap_us for one in side) or 0.0
-    busy_us = _mean_of(one.busy_us for one in side)
+    busy_us, gaps_us = _mean_of(one.busy_us for one in side), _mean_of(one.gaps_us for one in side)
     if busy_us is None and kernels_us is not None:
         busy_us = kernels_us - overlap_us
-    return Side(len(side), kernels_us, busy_us, _mean_of(one.gaps_us for one in side), overlap_us, call_us)
+    overhead_us = None if call_us is None or busy_us is None else call_us - busy_us - (gaps_us or 0.0)
+    return Side(len(side), kernels_us, busy_us, gaps_us, overlap_us, call_us, overhead_us)
 
 
 def _mean_of(values: Iterable[float | None]) -> float | None:

@@ -82,24 +82,20 @@ def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambd
 
 
 def _histories(pending: Sequence[Series]) -> dict[int, int]:
-    """Return how many points of the series, counted up to `_LONG`, are judged again: of those that have no
-    state or a changed point before their newest, from the last mark before it."""
+    """Return how many points of the series, counted up to `_LONG`, have to be judged again: of those that
+    have no state or a changed point before their newest."""
     rows = fetch_tuples(
         """
-        SELECT w.id, (SELECT count(*) FROM (
-            SELECT FROM hud_point m WHERE m.series_id = w.id AND m.order_time >= p.begin LIMIT %s
+        SELECT s.id, (SELECT count(*) FROM (
+            SELECT FROM hud_point p WHERE p.series_id = s.id
+                AND (state.newest IS NULL OR p.order_time >= s.touched_at) LIMIT %s
         ) AS points)
-        FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
-        CROSS JOIN LATERAL (
-            SELECT coalesce(min(coalesce((
-                SELECT max(time) FROM jsonb_to_recordset(s.level->'marks') AS mark(time timestamptz)
-                WHERE time < w.since), '-infinity')), '-infinity') AS begin
-            FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since
-        ) AS p
-        WHERE NOT EXISTS (SELECT FROM hud_seriesstate s WHERE s.series_id = w.id) OR EXISTS (
-            SELECT FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since)
+        FROM hud_series s CROSS JOIN LATERAL (
+            SELECT max(order_time) AS newest FROM hud_seriesstate WHERE series_id = s.id
+        ) AS state
+        WHERE s.id = ANY(%s) AND (state.newest IS NULL OR s.touched_at <= state.newest)
         """,
-        [_LONG, [series.pk for series in pending], [_since(series) for series in pending]],
+        [_LONG, [series.pk for series in pending]],
     )
     return dict(rows)
 

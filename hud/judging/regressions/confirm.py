@@ -29,8 +29,7 @@ from hud.judging.comparison import (
     planned_draws,
 )
 from hud.judging.pairs import dismissal_obstacle
-from hud.judging.regressions.decide import decide_by_pairs
-from hud.judging.regressions.events import record
+from hud.judging.regressions.events import decide_by_pairs, record
 from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
 from hud.models import Accelerator, Environment, Host, Measurement, Regression, Run, Series, State, Task
 from hud.runs.matching import ResourceRequest
