@@ -44,7 +44,7 @@ from runner.schema.draws import (
 )
 from runner.schema.metrics import is_of_running, role_of
 from runner.schema.records import worst_quality
-from runner.schema.statistics import pair_middles
+from runner.schema.statistics import LEAST_PAIRS, pair_middles
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
 _UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
@@ -337,7 +337,7 @@ def timed_choices(
     return timed
 
 
-def kernels_of_run(experiment: int, run: int | None) -> list[Kernels]:
+def kernels_of(experiment: int, run: int | None) -> list[Kernels]:
     """Return the kernels of the free compilations of an experiment in a run, also those without a time."""
     rows = list(Compilation.objects.filter(experiment=experiment, run=run, draw=None).exclude(kernels=[]))
     by_id = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
@@ -365,10 +365,15 @@ def noise_before(experiment: Experiment) -> ChoiceNoise:
     return next((noise for noise in clocks if not noise.assumed), ChoiceNoise())
 
 
-def planned_draws(series: Iterable[Series]) -> int:
-    """Return the draws of each side after which a comparison of these series ends at the latest."""
-    noise = max((noise_of(Point.objects.filter(series=one)).noise for one in series), default=0.0)
-    return min(MOST_PLANNED, math.ceil(draws_to_decide(noise) / 2)) if noise else MOST_PLANNED
+def planned_draws(series: Sequence[Series]) -> int:
+    """Return the draws of each side after which a comparison of these series ends at the latest; 0 if none of
+    them is measured at equal choices."""
+    running = [one for one in series if is_of_running(one.metric.name) or one.metric.name == SAME_CHOICE]
+    if not running:
+        return 0
+    noise = max(noise_of(Point.objects.filter(series=one)).noise for one in running)
+    draws = min(MOST_PLANNED, math.ceil(draws_to_decide(noise) / 2))
+    return max(draws, LEAST_PAIRS) if len(running) < len(series) else draws  # a draw has a free pair, too
 
 
 def _most_draws(run: Run) -> int | None:

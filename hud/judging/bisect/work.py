@@ -22,14 +22,7 @@ from hud.accounts import audit
 from hud.hosts.registration import visible_accelerators
 from hud.judging.bisect.search import Answer, BisectState, Word, next_step
 from hud.judging.comparison import Comparison, MetricComparison, compare
-from hud.judging.regressions.confirm import (
-    accelerator_of,
-    interpreter_of,
-    obstacle,
-    rerun_on,
-    torch_of,
-    torches_of,
-)
+from hud.judging.regressions import confirm
 from hud.judging.regressions.events import record
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Regression, Run, State
 from hud.problems import Problem
@@ -52,12 +45,12 @@ def hindrance(regression: Regression, attached: Sequence[Accelerator]) -> str:
 
 
 def _plan(regression: Regression, attached: Sequence[Accelerator]) -> tuple[Accelerator, list[Build]]:
-    accelerator = accelerator_of(regression, attached)
+    accelerator = confirm.accelerator_of(regression, attached)
     if accelerator is None:
         raise Problem(409, "no host that takes tasks has measured it")
     runs = (regression.last_good_run, regression.first_run)
-    good, bad = (torch_of(regression, run) for run in runs)
-    ends = [interpreter_of(regression, run, accelerator.host) for run in runs]
+    good, bad = (confirm.torch_of(regression, run) for run in runs)
+    ends = [confirm.interpreter_of(regression, run, accelerator.host) for run in runs]
     if good and good == bad and (None in ends or ends[0] == ends[1]):
         raise Problem(409, f"torch is {good[0]} before it and after it")
     builds = _range(ends, builds_of(accelerator))
@@ -148,7 +141,9 @@ def _go_on(bisect: Bisect) -> None:
             raise BadRequest("the accelerator is no longer there")
         series = bisect.regression.series
         base, head = good["interpreter"], bad["interpreter"]
-        run = rerun_on(bisect.accelerator, [series], who=bisect.requested_by, interpreter=head, base=base)
+        run = confirm.rerun_on(
+            bisect.accelerator, [series], who=bisect.requested_by, interpreter=head, base=base
+        )
         BisectStep.objects.create(bisect=bisect, base=places[0], head=places[1], run=run)
     elif known[0].word in {"unclear", "none"}:  # the ends: nothing is known of those between
         what = "has no value" if known[0].word == "none" else "is too noisy"
@@ -192,7 +187,9 @@ def _word(bisect: Bisect, step: BisectStep, answer: MetricComparison, comparison
     of the change that is searched for: that of the ends today, or at first that of the regression."""
     if answer.word == "confirmed" and answer.better is False:
         return "worse"
-    if answer.better or (answer.word == "dismissed" and not obstacle(bisect.regression, answer, comparison)):
+    if answer.better or (
+        answer.word == "dismissed" and not confirm.obstacle(bisect.regression, answer, comparison)
+    ):
         return "same"
     if not answer.count:
         return "none"
@@ -213,7 +210,7 @@ def _size(change: float | None) -> float:
 def _has_its_builds(bisect: Bisect, step: BisectStep) -> bool:
     """Return whether the interpreters of a step still had the torch that it compares."""
     for place, torches in zip(
-        (step.base, step.head), torches_of(bisect.regression, [step.run_id]), strict=True
+        (step.base, step.head), confirm.torches_of(bisect.regression, [step.run_id]), strict=True
     ):
         build = bisect.builds[place]
         if torches - {(build["torch"], build["torch_git"])}:

@@ -19,15 +19,7 @@ from django.utils import timezone
 
 from hud.hosts.registration import visible_accelerators
 from hud.judging.choices import Kernels
-from hud.judging.comparison import (
-    SAME_CHOICE,
-    Comparison,
-    MetricComparison,
-    compare,
-    kernels_of_run,
-    may_stop,
-    planned_draws,
-)
+from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, may_stop, planned_draws
 from hud.judging.pairs import dismissal_obstacle
 from hud.judging.regressions.events import decide_by_pairs, record
 from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
@@ -35,7 +27,6 @@ from hud.models import Accelerator, Environment, Host, Measurement, Regression, 
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, RunOptions, request_rerun
 from hud.runs.tasks import cancel, end_early
-from runner.schema.metrics import is_of_running
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
 
@@ -147,14 +138,12 @@ def rerun_on(
         base_interpreter=base,
     )
     options = RunOptions(resources, who, interactive=False, stream=series[0].stream)
-    running = [one for one in series if is_of_running(one.metric.name) or one.metric.name == SAME_CHOICE]
     if not base:
         options = replace(options, repeats=1)
-    elif not running:
-        options = replace(options, repeats=LEAST_PAIRS, caches="fresh")
-    else:  # a draw has a free pair, too
-        draws = max(planned_draws(running), LEAST_PAIRS if len(running) < len(series) else 0)
+    elif draws := planned_draws(series):
         options = replace(options, draws=draws)
+    else:
+        options = replace(options, repeats=LEAST_PAIRS, caches="fresh")
     return request_rerun(series[0].experiment, options)
 
 
@@ -269,10 +258,10 @@ def obstacle(one: Regression, answer: MetricComparison, comparison: Comparison) 
         return "candidates"
     suspects: list[Kernels] = []
     for run in {one.first_run_id, one.latest_run_id} - {None}:
-        if not (of_run := kernels_of_run(experiment.pk, run)):
+        if not (of_run := kernels_of(experiment.pk, run)):
             return "unseen_choice"
         suspects += of_run
-    drawn = [*sides.base, *kernels_of_run(experiment.pk, one.last_good_run_id)]
+    drawn = [*sides.base, *kernels_of(experiment.pk, one.last_good_run_id)]
     found = (dismissal_obstacle(sides.found, suspect, drawn) for suspect in suspects)
     return next(filter(None, found), "")
 

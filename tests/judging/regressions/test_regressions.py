@@ -285,7 +285,7 @@ def test_points_in_any_order_are_judged_as_if_from_the_beginning(
         resumed.append(go_back(level, time)[1])
         return go_back(level, time)
 
-    monkeypatch.setattr(judge, "level_before", note)
+    monkeypatch.setattr(levels, "level_before", note)
     for count, day in enumerate(arrivals):
         driver = "580.1" if day % 5 else "999.1"
         record = v3_record(values=[values[day]], timestamp=1_700_000_000 + day * 86_400)
