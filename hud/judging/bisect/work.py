@@ -133,22 +133,14 @@ def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
 
 def _go_on(bisect: Bisect) -> None:
     """Request the next comparison, or end the bisect. Raise BadRequest."""
-    known = answers(bisect)
-    state, *places = next_step(len(bisect.builds), known)
-    good, bad = (bisect.builds[place] for place in places)
+    state, *places = next_step(len(bisect.builds), answers(bisect))
     if state == BisectState.RUNNING:
         if bisect.accelerator is None:
             raise BadRequest("the accelerator is no longer there")
-        series = bisect.regression.series
-        base, head = good["interpreter"], bad["interpreter"]
-        run = confirm.rerun_on(
-            bisect.accelerator, [series], who=bisect.requested_by, interpreter=head, base=base
-        )
+        base, head = (bisect.builds[place]["interpreter"] for place in places)
+        series, who = [bisect.regression.series], bisect.requested_by
+        run = confirm.rerun_on(bisect.accelerator, series, who=who, interpreter=head, base=base)
         BisectStep.objects.create(bisect=bisect, base=places[0], head=places[1], run=run)
-    elif known[0].word in {"unclear", "none"}:  # the ends: nothing is known of those between
-        what = "has no value" if known[0].word == "none" else "is too noisy"
-        attempts = f"in {known[0].attempts} comparisons"
-        _end(bisect, state, f"{bad['torch']} against {good['torch']} {what} {attempts}")
     else:
         bisect.good, bisect.bad = places
         _end(bisect, state)
@@ -156,14 +148,12 @@ def _go_on(bisect: Bisect) -> None:
 
 def answers(bisect: Bisect) -> list[Answer]:
     """Return the answer of each comparison that has ended, over all pairs of the same two versions."""
-    ended: dict[tuple[int, int], list[BisectStep]] = {}
-    for step in bisect.steps.order_by("pk"):
-        if step.pairs is not None:
-            ended.setdefault((step.base, step.head), []).append(step)
-    return [
-        Answer(*key, steps[-1].word, len(steps), _size(steps[-1].change))  # type: ignore[arg-type]
-        for key, steps in ended.items()
-    ]
+    ended: dict[tuple[int, int], Answer] = {}
+    for step in bisect.steps.filter(pairs__isnull=False).order_by("pk"):
+        sides = step.base, step.head
+        attempts = ended[sides].attempts + 1 if sides in ended else 1
+        ended[sides] = Answer(*sides, step.word, attempts, _size(step.change))  # type: ignore[arg-type]
+    return list(ended.values())
 
 
 def _take(bisect: Bisect, step: BisectStep) -> None:
@@ -279,9 +269,8 @@ def _facts(python: Mapping[str, Any]) -> dict[str, str]:
 
 def in_order(builds: Sequence[Build]) -> list[Build]:
     """Return the builds by the day of their commit; by their versions if the day of one is not known."""
-    if all(build.date for build in builds):
-        return sorted(builds, key=lambda build: (build.date, _version(build), build.interpreter))
-    return sorted(builds, key=lambda build: (_version(build), build.date, build.interpreter))
+    builds = sorted(builds, key=lambda build: (_version(build), build.date, build.interpreter))
+    return sorted(builds, key=lambda build: build.date) if all(build.date for build in builds) else builds
 
 
 def _version(build: Build) -> Version:
@@ -300,8 +289,7 @@ def _dates(builds: Iterable[Build]) -> dict[tuple[str, str], str]:
     days = dict(known.order_by("-order_time").values_list("start", "order_time"))
     found = {}
     for build in builds:
-        nightly = _NIGHTLY.search(build.torch)
-        if nightly:
+        if nightly := _NIGHTLY.search(build.torch):
             found[build.version] = "-".join(nightly.groups())
         elif day := days.get(build.torch_git[:_COMMIT_DIGITS]):
             found[build.version] = f"{day:%Y-%m-%d}"

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 WHO = "judge"  # as requests name it
 _UNDECIDED = (RegressionState.SUSPECT, RegressionState.OPEN, RegressionState.ACKNOWLEDGED)
 _EXPIRE_HOURS = 24
+_MINUTE = timedelta(minutes=1)
 _AT_ONCE = 2  # runs of ours that wait or run
 _ESTIMATE_MINUTES = 5.0  # of a run that has not ended
 
@@ -73,11 +74,13 @@ def _spent_minutes() -> float:
     runs = Run.objects.filter(request__requested_by=WHO).filter(
         Q(created__gt=now - timedelta(days=1)) | Q(state__in=[State.QUEUED, State.RUNNING])
     )
-    minutes = 0.0
-    for started, finished in runs.values_list("started", "finished"):
-        taken = ((finished or now) - started).total_seconds() / 60 if started else 0.0
-        minutes += taken if finished else max(taken, _ESTIMATE_MINUTES)
-    return minutes
+    return sum(
+        max(
+            ((finished or now) - (started or now)) / timedelta(minutes=1),
+            0 if finished else _ESTIMATE_MINUTES,
+        )
+        for started, finished in runs.values_list("started", "finished")
+    )
 
 
 def _expire() -> None:
@@ -166,7 +169,7 @@ def accelerator_of(one: Regression, attached: Sequence[Accelerator]) -> Accelera
 def interpreter_of(one: Regression, run: Run | None, host: Host) -> str | None:
     """Return the run's own interpreter if it still has the torch that measured, else another one with it."""
     torch, pythons = torch_of(one, run), host.facts.get("pythons")
-    if run is None or torch is None or not isinstance(pythons, dict):
+    if torch is None or not isinstance(pythons, dict):
         return None
     same = [
         name
@@ -174,8 +177,7 @@ def interpreter_of(one: Regression, run: Run | None, host: Host) -> str | None:
         if isinstance(facts, dict)  # a host says what it likes
         and torch == (str(facts.get("torch", "")), str(facts.get("torch_git", "")))
     ]
-    own = _name(run)
-    return own if own in same else same[0] if same else None
+    return _name(run) if _name(run) in same else next(iter(same), None)
 
 
 def _name(run: Run | None) -> str:

@@ -148,7 +148,6 @@ def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int, cau
         if next_state(State(regression.state), event):
             if confirmed and cause == "choice":
                 regression.kind = Regression.Kind.CHOICE
-                regression.save(update_fields=["kind"])
             apply(regression, event, note=cause, run_id=run_id)
             if regression.state in SETTLED:
                 _judge_again(regression)
