@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
@@ -190,14 +190,13 @@ def choice_change(
         return ChoiceChange(same, differing, *frequencies)
     ratio, (low, high, _p) = fmean(logs[1]) - fmean(logs[0]), welch(*logs)
     p = _exchange_p(np.array([*logs[0], *logs[1]])[:, None], len(base))
-    lost = [  # the other side's candidates that a side has not, unless it found them by searching on
-        {
-            slot: other[slot] - own[slot] - {kernels[slot].choice for kernels in side if slot in kernels}
-            for slot in differing
-        }
-        for own, other, side in ((*offered, base), (*offered[::-1], head))
+    old, new = ({(slot, choice) for slot in differing for choice in side[slot]} for side in offered)
+    drawn = [
+        {(slot, kernels[slot].choice) for kernels in side for slot in differing if slot in kernels}
+        for side in (base, head)
     ]
-    best, best_p = times.best(lost[0], lost[1]) if differing else (None, None)
+    # a side has lost the other's candidates that it has not, unless it found them by searching on
+    best, best_p = times.best(new - old - drawn[0], old - new - drawn[1]) if differing else (None, None)
     word: ChoiceWord = "inconclusive"
     worse = None
     if p <= PAIR_ALPHA and abs(ratio) > _FLOOR:
@@ -208,12 +207,11 @@ def choice_change(
         word = "dismissed"
     expected = (math.exp(ratio), math.exp(low), math.exp(high), p)
     best_ratio = None if best is None else math.exp(best)
-    candidates = {(slot, choice) for slot in differing for side in offered for choice in side[slot]}
     timed_choices = [
         {(slot, own.choice) for kernels in side for slot, own in kernels.items() if own.time_us > 0}
         for side in timed
     ]
-    counts = len(candidates), len(candidates - (timed_choices[0] & timed_choices[1]))
+    counts = len(old | new), len((old | new) - (timed_choices[0] & timed_choices[1]))
     return ChoiceChange(same, differing, *frequencies, word, worse, *expected, best_ratio, best_p, *counts)
 
 
@@ -261,7 +259,7 @@ class _ChoiceTimes:
         return sum(timed[choice][0] for timed, choice in chosen if choice in timed) or math.nan
 
     def best(
-        self, base: Mapping[str, frozenset[str]], head: Mapping[str, frozenset[str]]
+        self, base: Set[tuple[str, str]], head: Set[tuple[str, str]]
     ) -> tuple[float | None, float | None]:
         """Return the log ratio of the fastest times that both sides may choose, who have lost these
         candidates, and its p by the noise; None where a slot of a side has no timed candidate. Of many that
@@ -269,7 +267,7 @@ class _ChoiceTimes:
         totals_us, variances, lost = [0.0, 0.0], [0.0, 0.0], 0
         for slot, timed in self.us.items():
             able = [
-                sorted((us, choice) for choice, us in timed.items() if choice not in side[slot])
+                sorted((us, choice) for choice, us in timed.items() if (slot, choice) not in side)
                 for side in (base, head)
             ]
             if not all(able):

@@ -208,18 +208,18 @@ def _metric(
         direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
         kind=metric.kind,  # type: ignore[arg-type]
     )
-    statuses = []
-    for side in (0, 1):
-        codes = [one.status for one in processes if one.side == side]
-        word = STATUS_NAMES.get(next(filter(None, codes), 0), "failed")
-        statuses.append(word if codes else "not_run")
+    statuses = ([one.status for one in processes if one.side == side] for side in (0, 1))
+    base_status, head_status = (
+        STATUS_NAMES.get(next(filter(None, codes), 0), "failed") if codes else "not_run" for codes in statuses
+    )
     free_change = pairs.change
     ends = (free_change.low, free_change.high) if free_change else (None, None)
     by_pairs = MetricComparison(
         series,
         base,
         head,
-        *statuses,
+        base_status,
+        head_status,
         pairs,
         word=pairs.word,
         better=pairs.better,
