@@ -160,20 +160,18 @@ def _slots(side: Sequence[Compiled]) -> dict[str, _Slot]:
             once[place] = _together(once[place], kernel) if place in once else kernel
         for (slot, choice), kernel in once.items():
             seen.setdefault(slot, {}).setdefault(choice, []).append(kernel)
-    return {
-        slot: {choice: _choice(found, len(found) / len(side)) for choice, found in choices.items()}
-        for slot, choices in seen.items()
-    }
+    slots: dict[str, _Slot] = {slot: {} for slot in seen}
+    for slot, choices in seen.items():
+        for choice, kernels in choices.items():
+            times = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
+            time_us, portion = median(times) if times else None, len(kernels) / len(side)
+            slots[slot][choice] = _Choice(kernels[-1], portion, time_us, {one.binary for one in kernels})
+    return slots
 
 
 def _together(one: Kernel, other: Kernel) -> Kernel:
     times = None if one.time_us is None or other.time_us is None else one.time_us + other.time_us
     return replace(one, time_us=times, calls=one.calls + other.calls)
-
-
-def _choice(found: list[Kernel], portion: float) -> _Choice:
-    times = [kernel.time_us for kernel in found if kernel.time_us is not None]
-    return _Choice(found[-1], portion, median(times) if times else None, {kernel.binary for kernel in found})
 
 
 def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:
