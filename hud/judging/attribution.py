@@ -124,17 +124,11 @@ def attribute(
     changes, groups = _move(changes)
     changes.sort(key=lambda one: (CAUSES.index(one.cause), one.group, -abs(one.change_us), one.slot))
     old, new = _side(base, before.values(), base_call_us), _side(head, after.values(), head_call_us)
-    return Attribution(
-        old,
-        new,
-        changes,
-        _difference(old.busy_us, new.busy_us),
-        _difference(old.gaps_us, new.gaps_us),
-        _difference(old.overhead_us, new.overhead_us),
-        new.overlap_us - old.overlap_us,
-        ratio,
-        groups,
+    busy_us, gaps_us, overhead_us = (
+        _difference(getattr(old, name), getattr(new, name)) for name in ("busy_us", "gaps_us", "overhead_us")
     )
+    overlap_us = new.overlap_us - old.overlap_us
+    return Attribution(old, new, changes, busy_us, gaps_us, overhead_us, overlap_us, ratio, groups)
 
 
 @dataclass

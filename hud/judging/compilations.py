@@ -91,18 +91,11 @@ def _earlier(row: Compilation) -> list[Compilation]:
 
 def _drawn(rows: Sequence[Compilation]) -> list[Drawn]:
     """Return slot, choice and time of each kernel that has a time."""
-    ids = {pk for row in rows for pk in row.kernels}
-    choices = {
-        pk: (slot, choice)
-        for pk, slot, choice in Kernel.objects.filter(pk__in=ids).values_list("pk", "slot", "choice")
-    }
+    kernels = Kernel.objects.only("slot", "choice").in_bulk({pk for row in rows for pk in row.kernels})
+    timed = [zip(row.kernels, row.times_us, strict=True) for row in rows]
     return [
-        [
-            (*choices[pk], time_us)
-            for pk, time_us in zip(row.kernels, row.times_us, strict=True)
-            if time_us is not None
-        ]
-        for row in rows
+        [(kernels[pk].slot, kernels[pk].choice, time_us) for pk, time_us in row if time_us is not None]
+        for row in timed
     ]
 
 
