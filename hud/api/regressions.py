@@ -16,7 +16,7 @@ from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items, StrictBody
 from hud.judging.bisect import work
 from hud.judging.bisect.work import Build
-from hud.judging.regressions import decide, known_failures
+from hud.judging.regressions import events, known_failures
 from hud.judging.regressions.states import TOLD, Event, RegressionState
 from hud.models import Bisect, Cause, Experiment, KnownFailure, Regression
 from hud.pages.regressions import bisects, query
@@ -108,10 +108,10 @@ def _decide(request: HttpRequest, regressions: Iterable[Regression], given: Regr
 
     def decision(one: Regression) -> Regression:
         if given.event == "mute":
-            return decide.mute(regression=one, until=until, **about)
-        return decide.act(regression=one, event=Event(given.event), **about)
+            return events.mute(regression=one, until=until, **about)
+        return events.act(regression=one, event=Event(given.event), **about)
 
-    done, refused = decide.decide_each(regressions, decision)
+    done, refused = events.decide_each(regressions, decision)
     if not done:
         raise refused[0] if refused else Problem(409, "nothing of this cause waits for a decision")
 

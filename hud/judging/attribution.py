@@ -1,4 +1,5 @@
-"""Attribute the difference between two points to their kernels. Numbers only.
+"""Attribute the difference between two points to their kernels, and compare what the compiler reports of its
+graphs: breaks, recompiles, phases. Numbers only.
 
 A kernel is known by slot, choice and binary (measuring rule C2). A slot on both sides changed its choice, or
 its code at the same choice, or its time with the same binary; a slot on one side appeared or vanished, or its
@@ -6,13 +7,14 @@ operators moved to other kernels. Each side may have several compilations: a slo
 of each choice, as often as that choice came, and the part that both sides share is compared at equal choices.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Literal, get_args
 
-from runner.schema.compilations import Compiled, Kernel
+from runner.schema.compilations import Compiled, Kernel, Note
 from runner.schema.statistics import median
 
 Cause = Literal["code", "moved", "appeared", "vanished", "choice", "slower", "faster", "unchanged"]
@@ -48,7 +50,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Side:
-    """Means over the compilations of one side, in µs of a step; None: not measured."""
+    """Means over the compilations of one side, in µs of a step; None: not measured. `overhead_us` is the time
+    of a call in which the GPU has not begun or has ended."""
 
     compilations: int
     kernels_us: float | None
@@ -56,13 +59,7 @@ class Side:
     gaps_us: float | None
     overlap_us: float
     call_us: float | None
-
-    @property
-    def overhead_us(self) -> float | None:
-        """Return the time of a call in which the GPU has not begun or has ended."""
-        if self.call_us is None or self.busy_us is None:
-            return None
-        return self.call_us - self.busy_us - (self.gaps_us or 0.0)
+    overhead_us: float | None
 
 
 @dataclass(frozen=True)
@@ -73,24 +70,12 @@ class Attribution:
     base: Side
     head: Side
     changes: list[Change]
+    busy_change_us: float | None
+    gaps_change_us: float | None
+    overhead_change_us: float | None
+    overlap_change_us: float
     card_ratio: float | None = None
     groups: dict[int, tuple[int, int]] = field(default_factory=dict)  # moved: kernels before and after
-
-    @property
-    def busy_change_us(self) -> float | None:
-        return _difference(self.base.busy_us, self.head.busy_us)
-
-    @property
-    def gaps_change_us(self) -> float | None:
-        return _difference(self.base.gaps_us, self.head.gaps_us)
-
-    @property
-    def overhead_change_us(self) -> float | None:
-        return _difference(self.base.overhead_us, self.head.overhead_us)
-
-    @property
-    def overlap_change_us(self) -> float:
-        return self.head.overlap_us - self.base.overlap_us
 
     @cached_property
     def by_cause(self) -> dict[Cause, float]:
@@ -137,9 +122,13 @@ def attribute(
         changes += _of_slot(slot, before.get(slot, {}), after.get(slot, {}))
     changes, ratio = _judge_noise(changes, same_card=same_card)
     changes, groups = _move(changes)
-    sides = [_side(base, before.values(), base_call_us), _side(head, after.values(), head_call_us)]
     changes.sort(key=lambda one: (CAUSES.index(one.cause), one.group, -abs(one.change_us), one.slot))
-    return Attribution(sides[0], sides[1], changes, ratio, groups)
+    old, new = _side(base, before.values(), base_call_us), _side(head, after.values(), head_call_us)
+    busy_us, gaps_us, overhead_us = (
+        _difference(getattr(old, name), getattr(new, name)) for name in ("busy_us", "gaps_us", "overhead_us")
+    )
+    overlap_us = new.overlap_us - old.overlap_us
+    return Attribution(old, new, changes, busy_us, gaps_us, overhead_us, overlap_us, ratio, groups)
 
 
 @dataclass
@@ -165,20 +154,18 @@ def _slots(side: Sequence[Compiled]) -> dict[str, _Slot]:
             once[place] = _together(once[place], kernel) if place in once else kernel
         for (slot, choice), kernel in once.items():
             seen.setdefault(slot, {}).setdefault(choice, []).append(kernel)
-    return {
-        slot: {choice: _choice(found, len(found) / len(side)) for choice, found in choices.items()}
-        for slot, choices in seen.items()
-    }
+    slots: dict[str, _Slot] = {slot: {} for slot in seen}
+    for slot, choices in seen.items():
+        for choice, kernels in choices.items():
+            times = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
+            time_us, portion = median(times) if times else None, len(kernels) / len(side)
+            slots[slot][choice] = _Choice(kernels[-1], portion, time_us, {one.binary for one in kernels})
+    return slots
 
 
 def _together(one: Kernel, other: Kernel) -> Kernel:
     times = None if one.time_us is None or other.time_us is None else one.time_us + other.time_us
     return replace(one, time_us=times, calls=one.calls + other.calls)
-
-
-def _choice(found: list[Kernel], portion: float) -> _Choice:
-    times = [kernel.time_us for kernel in found if kernel.time_us is not None]
-    return _Choice(found[-1], portion, median(times) if times else None, {kernel.binary for kernel in found})
 
 
 def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:
@@ -223,54 +210,42 @@ def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change
     """Tell changes of time from noise, and the same binary's by their direction."""
     ratio, relative = 1.0, RELATIVE_NOISE
     if not same_card:
-        ratios = [
-            one.head_us / one.base_us
-            for one in changes
-            if one.cause == "unchanged" and one.base_us and one.head_us is not None
-        ]
-        ratio, relative = (
-            (median(ratios), relative) if len(ratios) >= LEAST_SHARED else (1.0, OTHER_CARD_NOISE)
-        )
+        same = (one for one in changes if one.cause == "unchanged")
+        ratios = [one.head_us / one.base_us for one in same if one.base_us and one.head_us is not None]
+        if len(ratios) >= LEAST_SHARED:
+            ratio = median(ratios)
+        else:
+            relative = OTHER_CARD_NOISE
     judged = []
     for one in changes:
         before, after = (one.base_us or 0.0) * ratio, one.head_us or 0.0
         noise = max(relative * max(before, after), NOISE_US_PER_CALL * one.kernel.calls * one.portion)
-        beyond = abs(after - before) > noise
-        cause = one.cause
+        beyond, cause = abs(after - before) > noise, one.cause
         if cause == "unchanged" and beyond:
             cause = "slower" if after > before else "faster"
-        judged.append(replace(one, cause=cause, beyond_noise=True) if beyond else one)
+        judged.append(replace(one, cause=cause, beyond_noise=beyond))
     return judged, None if ratio == 1.0 else ratio
 
 
-def _move(changes: list[Change]) -> tuple[list[Change], dict[int, tuple[int, int]]]:
+def _move(changes: Sequence[Change]) -> tuple[list[Change], dict[int, tuple[int, int]]]:
     """Join kernels that vanished and appeared with common operators; return the kernels of each group too."""
-    leader: dict[str, str] = {}
-
-    def find(origin: str) -> str:
-        while leader.setdefault(origin, origin) != origin:
-            origin = leader[origin]
-        return origin
-
-    one_sided = [one for one in changes if one.cause in ("appeared", "vanished") and one.kernel.origins]
-    for one in one_sided:
-        first, *others = (find(origin) for origin in one.kernel.origins)
-        for other in others:
-            leader[find(other)] = find(first)
-    counts: dict[str, list[int]] = {}
-    for one in one_sided:
-        counts.setdefault(find(one.kernel.origins[0]), [0, 0])[one.cause == "appeared"] += 1
-    moved = [name for name, (vanished, appeared) in counts.items() if vanished and appeared]
-    number = {name: place for place, name in enumerate(moved, start=1)}
-
-    def place(one: Change) -> Change:
-        if one.cause not in ("appeared", "vanished") or not one.kernel.origins:
-            return one
-        group = number.get(find(one.kernel.origins[0]), 0)
-        return replace(one, cause="moved", group=group) if group else one
-
-    groups = {number[name]: (counts[name][0], counts[name][1]) for name in moved}
-    return [place(one) for one in changes], groups
+    joined: list[tuple[set[str], list[int]]] = []  # operators and the places of their kernels
+    for place, one in enumerate(changes):
+        if one.cause in ("appeared", "vanished") and one.kernel.origins:
+            origins, places = set(one.kernel.origins), [place]
+            for other in [each for each in joined if not each[0].isdisjoint(origins)]:
+                joined.remove(other)
+                origins |= other[0]
+                places += other[1]
+            joined.append((origins, places))
+    both = [places for _origins, places in joined if len({changes[place].cause for place in places}) == 2]
+    moved, groups = list(changes), {}
+    for number, places in enumerate(sorted(both, key=min), start=1):
+        causes = [changes[place].cause for place in places]
+        groups[number] = causes.count("vanished"), causes.count("appeared")
+        for place in places:
+            moved[place] = replace(changes[place], cause="moved", group=number)
+    return moved, groups
 
 
 def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | None) -> Side:
@@ -278,10 +253,11 @@ def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | Non
     means = [mean.time_us for slot in slots if (mean := _mean(slot.values())) and mean.time_us is not None]
     kernels_us = sum(means) if means else None
     overlap_us = _mean_of(one.overlap_us for one in side) or 0.0
-    busy_us = _mean_of(one.busy_us for one in side)
+    busy_us, gaps_us = _mean_of(one.busy_us for one in side), _mean_of(one.gaps_us for one in side)
     if busy_us is None and kernels_us is not None:
         busy_us = kernels_us - overlap_us
-    return Side(len(side), kernels_us, busy_us, _mean_of(one.gaps_us for one in side), overlap_us, call_us)
+    overhead_us = None if call_us is None or busy_us is None else call_us - busy_us - (gaps_us or 0.0)
+    return Side(len(side), kernels_us, busy_us, gaps_us, overlap_us, call_us, overhead_us)
 
 
 def _mean_of(values: Iterable[float | None]) -> float | None:
@@ -291,3 +267,101 @@ def _mean_of(values: Iterable[float | None]) -> float | None:
 
 def _difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
+
+
+# ---- graphs
+
+# Dynamo's phases nest. A part is the sum of its phases less those inside it that are parts of their own.
+_PARTS = {
+    "Dynamo tracing": ("bytecode_tracing",),
+    "Guards": ("build_guards",),
+    "AOT autograd": ("create_aot_dispatcher_function",),
+    "Graph passes": tuple(f"_recursive_{name}_passes" for name in ("pre_grad", "joint_graph", "post_grad")),
+    "Lowering": ("GraphLowering.run",),
+    "Code generation": ("GraphLowering.codegen",),
+    "Kernel compilation": ("PyCodeCache.load_by_key_path",),
+    "Autotuning": ("CachingAutotuner.benchmark_all_configs",),
+}
+_INSIDE = {"AOT autograd": ("compile_fx.<locals>.fw_compiler_base", "compile_fx.<locals>.bw_compiler")}
+
+
+@dataclass(frozen=True)
+class NoteChange:
+    """A reason that one side gives more often. Counts are means over the compilations."""
+
+    kind: str  # graph break, recompile, CUDA-graph skip
+    reason: str
+    place: str
+    base: float
+    head: float
+
+
+@dataclass(frozen=True)
+class PartChange:
+    """A part of compile time in seconds; None: the side does not report it."""
+
+    name: str
+    base_s: float | None
+    head_s: float | None
+
+    @property
+    def change_s(self) -> float | None:
+        return None if self.base_s is None or self.head_s is None else self.head_s - self.base_s
+
+
+NOTES = {"graph break": "graph_breaks", "recompile": "recompiles", "CUDA-graph skip": "cudagraph_skips"}
+
+
+def note_changes(base: Sequence[Compiled], head: Sequence[Compiled]) -> list[NoteChange]:
+    """Return the reasons that came on one side only or in another number, the largest difference first."""
+    found = []
+    for kind, name in NOTES.items():
+        before, after = (_counts([getattr(one, name) for one in side]) for side in (base, head))
+        found += [
+            NoteChange(kind, *key, before[key], after[key])
+            for key in dict.fromkeys((*before, *after))
+            if before[key] != after[key]
+        ]
+    return sorted(found, key=lambda one: -abs(one.head - one.base))
+
+
+def notes_of(side: Sequence[Compiled]) -> list[NoteChange]:
+    """Return all reasons of one side, as of a point that is compared with itself, the most frequent first."""
+    return [replace(one, base=one.head) for one in note_changes([], side)]
+
+
+def _counts(notes: Sequence[Iterable[Note]]) -> Counter[tuple[str, str]]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for compilation in notes:
+        for note in compilation:
+            counts[note.reason, note.place] += note.count / len(notes)  # type: ignore[assignment]
+    return counts
+
+
+def phase_changes(
+    base: Sequence[Compiled], head: Sequence[Compiled], *, totals_s: tuple[float | None, float | None]
+) -> list[PartChange]:
+    """Return the parts of compile time that either side reports, in the order of a compilation, then what the
+    totals hold beyond them."""
+    before, after = (_mean_phases(side) for side in (base, head))
+    parts = [PartChange(name, _part(before, name), _part(after, name)) for name in _PARTS]
+    there = [part for part in parts if part.base_s is not None or part.head_s is not None]
+    if there and None not in totals_s:
+        rest = [
+            (total or 0.0) - sum(getattr(part, side) or 0.0 for part in there)
+            for total, side in zip(totals_s, ("base_s", "head_s"), strict=True)
+        ]
+        there.append(PartChange("Other", *rest))
+    return there
+
+
+def _mean_phases(side: Sequence[Compiled]) -> dict[str, float]:
+    said = [one.phases_s for one in side if one.phases_s]
+    names = {name for phases in said for name in phases}
+    return {name: fmean(phases.get(name, 0.0) for phases in said) for name in names}
+
+
+def _part(phases_s: Mapping[str, float], part: str) -> float | None:
+    known = [phases_s[name] for name in _PARTS[part] if name in phases_s]
+    inside = sum(phases_s.get(name, 0.0) for name in _INSIDE.get(part, ()))
+    return max(sum(known) - inside, 0.0) if known else None

@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
@@ -43,7 +43,6 @@ _ENOUGH = 20  # draws of a side from which "choices come as often" may be said
 _ALIKE_P = 0.1  # the p-value from which that may be said
 _SHUFFLES = 4000
 _FLOOR = math.log1p(PAIR_FLOOR)
-_Offered = Mapping[str, frozenset[str] | None]  # candidates by slot, None where unknown
 _NOTE = re.compile(r"95 % interval (\d+\.\d) to (\d+\.\d) % over (\d+) compilations(; at least)?")
 
 
@@ -176,8 +175,8 @@ def choice_change(
     the same, and the interval of the expected time lies within ± 2 %.
     """
     shared = sorted(set().union(*base) & set().union(*head))
-    offered = [{slot: _offered(side, slot) for slot in shared} for side in (base, head)]
-    known = [slot for slot in shared if offered[0][slot] is not None and offered[1][slot] is not None]
+    offered = [_offered(side, shared) for side in (base, head)]
+    known = [slot for slot in shared if slot in offered[0] and slot in offered[1]]
     differing = tuple(slot for slot in known if offered[0][slot] != offered[1][slot])
     same = False if differing else True if shared and known == shared else None
     if not shared or min(len(base), len(head)) < 2:
@@ -191,11 +190,13 @@ def choice_change(
         return ChoiceChange(same, differing, *frequencies)
     ratio, (low, high, _p) = fmean(logs[1]) - fmean(logs[0]), welch(*logs)
     p = _exchange_p(np.array([*logs[0], *logs[1]])[:, None], len(base))
-    lost = [
-        {slot: _lost(own, other, side, slot) for slot in differing}
-        for own, other, side in ((offered[0], offered[1], base), (offered[1], offered[0], head))
+    old, new = ({(slot, choice) for slot in differing for choice in side[slot]} for side in offered)
+    drawn = [
+        {(slot, kernels[slot].choice) for kernels in side for slot in differing if slot in kernels}
+        for side in (base, head)
     ]
-    best, best_p = times.best(lost[0], lost[1]) if differing else (None, None)
+    # a side has lost the other's candidates that it has not, unless it found them by searching on
+    best, best_p = times.best(new - old - drawn[0], old - new - drawn[1]) if differing else (None, None)
     word: ChoiceWord = "inconclusive"
     worse = None
     if p <= PAIR_ALPHA and abs(ratio) > _FLOOR:
@@ -206,29 +207,23 @@ def choice_change(
         word = "dismissed"
     expected = (math.exp(ratio), math.exp(low), math.exp(high), p)
     best_ratio = None if best is None else math.exp(best)
-    candidates = {(slot, choice) for slot in differing for side in offered for choice in side[slot] or ()}
-    on_both = set.intersection(*map(_timed_choices, timed))
-    counts = len(candidates), len(candidates - on_both)
+    timed_choices = [
+        {(slot, own.choice) for kernels in side for slot, own in kernels.items() if own.time_us > 0}
+        for side in timed
+    ]
+    counts = len(old | new), len((old | new) - (timed_choices[0] & timed_choices[1]))
     return ChoiceChange(same, differing, *frequencies, word, worse, *expected, best_ratio, best_p, *counts)
 
 
-def _timed_choices(side: Iterable[Kernels]) -> set[tuple[str, str]]:
-    return {
-        (slot, kernel.choice) for kernels in side for slot, kernel in kernels.items() if kernel.time_us > 0
-    }
-
-
-def _offered(side: Iterable[Kernels], slot: str) -> frozenset[str] | None:
-    """Return the candidates of a slot in all draws of a side; None if one does not know them."""
-    candidates = [kernels[slot].offered for kernels in side if slot in kernels]
-    known = [own for own in candidates if own is not None]
-    return frozenset[str]().union(*known) if len(known) == len(candidates) else None
-
-
-def _lost(own: _Offered, other: _Offered, side: Iterable[Kernels], slot: str) -> frozenset[str]:
-    """Return the other side's candidates that this one has not, unless it found them by searching on."""
-    drawn = {kernels[slot].choice for kernels in side if slot in kernels}
-    return (other[slot] or frozenset()) - (own[slot] or frozenset()) - drawn
+def _offered(side: Sequence[Kernels], slots: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the candidates of each slot in all draws of a side, where all of them know theirs."""
+    by_slot = {}
+    for slot in slots:
+        candidates = [kernels[slot].offered for kernels in side if slot in kernels]
+        known = [own for own in candidates if own is not None]
+        if len(known) == len(candidates):
+            by_slot[slot] = frozenset[str]().union(*known)
+    return by_slot
 
 
 @dataclass(frozen=True)
@@ -264,7 +259,7 @@ class _ChoiceTimes:
         return sum(timed[choice][0] for timed, choice in chosen if choice in timed) or math.nan
 
     def best(
-        self, base: Mapping[str, frozenset[str]], head: Mapping[str, frozenset[str]]
+        self, base: Set[tuple[str, str]], head: Set[tuple[str, str]]
     ) -> tuple[float | None, float | None]:
         """Return the log ratio of the fastest times that both sides may choose, who have lost these
         candidates, and its p by the noise; None where a slot of a side has no timed candidate. Of many that
@@ -272,7 +267,7 @@ class _ChoiceTimes:
         totals_us, variances, lost = [0.0, 0.0], [0.0, 0.0], 0
         for slot, timed in self.us.items():
             able = [
-                sorted((us, choice) for choice, us in timed.items() if choice not in side[slot])
+                sorted((us, choice) for choice, us in timed.items() if (slot, choice) not in side)
                 for side in (base, head)
             ]
             if not all(able):
@@ -307,21 +302,16 @@ def _frequencies(
 
 def _exchange_p(rows: NDArray[np.float64], first: int) -> float:
     """Return the p-value of equal sides, of which the first has so many rows: the share of the exchanges of
-    rows that set the means at least as far apart. All are counted where they are few, else a fixed sample."""
-    masks = np.array(list(_exchanges(first, len(rows))), dtype=float)
+    rows that set the means at least as far apart. All are counted where they are few, else a fixed sample, so
+    that a comparison answers alike each time."""
+    places = range(len(rows))
+    if math.comb(len(rows), first) <= _SHUFFLES:
+        splits = list(itertools.combinations(places, first))  # the first one is the sides as they are
+    else:
+        chance = random.Random(0)  # noqa: S311
+        splits = [(*places[:first],), *((*chance.sample(places, first),) for _ in range(_SHUFFLES))]
+    masks = np.zeros((len(splits), len(rows)))
+    np.put_along_axis(masks, np.array(splits), 1.0, axis=1)
     apart = masks @ rows / first - (1 - masks) @ rows / (len(rows) - first)
     statistic = (apart**2).sum(axis=1)
     return float(np.mean(statistic >= statistic[0] * (1 - 1e-9) - 1e-12))
-
-
-def _exchanges(first: int, count: int) -> Iterator[list[bool]]:
-    """Yield which draws count as base: as it was, then all other splits or a sample of them."""
-    yield [place < first for place in range(count)]
-    if math.comb(count, first) <= _SHUFFLES:
-        for chosen in itertools.islice(itertools.combinations(range(count), first), 1, None):
-            yield [place in chosen for place in range(count)]
-        return
-    chance = random.Random(0)  # noqa: S311 - a fixed sample, so that a comparison answers alike each time
-    for _ in range(_SHUFFLES):
-        chosen = tuple(chance.sample(range(count), first))
-        yield [place in chosen for place in range(count)]

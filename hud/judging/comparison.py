@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from django.db.models import QuerySet
 
-from hud.judging.choices import Kernels, TimedChoice
+from hud.judging.choices import ChoiceChange, Kernels, TimedChoice
 from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
 from hud.models import (
     ACTIVE,
@@ -44,7 +44,7 @@ from runner.schema.draws import (
 )
 from runner.schema.metrics import is_of_running, role_of
 from runner.schema.records import worst_quality
-from runner.schema.statistics import pair_middles
+from runner.schema.statistics import LEAST_PAIRS, pair_middles
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
 _UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
@@ -59,7 +59,9 @@ class MetricComparison:
     """One metric of an experiment on both sides. `base` and `head` are of free processes, by pair.
 
     `code` is None for what is not measured at equal choices, such as compile time: free pairs judge that.
-    `draws` are those that may decide, else all of them.
+    `change`, `low` and `high` are relative; of a few wild pairs there is no upper end. `values` are geometric
+    means of baseline and candidate, whose ratio is the change; `ratios` are those of each draw, else of each
+    pair, and `count` says of how many the answer is. `draws` are those that may decide, else all of them.
     `kernels` are those of its experiment, None where they are not known.
     """
 
@@ -69,6 +71,18 @@ class MetricComparison:
     base_status: str  # the first that is not ok, else ok
     head_status: str
     pairs: PairVerdict
+    word: CodeWord
+    better: bool | None  # None without a confirmed change or without direction
+    change: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    values: tuple[float | None, float | None]
+    ratios: list[float | None]
+    count: int
+    at_base: float | None = None  # the change at the baseline's draws; the next at the candidate's
+    at_head: float | None = None
+    cause: Cause = ""  # of a confirmed change at equal choices
     draws: tuple[Draw, ...] = ()
     code: CodeChange | None = None
     kernels: KernelComparison | None = None
@@ -84,91 +98,8 @@ class MetricComparison:
         return self.series.metric
 
     @property
-    def cause(self) -> Cause:
-        """Return the cause of a confirmed change. Of code and choices, what is worse counts."""
-        if self.code is None:
-            return ""
-        choice = self.kernels.choice if self.kernels else None
-        by_code = self.code.word == "confirmed"
-        by_choice = choice is not None and choice.word == "confirmed"
-        if by_code and by_choice:
-            return "choice" if choice and choice.worse and self._code_better() else "code"
-        return "code" if by_code else "choice" if by_choice else ""
-
-    @property
-    def word(self) -> CodeWord:
-        """Return confirmed, dismissed, inconclusive, or moved: the best choice moved."""
-        if self.code is None:
-            return self.pairs.word
-        return "confirmed" if self.cause else self.code.word
-
-    @property
-    def better(self) -> bool | None:
-        """Return whether a confirmed change is one for the better; None without one or without direction."""
-        if self.code is None:
-            return self.pairs.better
-        if self.cause == "choice" and self.kernels:
-            return None if self.metric.direction == "none" else not self.kernels.choice.worse
-        return self._code_better() if self.cause else None
-
-    def _code_better(self) -> bool | None:
-        if self.code is None or self.code.ratio is None or self.metric.direction == "none":
-            return None
-        return (self.code.ratio > 1) == (self.metric.direction == "up")
-
-    @property
-    def change(self) -> float | None:
-        """Return the relative change."""
-        if self.code:
-            return relative(self.code.ratio)
-        return self.pairs.change.change if self.pairs.change else None
-
-    @property
-    def low(self) -> float | None:
-        """Return the lower end of the 95 % interval; None also where a few wild pairs leave none."""
-        free = self.pairs.change
-        return relative(self.code.low if self.code else _ratio(free.low if free else None))
-
-    @property
-    def high(self) -> float | None:
-        free = self.pairs.change
-        return relative(self.code.high if self.code else _ratio(free.high if free else None))
-
-    @property
-    def p(self) -> float | None:
-        return self.code.p if self.code else self.pairs.change.p if self.pairs.change else None
-
-    @property
-    def values(self) -> tuple[float | None, float | None]:
-        """Return the geometric means of baseline and candidate whose ratio is the change."""
-        if not self.draws:
-            return self.pairs.base, self.pairs.head
-        return pair_middles([(draw.base, draw.head) for draw in self.draws])
-
-    @property
-    def at_base(self) -> float | None:
-        """Return the change at the baseline's draws; `at_head` is that at the candidate's."""
-        return relative(self.code.at_base if self.code else None)
-
-    @property
-    def at_head(self) -> float | None:
-        return relative(self.code.at_head if self.code else None)
-
-    @property
-    def ratios(self) -> list[float | None]:
-        """Return candidate ÷ baseline of each draw, else of each pair."""
-        if self.draws:
-            return [math.exp(draw.log_ratio) for draw in self.draws]
-        return [b / a if a and b is not None else None for a, b in zip(self.base, self.head, strict=True)]
-
-    @property
     def changes(self) -> list[float | None]:
         return [*map(relative, self.ratios)]
-
-    @property
-    def count(self) -> int:
-        """Return the number of draws that the answer is from, else of pairs."""
-        return sum(self.code.draws) if self.code else self.pairs.pairs
 
     @property
     def detects_percent(self) -> float | None:
@@ -182,10 +113,6 @@ class MetricComparison:
 def relative(ratio: float | None) -> float | None:
     """Return a ratio as a relative change."""
     return None if ratio is None else ratio - 1
-
-
-def _ratio(log_ratio: float | None) -> float | None:
-    return math.exp(log_ratio) if log_ratio is not None and log_ratio < 700 else None
 
 
 @dataclass(frozen=True)
@@ -281,29 +208,75 @@ def _metric(
         direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
         kind=metric.kind,  # type: ignore[arg-type]
     )
-    statuses = []
-    for side in (0, 1):
-        codes = [one.status for one in processes if one.side == side]
-        word = STATUS_NAMES.get(next(filter(None, codes), 0), "failed")
-        statuses.append(word if codes else "not_run")
-    quality = worst_quality(one.quality for one in processes)
-    plain = MetricComparison(series, base, head, statuses[0], statuses[1], pairs, quality=quality)
-    of_kernels = kernels.get(series.experiment_id)
-    if metric.name == SAME_CHOICE and of_kernels and of_kernels.found.code.ratio is not None:
-        return replace(plain, code=of_kernels.found.code, kernels=of_kernels.found)
+    statuses = ([one.status for one in processes if one.side == side] for side in (0, 1))
+    base_status, head_status = (
+        STATUS_NAMES.get(next(filter(None, codes), 0), "failed") if codes else "not_run" for codes in statuses
+    )
+    free_change = pairs.change
+    ends = (free_change.low, free_change.high) if free_change else (None, None)
+    by_pairs = MetricComparison(
+        series,
+        base,
+        head,
+        base_status,
+        head_status,
+        pairs,
+        word=pairs.word,
+        better=pairs.better,
+        change=free_change.change if free_change else None,
+        low=_change_of(ends[0]),
+        high=_change_of(ends[1]),
+        p=free_change.p if free_change else None,
+        values=(pairs.base, pairs.head),
+        ratios=[b / a if a and b is not None else None for a, b in zip(base, head, strict=True)],
+        count=pairs.pairs,
+        quality=worst_quality(one.quality for one in processes),
+    )
+    found = kernels[series.experiment_id].found if series.experiment_id in kernels else None
     pinned = [one for one in processes if one.draw is not None]
     draws, code = answer_of(
         ((one.draw or 0, one.side, one.repeat, one.value, one.quality) for one in pinned), most
     )
-    if not draws and not (awaits_draws and is_of_running(metric.name)):
-        return plain
-    return replace(
-        plain,
+    if metric.name == SAME_CHOICE and found and found.code.ratio is not None:
+        draws, code = (), found.code
+    elif not draws and not (awaits_draws and is_of_running(metric.name)):
+        return by_pairs
+    cause, better = _cause(code, found.choice if found else None, metric.direction)
+    at_draws = replace(
+        by_pairs,
+        word="confirmed" if cause else code.word,
+        cause=cause,
+        better=better,
+        change=relative(code.ratio),
+        low=relative(code.low),
+        high=relative(code.high),
+        p=code.p,
+        at_base=relative(code.at_base),
+        at_head=relative(code.at_head),
+        count=sum(code.draws),
         draws=draws,
         code=code,
-        kernels=of_kernels.found if of_kernels else None,
+        kernels=found,
         repeated=sum(round_of(one.repeat)[1] for one in pinned),
     )
+    if not draws:
+        return at_draws
+    values = pair_middles([(draw.base, draw.head) for draw in draws])
+    return replace(at_draws, values=values, ratios=[math.exp(draw.log_ratio) for draw in draws])
+
+
+def _cause(code: CodeChange, choice: ChoiceChange | None, direction: str) -> tuple[Cause, bool | None]:
+    """Return the cause of a confirmed change, and whether it is one for the better; None without direction.
+    Of code and choices, what is worse counts."""
+    is_code, is_choice = code.word == "confirmed", choice is not None and choice.word == "confirmed"
+    gains = code.ratio is not None and (code.ratio > 1) == (direction == "up") and direction != "none"
+    if is_choice and choice and (not is_code or (choice.worse and gains)):
+        return "choice", None if direction == "none" else not choice.worse
+    return ("code", None if direction == "none" else gains) if is_code else ("", None)
+
+
+def _change_of(log_ratio: float | None) -> float | None:
+    return math.expm1(log_ratio) if log_ratio is not None and log_ratio < 700 else None
 
 
 def _kernels(
@@ -364,7 +337,7 @@ def timed_choices(
     return timed
 
 
-def kernels_of_run(experiment: int, run: int | None) -> list[Kernels]:
+def kernels_of(experiment: int, run: int | None) -> list[Kernels]:
     """Return the kernels of the free compilations of an experiment in a run, also those without a time."""
     rows = list(Compilation.objects.filter(experiment=experiment, run=run, draw=None).exclude(kernels=[]))
     by_id = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
@@ -392,10 +365,15 @@ def noise_before(experiment: Experiment) -> ChoiceNoise:
     return next((noise for noise in clocks if not noise.assumed), ChoiceNoise())
 
 
-def planned_draws(series: Iterable[Series]) -> int:
-    """Return the draws of each side after which a comparison of these series ends at the latest."""
-    noise = max((noise_of(Point.objects.filter(series=one)).noise for one in series), default=0.0)
-    return min(MOST_PLANNED, math.ceil(draws_to_decide(noise) / 2)) if noise else MOST_PLANNED
+def planned_draws(series: Sequence[Series]) -> int:
+    """Return the draws of each side after which a comparison of these series ends at the latest; 0 if none of
+    them is measured at equal choices."""
+    running = [one for one in series if is_of_running(one.metric.name) or one.metric.name == SAME_CHOICE]
+    if not running:
+        return 0
+    noise = max(noise_of(Point.objects.filter(series=one)).noise for one in running)
+    draws = min(MOST_PLANNED, math.ceil(draws_to_decide(noise) / 2))
+    return max(draws, LEAST_PAIRS) if len(running) < len(series) else draws  # a draw has a free pair, too
 
 
 def _most_draws(run: Run) -> int | None:

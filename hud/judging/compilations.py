@@ -53,28 +53,23 @@ def _count(found: QuerySet[Compilation]) -> None:
     earlier = _earlier(first)
     drawn = _drawn([*earlier, *rows])
     history, own = drawn[: len(earlier)], drawn[len(earlier) :]
-    place = {"order_time": first.order_time, "run_id": run.pk, "environment_id": first.environment_id}
-    of_run = {"side": first.side, "upload_id": first.upload_id, **place}
-    metrics = {
-        "same_choice_ratio": [
-            DetailedMeasurement(
-                value=ratio,
-                repeat=row.repeat,
-                side=row.side,
-                compilation=row.number,
-                upload_id=row.upload_id,
-                **place,
-            )
-            for row, ratio in zip(rows, same_choice_ratios(history, own), strict=True)
-            if ratio is not None
+
+    def measured(row: Compilation, value: float, **more: Any) -> DetailedMeasurement:
+        place = {"order_time": row.order_time, "run_id": row.run_id, "environment_id": row.environment_id}
+        return DetailedMeasurement(value=value, side=row.side, upload_id=row.upload_id, **place, **more)
+
+    metrics = {}
+    ratios = zip(rows, same_choice_ratios(history, own), strict=True)
+    if known := [(row, ratio) for row, ratio in ratios if ratio is not None]:
+        metrics["same_choice_ratio"] = [
+            measured(row, ratio, repeat=row.repeat, compilation=row.number) for row, ratio in known
         ]
-    }
     variants = {row.variant for row in rows if row.variant}
     if not run.is_ab and len(rows) > 1 and variants:
-        metrics["kernel_variants"] = [DetailedMeasurement(value=len(variants), **of_run)]
+        metrics["kernel_variants"] = [measured(first, len(variants))]
     if not run.is_ab and (regret := autotune_regret([*history, *own][-_REGRET_HISTORY:])):
-        about = {"note": regret.note(), "spread": (regret.high - regret.low) / 2}
-        metrics["autotune_regret"] = [DetailedMeasurement(value=regret.value, **about, **of_run)]
+        spread = (regret.high - regret.low) / 2
+        metrics["autotune_regret"] = [measured(first, regret.value, note=regret.note(), spread=spread)]
     _write(first, metrics)
     found.update(uncounted=False)
 
@@ -96,18 +91,11 @@ def _earlier(row: Compilation) -> list[Compilation]:
 
 def _drawn(rows: Sequence[Compilation]) -> list[Drawn]:
     """Return slot, choice and time of each kernel that has a time."""
-    ids = {pk for row in rows for pk in row.kernels}
-    choices = {
-        pk: (slot, choice)
-        for pk, slot, choice in Kernel.objects.filter(pk__in=ids).values_list("pk", "slot", "choice")
-    }
+    kernels = Kernel.objects.only("slot", "choice").in_bulk({pk for row in rows for pk in row.kernels})
+    timed = [zip(row.kernels, row.times_us, strict=True) for row in rows]
     return [
-        [
-            (*choices[pk], time_us)
-            for pk, time_us in zip(row.kernels, row.times_us, strict=True)
-            if time_us is not None
-        ]
-        for row in rows
+        [(kernels[pk].slot, kernels[pk].choice, time_us) for pk, time_us in row if time_us is not None]
+        for row in timed
     ]
 
 
@@ -118,13 +106,11 @@ def _write(first: Compilation, metrics: Mapping[str, Sequence[DetailedMeasuremen
     points.unfold((first.run_id, one.pk) for one in series)
     old = DetailedMeasurement.objects.filter(series__in=series, run=first.run_id)
     old.filter(environment=first.environment_id).delete()
-    touched = []
-    for name, measurements in metrics.items():
-        if measurements:
-            touched.append(Series.objects.get_or_create(metric=metric_of(name), **own)[0])
+    touched = [Series.objects.get_or_create(metric=metric_of(name), **own)[0] for name in metrics]
+    for of_metric, measurements in zip(touched, metrics.values(), strict=True):
         for one in measurements:
-            one.series = touched[-1]
-    DetailedMeasurement.objects.bulk_create(one for measurements in metrics.values() for one in measurements)
+            one.series = of_metric
+        DetailedMeasurement.objects.bulk_create(measurements)
     points.make((first.run_id, one.pk) for one in (*series, *touched))
     time = Value(first.order_time)
     Series.objects.filter(pk__in=[one.pk for one in touched]).update(

@@ -20,18 +20,8 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import Exists, F, Model, OuterRef, Q
 from django.utils import timezone
 
-from hud.judging.levels import (
-    Level,
-    SeriesPoint,
-    advance,
-    advance_young,
-    assess,
-    begin_anew,
-    decides,
-    level_before,
-    mark,
-    with_noise_of,
-)
+from hud.judging import levels
+from hud.judging.levels import Level, SeriesPoint
 from hud.judging.points import ClassKey, read_points
 from hud.judging.regressions import follow
 from hud.judging.regressions.canaries import IS_CANARY
@@ -82,24 +72,20 @@ def process_pending(limit: int = 400, *, on_progress: Callable[[], None] = lambd
 
 
 def _histories(pending: Sequence[Series]) -> dict[int, int]:
-    """Return how many points of the series, counted up to `_LONG`, are judged again: of those that have no
-    state or a changed point before their newest, from the last mark before it."""
+    """Return how many points of the series, counted up to `_LONG`, have to be judged again: of those that
+    have no state or a changed point before their newest."""
     rows = fetch_tuples(
         """
-        SELECT w.id, (SELECT count(*) FROM (
-            SELECT FROM hud_point m WHERE m.series_id = w.id AND m.order_time >= p.begin LIMIT %s
+        SELECT s.id, (SELECT count(*) FROM (
+            SELECT FROM hud_point p WHERE p.series_id = s.id
+                AND (state.newest IS NULL OR p.order_time >= s.touched_at) LIMIT %s
         ) AS points)
-        FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
-        CROSS JOIN LATERAL (
-            SELECT coalesce(min(coalesce((
-                SELECT max(time) FROM jsonb_to_recordset(s.level->'marks') AS mark(time timestamptz)
-                WHERE time < w.since), '-infinity')), '-infinity') AS begin
-            FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since
-        ) AS p
-        WHERE NOT EXISTS (SELECT FROM hud_seriesstate s WHERE s.series_id = w.id) OR EXISTS (
-            SELECT FROM hud_seriesstate s WHERE s.series_id = w.id AND s.order_time >= w.since)
+        FROM hud_series s CROSS JOIN LATERAL (
+            SELECT max(order_time) AS newest FROM hud_seriesstate WHERE series_id = s.id
+        ) AS state
+        WHERE s.id = ANY(%s) AND (state.newest IS NULL OR s.touched_at <= state.newest)
         """,
-        [_LONG, [series.pk for series in pending], [_since(series) for series in pending]],
+        [_LONG, [series.pk for series in pending]],
     )
     return dict(rows)
 
@@ -170,7 +156,7 @@ def judge_series(pending: Sequence[Series]) -> None:
             # a suspect's newest point is judged again too: what comes may be a repeat that agrees with it
             move, since = one.level.move, _since(one.series)
             if one.until >= since or (move and move.worse and not move.is_sure):
-                level, until = level_before(one.level, since)
+                level, until = levels.level_before(one.level, since)
                 one.recent = one.recent[: level.taken - one.level.taken] if until else []
                 one.level, one.until, one.newest = level, until or BEFORE_ALL, None
                 begin[series_id] = min(begin[series_id], one.until)
@@ -282,24 +268,24 @@ def _judge_points(
     `settled` a person or a comparison in pairs has ended the level. The first point of the series is new;
     that of another class says so."""
     reference_id, reference = one.reference or (None, Level())
-    is_referred = decides(reference, one.judging.rule)
+    is_referred = levels.decides(reference, one.judging.rule)
     ends = sorted(end for end in settled if end > one.until)
     for point in [point for point in points if point.time > one.until]:
         if point.is_baseline and point.time > one.until:
-            mark(one.level, point.time, one.until)
+            levels.mark(one.level, point.time, one.until)
         stream_id, rule = None, one.judging.rule
         if is_referred:
-            rule = with_noise_of(reference, one.level, rule)
+            rule = levels.with_noise_of(reference, one.level, rule)
         if point.is_baseline and ends and point.time >= ends[0]:
             ends = [end for end in ends if end > point.time]
-            begin_anew(one.level, point)
+            levels.begin_anew(one.level, point)
             verdict = Verdict("unchanged")
-        elif is_referred and not decides(one.level, rule):
-            advance_young(one.level, point, rule)
+        elif is_referred and not levels.decides(one.level, rule):
+            levels.advance_young(one.level, point, rule)
             stream_id = reference_id
-            verdict = assess(reference, point, one.judging.rule)
+            verdict = levels.assess(reference, point, one.judging.rule)
         else:
-            verdict = advance(one.level, point, rule)
+            verdict = levels.advance(one.level, point, rule)
         if one.judging.judged is False:
             verdict = Verdict("unchanged", reason="not_judged")
         if point.is_baseline:
@@ -355,7 +341,7 @@ def _write_states(judged: Sequence[Judged]) -> None:
             "series_id": one.series.pk,
             "class_key": one.class_key,
             "level": one.level,
-            "run_id": one.run_id,
+            "run_id": one.newest.run_id,
             "environment_id": one.newest.environment_id,
             "order_time": one.newest.time,
             "headline": one.is_headline,

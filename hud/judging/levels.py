@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from hud.judging.verdict import FEWEST, Rule, Verdict, judge, noise_of_median, series_noise
+from hud.judging.verdict import FEWEST, Rule, Verdict, Word, judge, noise_of_median, series_noise
 from runner.schema.statistics import median
 
 KEPT = 100  # values of a level
@@ -219,9 +219,8 @@ def _judge(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
     if rule.kind == "status":
         if level.good is None:
             return Verdict("new")
-        if level.good == point.good:
-            return Verdict("unchanged", baseline_n=level.points)
-        return Verdict("improved" if point.good else "regressed", baseline_n=level.points)
+        word: Word = "unchanged" if level.good == point.good else "improved" if point.good else "regressed"
+        return Verdict(word, baseline_n=level.points)
     if any(level.groups) and any(point.groups):
         return _judge_by_variant(level, point, rule)
     middle = [median(point.values)] if point.values else []

@@ -16,11 +16,10 @@ def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Ser
     ran."""
     rows = fetch_tuples(
         """
-        SELECT w.id, e.class_key, p.run_id, p.environment_id, p.order_time,
-            p.branch = ANY(%s) AND NOT p.rerun AND p.quality IS NULL, p.rerun, p.quality,
-            coalesce(e.facts->>'gpu_uuid', ''),
-            concat_ws('/', r.host_name, e.facts->>'gpu_uuid', r.interpreter),
-            p.status, p.value, p.values, p.variants, p.noise, p.spread
+        SELECT w.id, e.class_key, p.value, p.values, p.variants, p.run_id, p.environment_id, p.order_time,
+            coalesce(e.facts->>'gpu_uuid', ''), p.status = %s,
+            p.branch = ANY(%s) AND NOT p.rerun AND p.quality IS NULL, p.rerun, coalesce(p.quality, ''),
+            concat_ws('/', r.host_name, e.facts->>'gpu_uuid', r.interpreter), p.noise, p.spread
         FROM unnest(%s::int[], %s::timestamptz[]) AS w(id, since)
         CROSS JOIN LATERAL (  -- OFFSET 0: else the planner may read the whole table
             SELECT * FROM hud_point WHERE series_id = w.id AND order_time >= w.since OFFSET 0
@@ -32,6 +31,7 @@ def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Ser
         ORDER BY w.id, p.order_time, p.run_id, p.environment_id
         """,
         [
+            STATUS_CODES["ok"],
             stored_names(),
             list(begin),
             list(begin.values()),
@@ -40,25 +40,11 @@ def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[Ser
         ],
     )
     points: dict[ClassKey, list[SeriesPoint]] = {}
-    for series_id, class_key, run_id, environment_id, time, *about, values, variants, noise, spread in rows:
-        is_baseline, is_rerun, quality, card, where, status, value = about
-        compilations = list(zip(values or [value], variants or [None] * len(values or [value]), strict=True))
-        measured = [each for each in compilations if each[0] is not None] if value is not None else []
-        points.setdefault((series_id, class_key), []).append(
-            SeriesPoint(
-                run_id,
-                environment_id,
-                time,
-                tuple(each for each, _variant in measured),
-                tuple(variant for _value, variant in measured),
-                card=card,
-                good=status == STATUS_CODES["ok"],
-                is_baseline=is_baseline,
-                is_rerun=is_rerun,
-                quality=quality or "",
-                where=where,
-                noise=noise,
-                spread=spread,
-            )
-        )
+    for series_id, class_key, value, values, variants, run_id, environment_id, time, *about in rows:
+        each = values or [value]
+        measured = zip(each, variants or [None] * len(each), strict=True) if value is not None else ()
+        known = [(own, variant) for own, variant in measured if own is not None]
+        samples, groups = tuple(own for own, _ in known), tuple(variant for _, variant in known)
+        point = SeriesPoint(run_id, environment_id, time, samples, groups, *about)  # in the fields' order
+        points.setdefault((series_id, class_key), []).append(point)
     return points.items()

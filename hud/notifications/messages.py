@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from hud.judging.overdue import overdue_suites
+from hud.judging.backlog import overdue_suites
 from hud.judging.regressions.groups import Group, group
 from hud.judging.regressions.states import AT_ONCE, RegressionState
 from hud.models import (

@@ -12,7 +12,7 @@ from django.utils import timezone
 from hud.ingest import ingest
 from hud.ingest.renaming import rename
 from hud.judging.judge import process_pending
-from hud.judging.regressions import decide
+from hud.judging.regressions import events
 from hud.models import Audit, Experiment, Host, Measurement, Point, Regression, Run, Series, Target
 from hud.problems import Problem
 from runner.formats.parameters import Parameters
@@ -73,7 +73,7 @@ def test_merging_keeps_the_regressions_of_both_names() -> None:
         pass
     kept = Regression.objects.get(series__experiment__case="layer_norm")
     merged = Regression.objects.get(series__experiment__case="layer_nrom")
-    decide.assign(regression=merged, owner=create_user("mara"), who="mara")
+    events.assign(regression=merged, owner=create_user("mara"), who="mara")
     closed = Regression.objects.create(
         series=merged.series, class_key=merged.class_key, state="dismissed", since=merged.since
     )

@@ -19,7 +19,7 @@ from hud.ingest.streams import (
     merge,
 )
 from hud.judging.judge import process_pending
-from hud.judging.regressions import decide
+from hud.judging.regressions import events
 from hud.models import (
     NIGHTLY,
     OPERATORS_OWN,
@@ -222,7 +222,7 @@ def test_a_merge_takes_along_all_that_belongs_to_a_stream() -> None:
     judge()
     kept = Regression.objects.get(series__stream__name="new")
     moved = Regression.objects.get(series__stream__name="old")
-    decide.assign(regression=moved, owner=create_user("mara"), who="mara")
+    events.assign(regression=moved, owner=create_user("mara"), who="mara")
     old, new = stream("old"), stream("new")
     key = create_key(name="k", scopes=["upload"], who="t", stream=old)[0]
     schedule = Schedule.objects.create(name="s", cron="0 4 * * *", suite="micro", stream=old)

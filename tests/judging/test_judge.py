@@ -208,7 +208,7 @@ def test_a_series_that_cannot_be_judged_stops_no_other(monkeypatch: pytest.Monke
             raise ZeroDivisionError
         return advance(level, point, rule)
 
-    monkeypatch.setattr(judge, "advance", fail_for_one)
+    monkeypatch.setattr(levels, "advance", fail_for_one)
     while process_pending():
         pass
     assert verdicts() == ["regressed"]

@@ -14,8 +14,8 @@ from hud.judging.aggregates import (
     moved_side,
     pass_rate,
 )
-from hud.judging.change_points.drift import drift
 from hud.judging.choices import same_choice_ratios
+from hud.judging.regressions.look_back import drift
 from hud.judging.rules.thresholds import least_change, prior_noise
 from hud.judging.verdict import Rule, judge
 from runner.schema.metrics import metric_info

@@ -18,8 +18,8 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from hud.judging.overdue import overdue_suites
-from hud.judging.regressions import decide
+from hud.judging.backlog import overdue_suites
+from hud.judging.regressions import events
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.states import Event
 from hud.models import Audit, Delivery, Metric, Notice, Regression, Run, SeriesState, Stream, Webhook
@@ -144,7 +144,7 @@ def test_one_message_for_a_cause_and_each_change_of_state(receiver: Receiver) ->
             recent=[1.0],
         )
     assert deliver() == 2
-    decide.act(regression=found[0], event=Event.ACKNOWLEDGE, who="olga", note="mine @all")
+    events.act(regression=found[0], event=Event.ACKNOWLEDGE, who="olga", note="mine @all")
     deliver()
     slack = [body for headers, body in receiver.got if "authorization" not in headers]
     github = [body for headers, body in receiver.got if headers.get("authorization") == "Bearer a token"]
@@ -213,7 +213,7 @@ def test_suspects_muted_ones_and_backfills_send_nothing(receiver: Receiver) -> N
     regress("old", at=timezone.now() - timedelta(days=3))
     assert not Notice.objects.exists()
     muted = regress("muted")
-    decide.mute(regression=muted, who="olga", until=timezone.now() + timedelta(days=1))
+    events.mute(regression=muted, who="olga", until=timezone.now() + timedelta(days=1))
     apply(muted, Event.RECOVERED, run_id=muted.latest_run_id)
     assert Notice.objects.count() == 1
     assert deliver() == 0
@@ -224,7 +224,7 @@ def test_a_webhook_hears_what_it_asked_for_and_nothing_while_it_is_paused(receiv
     made = webhook(receiver)
     Webhook.objects.update(events=["confirmed"])
     one = regress()
-    decide.decide_by_pairs(regression=one, confirmed=True, run_id=one.latest_run_id or 0)
+    events.decide_by_pairs(regression=one, confirmed=True, run_id=one.latest_run_id or 0)
     deliver()
     assert receiver.texts("type") == ["regression.confirmed"]
     webhooks.set_active(made, active=False, who="olga")

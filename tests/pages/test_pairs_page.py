@@ -407,6 +407,23 @@ def test_the_surest_time_that_decides_is_the_headline(client: Client) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(("unequal_us", "is_named"), [(5.0, False), (20.0, True)])
+def test_the_share_at_equal_choices_is_named_where_it_is_below_90_percent(
+    client: Client, unequal_us: float, is_named: bool
+) -> None:
+    run = ab_run(selection={"suite": "micro", "draws": 3})
+    measure_draws(run, "device_latency_ms", 2.0)
+    environment = create_environment()
+    for side, draw in itertools.product((0, 1), (None, 0)):
+        config = "XBLOCK=512" if side and draw is not None else "XBLOCK=64"
+        kernels = kernel("mul", 100 - unequal_us), kernel("add", unequal_us, config=config)
+        repeat = 0 if draw is None else pinned_repeat(draw, 0, repeated=False)
+        about: dict[str, Any] = {"run": run, "environment": environment, "side": side, "repeat": repeat}
+        store(compiled(*kernels), experiment=experiment_of_pairs(), draw=draw, **about)
+    assert ("At equal choices for 80 % of the time" in headline_of(client, run)) == is_named
+
+
+@pytest.mark.django_db
 def test_before_the_first_draw_a_comparison_at_equal_choices_counts_draws(client: Client) -> None:
     run = ab_run(selection={"suite": "micro", "draws": 3})
     Run.objects.filter(pk=run.pk).update(state="running")

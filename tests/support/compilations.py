@@ -70,6 +70,7 @@ def store(
     environment: Environment | None = None,
     repeat: int = 0,
     side: int = 0,
+    draw: int | None = None,
     code: Mapping[str, str] = MappingProxyType({}),
 ) -> Compilation:
     """Store a compilation of a run, with the source of binaries by the kernel's name in `code`."""
@@ -97,7 +98,8 @@ def store(
         environment=environment or create_environment(gpu_uuid="GPU-1"),
         repeat=repeat,
         side=side,
-        number=None if side else repeat,
+        draw=draw,
+        number=None if side or draw is not None else repeat,
         order_time=owner.order_time,
         variant=found.variant(),
         kernels=pks,

@@ -22,14 +22,7 @@ from hud.accounts import audit
 from hud.hosts.registration import visible_accelerators
 from hud.judging.bisect.search import Answer, BisectState, Word, next_step
 from hud.judging.comparison import Comparison, MetricComparison, compare
-from hud.judging.regressions.confirm import (
-    accelerator_of,
-    interpreter_of,
-    obstacle,
-    rerun_on,
-    torch_of,
-    torches_of,
-)
+from hud.judging.regressions import confirm
 from hud.judging.regressions.events import record
 from hud.models import ACTIVE, Accelerator, Bisect, BisectStep, Regression, Run, State
 from hud.problems import Problem
@@ -52,12 +45,12 @@ def hindrance(regression: Regression, attached: Sequence[Accelerator]) -> str:
 
 
 def _plan(regression: Regression, attached: Sequence[Accelerator]) -> tuple[Accelerator, list[Build]]:
-    accelerator = accelerator_of(regression, attached)
+    accelerator = confirm.accelerator_of(regression, attached)
     if accelerator is None:
         raise Problem(409, "no host that takes tasks has measured it")
     runs = (regression.last_good_run, regression.first_run)
-    good, bad = (torch_of(regression, run) for run in runs)
-    ends = [interpreter_of(regression, run, accelerator.host) for run in runs]
+    good, bad = (confirm.torch_of(regression, run) for run in runs)
+    ends = [confirm.interpreter_of(regression, run, accelerator.host) for run in runs]
     if good and good == bad and (None in ends or ends[0] == ends[1]):
         raise Problem(409, f"torch is {good[0]} before it and after it")
     builds = _range(ends, builds_of(accelerator))
@@ -140,20 +133,14 @@ def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
 
 def _go_on(bisect: Bisect) -> None:
     """Request the next comparison, or end the bisect. Raise BadRequest."""
-    known = answers(bisect)
-    state, *places = next_step(len(bisect.builds), known)
-    good, bad = (bisect.builds[place] for place in places)
+    state, *places = next_step(len(bisect.builds), answers(bisect))
     if state == BisectState.RUNNING:
         if bisect.accelerator is None:
             raise BadRequest("the accelerator is no longer there")
-        series = bisect.regression.series
-        base, head = good["interpreter"], bad["interpreter"]
-        run = rerun_on(bisect.accelerator, [series], who=bisect.requested_by, interpreter=head, base=base)
+        base, head = (bisect.builds[place]["interpreter"] for place in places)
+        series, who = [bisect.regression.series], bisect.requested_by
+        run = confirm.rerun_on(bisect.accelerator, series, who=who, interpreter=head, base=base)
         BisectStep.objects.create(bisect=bisect, base=places[0], head=places[1], run=run)
-    elif known[0].word in {"unclear", "none"}:  # the ends: nothing is known of those between
-        what = "has no value" if known[0].word == "none" else "is too noisy"
-        attempts = f"in {known[0].attempts} comparisons"
-        _end(bisect, state, f"{bad['torch']} against {good['torch']} {what} {attempts}")
     else:
         bisect.good, bisect.bad = places
         _end(bisect, state)
@@ -161,14 +148,12 @@ def _go_on(bisect: Bisect) -> None:
 
 def answers(bisect: Bisect) -> list[Answer]:
     """Return the answer of each comparison that has ended, over all pairs of the same two versions."""
-    ended: dict[tuple[int, int], list[BisectStep]] = {}
-    for step in bisect.steps.order_by("pk"):
-        if step.pairs is not None:
-            ended.setdefault((step.base, step.head), []).append(step)
-    return [
-        Answer(*key, steps[-1].word, len(steps), _size(steps[-1].change))  # type: ignore[arg-type]
-        for key, steps in ended.items()
-    ]
+    ended: dict[tuple[int, int], Answer] = {}
+    for step in bisect.steps.filter(pairs__isnull=False).order_by("pk"):
+        sides = step.base, step.head
+        attempts = ended[sides].attempts + 1 if sides in ended else 1
+        ended[sides] = Answer(*sides, step.word, attempts, _size(step.change))  # type: ignore[arg-type]
+    return list(ended.values())
 
 
 def _take(bisect: Bisect, step: BisectStep) -> None:
@@ -192,7 +177,9 @@ def _word(bisect: Bisect, step: BisectStep, answer: MetricComparison, comparison
     of the change that is searched for: that of the ends today, or at first that of the regression."""
     if answer.word == "confirmed" and answer.better is False:
         return "worse"
-    if answer.better or (answer.word == "dismissed" and not obstacle(bisect.regression, answer, comparison)):
+    if answer.better or (
+        answer.word == "dismissed" and not confirm.obstacle(bisect.regression, answer, comparison)
+    ):
         return "same"
     if not answer.count:
         return "none"
@@ -213,7 +200,7 @@ def _size(change: float | None) -> float:
 def _has_its_builds(bisect: Bisect, step: BisectStep) -> bool:
     """Return whether the interpreters of a step still had the torch that it compares."""
     for place, torches in zip(
-        (step.base, step.head), torches_of(bisect.regression, [step.run_id]), strict=True
+        (step.base, step.head), confirm.torches_of(bisect.regression, [step.run_id]), strict=True
     ):
         build = bisect.builds[place]
         if torches - {(build["torch"], build["torch_git"])}:
@@ -282,9 +269,8 @@ def _facts(python: Mapping[str, Any]) -> dict[str, str]:
 
 def in_order(builds: Sequence[Build]) -> list[Build]:
     """Return the builds by the day of their commit; by their versions if the day of one is not known."""
-    if all(build.date for build in builds):
-        return sorted(builds, key=lambda build: (build.date, _version(build), build.interpreter))
-    return sorted(builds, key=lambda build: (_version(build), build.date, build.interpreter))
+    builds = sorted(builds, key=lambda build: (_version(build), build.date, build.interpreter))
+    return sorted(builds, key=lambda build: build.date) if all(build.date for build in builds) else builds
 
 
 def _version(build: Build) -> Version:
@@ -303,8 +289,7 @@ def _dates(builds: Iterable[Build]) -> dict[tuple[str, str], str]:
     days = dict(known.order_by("-order_time").values_list("start", "order_time"))
     found = {}
     for build in builds:
-        nightly = _NIGHTLY.search(build.torch)
-        if nightly:
+        if nightly := _NIGHTLY.search(build.torch):
             found[build.version] = "-".join(nightly.groups())
         elif day := days.get(build.torch_git[:_COMMIT_DIGITS]):
             found[build.version] = f"{day:%Y-%m-%d}"

@@ -1,21 +1,33 @@
 """Change points of a series: where a new level begins.
 
-candidates (least absolute deviations, `segments`) → two modes told apart (`modes`)
+candidates (least absolute deviations, `segments`) → two modes told apart
 → steps weighed against wandering noise (`evidence`) → changes of a mixture of variants (`variants`)
 """
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hud.judging.change_points import variants
-from hud.judging.change_points.levels import level_changes
-from hud.judging.change_points.segments import Array
+from hud.judging.change_points.evidence import BRIEF, steps
+from hud.judging.change_points.segments import Array, jumps, slow_nights
 
 _FEWEST = 4
 _FAR = 1e6  # times the usual size; further out is as far
+_CLIP = 3.0  # standard deviations beyond which a value is an outlier
+_AROUND = 40  # nights on each side of a brief level
+_REACHED = 0.04  # share of them that may reach it
+_LEAST_SWITCHES = 5  # of a series with two modes; two bumps have four
 _APART = 10  # nights: a change of the mixture this near to a step is the same change
+# of series that hop between two modes
+_LAGS = range(1, 7)
+_SPREAD = 3.8  # of the 80th percentile of differences over the 30th; 3.3 if they are gaussian
+_VALLEY = 0.7  # of the heap's height at most
+_NEAR_STEP = 20  # nights by which a step may be off
+_HEAPS_APART = 3.3  # standard deviations between the heaps of differences
 
 
 def change_points(
@@ -41,8 +53,8 @@ def change_points(
     if groups is not None:
         known = variants.split(scaled, [groups[night] for night in nights])
     if known is None:
-        return [nights[place] for place in level_changes(scaled, smallest)]
-    shifts = [int(known.places[place]) for place in level_changes(known.adjusted, smallest)]
+        return [nights[place] for place in _level_changes(scaled, smallest)]
+    shifts = [int(known.places[place]) for place in _level_changes(known.adjusted, smallest)]
     mixed = [int(known.places[place]) for place in variants.mixture_changes(known, smallest)]
     mixed = [place for place in mixed if all(abs(place - shift) > _APART for shift in shifts)]
     return [nights[place] for place in sorted(shifts + mixed)]
@@ -56,3 +68,202 @@ def _scaled(values: Array) -> Array:
     with np.errstate(over="ignore"):
         shares = values / (float(np.median(sizes)) if len(sizes) else 1.0)
     return np.clip(shares, -_FAR, _FAR)
+
+
+def _level_changes(values: Array, smallest: float) -> list[int]:
+    """Return where the level of scaled values changes by at least `smallest`."""
+    if float(np.ptp(values)) < smallest:
+        return []
+    raw = values = values - np.median(values)
+    least = max(smallest / 20, 0.3 * _quantum(values))
+    gap = _gap(values, least)
+    modes_of = None
+    if gap is not None:
+        slow = slow_nights(values, *gap)
+        if _switches(slow) >= _LEAST_SWITCHES:
+            values = values - gap[0] * slow
+            modes_of = gap[0], slow
+    deviation = _short_deviation(values, least)
+    candidates = jumps(values, deviation)
+    found = _borne_out(values, candidates, deviation, least, smallest)
+    kept = _gap_of_jumps(values, candidates, deviation) if found else None
+    if kept is not None:
+        # modes that last for several nights look like steps; without them fewer remain
+        slow = slow_nights(values, kept, deviation)
+        other = values - kept * slow
+        own = _short_deviation(other, least)
+        fewer = jumps(other, own)
+        if _switches(slow) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
+            without = _borne_out(other, fewer, own, least, smallest)
+            if len(without) <= len(found):
+                found, modes_of = without, (kept, slow)
+    if found and modes_of:
+        found = _relocated(raw, found, *modes_of)
+    return _without_chance_runs(raw, found)
+
+
+def _borne_out(
+    values: Array, candidates: Sequence[int], deviation: float, least: float, smallest: float
+) -> list[int]:
+    """Return the candidates that are real and large enough, where they explain most."""
+    if not candidates:
+        return []
+    clipped = _clipped(values, candidates, deviation)
+    found = steps(clipped, candidates, least)
+    while found:
+        sizes = np.abs(np.diff([part.mean() for part in np.split(clipped, found)]))
+        weakest = int(np.argmin(sizes))
+        if sizes[weakest] >= smallest:
+            break
+        del found[weakest]
+    return found
+
+
+def _without_chance_runs(values: Array, found: list[int]) -> list[int]:
+    """Return the steps without brief levels that single nights on both sides reach as well: a run of one of
+    several variants, not a level."""
+    edges = [0, *found, len(values)]
+    dropped: set[int] = set()
+    for low, high in pairwise(edges):
+        if high - low >= BRIEF:
+            continue
+        middle = float(np.median(values[low:high]))
+        sides = [values[max(low - _AROUND, 0) : low], values[high : high + _AROUND]]
+        shares = []
+        for side in sides:
+            if len(side):
+                beyond = (side >= middle) if middle > np.median(side) else (side <= middle)
+                shares.append(float(beyond.mean()))
+        if min(shares, default=0.0) > _REACHED:
+            dropped |= {low, high}
+    return [place for place in found if place not in dropped]
+
+
+def _short_deviation(values: Array, least: float) -> float:
+    """Return the standard deviation between neighbours, from the 68th percentile of absolute differences."""
+    differences = np.sort(np.abs(np.diff(values)))
+    return max(float(differences[int(0.683 * (len(differences) - 1))]) / math.sqrt(2), least)
+
+
+def _quantum(values: Array) -> float:
+    """Return the distance of neighbouring values of a coarse clock, 0 if most values are distinct or stay."""
+    distinct = np.unique(values)
+    hops = np.count_nonzero(np.diff(values))
+    coarse = 1 < len(distinct) < len(values) / 2 and hops > max(len(values) / 10, 3)
+    return float(np.median(np.diff(distinct))) if coarse else 0.0
+
+
+def _switches(slow: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+    return int(np.count_nonzero(slow[1:] != slow[:-1]))
+
+
+def _clipped(values: Array, candidates: Sequence[int], deviation: float) -> Array:
+    """Limit outliers: values far from both the median of their segment and that of the nights around."""
+    segment = np.concatenate([np.full(len(part), np.median(part)) for part in np.split(values, candidates)])
+    around = segment
+    if len(values) > 9:
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, 4, mode="reflect"), 9)
+        around = np.median(windows, axis=1)
+    reach = _CLIP * deviation
+    return np.clip(values, np.minimum(segment, around) - reach, np.maximum(segment, around) + reach)
+
+
+# ---- two modes: clock states, or two choices of an autotuner that nobody recorded
+
+
+def _gap(values: Array, least: float) -> tuple[float, float] | None:
+    """Return how far apart the two modes are and the deviation inside one, or None if there are not two.
+
+    Differences between near nights then fall into two narrow heaps, around nothing and around the gap. Sizes
+    of outliers are not heaped, and a step puts few differences into the second heap.
+    """
+    lagged = [values[lag:] - values[:-lag] for lag in _LAGS if lag < len(values)]
+    differences = np.sort(np.abs(np.concatenate(lagged)))
+    # start from half of what one mode alone would show, and widen to what belongs to it
+    small = max(float(differences[int(0.3 * len(differences))]) / 0.545 / 2, least)
+    for _ in range(6):
+        inside = differences[: np.searchsorted(differences, _HEAPS_APART * small)]
+        small = max(float(np.sqrt(np.mean(inside**2))) if len(inside) else 0.0, np.sqrt(2) * least)
+    far = differences[np.searchsorted(differences, _HEAPS_APART * small) :]
+    if len(far) < 0.12 * len(differences):
+        return _overlapping(differences, least)
+    middle = float(np.median(far))
+    if float(np.median(np.abs(far - middle))) > 1.1 * small:
+        return _overlapping(differences, least)
+    return middle, small / np.sqrt(2)
+
+
+def _relocated(values: Array, found: Sequence[int], gap: float, slow: NDArray[np.bool_]) -> list[int]:
+    """Return each step at the place near it where it is likeliest, if modes come and go as `slow` says."""
+    n, places = len(values), list(found)
+    level = values - gap * slow
+    share = float(np.clip(slow.mean(), 0.02, 0.98))
+    rate = max(float(np.mean(slow[1:] != slow[:-1])), 0.02) / 2
+    switch = np.log(
+        [[max(1 - rate / (1 - share), 0.02), rate / (1 - share)], [rate / share, max(1 - rate / share, 0.02)]]
+    )
+    for index, place in enumerate(places):
+        low = places[index - 1] + 2 if index else 1
+        high = places[index + 1] - 2 if index + 1 < len(places) else n - 1
+        first, last = max(low - 1, place - _NEAR_STEP), min(high + 1, place + _NEAR_STEP)
+        if last - first < 4 or not low < place < high:
+            continue
+        before, after = level[max(low - 1, 0) : place], level[place : high + 1]
+        own = np.concatenate([before - np.median(before), after - np.median(after)])
+        deviation = max(1.4826 * float(np.median(np.abs(own))), gap / 20)
+        scores = [
+            np.maximum(
+                -(((values[first:last, None] - float(np.median(part)) - [0.0, gap]) / deviation) ** 2) / 2,
+                -12.0,
+            )
+            for part in (before, after)
+        ]
+        left = _likelihoods(scores[0], switch)
+        right = _likelihoods(scores[1][::-1], switch.T)[::-1]
+        joint = np.logaddexp.reduce(left[:-1, :, None] + switch + right[1:, None, :], axis=(1, 2))
+        places[index] = first + 1 + int(joint.argmax())
+    return places
+
+
+def _likelihoods(scores: Array, switch: Array) -> Array:
+    """Return the log likelihood of all values up to each one, by its mode."""
+    reached = np.empty_like(scores)
+    reached[0] = scores[0]
+    for night in range(1, len(scores)):
+        reached[night] = np.logaddexp(*(reached[night - 1][:, None] + switch)) + scores[night]
+    return reached
+
+
+def _overlapping(differences: Array, least: float) -> tuple[float, float] | None:
+    """Return the gap and the deviation of heaps that overlap: of the likeliest mixture (by expectation
+    maximisation), if there are clearly fewer differences of half the gap than of the gap."""
+    if differences[int(0.8 * len(differences))] < _SPREAD * differences[int(0.3 * len(differences))]:
+        return None  # as of one mode
+    thinned = differences[:: max(1, len(differences) // 300)]
+    middle, small, share = float(np.quantile(thinned, 0.8)), float(np.quantile(thinned, 0.25)), 0.4
+    for _ in range(8):
+        small = max(small, np.sqrt(2) * least)
+        odds = (thinned * middle - middle**2 / 2) / small**2 + math.log(share / 2 / (1 - share))
+        far = 1 / (1 + np.exp(-np.clip(odds, -50, 50)))
+        share = float(np.clip(far.mean(), 0.02, 0.98))
+        middle = float((far * thinned).sum() / far.sum())
+        small = math.sqrt(float(((1 - far) * thinned**2 + far * (thinned - middle) ** 2).mean()))
+    low, valley_end, heap, end = np.searchsorted(differences, np.array([0.35, 0.65, 0.85, 1.15]) * middle)
+    if (
+        not 0.12 <= share <= 0.7
+        or valley_end - low > _VALLEY * (end - heap)
+        or middle < max(3 * small, 6 * least)
+    ):
+        return None
+    return middle, small / math.sqrt(2)
+
+
+def _gap_of_jumps(values: Array, jumps: Sequence[int], deviation: float) -> float | None:
+    """Return the gap of two modes that each last for several nights: jumps of one size, to and fro."""
+    if len(jumps) < 6:
+        return None
+    sizes = np.diff([np.median(part) for part in np.split(values, jumps)])
+    middle = float(np.median(np.abs(sizes)))
+    to_and_fro = float(np.mean(sizes[1:] * sizes[:-1] < 0)) >= 0.75
+    alike = float(np.median(np.abs(np.abs(sizes) - middle))) <= 0.25 * middle
+    return middle if to_and_fro and alike and middle > 2.5 * deviation else None

@@ -4,7 +4,7 @@ Solved exactly over a grid of levels by Viterbi (Storath, Weinmann, Unser 2017),
 series overlapping blocks are solved side by side, since a night costs numpy's calls rather than its sums.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,68 +33,57 @@ def blocks(n: int) -> Iterator[tuple[int, int, int, int]]:
 
 def jumps(values: Array, deviation: float) -> list[int]:
     """Return the indices where the best piecewise constant fit changes its level."""
-    parts, tiled, levels = _tiled(values)
-    reached, floors = _solve(_costs(tiled, levels, deviation, _CAP)[:, None])
-    found = []
-    for (start, stop, low, high), costs, floor in zip(parts, reached[:, :, 0], floors, strict=True):
-        level = int(costs[-1].argmin())
-        for night in range(stop - start - 1, 0, -1):
-            if costs[night - 1, level] > floor[night]:
-                if low <= start + night < high:
-                    found.append(start + night)
-                level = int(costs[night - 1].argmin())
-    return sorted(found)
+    is_jump, _modes = _fit(values, (0.0,), deviation, _CAP)
+    return np.flatnonzero(is_jump).tolist()
 
 
 def slow_nights(values: Array, gap: float, deviation: float) -> NDArray[np.bool_]:
     """Return which values belong to the upper of two modes `gap` apart, around a level that may jump."""
-    parts, tiled, levels = _tiled(values)
-    shifted = [_costs(tiled - shift, levels, deviation, _MODES_CAP) for shift in (0.0, gap)]
-    reached, floors = _solve(np.stack(shifted, axis=1))
-    found = np.empty(len(values), dtype=bool)
-    for (start, stop, low, high), costs, floor in zip(parts, reached, floors, strict=True):
-        slow = np.zeros(stop - start, dtype=bool)
-        mode, level = divmod(int(costs[-1].argmin()), levels.shape[1])
-        for night in range(stop - start - 1, 0, -1):
-            slow[night] = bool(mode)
-            before = costs[night - 1]
-            stay, switch = before[mode, level], before[1 - mode, level] + _SWITCH
+    _jumps, modes = _fit(values, (0.0, gap), deviation, _MODES_CAP)
+    return np.asarray(modes == 1)
+
+
+def _fit(
+    values: Array, shifts: Sequence[float], deviation: float, cap: float
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Return for each night of the best fit whether the level jumps there, and which of one or two modes it
+    belongs to, that are these shifts above the level."""
+    parts = list(blocks(len(values)))
+    tiled = np.stack([values[start:stop] for start, stop, _low, _high in parts])
+    levels = _levels(tiled)
+    costs = np.stack([_costs(tiled - shift, levels, deviation, cap) for shift in shifts], axis=1)
+    reached, floors = _solve(costs)
+    is_jump, modes = np.zeros(len(values), dtype=bool), np.zeros(len(values), dtype=np.int64)
+    for (start, _stop, low, high), totals, floor in zip(parts, reached, floors, strict=True):
+        mode, level = divmod(int(totals[-1].argmin()), levels.shape[1])
+        own_jumps, own_modes = np.zeros(len(totals), dtype=bool), np.zeros(len(totals), dtype=np.int64)
+        for night in range(len(totals) - 1, 0, -1):
+            own_modes[night], before = mode, totals[night - 1]
+            stay = before[mode, level]
+            switch = before[1 - mode, level] + _SWITCH if len(shifts) > 1 else stay
             if floor[night] < min(stay, switch):
+                own_jumps[night] = True
                 mode, level = divmod(int(before.argmin()), levels.shape[1])
             elif switch < stay:
                 mode = 1 - mode
-        slow[0] = bool(mode)
-        found[low:high] = slow[low - start : high - start]
-    return found
-
-
-def _tiled(values: Array) -> tuple[list[tuple[int, int, int, int]], Array, Array]:
-    """Return the blocks, the values of each, and the levels that it may have."""
-    parts = list(blocks(len(values)))
-    tiled = np.stack([values[start:stop] for start, stop, _low, _high in parts])
-    return parts, tiled, _levels(tiled)
+        own_modes[0] = mode
+        is_jump[low:high], modes[low:high] = (
+            own[low - start : high - start] for own in (own_jumps, own_modes)
+        )
+    return is_jump, modes
 
 
 def _solve(costs: Array) -> tuple[Array, Array]:
     """Return what it costs at least to reach each night, mode and level of a block, and to come there by a
     jump. `costs` are those of being there, by block, mode, night and level."""
-    count, modes, nights, _levels = costs.shape
     by_night = np.ascontiguousarray(costs.transpose(2, 0, 1, 3))
-    if count == 1:  # fewer dimensions are quicker
-        by_night = by_night[:, 0] if modes > 1 else by_night[:, 0, 0]
-    axes = None if count == 1 else (-2, -1)
-    reached = np.empty_like(by_night)
-    floors = np.empty((nights, count))
-    total = reached[0]
-    total[:] = by_night[0]
-    for night in range(1, nights):
-        floors[night] = floor = np.minimum.reduce(total, axis=axes) + _PRICE
-        stay, total = total, reached[night]
-        if modes > 1:
-            stay = np.minimum(stay, stay[..., ::-1, :] + _SWITCH)
-        np.minimum(stay, floor if count == 1 else floor[:, None, None], out=total)
-        total += by_night[night]
-    return reached.reshape(nights, count, modes, -1).swapaxes(0, 1), floors.T
+    floors = np.zeros(by_night.shape[:2])
+    for night in range(1, len(by_night)):  # each becomes what it costs at least to reach it
+        before = by_night[night - 1]
+        floors[night] = before.min(axis=(1, 2)) + _PRICE
+        stay = np.minimum(before, before[:, ::-1] + _SWITCH) if before.shape[1] > 1 else before
+        by_night[night] += np.minimum(stay, floors[night][:, None, None])
+    return by_night.swapaxes(0, 1), floors.T
 
 
 def _levels(tiled: Array) -> Array:
@@ -110,5 +99,4 @@ def _levels(tiled: Array) -> Array:
 def _costs(tiled: Array, levels: Array, deviation: float, cap: float) -> Array:
     """Return what it costs each value (by block and night) to be at each level of its block."""
     costs: Array = tiled[:, :, None] / deviation - levels[:, None, :] / deviation
-    np.abs(costs, out=costs)
-    return np.minimum(costs, cap, out=costs)
+    return np.minimum(np.abs(costs), cap)

@@ -12,9 +12,9 @@ from django.db.models import Q
 
 from hud.judging.regressions.events import record
 from hud.judging.regressions.states import ACTIVE, Canaries, Event, RegressionKind
-from hud.models import VERDICT_CODES, VERDICTS, Regression, Run, Series
+from hud.models import VERDICT_CODES, Regression, Run, Series
 from hud.runs.branches import stored_names
-from hud.sql import fetch_tuples
+from hud.sql import fetch
 from runner.schema.metrics import EAGER_TIMES
 from runner.suites import CEILINGS
 
@@ -93,10 +93,11 @@ def _apply(one: Regression, run: Run, word: Canaries, named: Canary | None) -> N
 
 def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
     """Return the canaries that a host measured within a day of this time, each nearest to it: 1 statement."""
-    rows = fetch_tuples(
+    return fetch(
+        Canary,
         """
-        SELECT DISTINCT ON (w.id) e.suite = %(ceilings)s, e."case", k.title,
-            m.verdict, m.change, coalesce(m.noise, 1)
+        SELECT DISTINCT ON (w.id) e."case" || ', ' || k.title AS name, e.suite = %(ceilings)s AS is_ceiling,
+            m.verdict <> %(unchanged)s AS moved, m.change, coalesce(m.noise, 1) AS noise
         FROM hud_run r JOIN hud_point m ON m.run_id = r.id AND m.value IS NOT NULL AND NOT m.rerun
         JOIN hud_series w ON w.id = m.series_id
         JOIN hud_metric k ON k.id = w.metric_id
@@ -115,13 +116,10 @@ def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
             "device": device,
             "host": host,
             "branches": stored_names(),
+            "unchanged": VERDICT_CODES["unchanged"],
             "verdicts": [VERDICT_CODES[word] for word in ("unchanged", "regressed", "improved")],
             "first": time - _NIGHT,
             "last": time + _NIGHT,
             "time": time,
         },
     )
-    return [
-        Canary(f"{case}, {title}", ceiling, VERDICTS[verdict] != "unchanged", change, noise)
-        for ceiling, case, title, verdict, change, noise in rows
-    ]

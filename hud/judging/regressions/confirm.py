@@ -19,24 +19,14 @@ from django.utils import timezone
 
 from hud.hosts.registration import visible_accelerators
 from hud.judging.choices import Kernels
-from hud.judging.comparison import (
-    SAME_CHOICE,
-    Comparison,
-    MetricComparison,
-    compare,
-    kernels_of_run,
-    may_stop,
-    planned_draws,
-)
+from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, may_stop, planned_draws
 from hud.judging.pairs import dismissal_obstacle
-from hud.judging.regressions.decide import decide_by_pairs
-from hud.judging.regressions.events import record
+from hud.judging.regressions.events import decide_by_pairs, record
 from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
 from hud.models import Accelerator, Environment, Host, Measurement, Regression, Run, Series, State, Task
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, RunOptions, request_rerun
 from hud.runs.tasks import cancel, end_early
-from runner.schema.metrics import is_of_running
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
 
@@ -44,6 +34,7 @@ logger = logging.getLogger(__name__)
 WHO = "judge"  # as requests name it
 _UNDECIDED = (RegressionState.SUSPECT, RegressionState.OPEN, RegressionState.ACKNOWLEDGED)
 _EXPIRE_HOURS = 24
+_MINUTE = timedelta(minutes=1)
 _AT_ONCE = 2  # runs of ours that wait or run
 _ESTIMATE_MINUTES = 5.0  # of a run that has not ended
 
@@ -83,11 +74,13 @@ def _spent_minutes() -> float:
     runs = Run.objects.filter(request__requested_by=WHO).filter(
         Q(created__gt=now - timedelta(days=1)) | Q(state__in=[State.QUEUED, State.RUNNING])
     )
-    minutes = 0.0
-    for started, finished in runs.values_list("started", "finished"):
-        taken = ((finished or now) - started).total_seconds() / 60 if started else 0.0
-        minutes += taken if finished else max(taken, _ESTIMATE_MINUTES)
-    return minutes
+    return sum(
+        max(
+            ((finished or now) - (started or now)) / timedelta(minutes=1),
+            0 if finished else _ESTIMATE_MINUTES,
+        )
+        for started, finished in runs.values_list("started", "finished")
+    )
 
 
 def _expire() -> None:
@@ -148,14 +141,12 @@ def rerun_on(
         base_interpreter=base,
     )
     options = RunOptions(resources, who, interactive=False, stream=series[0].stream)
-    running = [one for one in series if is_of_running(one.metric.name) or one.metric.name == SAME_CHOICE]
     if not base:
         options = replace(options, repeats=1)
-    elif not running:
-        options = replace(options, repeats=LEAST_PAIRS, caches="fresh")
-    else:  # a draw has a free pair, too
-        draws = max(planned_draws(running), LEAST_PAIRS if len(running) < len(series) else 0)
+    elif draws := planned_draws(series):
         options = replace(options, draws=draws)
+    else:
+        options = replace(options, repeats=LEAST_PAIRS, caches="fresh")
     return request_rerun(series[0].experiment, options)
 
 
@@ -178,7 +169,7 @@ def accelerator_of(one: Regression, attached: Sequence[Accelerator]) -> Accelera
 def interpreter_of(one: Regression, run: Run | None, host: Host) -> str | None:
     """Return the run's own interpreter if it still has the torch that measured, else another one with it."""
     torch, pythons = torch_of(one, run), host.facts.get("pythons")
-    if run is None or torch is None or not isinstance(pythons, dict):
+    if torch is None or not isinstance(pythons, dict):
         return None
     same = [
         name
@@ -186,8 +177,7 @@ def interpreter_of(one: Regression, run: Run | None, host: Host) -> str | None:
         if isinstance(facts, dict)  # a host says what it likes
         and torch == (str(facts.get("torch", "")), str(facts.get("torch_git", "")))
     ]
-    own = _name(run)
-    return own if own in same else same[0] if same else None
+    return _name(run) if _name(run) in same else next(iter(same), None)
 
 
 def _name(run: Run | None) -> str:
@@ -270,10 +260,10 @@ def obstacle(one: Regression, answer: MetricComparison, comparison: Comparison) 
         return "candidates"
     suspects: list[Kernels] = []
     for run in {one.first_run_id, one.latest_run_id} - {None}:
-        if not (of_run := kernels_of_run(experiment.pk, run)):
+        if not (of_run := kernels_of(experiment.pk, run)):
             return "unseen_choice"
         suspects += of_run
-    drawn = [*sides.base, *kernels_of_run(experiment.pk, one.last_good_run_id)]
+    drawn = [*sides.base, *kernels_of(experiment.pk, one.last_good_run_id)]
     found = (dismissal_obstacle(sides.found, suspect, drawn) for suspect in suspects)
     return next(filter(None, found), "")
 

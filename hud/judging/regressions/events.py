@@ -1,14 +1,23 @@
-"""The events of a regression: each changes its state by the table, is written down, and is put into the
-outbox for those who are to be told, all in the caller's transaction."""
+"""The events of a regression, by the judge, by comparisons in pairs and by people: each changes its state by
+the table, is written down, and is put into the outbox for those who are to be told, in one transaction."""
 
-from datetime import timedelta
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Value
+from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
-from hud.judging.regressions.states import Event, next_state
-from hud.models import Notice, Regression, RegressionEvent, Run
+from hud.accounts import audit
+from hud.judging.regressions.states import ACTIVE, BY_PEOPLE, SETTLED, Event, next_state, possible
+from hud.models import Notice, Regression, RegressionEvent, Run, Series
+from hud.problems import Problem
+from runner.formats.errors import Fault
 
 State = Regression.State
+LONGEST_MUTE = timedelta(days=366)
 _NEWS = timedelta(days=2)  # an event about older points is one of a backfill
 
 
@@ -65,3 +74,100 @@ def record(
     is_news = before != after and (was_told or after in {State.OPEN, State.CONFIRMED})
     if is_news and not is_muted and (who or newest.exists()):
         Notice.objects.create(regression=regression, state=after, note=note, who=who)
+
+
+def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Regression:
+    """Apply a person's decision, with an audit line. Raise Problem 409 if the state does not permit it.
+
+    Accepting or dismissing makes the present level the baseline: the series is judged again from there.
+    """
+    with transaction.atomic():
+        regression = _locked(regression)
+        state = State(regression.state)
+        if event not in BY_PEOPLE or next_state(state, event) is None:
+            words = ", ".join(possible(state)) or "nothing"
+            raise Problem(409, f"a regression that is {state} can be: {words}; not {event}")
+        if note:
+            regression.note = note
+        apply(regression, event, who=who, note=note)
+        if regression.state in SETTLED:
+            _judge_again(regression)
+        _audit(regression, event, who, note=note)
+    return regression
+
+
+def decide_each(
+    regressions: Iterable[Regression], decision: Callable[[Regression], object]
+) -> tuple[int, list[Problem]]:
+    """Apply a decision to each regression that it fits; return how many, and why it fits no others."""
+    done, refused = 0, list[Problem]()
+    for one in regressions:
+        try:
+            decision(one)
+            done += 1
+        except Problem as error:  # noqa: PERF203 — the others are decided on
+            refused.append(error)
+    return done, refused
+
+
+def mute(*, regression: Regression, who: str, until: datetime | None, note: str = "") -> Regression:
+    """Silence a regression until a time, None to end that, with an audit line. Raise Problem 422 unless the
+    time is within a year from now, 409 for a regression that is closed."""
+    if until is not None and not timedelta() < until - timezone.now() <= LONGEST_MUTE:
+        text = "a regression is muted until a time in the future, within a year"
+        raise Problem(422, text, errors=[Fault("/until", text)])
+    with transaction.atomic():
+        if until is not None and regression.state not in ACTIVE:
+            raise Problem(
+                409, f"a regression that is {regression.state} waits for nobody and cannot be muted"
+            )
+        regression.muted_until = until
+        regression.save(update_fields=["muted_until"])
+        _audit(regression, "mute", who, until=until.isoformat() if until else None, note=note)
+        record(regression, event="mute", who=who, note=note)
+    return regression
+
+
+def assign(*, regression: Regression, owner: User | None, who: str) -> Regression:
+    """Give a regression to a person, with an audit line."""
+    with transaction.atomic():
+        regression.owner = owner
+        regression.save(update_fields=["owner"])
+        name = owner.get_username() if owner else ""
+        _audit(regression, "assign", who, owner=name)
+        record(regression, event="assign", who=who, note=name)
+    return regression
+
+
+def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int, cause: str = "") -> None:
+    """Apply the result of a comparison in pairs. A change of the autotuner's choices gives the regression
+    that kind."""
+    event = Event.CONFIRMED_BY_PAIRS if confirmed else Event.NOT_REPRODUCED
+    with transaction.atomic():
+        regression = _locked(regression)
+        if next_state(State(regression.state), event):
+            if confirmed and cause == "choice":
+                regression.kind = Regression.Kind.CHOICE
+            apply(regression, event, note=cause, run_id=run_id)
+            if regression.state in SETTLED:
+                _judge_again(regression)
+
+
+def _locked(regression: Regression) -> Regression:
+    """Return the regression as it is now, locked; its series first, as the judge does."""
+    Series.objects.select_for_update().get(pk=regression.series_id)
+    found = Regression.objects.select_for_update(of=("self",)).select_related("series__experiment")
+    return found.get(pk=regression.pk)
+
+
+def _judge_again(regression: Regression) -> None:
+    """Mark the series for the judge, from where it moved."""
+    since = Value(regression.since)
+    Series.objects.filter(pk=regression.series_id).update(
+        touched_at=Least("touched_at", since), touched_until=Coalesce("touched_until", since)
+    )
+
+
+def _audit(regression: Regression, event: str, who: str, **detail: str | None) -> None:
+    subject = f"regression {regression.pk} of {regression.series.experiment}"
+    audit.note(who=who, action=f"regression.{event}", subject=subject, detail=detail)

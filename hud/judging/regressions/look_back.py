@@ -10,23 +10,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+import numpy as np
 from django.db import transaction
 from django.db.models import F
 
 from hud.judging.change_points import change_points
-from hud.judging.change_points.drift import climbs, drift
 from hud.judging.levels import SeriesPoint
 from hud.judging.points import read_points
 from hud.judging.regressions.events import apply, close, record
 from hud.judging.regressions.states import ACTIVE, AT_ONCE, Event, RegressionKind
 from hud.judging.rules.thresholds import SMALL_STEP, Thresholds
+from hud.judging.verdict import series_noise
 from hud.models import Regression, Series, SeriesState
 from runner.schema.statistics import median
 
 MOST_POINTS = 200  # that one look reads of a series
-_FEWEST_POINTS = 12
+_FEWEST_POINTS = 12  # for a step
+_FEWEST_OF_DRIFT = 60
 _RECENT = 10  # points whose median stands for now in a drift
+_EARLIER = 20  # points of the median that it is compared with
+_BACK = (45, 90)  # points from there to now
 _LASTS = 10  # points of a level that is better than the accepted one, for what follows to be worse
+_LEAST_DRIFT = 0.03
+_CERTAIN = 3.5  # standard errors
+_WITHIN = 0.5  # of the change of a drift, that happens inside levels
 
 
 @dataclass(frozen=True)
@@ -57,14 +64,18 @@ def look_back(limit: int = 50) -> int:
 
 def find(values: Sequence[float], direction: str, least: float = SMALL_STEP) -> Found | None:
     """Return a drift for the worse, or the newest step for the worse that the last level still shows."""
-    step, climbed = _step(values, direction, least), _drift(values, direction)
-    return climbed if climbed and (step is None or climbs(values)) else step
+    if direction == "none":
+        return None
+    step, (change, points) = _step(values, direction, least), drift(values) or (0.0, 0)
+    is_worse = bool(change) and (change > 0) == (direction == "down")
+    if is_worse and (step is None or _climbs(values)):
+        after = median(list(values[-_RECENT:]))
+        return Found(max(len(values) - points, 1), after / (1 + change), after, RegressionKind.DRIFT)
+    return step
 
 
 def _step(values: Sequence[float], direction: str, least: float) -> Found | None:
-    if len(values) < _FEWEST_POINTS or direction == "none":
-        return None
-    starts = change_points(list(values), min_relative=least)
+    starts = change_points(values, min_relative=least) if len(values) >= _FEWEST_POINTS else []
     if not starts:
         return None
     bounds = [0, *starts, len(values)]
@@ -79,13 +90,41 @@ def _step(values: Sequence[float], direction: str, least: float) -> Found | None
     return Found(starts[place], best, levels[-1])
 
 
-def _drift(values: Sequence[float], direction: str) -> Found | None:
-    """Return a drift for the worse, which may be one of several steps."""
-    change, nights = drift(values) or (0.0, 0)
-    if not change or direction == "none" or (change > 0) != (direction == "down"):
+def drift(values: Sequence[float]) -> tuple[float, int] | None:
+    """Return the relative change of the median of the newest ten nights against 45 or 90 nights ago, and that
+    number of nights; None if it is not sure.
+
+    `values` is oldest first; at least 60 are needed. Steps of at least 3 % are change points, not drift: they
+    are taken out first.
+    """
+    recent = values[-(max(_BACK) + _EARLIER) :]
+    if len(values) < _FEWEST_OF_DRIFT or not all(value > 0 for value in recent):
         return None
-    after = median(list(values[-_RECENT:]))
-    return Found(max(len(values) - nights, 1), after / (1 + change), after, RegressionKind.DRIFT)
+    flat = np.log(recent)
+    for step in change_points(recent, min_relative=_LEAST_DRIFT):
+        before, after = flat[max(0, step - _RECENT) : step], flat[step : step + _RECENT]
+        flat[step:] -= np.median(after) - np.median(before)
+    now = float(np.median(flat[-_RECENT:]))
+    # the scatter of two medians, each of ten nights
+    error = series_noise(np.exp(flat).tolist(), 0.01) * math.sqrt(2 * math.pi / 2 / _RECENT)
+    least = max(math.log1p(_LEAST_DRIFT), _CERTAIN * error)
+    earlier = {back: flat[-_EARLIER - back : -back] for back in _BACK}
+    steps = {back: now - float(np.median(part)) for back, part in earlier.items() if len(part) >= _RECENT}
+    changes = [(math.expm1(step), back) for back, step in steps.items() if abs(step) > least]
+    return max(changes, key=lambda change: abs(change[0]), default=None)
+
+
+def _climbs(values: Sequence[float]) -> bool:
+    """Return whether positive values move within their levels rather than from one level to the next, as a
+    drift does and a step does not."""
+    logs = np.log([value for value in values if value > 0])
+    bounds = [0, *change_points(np.exp(logs).tolist()), len(logs)]
+    parts = [logs[first:end] for first, end in pairwise(bounds)]
+    total = float(np.median(parts[-1]) - np.median(parts[0]))
+    within = sum(
+        float(np.polyfit(range(len(part)), part, 1)[0]) * (len(part) - 1) for part in parts if len(part) > 1
+    )
+    return len(parts) == 1 or (total != 0 and within / total >= _WITHIN)
 
 
 def _look(

@@ -59,45 +59,28 @@ ACTIVE = (_S.SUSPECT, _S.OPEN, _S.CONFIRMED, _S.ACKNOWLEDGED)
 TOLD = (_S.OPEN, _S.CONFIRMED, _S.ACKNOWLEDGED)  # somebody may have been told of it
 SETTLED = (_S.ACCEPTED, _S.DISMISSED)  # the level begins anew where the series moved
 
-_NEXT: dict[RegressionState, dict[Event, RegressionState]] = {
-    _S.SUSPECT: {
-        _E.AGREED: _S.OPEN,
-        _E.DISAGREED: _S.DISMISSED,
-        _E.CONFIRMED_BY_PAIRS: _S.CONFIRMED,
-        _E.NOT_REPRODUCED: _S.DISMISSED,
-        _E.CONFIRM: _S.OPEN,
-        _E.DISMISS: _S.DISMISSED,
-    },
-    _S.OPEN: {
-        _E.CONFIRMED_BY_PAIRS: _S.CONFIRMED,
-        _E.NOT_REPRODUCED: _S.DISMISSED,
-        _E.RECOVERED: _S.RESOLVED,
-        _E.CONFIRM: _S.CONFIRMED,
-        _E.ACKNOWLEDGE: _S.ACKNOWLEDGED,
-        _E.ACCEPT: _S.ACCEPTED,
-        _E.DISMISS: _S.DISMISSED,
-    },
-    _S.CONFIRMED: {
-        _E.RECOVERED: _S.RESOLVED,
-        _E.ACKNOWLEDGE: _S.ACKNOWLEDGED,
-        _E.ACCEPT: _S.ACCEPTED,
-    },
-    _S.ACKNOWLEDGED: {
-        _E.CONFIRMED_BY_PAIRS: _S.CONFIRMED,
-        _E.RECOVERED: _S.RESOLVED,
-        _E.ACCEPT: _S.ACCEPTED,
-    },
-    _S.RESOLVED: {_E.MOVED_AGAIN: _S.OPEN},
-    _S.DISMISSED: {_E.MOVED_AGAIN: _S.OPEN},
-    _S.ACCEPTED: {},
-}
+# Event, the states in which it means something, and the state after it
+_TRANSITIONS: tuple[tuple[Event, tuple[RegressionState, ...], RegressionState], ...] = (
+    (_E.AGREED, (_S.SUSPECT,), _S.OPEN),
+    (_E.DISAGREED, (_S.SUSPECT,), _S.DISMISSED),
+    (_E.CONFIRMED_BY_PAIRS, (_S.SUSPECT, _S.OPEN, _S.ACKNOWLEDGED), _S.CONFIRMED),
+    (_E.NOT_REPRODUCED, (_S.SUSPECT, _S.OPEN), _S.DISMISSED),
+    (_E.RECOVERED, TOLD, _S.RESOLVED),
+    (_E.MOVED_AGAIN, (_S.RESOLVED, _S.DISMISSED), _S.OPEN),
+    (_E.CONFIRM, (_S.SUSPECT,), _S.OPEN),
+    (_E.CONFIRM, (_S.OPEN,), _S.CONFIRMED),
+    (_E.ACKNOWLEDGE, (_S.OPEN, _S.CONFIRMED), _S.ACKNOWLEDGED),
+    (_E.ACCEPT, TOLD, _S.ACCEPTED),
+    (_E.DISMISS, (_S.SUSPECT, _S.OPEN), _S.DISMISSED),
+)
+_NEXT = {(before, event): after for event, states, after in _TRANSITIONS for before in states}
 
 
 def next_state(state: RegressionState, event: Event) -> RegressionState | None:
     """Return the state after the event, None if the event means nothing in this state."""
-    return _NEXT[state].get(event)
+    return _NEXT.get((state, event))
 
 
 def possible(state: RegressionState) -> list[Event]:
     """Return what a person can do to a regression in this state."""
-    return [event for event in BY_PEOPLE if event in _NEXT[state]]
+    return [event for event in BY_PEOPLE if (state, event) in _NEXT]

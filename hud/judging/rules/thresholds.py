@@ -49,8 +49,10 @@ class Thresholds:
 
     def of(self, experiment: Experiment, metric: Metric) -> Judging:
         rule, judged, small_step = default_rule(metric), None, SMALL_STEP
+        own = {name: getattr(experiment, name) for name in ("suite", "case", "backend", "arch")}
+        own["metric"] = metric.name
         for row in self.rows:
-            if not matches(row, experiment, metric):
+            if any(getattr(row, name) not in ("", value) for name, value in own.items()):
                 continue
             if row.relative is not None:
                 rule, small_step = replace(rule, relative_floor=row.relative), row.relative
@@ -59,13 +61,6 @@ class Thresholds:
             if row.judged is not None:
                 judged = row.judged
         return Judging(rule, judged, small_step)
-
-
-def matches(row: Threshold, experiment: Experiment, metric: Metric) -> bool:
-    names = ("suite", "case", "backend", "arch")
-    return row.metric in ("", metric.name) and all(
-        getattr(row, name) in ("", getattr(experiment, name)) for name in names
-    )
 
 
 def opens_regressions(judging: Judging, metric: Metric, present: Container[str]) -> bool:

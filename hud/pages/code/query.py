@@ -7,8 +7,16 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any, Literal
 
-from hud.judging.attribution import Attribution, Change, attribute
-from hud.judging.graph_changes import NoteChange, PartChange, note_changes, notes_of, phase_changes
+from hud.judging.attribution import (
+    Attribution,
+    Change,
+    NoteChange,
+    PartChange,
+    attribute,
+    note_changes,
+    notes_of,
+    phase_changes,
+)
 from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
 from hud.pages.code.diff import Diff, Line, compare, whole

@@ -4,7 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from hud.judging.regressions import funnel as weeks
+from hud.judging.regressions.counts import read_weeks
 from hud.pages import data, streams
 from hud.tables.table import DataTable
 
@@ -17,7 +17,7 @@ _DATA = DataTable(f"week=name start {_COUNTS} false_alarm_rate=false_alarms")
 
 
 def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    found = weeks.read(streams.of_request(request), timezone.now())
+    found = read_weeks(streams.of_request(request), timezone.now())
     if data_format:
         return data.answer_table(data_format, "funnel", _DATA, found)
     is_filled = [any(getattr(week, name) for name in _SHOWN) for week in reversed(found)]

@@ -16,7 +16,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from hud.judging.bisect import work
 from hud.judging.bisect.search import BisectState
-from hud.judging.regressions import decide
+from hud.judging.regressions import events
 from hud.judging.regressions.groups import of_cause
 from hud.judging.regressions.states import BY_PEOPLE, Event
 from hud.models import Bisect, Regression
@@ -108,7 +108,7 @@ def act(request: HttpRequest, pk: int | None = None) -> HttpResponse:
     if not found:
         messages.warning(request, "Nothing is selected.")
     until = _end(said["until"], said["days"])
-    done, refused = decide.decide_each(
+    done, refused = events.decide_each(
         found, lambda regression: _decide(request, regression, said["event"], said["note"], until)
     )
     if done and len(found) > 1:
@@ -147,8 +147,8 @@ def _decide(request: HttpRequest, regression: Regression, event: str, note: str,
     who = user.get_username()
     if event in {"mute", "unmute"}:
         end = until if event == "mute" else None
-        decide.mute(regression=regression, who=who, until=end, note=note)
+        events.mute(regression=regression, who=who, until=end, note=note)
     elif event in {"mine", "unassign"}:
-        decide.assign(regression=regression, owner=user if event == "mine" else None, who=who)
+        events.assign(regression=regression, owner=user if event == "mine" else None, who=who)
     else:
-        decide.act(regression=regression, event=Event(event), who=who, note=note)
+        events.act(regression=regression, event=Event(event), who=who, note=note)

@@ -12,7 +12,7 @@ import pytest
 from hud.ingest import ingest
 from hud.judging import judge, levels
 from hud.judging.judge import process_pending
-from hud.judging.regressions import decide
+from hud.judging.regressions import events
 from hud.judging.regressions.look_back import find, look_back
 from hud.judging.regressions.states import ACTIVE, Event, RegressionState, next_state
 from hud.judging.verdict import Rule
@@ -171,7 +171,7 @@ def test_a_series_back_at_its_level_for_three_nights_is_resolved_and_opens_again
 def test_an_accepted_level_is_the_new_baseline() -> None:
     history(*quiet(20))
     nights(*([2000.0] * 6), first=20)
-    decide.act(regression=Regression.objects.get(), event=Event.ACCEPT, who="mara", note="needed")
+    events.act(regression=Regression.objects.get(), event=Event.ACCEPT, who="mara", note="needed")
     while process_pending():
         pass
     nights(*([2000.0] * 4), first=26)
@@ -186,11 +186,11 @@ def test_a_person_cannot_do_what_the_state_does_not_permit() -> None:
     history(*quiet(20))
     nights(2000, 2000, first=20)
     one = Regression.objects.get()
-    decide.act(regression=one, event=Event.ACCEPT, who="mara")
+    events.act(regression=one, event=Event.ACCEPT, who="mara")
     with pytest.raises(Problem):
-        decide.act(regression=one, event=Event.DISMISS, who="mara")
+        events.act(regression=one, event=Event.DISMISS, who="mara")
     with pytest.raises(Problem):
-        decide.act(regression=one, event=Event.AGREED, who="mara")
+        events.act(regression=one, event=Event.AGREED, who="mara")
 
 
 def test_an_improvement_that_stays_is_the_level_of_what_follows() -> None:
@@ -285,13 +285,13 @@ def test_points_in_any_order_are_judged_as_if_from_the_beginning(
         resumed.append(go_back(level, time)[1])
         return go_back(level, time)
 
-    monkeypatch.setattr(judge, "level_before", note)
+    monkeypatch.setattr(levels, "level_before", note)
     for count, day in enumerate(arrivals):
         driver = "580.1" if day % 5 else "999.1"
         record = v3_record(values=[values[day]], timestamp=1_700_000_000 + day * 86_400)
         ingest(as_list(record), Parameters(driver=driver))
         if count == 30 and (active := Regression.objects.filter(state="open").first()):
-            decide.act(regression=active, event=Event.ACCEPT, who="mara")
+            events.act(regression=active, event=Event.ACCEPT, who="mara")
         if count == 35:
             times = list(Measurement.objects.order_by("order_time").values_list("order_time", flat=True))
             gone = chance.sample(times[20:], 4)
