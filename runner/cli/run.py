@@ -30,8 +30,7 @@ from runner.schema.draws import BASE, NEW, ChoiceNoise, comparison_processes, po
 from runner.schema.records import SUCCESS, Json
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import CACHES, Caches, Replication, TaskResult
-from runner.suites import SUITES, file, suite_of
-from runner.suites.presets import PRESETS
+from runner.suites import PRESETS, SUITES, file, suite_of
 from runner.system import interpreters, machine
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 

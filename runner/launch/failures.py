@@ -46,20 +46,13 @@ def failure_of(error: BaseException) -> TaskFailure:
     """Return the failure for an exception, by its class or text or those of an exception behind it."""
     if isinstance(error, TaskFailure):
         return error
-    first_line = next((line for line in _message(error).splitlines() if line.strip()), "")
+    first_line = next((line for line in str(error).splitlines() if line.strip()), "")
     message = f"{type(error).__name__}: {first_line}"
     behind: BaseException | None = error
     while behind is not None:
-        of_text = (row for text, row in _BY_TEXT.items() if text in _message(behind))
+        of_text = (row for text, row in _BY_TEXT.items() if text in str(behind))
         if known := _BY_CLASS.get(type(behind).__name__) or next(of_text, None):
             status, code, advice = known
             return TaskFailure(status, code, (advice + message)[:_REASON_CHARACTERS])
         behind = behind.__cause__ or behind.__context__
     return TaskFailure("failed", type(error).__name__, message[:_REASON_CHARACTERS])
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - __str__ of a foreign exception may raise anything
-        return "an exception without words"

@@ -64,7 +64,7 @@ def launch(
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("outcome.json", "events.jsonl", results.FILE, results.FOUND):
+    for name in ("outcome.json", "events.jsonl", results.FILE):
         (folder / name).unlink(missing_ok=True)
     (folder / "artifacts").mkdir(exist_ok=True)
     (folder / "spec.json").write_text(json.dumps(spec.to_json()))

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from runner.launch.launch import Event, launch
 from runner.launch.results import FILE
@@ -101,33 +102,42 @@ class LaunchRequest:
     should_stop: Callable[[], str]
     run_folder: Path  # of the caches that the processes of a run share on this accelerator
 
+    def launch(self, python: str, variables: Mapping[str, str], **changes: Any) -> TaskOutcome:
+        """Launch the task by an interpreter of `pythons`; `variables` are added to its environment, and
+        `changes` are other arguments of `launch`."""
+        interpreter = self.pythons[python]
+        return launch(
+            **{"spec": self.job.task, "folder": self.folder, "on_event": self.on_event, **changes},
+            python=interpreter.path,
+            environment={**self.environment, **interpreter.environment, **variables},
+            lock_fd=self.lock_fd,
+            should_stop=self.should_stop,
+        )
+
 
 def run_task(request: LaunchRequest) -> TaskOutcome:
-    """Launch the task. Raise KeyError for an unknown interpreter."""
-    if request.job.base_python:
-        return _run_pair(request)
-    if request.job.caches == "kept":
+    """Launch the task. Raise KeyError for an unknown interpreter.
+
+    Of a pair the folder then holds the same files as after a single launch, and each record names its side.
+    Its outcome is that of the first process that failed; the reason names the side.
+    """
+    job = request.job
+    request.folder.mkdir(parents=True, exist_ok=True)
+    if job.base_python:
+        for name in (FILE, "outcome.json"):
+            (request.folder / name).unlink(missing_ok=True)
+        with CappedLog(request.folder / "log") as log:
+            pair = _Pair(request, log)
+            pair.run()
+        return pair.outcome()
+    if job.caches == "kept":
         return _run_on_kept_caches(request)
-    if request.job.caches == "pinned":
-        request.folder.mkdir(parents=True, exist_ok=True)
+    variables = {}
+    if job.caches == "pinned":
         path = request.folder.resolve() / "pinned.json"
-        path.write_text(json.dumps(dict(request.job.pinned)))
-        return _run_alone(request, {PINNED_VARIABLE: str(path)})
-    return _run_alone(request, {})
-
-
-def _run_alone(request: LaunchRequest, variables: Mapping[str, str]) -> TaskOutcome:
-    """Launch the task; `variables` are added to its environment."""
-    interpreter = request.pythons[request.job.python]
-    return launch(
-        request.job.task,
-        request.folder,
-        python=interpreter.path,
-        environment={**request.environment, **interpreter.environment, **variables},
-        lock_fd=request.lock_fd,
-        on_event=request.on_event,
-        should_stop=request.should_stop,
-    )
+        path.write_text(json.dumps(dict(job.pinned)))
+        variables[PINNED_VARIABLE] = str(path)
+    return request.launch(job.python, variables)
 
 
 def _run_on_kept_caches(request: LaunchRequest) -> TaskOutcome:
@@ -143,22 +153,11 @@ def _run_on_kept_caches(request: LaunchRequest) -> TaskOutcome:
     except (OSError, ValueError):
         compilation, variable = request.job.process, NEW_CACHES
         shutil.rmtree(folder, ignore_errors=True)  # what a process that failed has left
-    outcome = _run_alone(request, {**_caches(folder, variable), COMPILATION_VARIABLE: str(compilation)})
+    variables = {**_caches(folder, variable), COMPILATION_VARIABLE: str(compilation)}
+    outcome = request.launch(request.job.python, variables)
     if variable == NEW_CACHES and outcome.status in SUCCESS:
         filled.write_text(str(compilation))
     return outcome
-
-
-def _run_pair(request: LaunchRequest) -> TaskOutcome:
-    """Run one pair. The folder then holds the same files as after a single launch, and each record names its
-    side. The outcome is that of the first process that failed; its reason names the side."""
-    request.folder.mkdir(parents=True, exist_ok=True)
-    for name in (FILE, "outcome.json"):
-        (request.folder / name).unlink(missing_ok=True)
-    with CappedLog(request.folder / "log") as log:
-        pair = _Pair(request, log)
-        pair.run()
-    return pair.outcome()
 
 
 @dataclass(frozen=True)
@@ -263,23 +262,18 @@ class _Pair:
         """Run one process and take over what it leaves."""
         request, job, side = self._request, self._job, process.side
         self._log.note(f"pair {job.process}: {process.words}, environment {job.label(side)}")
-        interpreter = request.pythons[job.interpreter(side)]
         partly = self._compiles and (process.owner or (process.warms and not self._kept))
-        outcome = launch(
-            replace(job.task, compilation=1) if partly else job.task,
-            request.folder / side,
-            python=interpreter.path,
-            environment={
-                **request.environment,
-                **interpreter.environment,
+        outcome = request.launch(
+            job.interpreter(side),
+            {
                 **(_caches(self._folders[side], KEPT_CACHES) if self._kept else {}),
                 COMPILATION_VARIABLE: "0" if self._kept else str(job.process),
                 **(inductor_variable(job.new_options) if side == NEW else {}),
                 **self._pinning(process),
             },
-            lock_fd=request.lock_fd,
+            spec=replace(job.task, compilation=1) if partly else job.task,
+            folder=request.folder / side,
             on_event=_counting_steps(request.on_event, process.words, self._done, self._total),
-            should_stop=request.should_stop,
             log=self._log,
         )
         self._seconds += outcome.seconds
@@ -300,12 +294,17 @@ class _Pair:
         found: Sequence[dict[str, Json]] = outcome.records
         if process.owner:
             unknown = self._has_unknown_choices(process.owner)
-            found = [_of_pinned(record, unknown=unknown) for record in found if _is_of_running(record)]
+            found = [
+                _of_pinned(record, unknown=unknown)
+                for record in found
+                if is_of_running(record["metric"]["name"])
+            ]
             if process.candidate is not None:  # it is no draw: only its kernels count
                 found = [record for record in found if COMPILED in record["metric"]["extra_info"]]
         elif not process.warms:
             self._choices[side], self._offers[side] = choices_of(found), offers_of(found)
-            if any(_is_of_running(one) and one["metric"].get("benchmark_values") for one in found):
+            metrics = [record["metric"] for record in found]
+            if any(is_of_running(one["name"]) and one.get("benchmark_values") for one in metrics):
                 self._measured.add(side)
         if time_ms := _run_time_ms(found):
             self._times_ms[process] = time_ms
@@ -353,10 +352,6 @@ class _Pair:
         timed = list(self._times_ms.items())
         places = outliers([(one.owner or one.side, time_ms) for one, time_ms in timed])
         return [replace(timed[place][0], repeated=True) for place in places if timed[place][0].owner]
-
-
-def _is_of_running(record: Mapping[str, Json]) -> bool:
-    return is_of_running(record["metric"]["name"])
 
 
 def _of_pinned(record: dict[str, Json], *, unknown: bool) -> dict[str, Json]:

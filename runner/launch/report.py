@@ -60,16 +60,15 @@ class Report:
         self._append("results.jsonl", value)
         self._say(f"  {_line(record)}")
 
-    def artifact(self, kind: str, name: str, content: str | bytes) -> bool:
-        """Keep a file beside the results. Return False for one that is too large, which the log notes."""
+    def artifact(self, kind: str, name: str, content: str | bytes) -> None:
+        """Keep a file beside the results; of one that is too large only a note in the log."""
         data = content.encode() if isinstance(content, str) else content
         if len(data) > _MAX_ARTIFACT_BYTES:
             self._say(f"artifact {kind} is left out: {len(data)} bytes, more than {_MAX_ARTIFACT_BYTES}")
-            return False
+            return
         folder = self.folder / "artifacts" / kind
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-        return True
 
     def outcome(self, status: str, code: str = "", reason: str = "") -> None:
         """Write how the task ended, complete or not at all."""

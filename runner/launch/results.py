@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.formats.scalars import finite, is_deeper
-from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Environment, Json
+from runner.schema.records import STATUSES, SUCCESS, UNEXPECTED, Json
 from runner.schema.suite import Expected, TaskSpec
 from runner.schema.tasks import TaskOutcome, missing
 from runner.suites import suite_of
 from runner.system import interpreters
-from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_object
+from runner.system.task_files import MAX_RESULTS_BYTES, open_file
 
 FILE = "results.jsonl"
-FOUND = "found.json"  # device and environment of a stage that got far enough to know them
 NO_RECORDS = "foreign_results"  # the code of a task that wrote lines which are no records
 MAX_LINE_BYTES = 4 * 2**20  # 100,000 samples take 2 MiB
 MAX_DEPTH = 16  # as in an upload
@@ -40,7 +39,9 @@ class Results:
 def read(data: bytes, task: TaskSpec, experiments: Sequence[Expected]) -> Results:
     """Read the lines of a task that has these experiments. A killed task may leave half a line at the end,
     which is ignored. Reading stops after 1,000 lines that are refused."""
-    found, problem, bad = Results(), "", 0
+    records: list[dict[str, Json]] = []
+    unexpected: list[dict[str, Json]] = []
+    problem, bad = "", 0
     suite = suite_of(task.suite)
     for number, line in enumerate(io.BytesIO(data), start=1):
         record, wrong = _record(line)
@@ -51,37 +52,34 @@ def read(data: bytes, task: TaskSpec, experiments: Sequence[Expected]) -> Result
             problem = problem or f"line {number} is no record: {wrong}"
         elif reason := suite.problem_of(identity(record), task, experiments):
             info = {**(record["metric"].get("extra_info") or {}), UNEXPECTED: reason}
-            found.unexpected.append({**record, "metric": {**record["metric"], "extra_info": info}})
+            unexpected.append({**record, "metric": {**record["metric"], "extra_info": info}})
         else:
-            found.records.append(record)
-        if bad + len(found.unexpected) >= _MAX_REFUSED:
+            records.append(record)
+        if bad + len(unexpected) >= _MAX_REFUSED:
             problem = problem or f"{_MAX_REFUSED} lines are none of this task"
             break
-    return dataclasses.replace(found, problem=problem)
+    return Results(records, unexpected, problem)
 
 
 def _record(line: bytes) -> tuple[Json, str]:
     """Return the JSON of a line, None for none, and why it is no record, or ''."""
     if len(line) > MAX_LINE_BYTES:
         return None, f"it is longer than {MAX_LINE_BYTES} bytes"
-    constants: list[str] = []  # NaN and the like, which are no JSON
-
-    def constant(name: str) -> float:
-        constants.append(name)
-        return float(name)
-
     try:
-        record = json.loads(line, parse_constant=constant)
+        record = json.loads(line, parse_constant=_refuse)
         wrong = _wrong_part(record)
     except (ValueError, RecursionError):
         return None, "it is no JSON"
     if not wrong and is_deeper(record, MAX_DEPTH):
         wrong = f"it is nested deeper than {MAX_DEPTH}"
-    if not wrong and constants:
-        wrong = f"it holds {constants[0]}"
     if not wrong and b"\\u0000" in line:
         wrong = "it holds a NUL character"
     return record, wrong
+
+
+def _refuse(constant: str) -> None:
+    """Raise ValueError for NaN and the like, which are no JSON."""
+    raise ValueError(constant)
 
 
 def identity(record: Mapping[str, Json]) -> dict[str, Json]:
@@ -129,7 +127,7 @@ def complete(
         outcome,
         found.records,
         suite.expected_in_full(task, variables),
-        place=lambda: _place(folder, task, python, variables),
+        place=lambda: _place(task, python, variables),
         variables=variables,
     )
     if added:
@@ -151,17 +149,12 @@ def _append(path: Path, lines: str) -> None:
         file.write(lines.encode())
 
 
-def _place(folder: Path, task: TaskSpec, python: str, variables: Mapping[str, str]) -> dict[str, Json]:
-    """Return what a stage wrote of its place, else what the interpreter says without torch."""
+def _place(task: TaskSpec, python: str, variables: Mapping[str, str]) -> dict[str, Json]:
+    """Return what the interpreter says of its place without torch."""
+    found = interpreters.environment_of(task.device, interpreters.Interpreter(python, variables))
+    arch = found.gpu if task.device == "cuda" else platform.machine()
     host = variables.get("RUNNER_HOST") or platform.node()
-    try:
-        told = read_object(folder / FOUND)
-        arch, said = str(told["device"]["name"]), Environment(**told["environment"]).to_record_fields(host)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        found = interpreters.environment_of(task.device, interpreters.Interpreter(python, variables))
-        arch = found.gpu if task.device == "cuda" else platform.machine()
-        said = found.to_record_fields(host)
-    return {"arch": arch, **said, "timestamp": time.time()}
+    return {"arch": arch, **found.to_record_fields(host), "timestamp": time.time()}
 
 
 def _wrong_part(record: Json) -> str:

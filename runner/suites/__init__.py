@@ -3,12 +3,15 @@
 A new suite is a folder and a line here.
 """
 
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
+from runner.schema.metrics import GPT_FAST_SIZES
 from runner.schema.suite import SUITES, UNLISTED, suite_of
+from runner.suites.cache import DEFAULTS
 from runner.suites.file import file_suite
 
-__all__ = ["CEILINGS", "SUITES", "suite_of"]
+__all__ = ["CEILINGS", "PRESETS", "SUITES", "suite_of"]
 
 CEILINGS = "ceilings"  # the suite that measures what a host itself reaches
 _FOLDERS = (
@@ -26,3 +29,31 @@ for _folder in _FOLDERS:
     _suite = import_module(f"runner.suites.{_folder}").SUITE
     SUITES[_suite.name] = _suite
 UNLISTED["file"] = file_suite
+
+_SIZES = "+".join(map(str, GPT_FAST_SIZES))
+_KERNELS = ("layer_norm", "gemv", "gather_gemv", "mlp_layer_norm_gelu")
+# operatorbench has no valid inputs for these, and leaves out convolutions
+_SKIPPED = r"gather|nll_loss|aten\.index|aten\.scatter_|masked_fill_\.Scalar|convolution"
+
+# Presets: the measurements that each outside system's own script makes without options, as options of
+# `runner run`. Names are fields of `runner.cli.request.Request`.
+PRESETS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "torchdynamo": {
+        "suites": ["torchbench", "huggingface", "timm"],
+        "modes": ["inference", "training"],
+        "dtypes": ["float32"],
+        "backends": ["inductor"],
+    },
+    "cachebench": {"suites": ["cache"], "cases": DEFAULTS},
+    "operatorbench": {
+        "suites": ["operators"],
+        "dtypes": ["float32"],
+        "options": ["inputs=torchbench"],
+        "exclude": _SKIPPED,
+    },
+    "gpt_fast": {
+        "suites": ["micro", "gpt_fast"],
+        "cases": [*(f"{name}[D={_SIZES}]" for name in _KERNELS), "Llama-2-7b-chat-hf", "Mixtral-8x7B-v0.1"],
+    },
+    "xla": {"suites": ["xla"], "cases": [case.name for case in SUITES["torchbench"].cases]},
+}

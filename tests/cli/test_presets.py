@@ -12,8 +12,8 @@ import pytest
 from runner.__main__ import _parser, main
 from runner.cli.request import Request, tasks
 from runner.schema.suite import TaskSpec
+from runner.suites import PRESETS
 from runner.suites.operators.inputs import recorded
-from runner.suites.presets import PRESETS
 from runner.system import interpreters, machine
 
 # Upstream's documents, as constants of its scripts.

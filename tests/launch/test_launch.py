@@ -245,7 +245,8 @@ def test_a_task_that_goes_elsewhere_leaves_no_rows(tmp_path: Path, word: str) ->
         ("[1]\n", "it is no object"),
         ('{"speedup": 9}\n', "it lacks benchmark, model or metric"),
         (record(benchmark={"name": "x"}), "benchmark/extra_info is not what it has to be"),
-        (record(metric={"name": "speedup", "benchmark_values": [math.nan]}), "benchmark_values is not"),
+        (record(metric={"name": "speedup", "benchmark_values": [math.nan]}), "it is no JSON"),
+        (record(metric={"name": "speedup", "benchmark_values": ["fast"]}), "benchmark_values is not"),
         (
             record(metric={"name": "speedup", "extra_info": {"status": "splendid"}}),
             "metric/extra_info is not",

@@ -20,9 +20,9 @@ from runner.measure.timing.call_time import PairedTimes, facts, latency_results,
 from runner.measure.timing.call_time import warning as timing_warning
 from runner.schema.records import NO_WARNING, MeasurementWarning
 from runner.schema.suite import TaskSpec
-from runner.suites.operators import stage
+from runner.suites.operators import run as operators
 from runner.suites.operators.inputs import Call
-from runner.suites.operators.one import Times
+from runner.suites.operators.one import Measured
 
 CPU = Device("cpu", "x86_64", "a processor", 0, 2)
 BUSY = MeasurementWarning("busy", "busy_cpu")
@@ -89,15 +89,14 @@ def test_the_record_of_an_operator_s_call_has_the_warnings(
 ) -> None:
     monkeypatch.setattr(torch, "set_num_threads", lambda _threads: None)
     states = iter([state(0, 100, 50), state(10, 119, 57), state(20, 129, 67)])
-    monkeypatch.setattr(stage, "device_state", lambda _device: next(states))
+    monkeypatch.setattr(operators, "device_state", lambda _device: next(states))
     three = pairs([5.0] * 3)
     results = [*latency_results(three, "a clock"), Result("kernel_count", [1.0])]
-    monkeypatch.setattr(
-        stage, "measure", lambda *_given, **_asked: Times(three, (1.0, 1.0), 1.0, 8, results=results)
-    )
+    numbers = {"call": three.speedup, "call_quality": timing_warning(three).quality, "upstream": [1.0, 1.0]}
+    monkeypatch.setattr(operators, "measure", lambda *_given: Measured(results, numbers, {}, None))
     spec = TaskSpec("operators", "aten.neg.default", "inference", "float32", "inductor", "cpu")
     calls = [Call("aten.neg.default", f"((T([{size}], f32),), {{}})", 1) for size in (1, 2)]
-    stage.measure_all(spec, Report(tmp_path), calls, [0, 1], tmp_path / "marks")
+    operators.measure_all(spec, Report(tmp_path), calls, [0, 1], tmp_path / "marks")
     found = [json.loads(line)["metric"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     words = [one["extra_info"].get("warning") for one in found if one["name"] == "speedup"]
     few = "only 3 pairs: too few to estimate the precision"
@@ -107,7 +106,7 @@ def test_the_record_of_an_operator_s_call_has_the_warnings(
     assert qualities == ["busy_cpu", None]
     assert [one["extra_info"].get("warning") for one in found if one["name"] == "kernel_count"] == [None] * 2
     marks = [json.loads(line) for line in (tmp_path / "marks").read_text().splitlines()]
-    stage.summarise(spec, Report(tmp_path), calls, {}, marks)
+    operators.summarise(spec, Report(tmp_path), calls, {}, marks)
     found = [json.loads(line)["metric"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     summary = {one["name"]: one["extra_info"] for one in found if one["name"] in {"50th", "call_50th", "abs"}}
     assert {name: info["quality"] for name, info in summary.items()} == dict.fromkeys(summary, "busy_cpu")

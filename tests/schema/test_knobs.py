@@ -21,7 +21,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Selection, plan
 from runner.suites import suite_of
 from runner.suites.timm import models
-from runner.suites.torchdynamo.model import BuiltModel, load, mean_of
+from runner.suites.torchdynamo.model import LoadedModel, load, mean_of
 from runner.suites.torchdynamo.stages import StageSetup
 from tests.support import claims
 from tests.support.factories import create_experiment, create_user
@@ -108,7 +108,7 @@ def of_numbers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A model of numbers in two dimensions, whose batch is 4 whatever is asked."""
     inputs = (torch.zeros(4, 8), torch.arange(4))
     module = torch.nn.Linear(8, 8)
-    monkeypatch.setattr(models, "build", lambda *_: BuiltModel(module, inputs, mean_of, 4))
+    monkeypatch.setattr(models, "build", lambda *_: LoadedModel(module, inputs, mean_of, 4))
     yield
     torch.manual_seed(0)
 

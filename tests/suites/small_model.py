@@ -20,7 +20,7 @@ from runner.schema.suite import TaskSpec
 from runner.suites import suite_of
 from runner.suites.huggingface import models
 from runner.suites.torchdynamo import backends
-from runner.suites.torchdynamo.model import BuiltModel, ModelRequest, mean_of
+from runner.suites.torchdynamo.model import LoadedModel, ModelRequest, mean_of
 
 BREAKS = "T5Small"  # the case whose model breaks the graph
 UNTRACED = "DistillGPT2"  # the case that is exported around dynamo
@@ -70,10 +70,10 @@ class Small(nn.Module):  # type: ignore[misc]
         return self.second(hidden)
 
 
-def build(case: str, request: ModelRequest) -> BuiltModel:
+def build(case: str, request: ModelRequest) -> LoadedModel:
     with torch.device(request.device):
         size = request.batch_size or 1
-        return BuiltModel(Small(breaks=case == BREAKS), (torch.randn(size, 8),), mean_of, size)
+        return LoadedModel(Small(breaks=case == BREAKS), (torch.randn(size, 8),), mean_of, size)
 
 
 def around_dynamo(module: nn.Module, args: tuple[Any, ...], kwargs: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from runner.suites.torchdynamo.accuracy.comparison import compare
+from runner.suites.torchdynamo.comparison import compare
 from runner.suites.torchdynamo.rules import AccuracyRules as Rules
 
 

@@ -22,8 +22,7 @@ from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
 from runner.suites.gpt_fast import run as gpt_fast
-from runner.suites.gpt_fast.check import compare
-from runner.suites.gpt_fast.generate import Steps, forced, steps
+from runner.suites.gpt_fast.generate import Steps, compare, forced, steps
 from runner.suites.gpt_fast.model import SHAPES, Transformer
 from runner.system import machine
 from tests.support.observed import observe
@@ -91,7 +90,7 @@ def model(case: str, *, int8: bool) -> Transformer:
 @pytest.mark.parametrize("case", ["toy-llama", "toy-mixtral"])
 def test_the_model_agrees_with_a_second_writing_of_it(case: str, int8: bool) -> None:
     built, plain = model(case, int8=int8), steps(temperature=0.8, top_k=20)
-    found = compare(built, plain, plain, prompt=PROMPT, new_tokens=8, device="cpu")
+    found = compare(built, plain, plain, prompt=PROMPT, new_tokens=8)
     assert found["relative_error_compiled"] <= 0.03
     assert found["same_token"] == 1.0
 
@@ -115,7 +114,7 @@ def test_a_wrong_step_is_found(case: str) -> None:
         return plain.decode(subject, tokens, positions - 1)  # writes over the token before
 
     with pytest.raises(TaskFailure) as raised:
-        compare(built, plain, Steps(plain.prefill, late), prompt=PROMPT, new_tokens=8, device="cpu")
+        compare(built, plain, Steps(plain.prefill, late), prompt=PROMPT, new_tokens=8)
     assert (raised.value.status, raised.value.code) == ("wrong", "fail_accuracy")
 
 

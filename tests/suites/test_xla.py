@@ -190,7 +190,11 @@ SEEDS = iter(range(100))
 def test_the_verifiers_codes(monkeypatch: pytest.MonkeyPatch, step: Any, code: str, status: str) -> None:
     monkeypatch.setattr(models.Model, "step", step)
     found = xla.verify(spec())
-    assert (found.code, found.requested, found.status) == (code, True, status)
+    assert (found.code, found.facts()["check_requested"], found.facts()["check_status"]) == (
+        code,
+        True,
+        status,
+    )
 
 
 def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,16 +203,16 @@ def test_a_cell_that_differs_or_raises_says_so(monkeypatch: pytest.MonkeyPatch) 
         xla, "compiled", lambda step, task: lambda *a, **k: step(*a, **k) + (task.backend != "eager")
     )
     found = xla.verify(cell)
-    assert (found.code, found.status) == ("FAIL", "failed")
+    assert (found.code, found.facts()["check_status"]) == ("FAIL", "failed")
     monkeypatch.setattr(xla, "compiled", lambda step, task: step if task.backend == "eager" else None)
     found = xla.verify(cell)
-    assert (found.code, found.status) == ("EXCEPTION_RAISED", "not_run")
+    assert (found.code, found.facts()["check_status"]) == ("EXCEPTION_RAISED", "not_run")
     assert found.reason
 
 
 def test_a_wrong_result_withholds_times_and_keeps_counts(tmp_path: Path) -> None:
     samples = {"total_time": [1.0], "xla_CompileTime_number": [2.0]}
-    wrong = Verification("FAIL", True, "failed", "off")
+    wrong = Verification("FAIL", "off")
     failure = xla.record(spec(), Report(tmp_path), wrong, samples)
     assert failure is not None
     assert (failure.status, failure.code) == ("wrong", "FAIL")

@@ -24,11 +24,9 @@ _SHARED_KNOBS = ("size", "batch_size", "cudagraphs")
 
 def _cases() -> tuple[Case, ...]:
     found = {case.name: case for case in (*_TORCHBENCH, *_HUGGINGFACE)}
-    names = [name for name in DEFAULTS if name in found]
-    names += [name for name in found if name not in names]
     return tuple(
         replace(found[name], dtypes=tuple(kind for kind in _DTYPES if kind in found[name].dtypes))
-        for name in names
+        for name in dict.fromkeys((*DEFAULTS, *found))
     )
 
 

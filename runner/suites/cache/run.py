@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,43 +60,44 @@ Pair = tuple[Compiled, Compiled]  # cold, warm
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Compile `repeat` pairs, each with caches of its own. The first failure ends it and leaves no number."""
     ends = time.monotonic() + spec.timeout_s
-    pairs = cast("int", spec.setting("repeat"))
-    done: list[Pair] = []
+    total = cast("int", spec.setting("repeat"))
+    pairs: list[Pair] = []
     disturbed: list[MeasurementWarning] = []
-    try:
-        for number in range(pairs):
-            before = host_state(spec.device)
-            cold = _stage(spec, report, "cold", number, ends)
-            warm = _stage(spec, report, "warm", number, ends)
+    failure: TaskFailure | None = None
+    for number in range(total):
+        folder = report.folder / f"caches_{number}"
+        before = host_state(spec.device)
+        compiled = []
+        try:
+            for done, name in enumerate(("cold", "warm"), start=2 * number):
+                report.event("compile", done, 2 * total, f"{name}, pair {number + 1}")
+                answer = run_stage(
+                    f"{name}_{number}",
+                    partial(compile_once, spec, folder),
+                    folder=report.folder,
+                    variables=compile_time.cache_variables(folder),
+                    timeout_s=max(1.0, ends - time.monotonic()),
+                )
+                compiled.append(Compiled(**answer))
+            cold, warm = compiled
             _compare(cold.result, warm.result)
-            done.append((cold, warm))
-            disturbed.append(warning([before, host_state(spec.device)]))
-            shutil.rmtree(_folder(report, number), ignore_errors=True)
-        _record(spec, report, done, joined_warnings(disturbed))
-    except TaskFailure as failure:
-        shutil.rmtree(_folder(report, len(done)), ignore_errors=True)
-        _record(spec, report, done, failure)
+        except TaskFailure as error:
+            failure = error
+            break
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        pairs.append((cold, warm))
+        disturbed.append(warning([before, host_state(spec.device)]))
+    # only now: a process that has asked for the device cannot be forked
+    recorder = Recorder(spec, report, prepare(spec.device))
+    knobs = {**spec.identity(), "origin": ORIGINS[spec.case]}
+    if failure:
+        recorder.missing(METRICS, failure, knobs=knobs)
         return failure
-    report.event("finished", 2 * pairs, 2 * pairs)
+    for result in results_of(pairs):
+        recorder.add(result, knobs=knobs, warning=joined_warnings(disturbed))
+    report.event("finished", 2 * total, 2 * total)
     return None
-
-
-def _stage(spec: TaskSpec, report: Report, name: str, pair: int, ends: float) -> Compiled:
-    total = 2 * cast("int", spec.setting("repeat"))
-    report.event("compile", 2 * pair + (name == "warm"), total, f"{name}, pair {pair + 1}")
-    folder = _folder(report, pair)
-    answer = run_stage(
-        f"{name}_{pair}",
-        lambda: dataclasses.asdict(compile_once(spec, folder)),
-        folder=report.folder,
-        variables=compile_time.cache_variables(folder),
-        timeout_s=max(1.0, ends - time.monotonic()),
-    )
-    return Compiled(**answer)
-
-
-def _folder(report: Report, pair: int) -> Path:
-    return report.folder / f"caches_{pair}"
 
 
 def _compare(cold: float, warm: float) -> None:
@@ -103,22 +105,6 @@ def _compare(cold: float, warm: float) -> None:
     if not abs(warm - cold) <= _SAME * abs(cold):
         reason = f"the result is {cold:.6g} (norm) as compiled, {warm:.6g} from the cache"
         raise TaskFailure("wrong", "fail_accuracy", reason)
-
-
-def _record(spec: TaskSpec, report: Report, done: list[Pair], end: TaskFailure | MeasurementWarning) -> None:
-    """Record in a separate process: asking for the device would make this one unfit to fork."""
-
-    def work() -> Json:
-        recorder = Recorder(spec, report, prepare(spec.device))
-        knobs = {**spec.identity(), "origin": ORIGINS[spec.case]}
-        if isinstance(end, TaskFailure):
-            recorder.missing(METRICS, end, knobs=knobs)
-            return None
-        for result in results_of(done):
-            recorder.add(result, knobs=knobs, warning=end)
-        return None
-
-    run_stage("record", work, folder=report.folder, timeout_s=120)
 
 
 def results_of(pairs: list[Pair]) -> list[Result]:
@@ -152,8 +138,9 @@ def _phases(compiled: Json) -> dict[str, Json]:
     return {"phases_s": {name: median([phases.get(name, 0.0) for phases in found]) for name in sorted(names)}}
 
 
-def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
-    """Run eager, warm up the toolchain, then compile the model; `folder` is where the caches lie."""
+def compile_once(spec: TaskSpec, folder: Path) -> Json:
+    """Run eager, warm up the toolchain, then compile the model; `folder` is where the caches lie. Return the
+    fields of `Compiled`."""
     device = prepare(spec.device)
     _set_switches(spec)
     compile_time.start_workers()
@@ -191,7 +178,7 @@ def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
     calls_ms = [*found.compiling_ms, *found.steady_ms, *[found.steady_ms[-1]] * _WARM_UP_CALLS]
     first_ms = sum(calls_ms[:_WARM_UP_CALLS])
     size, entries = (now - before for now, before in zip(_contents(folder), already, strict=True))
-    return Compiled(
+    compiled_once = Compiled(
         compile_s=found.compile_s,
         # the harness starts the toolchain on the clock
         warm_up_difference_s=(toolchain_ms + first_ms - sum(eager_ms)) / 1e3,
@@ -203,6 +190,7 @@ def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
         cache_entries=entries,
         result=_result(step, compiled),
     )
+    return dataclasses.asdict(compiled_once)
 
 
 def _set_switches(spec: TaskSpec) -> None:

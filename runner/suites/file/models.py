@@ -11,12 +11,19 @@ from torch.utils import _pytree as pytree
 
 from runner.launch.failures import TaskFailure
 from runner.suites.file import own_file
-from runner.suites.torchdynamo.model import BuiltModel, Called, Inputs, ModelRequest, mean_of, without_dropout
+from runner.suites.torchdynamo.model import (
+    Called,
+    Inputs,
+    LoadedModel,
+    ModelRequest,
+    mean_of,
+    without_dropout,
+)
 
 _MODULE = "runner_own_file"
 
 
-def build(case: str, request: ModelRequest) -> BuiltModel:  # noqa: ARG001 - there is only one
+def build(case: str, request: ModelRequest) -> LoadedModel:  # noqa: ARG001 - there is only one
     """Call the file's `build()`. Raise TaskFailure (failed, bad_file) unless it returns a callable and its
     inputs: a tensor, a tuple or a dict."""
     if request.batch_size is not None or request.tiny or request.checkpointing:
@@ -40,7 +47,7 @@ def build(case: str, request: ModelRequest) -> BuiltModel:  # noqa: ARG001 - the
     )
     sizes = {len(value) for value in pytree.tree_leaves(inputs) if torch.is_tensor(value) and value.dim()}
     batched = len(sizes) == 1
-    return BuiltModel(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
+    return LoadedModel(module, inputs, mean_of, sizes.pop() if batched else 1, batched=batched)
 
 
 def _bad_file(reason: str) -> TaskFailure:

@@ -41,8 +41,7 @@ from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
 from runner.suites.gpt_fast import COMPILE_METRICS, DEVICE_METRICS, SEQUENCE_METRICS, metrics_of
-from runner.suites.gpt_fast.check import compare
-from runner.suites.gpt_fast.generate import Steps, compiled, sequence, steps
+from runner.suites.gpt_fast.generate import Steps, compare, compiled, sequence, steps
 from runner.suites.gpt_fast.model import SHAPES, Transformer, weight_bytes
 
 _ROUND = 8  # the KV cache's length is a multiple of it, as gpt-fast's
@@ -74,7 +73,8 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
         problem, facts = explained(
             failure, lambda left_s: str(stage("again", lambda: _again(spec), left_s)), limit_s
         )
-        stage("failed", lambda: _record_failure(spec, report, problem, facts, kept=bool(kept)))
+        recorder = Recorder(spec, report, prepare(spec.device))
+        recorder.missing(metrics_of(spec, kept=bool(kept)), problem, facts, knobs=spec.identity())
         return problem
     finally:
         shutil.rmtree(report.folder / "caches", ignore_errors=True)
@@ -203,7 +203,6 @@ def _check(generator: _Generator) -> dict[str, float]:
         generator.compiled,
         prompt=generator.prompt_tokens,
         new_tokens=generator.new_tokens,
-        device=generator.device.type,
     )
 
 
@@ -305,10 +304,3 @@ def _again(spec: TaskSpec) -> str:
     """Compile and check once more what failed; return ok, or raise."""
     _check(_Generator(spec, prepare(spec.device)))
     return "ok"
-
-
-def _record_failure(
-    spec: TaskSpec, report: Report, failure: TaskFailure, facts: dict[str, Json], *, kept: bool
-) -> None:
-    recorder = Recorder(spec, report, prepare(spec.device))
-    recorder.missing(metrics_of(spec, kept=kept), failure, facts, knobs=spec.identity())

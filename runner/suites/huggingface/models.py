@@ -3,14 +3,28 @@
 import importlib
 import importlib.util
 import os
+from functools import partial
 from typing import Any
 
 import torch
 
-from runner.suites.huggingface import MODELS, Model
-from runner.suites.torchdynamo.model import BuiltModel, ModelRequest, torchvision
+from runner.suites.torchdynamo import has_trait, models_of
+from runner.suites.torchdynamo.model import LoadedModel, ModelRequest, torchvision
 
+_NAME = "huggingface"
 _TINY_SEQUENCE = 32
+_SETTINGS: dict[str, dict[str, Any]] = {  # of configurations, where the harness has others than transformers
+    "AllenaiLongformerBase": {
+        "attention_window": [512] * 12,
+        "max_position_embeddings": 4098,
+        "vocab_size": 50265,
+        "type_vocab_size": 1,
+    },
+    "DistillGPT2": {"n_layer": 6},
+    "GPT2ForSequenceClassification": {"pad_token_id": 0},
+    "RobertaForCausalLM": {"pad_token_id": 0},
+    "T5Small": {"d_model": 512, "d_ff": 2048, "num_layers": 6, "num_heads": 8},
+}
 # Settings that make a configuration small, by every name that configurations have for them.
 _TINY = {
     **dict.fromkeys(("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers", "n_layer"), 2),
@@ -26,20 +40,21 @@ _TINY = {
 }
 
 
-def build(case: str, request: ModelRequest) -> BuiltModel:
+def build(case: str, request: ModelRequest) -> LoadedModel:
     """Build the model of a case. Without `dropout` every probability of the configuration is 0."""
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     if importlib.util.find_spec("torchvision"):  # transformers imports it where it is
         torchvision()
     transformers = importlib.import_module("transformers")
-    recipe = MODELS[case]
-    model_class = getattr(transformers, recipe.model or case)
-    settings = dict(recipe.settings)
+    row = models_of(_NAME)[case]
+    model_class = getattr(transformers, row["class"] or case)
+    settings = dict(_SETTINGS.get(case, {}))
     known = model_class.config_class(**settings).to_dict()
     if "use_cache" in known:  # said before the modules exist: decoders copy their configuration
         settings["use_cache"] = False
     if request.tiny:
-        settings |= {name: value for name, value in _TINY.items() if name in known} | recipe.tiny
+        settings |= {name: value for name, value in _TINY.items() if name in known}
+        settings |= {"attention_window": [16, 16]} if "attention_window" in known else {}
     if not request.dropout:  # before the modules exist: they copy the probabilities
         settings |= {
             name: 0.0 for name, value in known.items() if "drop" in name and isinstance(value, float)
@@ -50,28 +65,30 @@ def build(case: str, request: ModelRequest) -> BuiltModel:
     if request.checkpointing:
         module.gradient_checkpointing_enable()
     size = request.batch_size or 1
-    sequence = min(recipe.sequence, _TINY_SEQUENCE) if request.tiny else recipe.sequence
-    return BuiltModel(
+    sequence = min(int(row["sequence"]), _TINY_SEQUENCE) if request.tiny else int(row["sequence"])
+    return LoadedModel(
         module=module,
-        inputs=_inputs(recipe, config, request.device, size, sequence),
+        inputs=_inputs(case, config, request.device, size, sequence),
         loss=lambda output: output[0],
         batch_size=size,
         size_note=f"reduced: two layers, 64 wide, 512 words, {sequence} tokens" if request.tiny else "",
     )
 
 
-def _inputs(recipe: Model, config: Any, device: str, batch: int, sequence: int) -> dict[str, torch.Tensor]:
+def _inputs(case: str, config: Any, device: str, batch: int, sequence: int) -> dict[str, torch.Tensor]:
     def random(high: int, *shape: int) -> torch.Tensor:
         return torch.randint(0, high, shape, device=device)
 
-    tokens = random(1 if recipe.only_zeros else config.vocab_size, batch, sequence)
-    if recipe.ends_with_eos:
+    has = partial(has_trait, _NAME, case)
+    # as the harness has it: every token of one of them is 0
+    tokens = random(1 if has("only_zeros") else config.vocab_size, batch, sequence)
+    if has("ends_with_eos"):
         tokens[:, -1] = config.eos_token_id
     inputs = {"input_ids": tokens}
-    if recipe.decoder_inputs:
+    if has("decoder_inputs"):
         inputs["decoder_input_ids"] = tokens
-    if recipe.labels == "class":
+    if has("class_labels"):
         inputs["labels"] = random(config.num_labels - 1, batch)
     else:
-        inputs["labels"] = random(config.vocab_size - (recipe.labels != "tokens"), batch, sequence)
+        inputs["labels"] = random(config.vocab_size - has("labels_but_last"), batch, sequence)
     return inputs

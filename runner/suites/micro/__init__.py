@@ -1,8 +1,10 @@
 """gpt-fast's micro-benchmarks, and an MLP over a batch, whose FLOP utilisation says something."""
 
+import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from runner.schema.metrics import GPT_FAST_SIZES, mean_over
@@ -20,40 +22,27 @@ _METRICS = (
 )
 _METRICS_CUDA = ("device_latency_ms", "device_bandwidth_gbps", "share_of_ceiling", "device_speedup")
 _COMPUTE_BOUND = ("mlp_batched",)  # its time is that of its FLOPs: a share of the memory's speed says nothing
-# The share of a host's copy bandwidth that a case should reach, by size. Read on two H200 cards (copy 4258
-# and 4284 GB/s; torch 2.11.0, `hud/samples/runner-h200` is the second): 5 % below the lower of the two shares
-# that a shape reached by graph replay. A share above 1 is no error: a kernel that only reads is faster than a
-# copy, which also writes (`ceilings/read` was 4601 GB/s).
-_FRACTION_SIZES = ("1024", "4096", "8192", "16384", "mean")
-_DEVICE_FRACTIONS = {
-    ("layer_norm", "bfloat16"): (0.506, 0.579, 0.774, 0.816, 0.670),
-    ("gemv", "int8"): (0.097, 0.547, 0.741, 0.798, 0.547),
-    ("gemv", "bfloat16"): (0.173, 0.808, 0.951, 0.966, 0.724),
-    ("gather_gemv", "int8"): (0.148, 0.634, 0.675, 0.812, 0.567),
-    ("gather_gemv", "bfloat16"): (0.284, 0.819, 0.938, 1.014, 0.764),
-    ("mlp_layer_norm_gelu", "bfloat16"): (0.418, 0.697, 0.790, 0.860, 0.692),
-}
-# 5 % below the lowest mean that gpt-fast's own script read on an H200 (`hud/samples/pytorch-h200` and its
-# repeat: layer_norm 2542.40 and 2648.50, gemv 1954.39 and 1971.42, 2764.64 and 2694.49, gather_gemv
-# 2212.16 and 3013.02), as a share of the copy of 4258 GB/s. That clock moves by 4 to 8 % between runs.
-_SCRIPT_FRACTIONS = {
-    ("layer_norm", "bfloat16"): 0.567,
-    ("gemv", "int8"): 0.436,
-    ("gemv", "bfloat16"): 0.601,
-    ("gather_gemv", "int8"): 0.494,
-    ("gather_gemv", "bfloat16"): 0.672,
-}
-_FRACTIONS = (
-    *(
-        TargetFraction("device_bandwidth_gbps", case, dtype, size, fraction)
-        for (case, dtype), fractions in _DEVICE_FRACTIONS.items()
-        for size, fraction in zip(_FRACTION_SIZES, fractions, strict=True)
-    ),
-    *(
-        TargetFraction("memory_bandwidth(GB/s)", case, dtype, "mean", fraction)
-        for (case, dtype), fraction in _SCRIPT_FRACTIONS.items()
-    ),
-)
+# A row of `targets.csv` has the shares of a host's copy bandwidth that a case should reach, by size.
+# `device_bandwidth_gbps`: read on two H200 cards (copy 4258 and 4284 GB/s; torch 2.11.0,
+# `hud/samples/runner-h200` is the second): 5 % below the lower of the two shares that a shape reached by
+# graph replay. A share above 1 is no error: a kernel that only reads is faster than a copy, which also
+# writes (`ceilings/read` was 4601 GB/s).
+# `memory_bandwidth(GB/s)`: 5 % below the lowest mean that gpt-fast's own script read on an H200
+# (`hud/samples/pytorch-h200` and its repeat: layer_norm 2542.40 and 2648.50, gemv 1954.39 and 1971.42,
+# 2764.64 and 2694.49, gather_gemv 2212.16 and 3013.02), as a share of the copy of 4258 GB/s. That clock
+# moves by 4 to 8 % between runs.
+_TARGETS = Path(__file__).parent / "targets.csv"
+_TARGET_SIZES = (*map(str, GPT_FAST_SIZES), "mean")
+
+
+def _target_fractions() -> tuple[TargetFraction, ...]:
+    with _TARGETS.open(newline="") as file:
+        return tuple(
+            TargetFraction(row["metric"], row["case"], row["dtype"], size, float(row[size]))
+            for row in csv.DictReader(file)
+            for size in _TARGET_SIZES
+            if row[size]
+        )
 
 
 @dataclass(frozen=True)
@@ -103,7 +92,7 @@ def size_metrics(case: str, device: str) -> tuple[str, ...]:
 SUITE = MicroSuite(
     name="micro",
     title="gpt-fast's micro-benchmarks",
-    target_fractions=_FRACTIONS,
+    target_fractions=_target_fractions(),
     class_packages=("numpy",),
     headline_metrics=(
         *("memory_bandwidth(GB/s)", "device_bandwidth_gbps", "call_bandwidth_gbps", "share_of_ceiling"),

@@ -4,7 +4,7 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -14,15 +14,17 @@ from torch._inductor.runtime.benchmarking import benchmarker
 from torch._inductor.utils import gen_gm_and_inputs, timed
 
 from runner.launch.failures import TaskFailure, failure_of
+from runner.measure.ceilings import gbps
 from runner.measure.compiler.counters import extern_calls, modules
 from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import produced, profiled_steps
 from runner.measure.recorder import Result
-from runner.measure.state.device import Device
+from runner.measure.state.device import SEED, Device, prepare
 from runner.measure.timing import call_time, graph_replay
-from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings, latency_results
+from runner.measure.timing.call_time import TimingPlan, interleaved_timings, latency_results
 from runner.measure.timing.compile_time import forget_compiles
-from runner.measure.timing.graph_replay import ReplayPlan, ReplayTimes
+from runner.measure.timing.graph_replay import ReplayPlan
+from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
 from runner.suites.operators import tensors
 from runner.suites.operators.inputs import Call
@@ -38,6 +40,7 @@ UPSTREAM_CLOCK = {
     "cuda": "inductor benchmarker, as operatorbench: least of up to 100 calls, cache overwritten",
     "cpu": "one call, as operatorbench",
 }
+OPERATORBENCH_MS = "operatorbench_ms"  # eager and compiled by its clock; read by the writer of its files
 _UPSTREAM_REPEATS = 3
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-3, torch.bfloat16: 1e-2}
 _BUDGET_S = 0.4
@@ -52,31 +55,31 @@ Function = Callable[..., Any]
 
 
 @dataclass
-class Times:
-    """The times of one call; `device` (and `refresh_ms` of `facts`) only if its graph could be replayed."""
+class Measured:
+    """The results of one call; `no_device` is why its graph could not be replayed."""
 
-    call: PairedTimes
-    upstream_ms: tuple[float, float] | None  # eager and compiled, by operatorbench's clock
-    compile_s: float
-    moved_bytes: int
-    facts: dict[str, Any] = field(default_factory=dict)
-    device: ReplayTimes | None = None
-    no_device: TaskFailure | None = None
-    results: list[Result] = field(default_factory=list)  # latencies and the kernels
-    code: dict[str, str] = field(default_factory=dict)  # of kernels, by binary
+    results: list[Result]
+    numbers: dict[str, Json]  # for the quantiles over calls
+    code: dict[str, str]  # of kernels, by binary
+    no_device: TaskFailure | None
 
 
-def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
+def measure(call: Call, spec: TaskSpec, device: Device) -> Measured:
     """Compile one call, check it and time it. Raise TaskFailure if that is impossible or the result wrong.
 
     A further compilation is neither checked again nor timed by operatorbench's clock.
     """
     made, module = _made(call, spec, device)
     eager, operands, changed = made.eager, made.operands, made.changed
-    compiled, compile_s = _compiled(module, made, spec.backend)
-    facts: dict[str, Any] = {}
+    compiled, first_call_s = _compiled(module, made, spec.backend)
+    about: dict[str, Json] = {
+        "inputs": call.text[:1000],
+        "calls_in_models": call.count,
+        "first_call_s": first_call_s,
+    }
+    checked: dict[str, Json] = {}
     if not spec.compilation:
-        facts["accuracy"] = _checked(made, compiled, _TOLERANCE[getattr(torch, spec.dtype)])
+        checked["accuracy"] = _checked(made, compiled, _TOLERANCE[getattr(torch, spec.dtype)])
     moved = tensors.moved_bytes(call.operator, operands, tensors.tensors_in(eager(*made.fresh())))
     pristine = [operands[place].clone() for place in changed]
 
@@ -85,31 +88,40 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Times:
             operands[place].copy_(original)
 
     plan = TimingPlan(cast("int", spec.setting("repeat")), _BUDGET_S, before_call=refresh)
-    times = Times(
-        interleaved_timings(lambda: eager(*operands), lambda: compiled(*operands), device, plan),
-        None
-        if spec.compilation
-        else (_upstream_ms(eager, operands, device), _upstream_ms(compiled, operands, device)),
-        compile_s,
-        moved,
-        facts,
-    )
+    times = interleaved_timings(lambda: eager(*operands), lambda: compiled(*operands), device, plan)
+    numbers: dict[str, Json] = {"call": times.speedup, "call_quality": call_time.warning(times).quality}
+    if not spec.compilation:
+        numbers["upstream"] = [_upstream_ms(function, operands, device) for function in (eager, compiled)]
+        about[OPERATORBENCH_MS] = numbers["upstream"]
     refresh()
+    on_device: list[Result] = []
+    no_device = None
     if device.type == "cuda" and spec.setting("graph_replay"):
-        _replay(times, made, compiled, device)
+        try:
+            on_device = _replayed(made, compiled, device, moved, checked)
+            numbers["device"] = on_device[-1].values[0]
+        except Exception as error:  # noqa: BLE001 - call time stands
+            no_device = failure_of(error)
     found = produced(modules(), profiled_steps(lambda: compiled(*operands), device, refresh))
     refresh()
-    times.results = latency_results(times.call, call_time.CLOCK)
-    times.results.append(found.count(modules(), extern_calls(), times.results, **facts))
-    times.code = found.code
-    return times
+    latencies = latency_results(times, call_time.CLOCK)
+    kernel_count = found.count(modules(), extern_calls(), latencies, **checked)
+    results = [
+        dataclasses.replace(result, facts={**result.facts, **about})
+        for result in (*latencies, kernel_count, *on_device)
+    ]
+    return Measured(results, numbers, found.code, no_device)
 
 
-def compile_and_check(call: Call, spec: TaskSpec, device: Device) -> None:
-    """Compile one call as `measure` does, but through dynamo, and check it. Raise TaskFailure likewise."""
-    made, module = _made(call, spec, device)
-    compiled = torch.compile(module, dynamic=False, options=CONFIGURATIONS[spec.backend])
-    _checked(made, compiled, _TOLERANCE[getattr(torch, spec.dtype)])
+def again(spec: TaskSpec, call: Call) -> Json:
+    """Compile one call as `measure` does, but through dynamo, and check it; return ok, or raise likewise."""
+    device = prepare(spec.device)
+    torch.manual_seed(SEED)
+    with torch.no_grad():
+        made, module = _made(call, spec, device)
+        compiled = torch.compile(module, dynamic=False, options=CONFIGURATIONS[spec.backend])
+        _checked(made, compiled, _TOLERANCE[getattr(torch, spec.dtype)])
+    return "ok"
 
 
 @dataclass(frozen=True)
@@ -203,33 +215,38 @@ def _upstream_ms(function: Function, operands: Sequence[torch.Tensor], device: D
     return statistics.median(samples)
 
 
-def _replay(times: Times, made: _Made, compiled: Function, device: Device) -> None:
-    """Add device time to `times`, or why there is none.
+def _replayed(
+    made: _Made, compiled: Function, device: Device, moved_bytes: int, checked: dict[str, Json]
+) -> list[Result]:
+    """Return device times, the last of them the speedup. Raise TaskFailure for an operator that waits.
 
-    An operator that writes in place runs on fresh copies, whose own time is subtracted.
+    An operator that writes in place runs on fresh copies, whose own time is subtracted, and stands in
+    `checked`.
     """
     if made.synchronises:
         reason = "the operator waits for the device, so its call is no graph: call time only"
-        times.no_device = TaskFailure("unsupported", "host_synchronisation", reason)
-        return
-    plan = ReplayPlan(times.moved_bytes, captures=_CAPTURES, warm_ms=_WARM_MS)
+        raise TaskFailure("unsupported", "host_synchronisation", reason)
+    plan = ReplayPlan(moved_bytes, captures=_CAPTURES, warm_ms=_WARM_MS)
 
     def copies(*given: torch.Tensor) -> list[torch.Tensor]:
         return [given[place].clone() for place in made.changed]
 
-    try:
-        eager, candidate = made.on_copies(made.eager), made.on_copies(compiled)
-        found = graph_replay.replay(eager, candidate, made.operands, device, plan)
-        if made.changed:
-            alone = graph_replay.replay(copies, copies, made.operands, device, plan)
-            copy_ms = statistics.median(alone.eager + alone.compiled)
-            times.facts["refresh_ms"] = copy_ms
-            # never zero: what is lost in the copy's own noise counts as a nanosecond
-            eager_ms, compiled_ms = (
-                [max(sample_ms - copy_ms, 1e-6) for sample_ms in samples_ms]
-                for samples_ms in (found.eager, found.compiled)
-            )
-            found = dataclasses.replace(found, eager=eager_ms, compiled=compiled_ms)
-        times.device = found
-    except Exception as error:  # noqa: BLE001 - call time stands
-        times.no_device = failure_of(error)
+    eager, candidate = made.on_copies(made.eager), made.on_copies(compiled)
+    times = graph_replay.replay(eager, candidate, made.operands, device, plan)
+    if made.changed:
+        alone = graph_replay.replay(copies, copies, made.operands, device, plan)
+        copy_ms = statistics.median(alone.eager + alone.compiled)
+        checked["refresh_ms"] = copy_ms
+        # never zero: what is lost in the copy's own noise counts as a nanosecond
+        eager_ms, compiled_ms = (
+            [max(sample_ms - copy_ms, 1e-6) for sample_ms in samples_ms]
+            for samples_ms in (times.eager, times.compiled)
+        )
+        times = dataclasses.replace(times, eager=eager_ms, compiled=compiled_ms)
+    clock, facts = graph_replay.CLOCK, {"moved_bytes": moved_bytes, **times.facts}
+    return [
+        Result("eager_device_latency_ms", times.eager, clock),
+        Result("device_latency_ms", times.compiled, clock, facts=facts),
+        Result("device_bandwidth_gbps", gbps(moved_bytes, times.compiled), clock, facts=facts),
+        Result("device_speedup", [times.speedup], clock, n=len(times.compiled)),
+    ]

@@ -7,25 +7,41 @@ its status, and the calls after it run in a fresh stage.
 import importlib
 import json
 import os
+import statistics
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
-from runner.launch.failures import TaskFailure
+import torch
+
+from runner.launch.failures import TaskFailure, failure_of
 from runner.launch.report import Report
 from runner.measure.compiler.bisection import explained
 from runner.measure.forked import run_stage
+from runner.measure.kernels.produced import keep_code
+from runner.measure.recorder import Recorder, Result
+from runner.measure.state.device import SEED, device_state, prepare, warning
+from runner.measure.timing import call_time, graph_replay
 from runner.schema.compilations import EXPLAINABLE
 from runner.schema.options import EXPLAIN
-from runner.schema.records import Json
+from runner.schema.records import Json, worst_quality
+from runner.schema.statistics import QUANTILES, quantiles
 from runner.schema.suite import TaskSpec
-from runner.suites.operators import inputs, stage
+from runner.suites.operators import METRICS_CUDA, call_metrics, inputs, inputs_name
 from runner.suites.operators.inputs import BadInputs, Call
+from runner.suites.operators.one import UPSTREAM_CLOCK, again, measure
 
 _STAGE_S = 240.0  # for a stage's start and its first compilation
 _CALL_S = 30.0  # and for each of its calls
 _MOST_STAGES = 40
 _EXPLAIN_SHARE = 0.8  # of the time that is left after the last call
+_ENDS = ("crashed",)  # after these the device cannot be trusted: a fresh stage goes on
+Lost = tuple[TaskFailure, dict[str, Json]]  # why a call has no numbers, and facts for its records
+Mark = dict[
+    str, Any
+]  # the progress of a call: that it began, its numbers with their qualities, or its failure
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
@@ -54,7 +70,7 @@ class _Work:
         self._report = report
         self._calls = calls
         self._marks = report.folder / "marks.jsonl"
-        self._lost: dict[int, stage.Lost] = {}
+        self._lost: dict[int, Lost] = {}
         for place, call in enumerate(calls):  # one that cannot be read becomes a row, the others are measured
             try:
                 inputs.parse(call.text)
@@ -71,7 +87,7 @@ class _Work:
             try:
                 run_stage(
                     f"calls_{number}",
-                    partial(stage.measure_all, self._spec, self._report, self._calls, waiting, self._marks),
+                    partial(measure_all, self._spec, self._report, self._calls, waiting, self._marks),
                     folder=self._report.folder,
                     timeout_s=min(left_s, _STAGE_S + _CALL_S * len(waiting)),
                 )
@@ -102,18 +118,18 @@ class _Work:
         for place, failure in failed.items():
             call = self._calls[place]
 
-            def again(left_s: float, call: Call = call) -> str:
-                work = partial(stage.again, self._spec, call)
+            def repeat(left_s: float, call: Call = call) -> str:
+                work = partial(again, self._spec, call)
                 return str(run_stage("again", work, folder=self._report.folder, timeout_s=left_s))
 
             self._report.event("explain", place, len(self._calls), f"{call.operator} {call.label}")
-            self._lost[place] = explained(failure, again, max(0.0, ends - time.monotonic()))
+            self._lost[place] = explained(failure, repeat, max(0.0, ends - time.monotonic()))
 
     def summarise(self) -> TaskFailure | None:
         """Record lost calls and quantiles; return the first failure."""
         run_stage(
             "summary",
-            lambda: stage.summarise(self._spec, self._report, self._calls, self._lost, self._read()),
+            lambda: summarise(self._spec, self._report, self._calls, self._lost, self._read()),
             folder=self._report.folder,
             timeout_s=_STAGE_S,
         )
@@ -124,7 +140,130 @@ class _Work:
         done = {mark["place"] for mark in self._read() if "began" not in mark} | set(self._lost)
         return [place for place in range(len(self._calls)) if place not in done]
 
-    def _read(self) -> list[dict[str, Json]]:
+    def _read(self) -> list[Mark]:
         if not self._marks.exists():
             return []
         return [json.loads(line) for line in self._marks.read_text().splitlines()]
+
+
+def measure_all(
+    spec: TaskSpec, report: Report, calls: Sequence[Call], waiting: Sequence[int], marks: Path
+) -> Json:
+    """Measure the calls at the places `waiting` and record each at once. Raise if this process must end."""
+    device = prepare(spec.device)
+    recorder = Recorder(spec, report, device)
+    states = [device_state(device)]
+    code: dict[str, str] = {}  # of kernels, by binary
+    for place in waiting:
+        call = calls[place]
+        knobs = _knobs(spec, call)
+        began = time.monotonic()
+        _mark(marks, {"place": place, "began": True})
+        report.event("measure", place, len(calls), f"{call.operator} {call.label}")
+        torch.manual_seed(SEED)
+        try:
+            with torch.no_grad():
+                measured = measure(call, spec, device)
+        except Exception as error:  # a call that fails is a row too
+            failure = failure_of(error)
+            if failure.status in _ENDS:
+                raise
+            if not (spec.setting(EXPLAIN) and failure.status in EXPLAINABLE):  # else `summarise` writes it
+                recorder.missing(call_metrics(spec), failure, knobs=knobs)
+            _mark(marks, {"place": place, "failure": [failure.status, failure.code, failure.reason]})
+        else:
+            states.append(device_state(device))
+            disturbed = warning(states)
+            code |= measured.code
+            for result in measured.results:
+                recorder.add(result, knobs=knobs, warning=disturbed)
+            numbers = {**measured.numbers, "quality": disturbed.quality, "count": call.count}
+            _mark(marks, {"place": place, **numbers, "elapsed_s": time.monotonic() - began})
+            if measured.no_device:
+                recorder.missing(METRICS_CUDA, measured.no_device, knobs=knobs)
+                if measured.no_device.status in _ENDS:
+                    raise measured.no_device
+        device.release()
+    keep_code(report, code, f"-{waiting[0]}")
+    return None
+
+
+def _mark(marks: Path, mark: Mark) -> None:
+    """Note the progress of a call in a file that survives this process."""
+    with marks.open("a") as file:
+        file.write(json.dumps(mark) + "\n")
+
+
+def _knobs(spec: TaskSpec, call: Call | None = None) -> dict[str, Json]:
+    """Return the knobs in the records of a call; without one, of the experiment over all calls."""
+    knobs = {**spec.identity(), "inputs": inputs_name(str(spec.setting("inputs")), os.environ)}
+    knobs.pop("shape", None)
+    return {**knobs, "shape": call.label} if call else knobs
+
+
+def summarise(
+    spec: TaskSpec,
+    report: Report,
+    calls: Sequence[Call],
+    lost: Mapping[int, Lost],
+    marks: Sequence[Mark],
+) -> Json:
+    """Record the calls that no stage has recorded, then the quantiles over those with results."""
+    device = prepare(spec.device)
+    recorder = Recorder(spec, report, device)
+    for place, (failure, facts) in sorted(lost.items()):
+        recorder.missing(call_metrics(spec), failure, facts, knobs=_knobs(spec, calls[place]))
+    if spec.setting("shape"):
+        return None
+    measured = [mark for mark in marks if "call" in mark]
+    knobs = _knobs(spec)
+    if measured:
+        for result in _over_calls(measured, tried=len(calls), device=device.type):
+            recorder.add(result, knobs=knobs)
+        if not spec.compilation:
+            of_eager = Recorder(spec, report, device, backend="eager")
+            of_eager.add(_mean_ms(measured, 0, device.type), knobs=knobs)
+    return None
+
+
+def _over_calls(marks: Sequence[Mark], *, tried: int, device: str) -> list[Result]:
+    """Return upstream's metrics by its clock, where it ran, and ours by each clock, plain and weighted by
+    frequency, over the calls that were measured, of those that were tried. Each carries the worst quality of
+    the calls."""
+    n = len(marks)
+    shapes = {"shapes": n, "shapes_tried": tried, **_quality(marks, "quality")}
+    found: list[Result] = []
+    upstream = [mark["upstream"][0] / mark["upstream"][1] for mark in marks if "upstream" in mark]
+    if upstream:
+        found = [
+            *(
+                Result(f"{percent}th", [value], UPSTREAM_CLOCK[device], n=n, facts=shapes)
+                for percent, value in zip(QUANTILES, quantiles(upstream), strict=True)
+            ),
+            _mean_ms(marks, 1, device),
+            Result("elapsed", [sum(mark["elapsed_s"] for mark in marks)], n=n, facts=shapes),
+        ]
+    for kind, clock in (("call", call_time.CLOCK), ("device", graph_replay.CLOCK)):
+        timed = [mark for mark in marks if kind in mark]
+        if not timed:
+            continue
+        values, weights = [mark[kind] for mark in timed], [mark["count"] for mark in timed]
+        facts = {**shapes, "shapes": len(timed), **_quality(marks, "quality", f"{kind}_quality")}
+        named = {kind: quantiles(values), f"weighted_{kind}": quantiles(values, weights)}
+        found += [
+            Result(f"{name}_{percent}th", [value], clock, n=len(timed), facts=facts)
+            for name, at_percents in named.items()
+            for percent, value in zip(QUANTILES, at_percents, strict=True)
+        ]
+    return found
+
+
+def _mean_ms(marks: Sequence[Mark], side: int, device: str) -> Result:
+    """Return upstream's mean over shapes; side 0 is eager, 1 the configuration."""
+    mean = statistics.fmean(mark["upstream"][side] for mark in marks)
+    return Result("abs", [mean], UPSTREAM_CLOCK[device], n=len(marks), facts=_quality(marks, "quality"))
+
+
+def _quality(marks: Sequence[Mark], *names: str) -> dict[str, Json]:
+    found = worst_quality(mark.get(name) for mark in marks for name in names)
+    return {"quality": found} if found else {}

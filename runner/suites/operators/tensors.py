@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -71,7 +72,7 @@ def make(call: Call, dtype: torch.dtype, device: str, *, channels_last: bool = F
     """
     args, kwargs = call.arguments
     name = call.operator.split(".")[1]
-    maker = _Maker(dtype, device, channels_last=channels_last)
+    maker = _Maker(dtype, device, channels_last)
     limits = {place: limit(args) for place, limit in _LIMITS.get(name, {}).items() if place < len(args)}
     if name in _INDEXED:
         made = [maker.value(args[0]), _indices(maker, args), *(maker.value(value) for value in args[2:])]
@@ -94,11 +95,11 @@ def _indices(maker: _Maker, args: Sequence[Any]) -> list[torch.Tensor | None]:
     return made
 
 
+@dataclass(frozen=True)
 class _Maker:
-    def __init__(self, dtype: torch.dtype, device: str, *, channels_last: bool) -> None:
-        self._dtype = dtype
-        self._device = device
-        self._channels_last = channels_last
+    dtype: torch.dtype
+    device: str
+    channels_last: bool
 
     def value(self, value: Any, *, limit: int | None = None, positive: bool = False) -> Any:
         if isinstance(value, TensorForm):
@@ -107,7 +108,7 @@ class _Maker:
             found = getattr(torch, value.name)
             return self._mapped(found) if isinstance(found, torch.dtype) else found
         if isinstance(value, str) and value in _DEVICES:
-            return torch.device(self._device)
+            return torch.device(self.device)
         if isinstance(value, list | tuple):
             return type(value)(self.value(item, positive=positive) for item in value)
         return value
@@ -119,11 +120,11 @@ class _Maker:
         shape = [1 if stride and stride[place] == 0 else size for place, size in enumerate(form.shape)]
         values = self._values(shape, dtype, limit=limit, positive=positive)
         if stride:
-            laid = torch.empty_strided(form.shape, stride, dtype=dtype, device=self._device)
+            laid = torch.empty_strided(form.shape, stride, dtype=dtype, device=self.device)
             rows = laid[tuple(slice(0, size) for size in shape)]
             rows.copy_(values)
             values = laid
-        if self._channels_last and values.dim() == 4:
+        if self.channels_last and values.dim() == 4:
             values = values.contiguous(memory_format=torch.channels_last)
         return values
 
@@ -131,22 +132,22 @@ class _Maker:
         self, shape: Sequence[int], dtype: torch.dtype, *, limit: int | None, positive: bool
     ) -> torch.Tensor:
         if dtype == torch.bool:
-            return torch.randint(0, 2, tuple(shape), device=self._device).bool()
+            return torch.randint(0, 2, tuple(shape), device=self.device).bool()
         if dtype.is_floating_point or dtype.is_complex:
-            made = torch.randn(tuple(shape), device=self._device, dtype=dtype)
+            made = torch.randn(tuple(shape), device=self.device, dtype=dtype)
             return made.abs_().add_(0.5) if positive and not dtype.is_complex else made
         low = 0 if limit is not None else 1  # no zeros: an operator may divide by an integer
         high = max(low + 1, limit or _SMALL)
-        return torch.randint(low, high, tuple(shape), device=self._device, dtype=dtype)
+        return torch.randint(low, high, tuple(shape), device=self.device, dtype=dtype)
 
     def _mapped(self, dtype: torch.dtype) -> torch.dtype:
         if dtype == torch.complex32:
             return torch.complex64
-        if not dtype.is_floating_point or self._dtype == torch.float16:
+        if not dtype.is_floating_point or self.dtype == torch.float16:
             return dtype
-        if self._dtype == torch.bfloat16:
+        if self.dtype == torch.bfloat16:
             return torch.bfloat16 if dtype == torch.float16 else dtype
-        return self._dtype
+        return self.dtype
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

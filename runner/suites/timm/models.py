@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from runner.suites.torchdynamo.model import BuiltModel, ModelRequest, mean_of, torchvision
+from runner.suites.torchdynamo import has_trait
+from runner.suites.torchdynamo.model import LoadedModel, ModelRequest, mean_of, torchvision
 
-_SCALED_LOSS = ("mobilevit_s",)
 _PLAIN_VIT = {"depth": 2, "embed_dim": 64, "num_heads": 4, "img_size": 64}
 # Reduced models where the architecture has such settings; the others keep theirs and see small images.
 _TINY: dict[str, dict[str, Any]] = {
@@ -23,7 +23,7 @@ _TINY: dict[str, dict[str, Any]] = {
 _TINY_IMAGE = 96
 
 
-def build(case: str, request: ModelRequest) -> BuiltModel:
+def build(case: str, request: ModelRequest) -> LoadedModel:
     """Build the model of a case, with standardised noise of the image size that its configuration names.
 
     As in the harness, there is never dropout.
@@ -45,8 +45,8 @@ def build(case: str, request: ModelRequest) -> BuiltModel:
         shrunk = "".join(f"{name} {value}, " for name, value in settings.items() if name != "img_size")
         size_note = f"reduced: {shrunk}images of {height}×{width}"
     noise = torch.randint(256, (batch_size, channels, height, width), device=request.device).float()
-    scale = 1000.0 if case in _SCALED_LOSS else 1.0
-    return BuiltModel(
+    scale = 1000.0 if has_trait("timm", case, "scaled_loss") else 1.0
+    return LoadedModel(
         module=module,
         inputs=((noise - noise.mean()) / noise.std(),),
         loss=lambda output: mean_of(output[0] if isinstance(output, tuple) else output) / scale,

@@ -3,28 +3,26 @@
 import importlib
 import os
 import sys
+from functools import partial
 from typing import Any
 
 import torch
 
 from runner.launch.failures import TaskFailure
-from runner.suites.torchbench import OF_TORCHVISION
-from runner.suites.torchdynamo.model import BuiltModel, ModelRequest, mean_of, torchvision, without_dropout
+from runner.suites.torchdynamo import has_trait
+from runner.suites.torchdynamo.model import LoadedModel, ModelRequest, mean_of, torchvision, without_dropout
 
 CHECKOUT = "TORCHBENCH"  # environment variable: the folder that holds the package torchbenchmark
 _IMAGE = 224
 _TINY_IMAGE = 64
-_PYHPC = ("pyhpc_equation_of_state", "pyhpc_isoneutral_mixing", "pyhpc_turbulent_kinetic_energy")
-_INFERENCE_ONLY = ("llama", *_PYHPC)
-_CUDA_ONLY = ("moco",)
-_BATCH_NOT_FIRST = ("dlrm", *_PYHPC)  # the size is spread over several dimensions, or is not the batch
+_has = partial(has_trait, "torchbench")
 
 
-def build(case: str, request: ModelRequest) -> BuiltModel:
+def build(case: str, request: ModelRequest) -> LoadedModel:
     """Build the model of a case. Raise TaskFailure (unsupported) where its checkout is missing."""
     if request.checkpointing:
         raise NotImplementedError("the harness checkpoints no activations in this suite")
-    if case in OF_TORCHVISION:
+    if _has(case, "torchvision"):
         built = _of_torchvision(case, request)
         if request.dropout:  # not in an accuracy check
             torch.backends.cudnn.benchmark = True  # as torchbench's own class of these models
@@ -37,12 +35,12 @@ def build(case: str, request: ModelRequest) -> BuiltModel:
     return built
 
 
-def _of_torchvision(case: str, request: ModelRequest) -> BuiltModel:
+def _of_torchvision(case: str, request: ModelRequest) -> LoadedModel:
     with torch.device(request.device):
         module = getattr(torchvision().models, case)(weights=None)
     image = _TINY_IMAGE if request.tiny else _IMAGE
     batch_size = request.batch_size or 1
-    return BuiltModel(
+    return LoadedModel(
         module=module,
         inputs=(torch.randn(batch_size, 3, image, image, device=request.device),),
         loss=mean_of,
@@ -51,12 +49,12 @@ def _of_torchvision(case: str, request: ModelRequest) -> BuiltModel:
     )
 
 
-def _of_checkout(case: str, request: ModelRequest) -> BuiltModel:
+def _of_checkout(case: str, request: ModelRequest) -> LoadedModel:
     if request.device == "meta":
         raise NotImplementedError("a checkout's models change settings and read data where they are built")
-    if request.training and case in _INFERENCE_ONLY:
+    if request.training and _has(case, "inference_only"):
         raise TaskFailure("unsupported", "inference_only", f"{case} cannot be trained")
-    if request.device == "cpu" and case in _CUDA_ONLY:
+    if request.device == "cpu" and _has(case, "cuda_only"):
         raise TaskFailure("unsupported", "cuda_only", f"{case} runs on CUDA only")
     kind = _model_class(case)
     benchmark = kind(
@@ -66,12 +64,13 @@ def _of_checkout(case: str, request: ModelRequest) -> BuiltModel:
         extra_args=[],
     )
     module, inputs = benchmark.get_module()
-    return BuiltModel(
+    return LoadedModel(
         module=module,
         inputs=inputs if isinstance(inputs, dict) else tuple(inputs),
         loss=mean_of,
         batch_size=int(benchmark.batch_size),
-        batched=case not in _BATCH_NOT_FIRST,
+        # else the size is spread over several dimensions, or is not the batch
+        batched=not _has(case, "batch_not_first"),
     )
 
 

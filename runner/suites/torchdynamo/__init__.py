@@ -1,10 +1,14 @@
 """The common part of the suites of PyTorch's torchdynamo harness.
 
-Their cases are the models that can be built with random weights, without a download.
+Their cases are the models that can be built with random weights, without a download. Each suite has a row for
+each of them in its `models.csv`.
 """
 
+import csv
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
 from runner.formats.torchdynamo.names import PARTS, backend_of, parts_of
@@ -19,10 +23,11 @@ from runner.schema.options import (
     repeat,
     switch,
 )
-from runner.schema.suite import Expected, Suite, TaskSpec
+from runner.schema.suite import Case, Expected, Suite, TaskSpec
 from runner.schema.tasks import KEPT_CACHES
 
 DTYPES = ("bfloat16", "float16", "float32", "amp")
+_NOT_HALF = ("float32", "amp")
 # A stage with the metrics that it has on every device, a GPU, a CPU.
 _STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "accuracy": (("accuracy",), (), ()),
@@ -179,6 +184,33 @@ class HarnessSuite(Suite):
 
     def takes_inductor_options(self, task: TaskSpec) -> bool:
         return backend_of(task).is_inductor
+
+
+@functools.cache
+def models_of(suite: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the rows of a suite's `models.csv` by model. The column `traits` has words: `rules.py` and the
+    suite's `models.py` ask for them by `has_trait`, and say what they mean."""
+    path = Path(__file__).parents[1] / suite / "models.csv"
+    if not path.exists():  # the user's own file
+        return {}
+    with path.open(newline="") as file:
+        return {row["name"]: row for row in csv.DictReader(file)}
+
+
+def has_trait(suite: str, case: str, trait: str) -> bool:
+    row = models_of(suite).get(case)
+    return row is not None and trait in row["traits"].split()
+
+
+def cases_of(suite: str) -> tuple[Case, ...]:
+    """Return the models of a suite as cases. Asked for halves, the harness runs one of `amp_for_halves`
+    under autocast."""
+    cases = []
+    for name, row in models_of(suite).items():
+        dtypes = _NOT_HALF if has_trait(suite, name, "amp_for_halves") else DTYPES
+        only_float32 = has_trait(suite, name, "float32")
+        cases.append(Case(name, row["title"], ("float32",) if only_float32 else dtypes))
+    return tuple(cases)
 
 
 def stages_of(task: TaskSpec) -> tuple[str, ...]:

@@ -70,17 +70,12 @@ class Compiler:
             return step.calling(_exported(self.backend.export, model.module))
         return self.function(step.function)
 
-    def mark_dynamic(self, model: LoadedModel) -> None:
-        """Mark the batch as dynamic where the task asks for that."""
+    def mark_dynamic(self, model: LoadedModel, inputs: Inputs) -> None:
+        """Mark the batch of these inputs as dynamic where the task asks for that."""
         if not self._spec.dynamic or self._spec.knobs.get("dynamic_dimensions") == "all":
             return
         if model.batch_size < 2:
             raise TaskFailure("unsupported", "batch_of_one", "a batch of 1 is a shape of its own to dynamo")
-        self.mark_dynamic_inputs(model, model.inputs)
-
-    def mark_dynamic_inputs(self, model: LoadedModel, inputs: Inputs) -> None:
-        if self._spec.knobs.get("dynamic_dimensions") == "all":
-            return
         tensors = model.batch_tensors(inputs)
         if not tensors:
             raise TaskFailure("unsupported", "no_batch", "no input has the batch as its first dimension")
@@ -95,7 +90,7 @@ def _set_inductor(backend: Backend, spec: TaskSpec) -> None:
     options: dict[str, Any] = {}
     if backend.compile_mode != "default":
         options |= list_mode_options(backend.compile_mode, None)
-    if spec.case in rules.EMULATE_CASTS:
+    if rules.has(spec, "emulate_casts"):  # fused ones grow in its very small gradients
         options["emulate_precision_casts"] = True
     options |= backend.options
     threads = spec.knobs.get("threads")

@@ -44,8 +44,9 @@ class ModelRequest:
 
 
 @dataclass
-class BuiltModel:
-    """A model in float32 on its device. `loss` is the suite's own, of the module's output.
+class LoadedModel:
+    """A model on its device: as its suite builds it in float32; loaded, cast to the dtype (amp: float32) and
+    in train() or eval(). `loss` is the suite's own, of the module's output.
 
     `batched` says that the first dimension of the inputs is the batch and may have another size.
     """
@@ -56,6 +57,42 @@ class BuiltModel:
     batch_size: int
     size_note: str = ""  # how a reduced model differs from the real one; '' for the real one
     batched: bool = True
+
+    @property
+    def parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    def inputs_at(self, batch_size: int) -> Inputs:
+        """Return the inputs' first rows. Raise TaskFailure (unsupported) where they have no batch."""
+        if not self.batched:
+            raise TaskFailure("unsupported", "no_batch", "the inputs of this model have no batch dimension")
+
+        def rows(value: Any) -> Any:
+            has_batch = isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == self.batch_size
+            return fresh(value[:batch_size]) if has_batch else value
+
+        return pytree.tree_map(rows, self.inputs)
+
+    def copy(self) -> LoadedModel:
+        """Copy the module and the inputs; no input of the copy has a gradient yet."""
+        inputs = pytree.tree_map(fresh, self.inputs)
+        return replace(self, module=deepcopy(self.module), inputs=inputs)
+
+    def new_values(self) -> None:
+        """Draw the inputs' numbers anew, in place; integers stay, as indices and lengths must."""
+        with torch.no_grad():
+            for value in _floats(self.inputs):
+                value.normal_()
+
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Return the compiled batch size and, if it is smaller but at least 2, three quarters of it."""
+        smaller = max(2, self.batch_size * 3 // 4)
+        return (self.batch_size, smaller) if smaller < self.batch_size else (self.batch_size,)
+
+    def batch_tensors(self, inputs: Inputs) -> list[torch.Tensor]:
+        """Return the tensors of `inputs` whose first dimension is the batch."""
+        tensors = [value for value in pytree.tree_leaves(inputs) if isinstance(value, torch.Tensor)]
+        return [value for value in tensors if value.dim() > 0 and self.batched]
 
 
 class Called(torch.nn.Module):
@@ -101,46 +138,6 @@ def torchvision() -> Any:
     return importlib.import_module("torchvision")
 
 
-@dataclass(kw_only=True)
-class LoadedModel(BuiltModel):
-    """A model ready to be stepped: cast to the dtype (amp: float32), in train() or eval()."""
-
-    parameters: int
-    accuracy: rules.AccuracyRules
-
-    def inputs_at(self, batch_size: int) -> Inputs:
-        """Return the inputs' first rows. Raise TaskFailure (unsupported) where they have no batch."""
-        if not self.batched:
-            raise TaskFailure("unsupported", "no_batch", "the inputs of this model have no batch dimension")
-
-        def rows(value: Any) -> Any:
-            has_batch = isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == self.batch_size
-            return fresh(value[:batch_size]) if has_batch else value
-
-        return pytree.tree_map(rows, self.inputs)
-
-    def copy(self) -> LoadedModel:
-        """Copy the module and the inputs; no input of the copy has a gradient yet."""
-        inputs = pytree.tree_map(fresh, self.inputs)
-        return replace(self, module=deepcopy(self.module), inputs=inputs)
-
-    def new_values(self) -> None:
-        """Draw the inputs' numbers anew, in place; integers stay, as indices and lengths must."""
-        with torch.no_grad():
-            for value in _floats(self.inputs):
-                value.normal_()
-
-    def batch_sizes(self) -> tuple[int, ...]:
-        """Return the compiled batch size and, if it is smaller but at least 2, three quarters of it."""
-        smaller = max(2, self.batch_size * 3 // 4)
-        return (self.batch_size, smaller) if smaller < self.batch_size else (self.batch_size,)
-
-    def batch_tensors(self, inputs: Inputs) -> list[torch.Tensor]:
-        """Return the tensors of `inputs` whose first dimension is the batch."""
-        tensors = [value for value in pytree.tree_leaves(inputs) if isinstance(value, torch.Tensor)]
-        return [value for value in tensors if value.dim() > 0 and self.batched]
-
-
 def dtype_of(spec: TaskSpec) -> torch.dtype:
     """Return the dtype of weights and inputs; under autocast, which takes the half, float32."""
     return torch.float32 if spec.dtype == "amp" else getattr(torch, spec.dtype)
@@ -164,7 +161,7 @@ def load(spec: TaskSpec, *, for_accuracy: bool = False, dtype: torch.dtype | Non
     )
     models = importlib.import_module(f"runner.suites.{spec.suite}.models")
     try:
-        built: BuiltModel = models.build(spec.case, request)
+        built: LoadedModel = models.build(spec.case, request)
     except Exception as error:
         raise _load_failure(spec, error) from error
     _check_effects(spec, built, for_accuracy=for_accuracy)
@@ -175,14 +172,10 @@ def load(spec: TaskSpec, *, for_accuracy: bool = False, dtype: torch.dtype | Non
     inputs = cast(built.inputs, kind, layout)
     if spec.device == "cuda":
         gc.collect()  # what the making of the model left, before anyone counts memory
-    return LoadedModel(
-        **{**vars(built), "module": module, "inputs": inputs},
-        parameters=sum(parameter.numel() for parameter in module.parameters()),
-        accuracy=rules.accuracy_rules(spec),
-    )
+    return replace(built, module=module, inputs=inputs)
 
 
-def _check_effects(spec: TaskSpec, built: BuiltModel, *, for_accuracy: bool) -> None:
+def _check_effects(spec: TaskSpec, built: LoadedModel, *, for_accuracy: bool) -> None:
     """Raise TaskFailure (unsupported) for a knob that would change nothing of this model."""
     asked = spec.knobs.get("batch_size", built.batch_size)
     if asked != built.batch_size and not for_accuracy:

@@ -1,47 +1,18 @@
 """The harness's rules for single models: tolerances, optimizers, batches, exceptions from comparing.
 
-Sources: its `common.py`, `huggingface.py`, `timm_models.py`, `torchbench.py` and their yaml files.
+Sources: its `common.py`, `huggingface.py`, `timm_models.py`, `torchbench.py` and their yaml files. What
+they say of one model stands in the `models.csv` of its suite.
 """
 
 from dataclasses import dataclass
 
 from runner.formats.torchdynamo.batch_sizes import TINY_BATCH, default_batch_size
 from runner.schema.suite import TaskSpec
+from runner.suites.torchdynamo import has_trait, models_of
 
 _ACCURACY_BATCH = {"huggingface": 1, "torchbench": 4, "timm": 8}
 _INVARIANCE_BATCH = {"huggingface": 8, "torchbench": 8, "timm": 16}
 _ACCURACY_BATCH_AT_MOST = {"pytorch_unet": 2}
-_OWN_BATCH = ("pyhpc_turbulent_kinetic_energy",)  # a batch size that must not be changed
-
-_SGD = frozenset(
-    (
-        *("BERT_pytorch", "LearningToPaint", "alexnet", "dcgan", "densenet121", "dlrm", "mobilenet_v2"),
-        *("phlippe_densenet", "phlippe_resnet", "resnet18", "shufflenet_v2_x1_0", "squeezenet1_1", "vgg16"),
-        *("AlbertForMaskedLM", "BartForCausalLM", "ElectraForCausalLM", "M2M100ForConditionalGeneration"),
-        *("MBartForCausalLM", "OPTForCausalLM", "PLBartForCausalLM", "PegasusForCausalLM"),
-        *("TrOCRForCausalLM", "XGLMForCausalLM", "adv_inception_v3", "ghostnet_100", "tf_efficientnet_b0"),
-    )
-)
-_SGD_FOR_INDUCTOR_ACCURACY = ("convnextv2_nano.fcmae_ft_in22k_in1k", "vit_base_patch14_dinov2.lvd142m")
-_NO_OPTIMIZER = ("MobileBertForMaskedLM",)
-
-_LARGER_MULTIPLIER = (
-    *("GPT2ForSequenceClassification", "BertForMaskedLM"),
-    *("inception_v3", "mobilenetv3_large_100", "vit_base_patch14_dinov2.lvd142m"),
-)
-_EVAL_IN_ACCURACY = ("M2M100ForConditionalGeneration",)
-_NOT_COMPARED_IN_TRAINING = ("pytorch_unet",)  # eager has no deterministic algorithms for it
-NOT_DETERMINISTIC_ALGORITHMS = ("alexnet", "pytorch_unet", "vgg16")
-
-EMULATE_CASTS = ("vit_base_patch14_dinov2.lvd142m",)  # fused casts grow in its very small gradients
-
-_TIMM_TRAINING = {
-    "beit_base_patch16_224": 16e-2,
-    "deit_base_distilled_patch16_224": 8e-2,
-    "vit_base_patch16_siglip_256": 8e-2,
-    "inception_v3": 4e-2,
-    "mobilenetv3_large_100": 4e-2,
-}
 
 
 @dataclass(frozen=True)
@@ -60,16 +31,21 @@ class AccuracyRules:
     widest: bool = False
 
 
+def has(spec: TaskSpec, trait: str) -> bool:
+    """Return whether the task's model has a trait in the list of its suite."""
+    return has_trait(spec.suite, spec.case, trait)
+
+
 def accuracy_rules(spec: TaskSpec) -> AccuracyRules:
     """Return the harness's rules for this case in this mode, dtype and on this device."""
     training = spec.mode == "training"
     freezes = bool(spec.knobs.get("freezing")) or "freezing" in spec.backend
     tolerance = _TOLERANCES.get(spec.suite, _torchbench_tolerance)
-    not_compared = training and spec.case in _NOT_COMPARED_IN_TRAINING
+    not_compared = training and has(spec, "not_compared_in_training")
     return AccuracyRules(
         tolerance=tolerance(spec, training, freezes),
         cosine=bool(spec.knobs.get("cosine")),
-        larger_multiplier=spec.case in _LARGER_MULTIPLIER,
+        larger_multiplier=has(spec, "larger_multiplier"),
         skip="its eager mode has no deterministic algorithms" if not_compared else "",
     )
 
@@ -84,7 +60,7 @@ def _huggingface_tolerance(spec: TaskSpec, training: bool, _freezes: bool) -> fl
 
 def _timm_tolerance(spec: TaskSpec, training: bool, freezes: bool) -> float:
     if training:
-        return _TIMM_TRAINING.get(spec.case, 1e-2)
+        return float(models_of(spec.suite)[spec.case]["training_tolerance"] or 1e-2)
     return 8e-2 if freezes and spec.case == "adv_inception_v3" else 1e-3
 
 
@@ -107,10 +83,10 @@ def optimizer_of(spec: TaskSpec, *, for_accuracy: bool = False) -> str:
     asked = str(spec.knobs.get("optimizer", "harness"))
     if asked != "harness":
         return asked
-    if spec.device != "cuda" or spec.case in _NO_OPTIMIZER:
+    if spec.device != "cuda" or has(spec, "no_optimizer"):
         return "none"
     inductor_accuracy = for_accuracy and spec.backend.startswith("inductor")
-    if spec.case in _SGD or (inductor_accuracy and spec.case in _SGD_FOR_INDUCTOR_ACCURACY):
+    if has(spec, "sgd") or (inductor_accuracy and has(spec, "sgd_in_inductor_accuracy")):
         return "sgd"
     return "adam"
 
@@ -123,7 +99,7 @@ def batch_size_of(spec: TaskSpec, *, for_accuracy: bool = False) -> int | None:
     tiny = spec.knobs.get("size") == "tiny"
     asked = spec.knobs.get("batch_size")
     own = default_batch_size(spec.suite, spec.case, spec.mode, tiny=tiny)
-    if spec.case in _OWN_BATCH:
+    if has(spec, "own_batch"):  # it must not be changed
         return own
     if not for_accuracy or spec.suite not in _ACCURACY_BATCH:
         return asked if isinstance(asked, int) else own
@@ -138,4 +114,4 @@ def trains(spec: TaskSpec, *, for_accuracy: bool = False) -> bool:
     """Return whether the module is put into train(). The harness checks torchbench's training in eval()."""
     if spec.mode != "training" or spec.knobs.get("use_eval_mode"):
         return False
-    return not (for_accuracy and (spec.suite == "torchbench" or spec.case in _EVAL_IN_ACCURACY))
+    return not (for_accuracy and (spec.suite == "torchbench" or has(spec, "eval_in_accuracy")))

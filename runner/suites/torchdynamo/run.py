@@ -7,10 +7,8 @@ results of the others.
 import contextlib
 import dataclasses
 import importlib
-import json
 import math
 import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -19,14 +17,13 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
 import torch
 
 from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.launch.results import FOUND
 from runner.measure import flops
 from runner.measure.compiler.bisection import explained, with_explanation
 from runner.measure.forked import run_stage
@@ -43,7 +40,6 @@ from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
 from runner.suites import suite_of
 from runner.suites.torchdynamo import stage_metrics, stages, stages_of
 from runner.suites.torchdynamo.model import ModelRequest
-from runner.system.machine import environment
 
 # Imported late by compiling: once here, and not in every stage. Not every release has them all.
 _COMPILERS = (
@@ -57,6 +53,7 @@ _COMPILERS = (
     *("torch.distributed.tensor.experimental", "torch.fx.experimental.validator", "sympy.physics.units"),
     *("torch.utils.cpp_extension", "torch.utils.flop_counter", "torch.profiler"),
 )
+_PLACE_S = 120.0  # at most, to ask for the device
 _NO_MODEL = "RUNNER_NO_MODEL"  # in the environment: build none before the stages
 # Kept of the task's time, the smaller of both, so that a stage that hangs costs a row and not the task.
 _LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
@@ -125,34 +122,27 @@ class StageRunner:
     def run(self) -> TaskFailure | None:
         """Run the stages that the knob `test` asks for, or that of a further compilation. Return the worst
         failure, if any."""
-        (self._report.folder / FOUND).unlink(missing_ok=True)  # an earlier attempt's
         names = stages_of(self._spec)
         total = len(names)
-        if "accuracy" in names:
-            self._check(total)
-        if self._spec.compilation:
-            self._measure("cold", 0, total)
-        elif "cold" in names:
-            self._perform(total - 3, total)
+        compiled = None
+        for done, name in enumerate(names):
+            if name == "accuracy":
+                self._check(total)
+            elif any(failure.status == "unsupported" for failure in self._failures):
+                if name == "cold":
+                    self._recorder.missing(["speedup"], self._failures[0], knobs=self._knobs)
+                break
+            elif name == "cold":
+                compiled = self._measure(name, done, total)
+            elif name == "warm" and compiled is None:  # it needs what `cold` compiles
+                because = self._failures[-1]
+                self._fail(name, TaskFailure("not_run", because.code, f"after a failure: {because}"))
+            else:
+                answer = self._measure(name, done, total)
+                if answer and name == "eager":
+                    self._derive(answer["flops"])
         self._report.event("finished", total, total)
         return max(self._failures, key=lambda failure: severity(failure.status), default=None)
-
-    def _perform(self, done: int, total: int) -> None:
-        """Run the three stages that measure; `warm` needs what `cold` has compiled."""
-        if self._unsupported():
-            self._recorder.missing(["speedup"], self._failures[0], knobs=self._knobs)
-            return
-        if self._measure("cold", done, total) is not None:
-            self._measure("warm", done + 1, total)
-        elif not self._unsupported():
-            because = self._failures[-1]
-            self._fail("warm", TaskFailure("not_run", because.code, f"after a failure: {because}"))
-        if not self._unsupported():
-            answer = self._measure("eager", done + 2, total)
-            self._derive((answer or {}).get("flops"))
-
-    def _unsupported(self) -> bool:
-        return any(failure.status == "unsupported" for failure in self._failures)
 
     def _check(self, total: int) -> None:
         """Run the accuracy stage, in caches of its own: nothing of it leaks into a compile time."""
@@ -217,8 +207,9 @@ class StageRunner:
             reason = f"no time was left for the stage {name} of the time limit of {of_task_s} s"
             raise TaskFailure("timed_out", "no_time", reason)
         variables = cache_variables(self._caches / caches) if self._caches else {}
-        more = {"fresh": self._fresh} if name == "cold" else {}
-        work = partial(getattr(stages, name), self._spec, self._report, **more)
+        given: dict[str, Any] = {"report": self._report} if name in ("cold", "warm") else {}
+        given |= {"fresh": self._fresh} if name == "cold" else {}
+        work = partial(getattr(stages, name), self._spec, **given)
         return run_stage(
             name, work, folder=self._report.folder, variables=variables, timeout_s=min(left_s, limit_s)
         )
@@ -258,7 +249,7 @@ class StageRunner:
         if not counted or not counted["total"] or not busy_compiled:
             return
         precision = str(self._recorder.about.get("matmul_precision", "highest"))
-        peak = flops.peak_tflops(self._device_and_environment()[0].name, self._spec.dtype, precision)
+        peak = flops.peak_tflops(self._place["device"]["name"], self._spec.dtype, precision)
         if peak is None:
             return
         peak_tflops, peak_name = peak
@@ -270,16 +261,12 @@ class StageRunner:
 
     @cached_property
     def _recorder(self) -> Recorder:
-        device, found = self._device_and_environment()
+        device, found = Device(**self._place["device"]), Environment(**self._place["environment"])
         backend = backend_of(self._spec).name(self._spec.device)
         return Recorder(self._spec, self._report, device, known_environment=found, backend=backend)
 
-    def _device_and_environment(self) -> tuple[Device, Environment]:
-        """Return them as a stage found them, or, where none came so far, without asking CUDA."""
-        noted = self._report.folder / FOUND
-        if noted.exists():
-            found = json.loads(noted.read_text())
-            return Device(**found["device"]), Environment(**found["environment"])
-        here = environment(self._spec.device)
-        name, key = (here.gpu, here.gpu_uuid) if here.gpu else (platform.machine(), here.cpu)
-        return Device(self._spec.device, name, key, 0, here.cpu_count), here
+    @cached_property
+    def _place(self) -> Json:
+        """Return the device and the environment as a process of its own finds them."""
+        work = partial(stages.place, self._spec)
+        return run_stage("place", work, folder=self._report.folder, timeout_s=_PLACE_S)

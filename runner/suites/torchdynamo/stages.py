@@ -12,7 +12,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +21,6 @@ from torch._inductor import config
 from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.launch.results import FOUND
 from runner.measure import flops, memory
 from runner.measure.compiler import counters
 from runner.measure.compiler.counters import note
@@ -38,7 +36,7 @@ from runner.schema.compilations import Note
 from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.records import Json, MeasurementWarning, joined_warnings
 from runner.schema.suite import TaskSpec
-from runner.suites.torchdynamo.accuracy.accuracy import check
+from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
 from runner.suites.torchdynamo.model import LoadedModel, Step, load
 
@@ -52,9 +50,9 @@ _EAGER_CALLS = 3
 class StageSetup:
     """The device, model and steps of a stage. Made in the stage's own process."""
 
-    def __init__(self, spec: TaskSpec, folder: Path) -> None:
+    def __init__(self, spec: TaskSpec) -> None:
         self.spec = spec
-        self.device = prepare_device(spec, folder)
+        self.device = prepare_device(spec)
         self.model: LoadedModel = load(spec)
         self.step = Step(self.model, spec)
 
@@ -82,7 +80,7 @@ class StageSetup:
 
     def compiled(self, compiler: Compiler) -> Callable[[], Any]:
         """Return a call of the compiled step; nothing is compiled yet."""
-        compiler.mark_dynamic(self.model)
+        compiler.mark_dynamic(self.model, self.model.inputs)
         step = compiler.step(self.step, self.model)
         return lambda: step(self.model.inputs)
 
@@ -101,16 +99,18 @@ class StageSetup:
         return torch.no_grad() if self.spec.mode == "inference" else torch.enable_grad()
 
 
-def prepare_device(spec: TaskSpec, folder: Path) -> Device:
-    """Set this process up with the task's threads and settings; note its device for the one that records."""
+def prepare_device(spec: TaskSpec) -> Device:
+    """Set this process up with the task's threads and settings."""
     threads = spec.knobs.get("threads")
     device = prepare(spec.device, threads if isinstance(threads, int) else None)
     apply_settings(spec)
-    noted = folder / FOUND
-    if not noted.exists():
-        found = {"device": asdict(device), "environment": asdict(environment(device))}
-        noted.write_text(json.dumps(found))
     return device
+
+
+def place(spec: TaskSpec) -> Json:
+    """Return the device and the environment for the process that records, which must not ask for them."""
+    device = prepare_device(spec)
+    return {"device": asdict(device), "environment": asdict(environment(device))}
 
 
 def apply_settings(spec: TaskSpec) -> None:
@@ -135,9 +135,9 @@ def warm_compiler(setup: StageSetup, compiler: Compiler, *, workers: bool) -> No
     gc.collect()
 
 
-def accuracy(spec: TaskSpec, report: Report) -> Json:
+def accuracy(spec: TaskSpec) -> Json:
     """Check the compiled step on a small batch, deterministic, by a compile of its own."""
-    prepare_device(spec, report.folder)
+    prepare_device(spec)
     compiler = Compiler(spec)
     if compiler.backend.is_inductor:
         compile_time.start_workers()
@@ -161,7 +161,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     """
     if backend_of(spec).is_inductor:
         compile_time.start_workers()  # they import torch while the model is made
-    setup = StageSetup(spec, report.folder)
+    setup = StageSetup(spec)
     states = [device_state(setup.device)]
     with setup.grad_mode():
         compiler = Compiler(spec)
@@ -218,9 +218,9 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     }
 
 
-def compiles(spec: TaskSpec, report: Report) -> Json:
+def compiles(spec: TaskSpec) -> Json:
     """Compile the step as `cold` does and call it once: what is repeated to explain a failure of `cold`."""
-    setup = StageSetup(spec, report.folder)
+    setup = StageSetup(spec)
     with setup.grad_mode():
         call = setup.compiled(Compiler(spec))
         setup.step.begin()
@@ -230,7 +230,7 @@ def compiles(spec: TaskSpec, report: Report) -> Json:
 
 def warm(spec: TaskSpec, report: Report) -> Json:
     """Measure the compiled step alone, its kernels taken from the caches."""
-    setup = StageSetup(spec, report.folder)
+    setup = StageSetup(spec)
     on_gpu = spec.device == "cuda"
     with setup.grad_mode():
         compiler = Compiler(spec)
@@ -256,9 +256,9 @@ def warm(spec: TaskSpec, report: Report) -> Json:
     return {"results": [asdict(result) for result in results], "about": setup.about()}
 
 
-def eager(spec: TaskSpec, report: Report) -> Json:
+def eager(spec: TaskSpec) -> Json:
     """Measure eager mode alone; on CUDA count its FLOPs too."""
-    setup = StageSetup(spec, report.folder)
+    setup = StageSetup(spec)
     with setup.grad_mode():
         setup.eager_once()
         memory.reset(setup.device)
@@ -374,7 +374,7 @@ def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any])
         return []
     whole = setup.model.inputs
     setup.model.inputs = setup.model.inputs_at(sizes[1])
-    compiler.mark_dynamic_inputs(setup.model, setup.model.inputs)
+    compiler.mark_dynamic(setup.model, setup.model.inputs)
     try:
         times = setup.timings(call, at_least=_PAIRS_OF_OTHER_BATCH, budget_s=0.0)
     finally:

@@ -26,19 +26,14 @@ from runner.launch.failures import failure_of
 from runner.measure.state.device import SEED
 from runner.schema.records import Json
 from runner.schema.suite import TaskSpec
-from runner.suites.torchdynamo import rules
-from runner.suites.torchdynamo.accuracy.comparison import EXACT, Comparison, compare
+from runner.suites.torchdynamo.comparison import EXACT, Comparison, compare
 from runner.suites.torchdynamo.model import LoadedModel, Step, StepFunction, cast, cast_module, dtype_of, load
-from runner.suites.torchdynamo.rules import AccuracyRules
+from runner.suites.torchdynamo.rules import AccuracyRules, accuracy_rules, has
 
 _NO_REFERENCE = "none"
-_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
-_NO_SPLIT_SUMS = ("nvidia_deeprecommender",)
 _LARGE_PARAMETERS = 2_000_000_000  # from here the reference is float32, on the logits
 
-
 CompileStep = Callable[[Step, LoadedModel], StepFunction]
-Load = Callable[..., LoadedModel]
 
 
 @dataclass(frozen=True)
@@ -76,28 +71,32 @@ def _ending(oom: str, failed: str) -> Iterator[None]:
         raise _Ended(oom if failure.status == "oom" else failed, failure.reason, status) from error
 
 
-def check(spec: TaskSpec, compile_step: CompileStep, *, load: Load = load) -> AccuracyResult:
+def check(spec: TaskSpec, compile_step: CompileStep) -> AccuracyResult:
     """Run the whole procedure. `compile_step` is given a step and its model, before either has run.
 
     Raise TaskFailure where the model cannot be loaded, or the backend does not support what is asked.
     """
-    procedure = _check_batch_invariance if spec.knobs.get("batch_invariant") else _check
+    make_deterministic(spec)
+    procedure = _check
+    if spec.knobs.get("batch_invariant"):
+        procedure, spec = _check_batch_invariance, dataclasses.replace(spec, mode="inference")
     details: dict[str, Json] = {}
+    reseed()
     try:
-        return procedure(spec, compile_step, load, details)
+        with torch.set_grad_enabled(spec.mode == "training"):
+            return procedure(spec, compile_step, details)
     except _Ended as ended:
         status = ended.status or status_of(ended.code) or "failed"
         return AccuracyResult(status, ended.code, details={**details, "reason": ended.reason})
 
 
-def _check(spec: TaskSpec, compile_step: CompileStep, load: Load, details: dict[str, Json]) -> AccuracyResult:
-    with deterministic(spec), torch.no_grad() if spec.mode == "inference" else torch.enable_grad():
-        reseed()
-        model = load(spec, for_accuracy=True, dtype=torch.float32)
-        details |= {"batch_size": model.batch_size, "steps": spec.setting("iterations")}
-        details |= {"tolerance": model.accuracy.tolerance}
-        details |= {"size_note": model.size_note} if model.size_note else {}
-        compared = _compared(spec, model, compile_step, details)
+def _check(spec: TaskSpec, compile_step: CompileStep, details: dict[str, Json]) -> AccuracyResult:
+    model = load(spec, for_accuracy=True, dtype=torch.float32)
+    rules = accuracy_rules(spec)
+    details |= {"batch_size": model.batch_size, "steps": spec.setting("iterations")}
+    details |= {"tolerance": rules.tolerance}
+    details |= {"size_note": model.size_note} if model.size_note else {}
+    compared = _compared(spec, model, rules, compile_step, details)
     errors = compared.errors
     if errors.not_finite:
         lost = f"; in {errors.lost} of these places eager has a number" if errors.lost else ""
@@ -116,7 +115,11 @@ def _check(spec: TaskSpec, compile_step: CompileStep, load: Load, details: dict[
 
 
 def _compared(
-    spec: TaskSpec, model: LoadedModel, compile_step: CompileStep, details: dict[str, Json]
+    spec: TaskSpec,
+    model: LoadedModel,
+    rules: AccuracyRules,
+    compile_step: CompileStep,
+    details: dict[str, Json],
 ) -> Comparison:
     large = model.parameters >= _LARGE_PARAMETERS
     reference = _reference(spec, model, torch.float32 if large else torch.float64, details)
@@ -125,15 +128,15 @@ def _compared(
     eager = _run(spec, model, _eager_step, "eager_1st_run")
     again = _run(spec, model, _eager_step, "eager_2nd_run")
     equal_nan = spec.dtype != "float32"
-    if not model.accuracy.skip:
+    if not rules.skip:
         twice = _compare(eager, again, None, dataclasses.replace(EXACT, equal_nan=equal_nan))
         if not twice.same:
             raise _Ended("eager_two_runs_differ", twice.reason)
     del again
     torch._dynamo.reset()
     result = _run(spec, model, compile_step, "")
-    if model.accuracy.skip:
-        raise _Ended("pass_due_to_skip", model.accuracy.skip)
+    if rules.skip:
+        raise _Ended("pass_due_to_skip", rules.skip)
     if large:
         eager, result, reference = (
             {"logits": part["logits"]} if isinstance(part, dict) and "logits" in part else part
@@ -142,8 +145,8 @@ def _compared(
     # Freezing folded constants into bfloat16 convolutions, which moves results.
     folded = torch._dynamo.utils.counters["inductor"]["binary_folding_conv"] > 0
     rules = dataclasses.replace(
-        model.accuracy,
-        cosine=model.accuracy.cosine or reference is None or (large and spec.dtype == "float32"),
+        rules,
+        cosine=rules.cosine or reference is None or (large and spec.dtype == "float32"),
         equal_nan=equal_nan,
         widest=folded and spec.dtype == "bfloat16",
     )
@@ -216,35 +219,32 @@ def _release(spec: TaskSpec) -> None:
 
 
 def _check_batch_invariance(
-    spec: TaskSpec, compile_step: CompileStep, load: Load, details: dict[str, Json]
+    spec: TaskSpec, compile_step: CompileStep, details: dict[str, Json]
 ) -> AccuracyResult:
     """Check that a row's result does not depend on its batch, as the harness does: bit for bit, forward only.
 
     Compile for the whole batch, for half of it, … for 1, each afresh, and compare the rows that they share.
     Parts of a result without the batch as first dimension are left out.
     """
-    spec = dataclasses.replace(spec, mode="inference")
     exact = dataclasses.replace(EXACT, equal_nan=spec.dtype != "float32")
-    with deterministic(spec), torch.no_grad():
-        reseed()
-        model = load(spec, for_accuracy=True)
-        size = details["batch_size"] = model.batch_size
-        if not model.batched or size < 2:
-            raise _Ended("pass_due_to_skip", "there is no batch to take parts of")
-        whole: Any = None
-        while size >= 1:
-            with _ending("OOM", "fail_to_run" if whole is None else f"fail_to_run_at_batch_{size}"):
-                reseed()
-                torch._dynamo.reset()
-                part = dataclasses.replace(model, inputs=model.inputs_at(size)).copy()
-                step = Step(part, spec, for_accuracy=True)
-                step.begin()
-                result = compile_step(step, part)(part.inputs)
-            whole = result if whole is None else whole
-            found = _compare(_rows(whole, model.batch_size, size), _rows(result, size, size), None, exact)
-            if not found.same:
-                raise _Ended(f"fail_batch_invariance_at_{size}", found.reason)
-            size //= 2
+    model = load(spec, for_accuracy=True)
+    size = details["batch_size"] = model.batch_size
+    if not model.batched or size < 2:
+        raise _Ended("pass_due_to_skip", "there is no batch to take parts of")
+    whole: Any = None
+    while size >= 1:
+        with _ending("OOM", "fail_to_run" if whole is None else f"fail_to_run_at_batch_{size}"):
+            reseed()
+            torch._dynamo.reset()
+            part = dataclasses.replace(model, inputs=model.inputs_at(size)).copy()
+            step = Step(part, spec, for_accuracy=True)
+            step.begin()
+            result = compile_step(step, part)(part.inputs)
+        whole = result if whole is None else whole
+        found = _compare(_rows(whole, model.batch_size, size), _rows(result, size, size), None, exact)
+        if not found.same:
+            raise _Ended(f"fail_batch_invariance_at_{size}", found.reason)
+        size //= 2
     return AccuracyResult("ok", "pass", details=details)
 
 
@@ -258,31 +258,15 @@ def _rows(result: Any, batch: int, size: int) -> Any:
     return pytree.tree_map(rows, dict(result) if isinstance(result, dict) else result)
 
 
-@contextlib.contextmanager
-def deterministic(spec: TaskSpec) -> Iterator[None]:
+def make_deterministic(spec: TaskSpec) -> None:
     """Switch on deterministic algorithms, float32 sums and eager's random numbers in compiled code; TF32 off.
 
-    Restore everything on exit. Enter before any matrix product: cuBLAS reads its variable when its first
-    handle is made.
+    Call it before any matrix product: cuBLAS reads its variable when its first handle is made.
     """
-    with contextlib.ExitStack() as restored:
-        sdp_half_sums = torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp
-        restored.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
-        restored.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-        restored.callback(sdp_half_sums, torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed())
-        restored.callback(os.environ.pop, _CUBLAS)
-        os.environ[_CUBLAS] = ":4096:8"
-        torch.use_deterministic_algorithms(spec.case not in rules.NOT_DETERMINISTIC_ALGORITHMS)
-        torch.set_float32_matmul_precision("highest")
-        sdp_half_sums(False)
-        for module, name, value in _switches(spec):
-            if hasattr(module, name):  # not every release has them all
-                restored.callback(setattr, module, name, getattr(module, name))
-                setattr(module, name, value)
-        yield
-
-
-def _switches(spec: TaskSpec) -> list[tuple[Any, str, bool]]:
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(not has(spec, "no_deterministic_algorithms"))
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
     backends = torch.backends
     switches = [
         (inductor, "fallback_random", True),
@@ -293,10 +277,12 @@ def _switches(spec: TaskSpec) -> list[tuple[Any, str, bool]]:
     ]
     if spec.knobs.get("batch_invariant"):
         switches += [(inductor, "batch_invariant", True), (inductor.triton, "cudagraphs", False)]
-    if spec.case in _NO_SPLIT_SUMS or spec.knobs.get("batch_invariant"):
+    if has(spec, "no_split_sums") or spec.knobs.get("batch_invariant"):
         switches.append((backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False))
         switches.append((backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False))
-    return switches
+    for module, name, value in switches:
+        if hasattr(module, name):  # not every release has them all
+            setattr(module, name, value)
 
 
 def reseed() -> None:
