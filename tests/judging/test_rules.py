@@ -12,7 +12,6 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
-from hud.judging.regressions import funnel
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.look_back import look_back
 from hud.judging.regressions.states import Event
@@ -31,6 +30,7 @@ from hud.models import (
     Target,
     Threshold,
 )
+from hud.pages.funnel import view as funnel
 from runner.formats.parameters import Parameters
 from tests.support.factories import (
     create_experiment,
