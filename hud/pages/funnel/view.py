@@ -1,5 +1,6 @@
 """The funnel of a stream by ISO week: how many points came, and what became of those that moved."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -18,7 +19,7 @@ from hud.tables.table import Column, DataTable
 WEEKS = 26  # that are read
 _HEIGHT = 100  # units of the chart
 _LEAST_COLUMNS = 8  # weeks in it
-_HEIGHTS = ("suspects", "opened", "dismissed")
+_BARS = {"suspects": 0.1, "opened": 0.2, "dismissed": 0.3}  # with what is free on either side of a bar
 _WEEK = "date_trunc('week', {} AT TIME ZONE 'UTC')::date"  # its Monday
 
 
@@ -127,6 +128,27 @@ _TABLE = DataTable[Week, None](
 )  # fmt: skip
 
 
+def _bars(weeks: Sequence[Week]) -> SafeString:
+    """Draw suspects, regressions and dismissals of each week one in front of the other, the newest last."""
+    scale = _HEIGHT / (max(getattr(week, name) for week in weeks for name in _BARS) or 1)
+    columns = []
+    for x, week in enumerate(reversed(weeks)):
+        counts = f"{week.suspects} suspects, {week.opened} regressions, {week.dismissed} dismissed"
+        bars = "".join(
+            f'<rect class="{name}" x="{free}" width="{1 - 2 * free:.1f}"'
+            f' height="{getattr(week, name) * scale:.2f}" transform="translate(0 {_HEIGHT}) scale(1 -1)"/>'
+            for name, free in _BARS.items()
+        )
+        columns.append(
+            f'<g transform="translate({x} 0)"><title>{week.name}: {counts}</title>'
+            f'<rect x=".1" width=".8" y="0" height="{_HEIGHT}" class="space"/>{bars}</g>'
+        )
+    return SafeString(
+        f'<svg viewBox="0 0 {len(weeks)} {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label='
+        f'"Suspects, regressions and dismissals by week; the table has the numbers">{"".join(columns)}</svg>'
+    )
+
+
 def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     weeks = read(streams.of_request(request), timezone.now())
     if data_format:
@@ -135,15 +157,12 @@ def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
     first = next((week for week in reversed(weeks) if any(getattr(week, name) for name in names)), weeks[0])
     shown = weeks[: weeks.index(first) + 1]  # no empty weeks before the first one
     drawn = weeks[: max(len(shown), _LEAST_COLUMNS)]
-    scale = _HEIGHT / (max(getattr(week, name) for week in drawn for name in _HEIGHTS) or 1)
     total = {name: sum(getattr(week, name) for week in shown) for name in (*names, "real")}
     decided = total["real"] + total["dismissed"]
     context = {
         "table": _TABLE.html(shown, None, css="readings", caption="ISO weeks, newest first, in UTC"),
-        "columns": [  # with heights in units of the chart
-            {"week": week, "x": x, **{name: getattr(week, name) * scale for name in _HEIGHTS}}
-            for x, week in enumerate(reversed(drawn))
-        ],
+        "bars": _bars(drawn),
+        "span": f"{drawn[-1].name} to {drawn[0].name}",
         "total": total,
         "false_alarms": total["dismissed"] / decided if decided else None,
         "decided": decided,
