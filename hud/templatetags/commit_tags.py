@@ -52,6 +52,7 @@ def runs_of(commits: str) -> str:
     return f"{path('runs')}?commit={quote(commits, safe='.')}"
 
 
+@register.filter
 @cache
 def path(name: str) -> str:
     """Return the address of a page that has one."""
