@@ -16,6 +16,7 @@ from hud.pages.suite import newest
 from hud.pages.suite.columns import COLUMNS, SuiteColumn, columns_of, metric_names
 from hud.pages.suite.newest import Newest, Totals
 from hud.points import expectations
+from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.branches import stored_names
@@ -31,9 +32,10 @@ SPEEDUPS = COLUMNS[0].metrics
 SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
 VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged")
-_SHOWN = (  # by a cell of the page, beside the key of its point
-    *("value", "spread", "target", "target_arch", "status_code", "code", "note", "quality"),
-    *("verdict_code", "change", "noise", "factor", "verdict_reason"),
+_SHOWN = (  # by a cell or a row of data, beside the key of its point
+    *("value", "spread", "samples", "processes", "compilations", "target", "target_arch", "status_code"),
+    *("code", "note", "quality", "rerun", "verdict_code", "change", "noise", "factor", "level"),
+    "verdict_reason",
 )
 STATUSES = ("ok", "failed", "not_run")
 TARGETS = ("met", "missed")
@@ -202,6 +204,15 @@ def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> 
     return page
 
 
+def data_rows(page: SuitePage, stream: Stream) -> list[dict[str, Any]]:
+    """Return a row for each cell, which of an experiment share what identifies it."""
+    rows = []
+    for row in page.rows:
+        same = {**IDENTITY.row(row.experiment), "stream": stream.name}
+        rows += [{**same, **POINT.row(cell)} for cell in row.cells if cell]
+    return rows
+
+
 def add_places(page: SuitePage) -> None:
     """Add which attached hosts offer the suite, or why none does: 1 statement."""
     accelerators = visible_accelerators()
@@ -249,7 +260,7 @@ def _rows(stream: Stream, page: SuitePage, found: Newest, targets: Targets, *, a
     is_plain = found.are_plain(places, targets)
     if as_data or expectations.knows_any(stream.pk):
         is_plain[:] = False
-    latest = found.points(np.where(is_plain, -1, places), () if as_data else _SHOWN)
+    latest = found.points(np.where(is_plain, -1, places), _SHOWN)
     tables = found.value, found.series, found.run, found.time_us
     numbers = (found.of_shown(table, places).tolist() for table in tables)
     rows, points = [], []
