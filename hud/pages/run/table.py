@@ -28,8 +28,8 @@ def _experiment(value: PointFields, page: ResultsPage) -> SafeString:
     facts = {name: getattr(experiment, name) for name in ("suite", "dtype", "mode", "backend")}
     facts["arch"] = experiment.arch or experiment.device
     about = join(*(facts[name] or f"unknown {name}" for name in facts if name in varying), by=" · ")
-    title = experiment.title
-    name = f'<a href="{text(where)}#run-{page.of_run.run.pk}"{long_name(title)}>{text(title)}</a>'
+    title = text(experiment.title).replace(",", ",<wbr>").replace("[", "<wbr>[")
+    name = f'<a href="{text(where)}#run-{page.of_run.run.pk}"{long_name(experiment.title)}>{title}</a>'
     return join(SafeString(name), span(about, "fact"))
 
 
