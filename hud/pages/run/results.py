@@ -125,14 +125,6 @@ class Results:
         shared = [(text, count) for text, count in counted.most_common() if count >= _SHARED]
         return {text: (number, count) for number, (text, count) in enumerate(shared, 1)}
 
-    @property
-    def has_noise(self) -> bool:
-        return any(point.factor is not None for point in self.rows if isinstance(point, Point))
-
-    @property
-    def has_targets(self) -> bool:
-        return any(point.targets for point in self.rows)
-
 
 @dataclass(frozen=True)
 class _Stored:
