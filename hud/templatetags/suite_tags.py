@@ -56,7 +56,7 @@ def _row(
     words = "".join(
         f'<td class="when">{escape(word).replace("_", "_<wbr>") or _UNKNOWN}</td>' for word in row.words
     )
-    below = row.below_eager is not None
+    below = row.is_below_eager
     cells = "".join(
         [
             f'<td class="num">{_cell(cell, below)}{_mark(cell, mark) if mark else ""}</td>'

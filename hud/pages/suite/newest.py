@@ -64,11 +64,6 @@ class Newest:
         found: Bools = np.any(_FAILED[self.status], axis=1)
         return found
 
-    @property
-    def has_result(self) -> Bools:
-        found: Bools = np.any(self.status >= 0, axis=1)
-        return found
-
     def by_verdict(self) -> dict[str, Bools]:
         """Return which experiments have each verdict."""
         return {word: (self.verdict == code).any(axis=1) for code, word in enumerate(VERDICTS)}
@@ -94,12 +89,8 @@ class Newest:
 
     def with_results(self, verdict: str, status: str) -> Newest:
         """Return the experiments with a verdict and a status: ok, failed or not_run; '' means any."""
-        kept = np.ones(self.ids.size, bool)
-        if verdict:
-            kept &= self.by_verdict()[verdict]
-        if status:
-            kept &= self.by_status()[status]
-        return self.where(kept)
+        of_verdict = self.where(self.by_verdict()[verdict]) if verdict else self
+        return of_verdict.where(of_verdict.by_status()[status]) if status else of_verdict
 
     def unexpected(self, stream: Stream) -> Newest:
         """Return the experiments with a result that a list does not expect: 6 statements."""
@@ -112,25 +103,18 @@ class Newest:
         ]
         return self.where(np.isin(self.ids, unexpected))
 
-    def sorted_by(self, column: SuiteColumn, *, falling: bool) -> Newest:
-        """Return the experiments by the values of a column, those without one last."""
-        keys = self.of_column(column)
-        return self.where(np.argsort(-keys if falling else keys, kind="stable"))
-
-    def measured_first(self) -> Newest:
-        return self.where(np.argsort(np.isnan(self.value).all(axis=1), kind="stable"))
+    def sorted_by(self, keys: Floats | Bools) -> Newest:
+        """Return the experiments by these keys, those with NaN last."""
+        return self.where(np.argsort(keys, kind="stable"))
 
     def of_column(self, column: SuiteColumn, *, deciding: bool = False) -> Floats:
         """Return the value of the best metric that has one, NaN without, and if `deciding` where it may not
         decide."""
         found, decides = np.full(self.ids.size, np.nan), np.ones(self.ids.size, bool)
-        for place in self._places(column):
+        for place in self.places(column):
             decides &= ~(np.isnan(found) & (self.undecided[:, place] > 0))
             found = np.where(np.isnan(found), self.value[:, place], found)
         return np.where(decides, found, np.nan) if deciding else found
-
-    def has_results(self, column: SuiteColumn) -> bool:
-        return bool((self.series[:, self._places(column)] > 0).any())
 
     def shown(self, columns: Sequence[SuiteColumn]) -> Ints:
         """Return the place of the metric to show in each column: the best with a number, else the best with a
@@ -138,7 +122,7 @@ class Newest:
         shown = np.full((self.ids.size, len(columns)), -1)
         for at, column in enumerate(columns):
             for there in (~np.isnan(self.value), self.status >= 0, self.series > 0):
-                for place in self._places(column):
+                for place in self.places(column):
                     shown[(shown[:, at] < 0) & there[:, place], at] = place
         return shown
 
@@ -168,7 +152,7 @@ class Newest:
         return found
 
     def totals(self, columns: Sequence[SuiteColumn]) -> Totals:
-        there = self.has_result
+        there = np.any(self.status >= 0, axis=1)
         passed = dict(zip(map(str, self.ids[there].tolist()), (~self.failed[there]).tolist(), strict=True))
         means = {}
         for column in columns:
@@ -180,7 +164,7 @@ class Newest:
         undecided = int((self.undecided[there] > 0).any(axis=1).sum())
         return Totals(pass_rate(passed, passed, undecided), means)
 
-    def _places(self, column: SuiteColumn) -> list[int]:
+    def places(self, column: SuiteColumn) -> list[int]:
         """Return where the metrics of a column are, the best first."""
         places = {metric.name: at for at, metric in enumerate(self.metrics)}
         return [places[name] for name in column.metrics if name in places]

@@ -87,11 +87,9 @@ class Row:
     trend: list[float] = field(default_factory=list)  # values of the leading metric, oldest first
 
     @property
-    def below_eager(self) -> float | None:
-        """Return the speedup if it is below 0.95."""
-        found = (cell for cell in self.cells if cell and cell.metric.name in SPEEDUPS)
-        value = next((cell.value for cell in found if cell.value is not None), None)
-        return value if value is not None and value < _BELOW else None
+    def is_below_eager(self) -> bool:
+        values = (cell.value for cell in self.cells if cell and cell.metric.name in SPEEDUPS)
+        return next((value < _BELOW for value in values if value is not None), False)
 
 
 @dataclass
@@ -185,7 +183,8 @@ def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> 
     page.columns, page.hidden_metrics = columns_of(name, list(metrics.values()))
     shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
     targets = Targets.read()
-    found = newest.read(stream, _matching(experiments, filters), metrics, shown).measured_first()
+    found = newest.read(stream, _matching(experiments, filters), metrics, shown)
+    found = found.sorted_by(np.isnan(found.value).all(axis=1))
     if filters.target:
         found = found.with_target(filters.target, targets)
     if filters.expectation:
@@ -194,12 +193,13 @@ def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> 
     found = found.with_results(filters.verdict, filters.status)
     sort = filters.sort.removeprefix("-")
     if column := next((one for one in page.columns if one.key == sort), None):
-        found = found.sorted_by(column, falling=sort != filters.sort)
-    page.columns = [one for one in page.columns if found.has_results(one)]
+        keys = found.of_column(column)
+        found = found.sorted_by(keys if sort == filters.sort else -keys)
+    page.columns = [one for one in page.columns if (found.series[:, found.places(one)] > 0).any()]
     page.total = found.ids.size
     page.totals = found.totals(page.columns)
     start = (filters.page - 1) * PAGE_ROWS
-    rows = slice(None) if data_format == "csv" else slice(start, start + PAGE_ROWS)
+    rows = slice(start, start + PAGE_ROWS) if data_format != "csv" else slice(None)
     page.rows = _rows(stream, page, found.where(rows), targets, as_data=bool(data_format))
     return page
 
