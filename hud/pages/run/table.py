@@ -10,8 +10,7 @@ from hud.pages.run.query import RunPage
 from hud.tables.formatting import address, better, long_name, number
 from hud.tables.html import NOTHING, join, link, post_button, span, text
 from hud.tables.table import Column, DataTable
-from hud.templatetags.commit_tags import commit_range, path
-from hud.templatetags.hud_tags import REASONS, targets_html, value_html, verdict_badge
+from hud.templatetags.hud_tags import REASONS, commit_range, path, targets_html, value_html, verdict_badge
 
 
 def _experiment(value: PointFields, page: RunPage) -> SafeString:
