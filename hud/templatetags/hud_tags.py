@@ -28,6 +28,7 @@ from hud.tables import formatting, html
 from hud.tables.badges import LOOKS, WORDS, badge_html
 from hud.tables.formatting import ago, bytes_text, moment, number, percent, quantity, signed_percent, unit
 from hud.tables.html import NOTHING, code, element, join, link, span
+from hud.tables.table import Column, DataTable
 from runner.schema.records import QUALITIES, quality_words
 
 register = template.Library()
@@ -59,6 +60,17 @@ _HASH = re.compile(r"[0-9a-f]{8,64}")
 _COMMIT = "{commit}"
 _MOST_STREAMS = 8  # in the head
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
+
+
+@register.simple_tag(takes_context=True)
+def heads(context: Any, *titles: str, actions: str = "") -> SafeString:
+    """Return the head of a table: titles, as ``Size|num|of the file`` with a class and a tooltip. The one of
+    buttons, which is hidden, is there for who has the scope `actions`, with ``*`` for all."""
+    parts = ((*title.split("|"), "", "")[:3] for title in titles)
+    columns = [Column("", name, css=css, tooltip=tooltip) for name, css, tooltip in parts]
+    if actions == "*" or actions in context.get("may", ()):
+        columns.append(Column("", "Actions", hides_title=True))
+    return SafeString(f"<thead><tr>{DataTable(*columns).head(None)}</tr></thead>")
 
 
 @register.simple_tag
