@@ -5,6 +5,7 @@ measured matrix product of its dtype, whichever is longer. Of each experiment th
 time in the newest run counts.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -19,6 +20,11 @@ from hud.sql import fetch, fetch_tuples
 from runner.schema.devices import is_named
 from runner.schema.statistics import median
 
+REGRET = "autotune_regret"
+MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
+_ALL = 500  # in JSON and CSV
+_OF_SPREAD = 60  # newest compilations whose times are compared
+CHOICES = ("mode", "dtype", "backend", "suite")
 _SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
 
 
@@ -156,13 +162,6 @@ def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
     return ceilings
 
 
-REGRET = "autotune_regret"
-MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
-_ALL = 500  # in JSON and CSV
-_OF_SPREAD = 60  # newest compilations whose times are compared
-CHOICES = ("mode", "dtype", "backend", "suite")
-
-
 @dataclass(frozen=True)
 class Filters:
     arch: str = words(100, label="Arch", blank=None)
@@ -235,9 +234,9 @@ def read(filters: Filters, stream: Stream, *, everything: bool = False) -> Limit
         """,  # noqa: S608 — constants  # nosec B608
         {"stream": stream.pk, "branches": stored_names()},
     )
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for arch, *_words, count in combinations:
-        counts[arch] = counts.get(arch, 0) + count
+        counts[arch] += count
     if not filters.arch and counts:
         arch = max(sorted(counts), key=lambda name: (is_named(name), counts[name]))
         filters = replace(filters, arch=arch)
@@ -245,7 +244,7 @@ def read(filters: Filters, stream: Stream, *, everything: bool = False) -> Limit
     measured = ceilings_by_arch(stream)
     page.arches = [
         (arch, count, measured.get(arch, Ceilings()))
-        for arch, count in sorted(counts.items(), key=lambda pair: -pair[1])
+        for arch, count in counts.most_common()
         if is_named(arch) or arch in ("", filters.arch)
     ]
     own = [one[1:5] for one in combinations if one[0] == filters.arch]

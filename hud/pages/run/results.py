@@ -30,7 +30,7 @@ from hud.models import (
 from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.points import expectations
 from hud.points.read import main_metrics
-from hud.points.targets import Targets
+from hud.points.targets import RECORDED, Targets
 from hud.sql import attach, by_id, fetch_columns, fetch_models, fetch_tuples, int_array, since_epoch_us
 
 Ints = NDArray[np.int64]
@@ -150,11 +150,9 @@ class _Stored:
         judged = "0::int2 side, verdict, change, abs(factor) factor FROM hud_point"
         if run.is_ab:
             judged = "side, NULL::int2 verdict, NULL::real change, NULL::real factor FROM hud_sidepoint"
-        target = """CASE WHEN target IS NULL THEN 'NaN' WHEN target_arch IS NULL OR target_arch =
-            (SELECT arch FROM hud_experiment e WHERE e.id = s.experiment_id) THEN target ELSE 'NaN' END"""
         numbers = [f"coalesce({name}, 'NaN')" for name in ("value", "change", "factor")]
         columns = ["p.series_id", "environment_id", "order_time", "side", "status"]
-        columns += ["coalesce(verdict, -1::int2)", *numbers, target, "experiment_id", "metric_id"]
+        columns += ["coalesce(verdict, -1::int2)", *numbers, RECORDED, "experiment_id", "metric_id"]
         points = f"""(SELECT series_id, environment_id, order_time, status, value, target, target_arch,
             {judged} WHERE run_id = %(run)s) p JOIN hud_series s ON s.id = p.series_id"""
         return cls(*fetch_columns(columns, points, {"run": run.pk}))
@@ -266,14 +264,11 @@ def _kinds(
 def _missed(stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) -> Bools:
     """Return which points miss a target of their own device: 1 statement, none without targets."""
     aimed = np.isin(stored.metric, [pk for pk, one in metrics.items() if targets.aims_at(one)])
-    rows = np.flatnonzero(~np.isnan(stored.value) & (aimed | ~np.isnan(stored.target))).tolist()
-    experiments = by_id(Experiment, [int(stored.experiment[at]) for at in rows])
+    rows = np.flatnonzero(~np.isnan(stored.value) & (aimed | ~np.isnan(stored.target)))
+    of_rows = [metrics[pk] for pk in stored.metric[rows].tolist()]
+    met = targets.met(stored.experiment[rows].tolist(), of_rows, stored.value[rows], stored.target[rows])
     missed = np.zeros(stored.series.size, bool)
-    for at in rows:
-        experiment, metric = experiments[int(stored.experiment[at])], metrics[int(stored.metric[at])]
-        target = None if np.isnan(stored.target[at]) else float(stored.target[at])
-        own = targets.own(experiment, metric, target)
-        missed[at] = own is not None and own.met_by(stored.value[at], metric.direction) == "missed"
+    missed[rows] = np.array(met) == "missed"
     return missed
 
 

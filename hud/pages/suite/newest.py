@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hud.judging.aggregates import PassRate, pass_rate
-from hud.models import NEVER_RAN, STATUS_NAMES, VERDICT_CODES, VERDICTS, Experiment, Metric, Point, Stream
+from hud.models import NEVER_RAN, STATUS_NAMES, VERDICT_CODES, VERDICTS, Metric, Point, Stream
 from hud.pages.suite.columns import SuiteColumn
 from hud.points import expectations
 from hud.points import read as points
-from hud.points.targets import Targets
+from hud.points.targets import RECORDED, Targets
 from hud.runs.branches import stored_names
-from hud.sql import by_id, fetch_columns, fetch_tuples, int_array
+from hud.sql import fetch_columns, int_array
 from runner.schema.statistics import geometric_mean
 
 Ints = NDArray[np.int64]
@@ -56,6 +56,7 @@ class Newest:
     undecided: Ints  # 1 where the value may not decide
     has_words: Ints  # 1 where the point has a code, a note, a target or a reason why it may not decide
     spread: Floats
+    target: Floats  # of the record for the arch
     time_us: Ints  # since 2000
 
     @property
@@ -170,50 +171,29 @@ class Newest:
         return [places[name] for name in column.metrics if name in places]
 
     def with_target(self, met: str, targets: Targets) -> Newest:
-        """Return the experiments with a result that meets, or misses, the target of their arch: 2
-        statements."""
-        rows = fetch_tuples(
-            """
-            SELECT s.id, newest.target, newest.target_arch FROM hud_series s
-            JOIN LATERAL (
-                SELECT target, target_arch FROM hud_point
-                WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
-                ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT 1
-            ) newest ON true
-            WHERE s.id = ANY(%(series)s::int[]) AND (newest.target IS NOT NULL OR
-                s.metric_id = ANY(%(aimed)s))
-            """,
-            {
-                "series": int_array(self.series[self.status >= 0].tolist()),
-                "aimed": [one.pk for one in self.metrics if targets.aims_at(one)],
-                "branches": stored_names(),
-            },
-        )
-        found = {self.series[row, at]: (row, at) for row, at in np.argwhere(self.series > 0).tolist()}
-        experiments = by_id(Experiment, [int(self.ids[found[pk][0]]) for pk, *_target in rows])
-        reached = []
-        for pk, target, arch in rows:
-            row, at = found[pk]
-            metric, experiment = self.metrics[at], experiments[int(self.ids[row])]
-            value = self.value[row, at]
-            own = targets.own(experiment, metric, target, arch)
-            if own and own.met_by(None if np.isnan(value) else value, metric.direction) == met:
-                reached.append(experiment.pk)
-        return self.where(np.isin(self.ids, reached))
+        """Return the experiments with a result that meets, or misses, the target of their arch: 1
+        statement."""
+        aimed = np.array([targets.aims_at(one) for one in self.metrics], bool)
+        at = np.nonzero((self.status >= 0) & (aimed | ~np.isnan(self.target)))
+        ids, metrics = self.ids[at[0]].tolist(), [self.metrics[column] for column in at[1].tolist()]
+        reached = np.array(targets.met(ids, metrics, self.value[at], self.target[at])) == met
+        return self.where(np.unique(at[0][reached]))
 
 
 def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], shown: Collection[int]) -> Newest:
     """Return the newest point of each series of these experiments and metrics in a stream: 1 statement, one
     look-up in an index for each."""
     nothing = {"run_id": "0", "value": "'NaN'", "status": "-1::int2", "verdict": "-1::int2"}
-    nothing |= {"undecided": "0", "has_words": "0", "spread": "'NaN'", "order_time": "'epoch'"}
+    nothing |= {"undecided": "0", "has_words": "0", "spread": "'NaN'", "target": "'NaN'"}
+    nothing |= {"order_time": "'epoch'"}
     newest = [f"coalesce({name}, {none})" for name, none in nothing.items()]
     experiment, metric, series, *found = fetch_columns(
         ["s.experiment_id", "s.metric_id", "s.id", *newest],
-        """
+        f"""
         hud_series s
         LEFT JOIN LATERAL (
-            SELECT run_id, value, status, verdict, spread, order_time, (quality IS NOT NULL)::int undecided,
+            SELECT run_id, value, status, verdict, spread, order_time, {RECORDED} target,
+                (quality IS NOT NULL)::int undecided,
                 (num_nonnulls(code, note, target, quality) > 0)::int has_words
             FROM hud_point
             WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
@@ -221,7 +201,7 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
         ) newest ON true
         WHERE s.experiment_id = ANY(%(experiments)s::int[]) AND s.metric_id = ANY(%(metrics)s)
             AND s.stream_id = %(stream)s
-        """,
+        """,  # noqa: S608 — a constant  # nosec B608
         {
             "experiments": int_array(ids),
             "metrics": list(shown),
@@ -233,7 +213,7 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
     rows, columns = np.array(ids, np.int64), np.array([one.pk for one in kept], np.int64)
     at = _place_of(rows, experiment), _place_of(columns, metric)
     size = rows.size, columns.size
-    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1, 0, 0, np.nan, 0)]
+    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1, 0, 0, np.nan, np.nan, 0)]
     for table, column in zip(tables, (series, *found), strict=True):
         table[at] = column
     return Newest(rows, kept, *tables)

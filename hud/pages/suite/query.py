@@ -163,7 +163,7 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
 
 
 def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> SuitePage | None:
-    """Return a suite's page in a stream, for CSV all rows at once, in 9 statements, 2 more with a filter on
+    """Return a suite's page in a stream, for CSV all rows at once, in 9 statements, 1 more with a filter on
     targets, 6 with one on expectations; None for a suite without data that the runner does not have."""
     experiments = _experiments(stream, name, filters.q)
     if not experiments and name not in SUITES and not Experiment.objects.filter(suite=name).exists():
