@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django import forms
@@ -30,7 +30,6 @@ from hud.tables.table import Column, DataTable
 @dataclass(frozen=True)
 class KeysPage:
     of_all: bool  # for an admin
-    now: datetime
     csrf: SafeString
 
 
@@ -52,10 +51,10 @@ def _stream(key: ApiKey, _page: KeysPage) -> SafeString:
     return link(f"/?stream={key.stream.name}", key.stream.name) if key.stream else NOTHING
 
 
-def _state(key: ApiKey, page: KeysPage) -> object:
+def _state(key: ApiKey, _page: KeysPage) -> object:
     if key.revoked:
         return join("revoked", ago(key.revoked))
-    if key.expires and key.expires < page.now:
+    if key.expires and key.expires < timezone.now():
         return join("expired", ago(key.expires))
     return f"expires on {key.expires:%Y-%m-%d}" if key.expires else "active"
 
@@ -129,7 +128,7 @@ def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int 
     keys, of_all = _keys(request), "admin" in scopes_of(request)
     table = KEYS.html(
         keys,
-        KeysPage(of_all, timezone.now(), csrf_field(request)),
+        KeysPage(of_all, csrf_field(request)),
         css="readings",
         caption=f"{'Keys of everybody' if of_all else 'Your keys'}, newest first",
         empty="No keys yet.",

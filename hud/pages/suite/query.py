@@ -184,7 +184,7 @@ def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> 
     shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
     targets = Targets.read()
     found = newest.read(stream, _matching(experiments, filters), metrics, shown)
-    found = found.sorted_by(np.isnan(found.value).all(axis=1))
+    found = found.sorted_by(np.all(np.isnan(found.value), axis=1))
     if filters.target:
         found = found.with_target(filters.target, targets)
     if filters.expectation:
