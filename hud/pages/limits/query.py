@@ -163,7 +163,7 @@ def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
 
 
 @dataclass(frozen=True)
-class Filters:
+class LimitsFilters:
     arch: str = words(100, label="Arch", blank=None)
     mode: str = words(40, label="Mode")
     dtype: str = words(40, label="Dtype")
@@ -173,7 +173,7 @@ class Filters:
 
 @dataclass
 class LimitsPage:
-    filters: Filters
+    filters: LimitsFilters
     arches: list[tuple[str, int, Ceilings]] = field(default_factory=list)  # with experiments
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice
     kernels: list[KernelLine] = field(default_factory=list)
@@ -223,7 +223,7 @@ class LimitsPage:
         return max((kernel.time_us for kernel in self.kernels), default=0.0)
 
 
-def read(filters: Filters, stream: Stream, *, everything: bool = False) -> LimitsPage:
+def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) -> LimitsPage:
     """Return the page, in 7 statements, 2 without kernels; without an arch that with the most experiments."""
     combinations = fetch_tuples(
         f"""

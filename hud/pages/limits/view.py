@@ -150,7 +150,7 @@ _NO_REGRETS = "Not known yet: an experiment needs 10 compilations."
 
 
 def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    filters, complaints = query_string.read(query.Filters, request.GET, data_format)
+    filters, complaints = query_string.read(query.LimitsFilters, request.GET, data_format)
     stream = streams.of_request(request)
     page = query.read(filters, stream, everything=bool(data_format))
     if data_format:

@@ -29,7 +29,7 @@ from hud.models import (
 )
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
-from hud.pages.run.results import ResultFilters, Results
+from hud.pages.run.results import ResultFilters, RunResults
 from hud.pages.runs.query import OfRun
 from hud.points.read import OF_EXPERIMENT
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
@@ -98,7 +98,7 @@ class RunPage(OfRun):
     run: Run
     tasks: list[TaskLine]
     progress: Progress
-    results: Results
+    results: RunResults
     retries: list[Run] = field(default_factory=list)
     waiting: Waiting | None = None  # while it is queued
     previous: int | None = None  # the same before it: id of the run to compare with

@@ -65,7 +65,7 @@ Moved: TypeAlias = tuple[int, str, int | None, str, str]
 
 
 @dataclass(frozen=True)
-class Count:
+class KindCount:
     """How often a run shows something."""
 
     points: int
@@ -73,13 +73,13 @@ class Count:
 
 
 @dataclass
-class Results:
+class RunResults:
     """A page of a run's points; in an A/B run those of both sides."""
 
     filters: ResultFilters
     size: int  # points on a page
     total: int = 0  # points that match
-    counts: dict[str, Count] = field(default_factory=dict)  # of all points, by kind
+    counts: dict[str, KindCount] = field(default_factory=dict)  # of all points, by kind
     experiments: int = 0  # of the whole run
     # kind, case, metric and change of the most certain change for the worse, or doubt
     worst: tuple[str, str, str, float] | None = None
@@ -167,7 +167,7 @@ def _key(point: PointFields) -> Key:
     return point.series_id, point.environment_id, time_us, side
 
 
-def read(run: Run, filters: ResultFilters, size: int) -> Results:
+def read(run: Run, filters: ResultFilters, size: int) -> RunResults:
     """Return a page of the results, in a fixed number of statements."""
     targets, stored = Targets.read(), _Stored.read(run)
     metrics = by_id(Metric, np.unique(stored.metric).tolist())
@@ -175,10 +175,10 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     kinds = _kinds(stored, listed, metrics, targets)
     of_experiments = np.unique(kinds << 32 | stored.experiment) >> 32
     points, experiments = (np.bincount(one, minlength=len(KINDS)).tolist() for one in (kinds, of_experiments))
-    results = Results(
+    results = RunResults(
         filters,
         size,
-        counts={kind: Count(points[at], experiments[at]) for at, kind in enumerate(KINDS) if points[at]},
+        counts={kind: KindCount(points[at], experiments[at]) for at, kind in enumerate(KINDS) if points[at]},
         experiments=np.unique(stored.experiment).size,
     )
     matching = kinds == KINDS.index(filters.show) if filters.show else np.ones(kinds.size, bool)
@@ -205,7 +205,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     return results
 
 
-def _fill(run: Run, results: Results, keys: Sequence[Key]) -> None:
+def _fill(run: Run, results: RunResults, keys: Sequence[Key]) -> None:
     """Add the points of a page, their regressions and environments."""
     params = {"run": run.pk, "series": int_array({series for series, *_key in keys})}
     wanted = "WHERE run_id = %(run)s AND series_id = ANY(%(series)s::int[])"

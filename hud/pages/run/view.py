@@ -55,7 +55,7 @@ class ExplainForm(forms.Form):
 
 
 def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    filters, complaints = query_string.read(list_query.Filters, request.GET, data_format)
+    filters, complaints = query_string.read(list_query.RunFilters, request.GET, data_format)
     if filters.stream:
         streams.of_request(request)
     page = list_query.read(filters)

@@ -34,7 +34,7 @@ _WORTH_A_BADGE = [VERDICT_CODES[word] for word in ("improved", "regressed", "inc
 
 
 @dataclass(frozen=True)
-class Totals:
+class SuiteTotals:
     """The last row: pass rate over the experiments with results, and geometric means by column."""
 
     passed: PassRate
@@ -152,7 +152,7 @@ class Newest:
             found |= points.latest(series[~own].tolist())
         return found
 
-    def totals(self, columns: Sequence[SuiteColumn]) -> Totals:
+    def totals(self, columns: Sequence[SuiteColumn]) -> SuiteTotals:
         there = np.any(self.status >= 0, axis=1)
         passed = dict(zip(map(str, self.ids[there].tolist()), (~self.failed[there]).tolist(), strict=True))
         means = {}
@@ -163,7 +163,7 @@ class Newest:
                 if found.size:
                     means[column.key] = geometric_mean(found.tolist()), found.size
         undecided = int((self.undecided[there] > 0).any(axis=1).sum())
-        return Totals(pass_rate(passed, passed, undecided), means)
+        return SuiteTotals(pass_rate(passed, passed, undecided), means)
 
     def places(self, column: SuiteColumn) -> list[int]:
         """Return where the metrics of a column are, the best first."""

@@ -14,7 +14,7 @@ from hud.models import Experiment, Metric, Point, Stream
 from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.pages.suite import newest
 from hud.pages.suite.columns import COLUMNS, SuiteColumn, columns_of, metric_names
-from hud.pages.suite.newest import Newest, Totals
+from hud.pages.suite.newest import Newest, SuiteTotals
 from hud.points import expectations
 from hud.points.read import POINT
 from hud.points.targets import Targets
@@ -44,7 +44,7 @@ _UNKNOWN = "arch unknown"
 
 
 @dataclass(frozen=True)
-class Filters:
+class SuiteFilters:
     """The table's filters and order in the URL; '' means any."""
 
     # words that must all occur in the case or its options; -word must not
@@ -78,7 +78,7 @@ class PlainCell(NamedTuple):
 
 
 @dataclass(slots=True)
-class Row:
+class SuiteRow:
     experiment: Experiment
     words: list[str]  # one for each choice that varies
     cells: list[Point | PlainCell | None]  # one for each column
@@ -96,11 +96,11 @@ class Row:
 class SuitePage:
     name: str
     title: str
-    rows: list[Row] = field(default_factory=list)
+    rows: list[SuiteRow] = field(default_factory=list)
     columns: list[SuiteColumn] = field(default_factory=list)
     hidden_metrics: int = 0  # shown on the experiment's own page
     total: int = 0
-    totals: Totals | None = None  # over all that match, not of this page alone
+    totals: SuiteTotals | None = None  # over all that match, not of this page alone
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice; '' where not known
     found: Newest | None = None  # before the filters on verdict and status
     combinations: list[dict[str, Any]] = field(default_factory=list)  # of words and device, with their number
@@ -108,7 +108,7 @@ class SuitePage:
     attached: list[tuple[str, str]] = field(default_factory=list)  # device and arch that offer the suite
     not_offered: str = ""  # why no attached host offers it
 
-    def counts(self, filters: Filters) -> dict[str, dict[str, int]]:
+    def counts(self, filters: SuiteFilters) -> dict[str, dict[str, int]]:
         """Return by filter how many experiments each choice would leave, the other filters kept, where what
         was read tells it: not of targets, and of case and environment only without a filter on words or
         results."""
@@ -162,7 +162,7 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
     return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
 
 
-def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> SuitePage | None:
+def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = "") -> SuitePage | None:
     """Return a suite's page in a stream, for CSV all rows at once, in 9 statements, 1 more with a filter on
     targets, 6 with one on expectations; None for a suite without data that the runner does not have."""
     experiments = _experiments(stream, name, filters.q)
@@ -241,7 +241,7 @@ def _experiments(stream: Stream, name: str, q: str) -> list[tuple[Any, ...]]:
     )
 
 
-def _matching(experiments: Sequence[tuple[Any, ...]], filters: Filters) -> list[int]:
+def _matching(experiments: Sequence[tuple[Any, ...]], filters: SuiteFilters) -> list[int]:
     """Return those that match the filters on their identity."""
     chosen = [getattr(filters, name) for name in CHOICES]
     return [
@@ -252,7 +252,9 @@ def _matching(experiments: Sequence[tuple[Any, ...]], filters: Filters) -> list[
     ][:_MOST_EXPERIMENTS]
 
 
-def _rows(stream: Stream, page: SuitePage, found: Newest, targets: Targets, *, as_data: bool) -> list[Row]:
+def _rows(
+    stream: Stream, page: SuitePage, found: Newest, targets: Targets, *, as_data: bool
+) -> list[SuiteRow]:
     """Return the rows of these experiments, for the data views with whole points: 3 statements, 3 more where
     the stream has lists or known failures."""
     experiments = by_id(Experiment, found.ids.tolist())
@@ -283,7 +285,7 @@ def _rows(stream: Stream, page: SuitePage, found: Newest, targets: Targets, *, a
             for column, cell in zip(page.columns, cells, strict=True)
         ]
         leading = next((cell for cell in cells if cell and cell.value is not None), None)
-        rows.append(Row(one, [known[choice] for choice in page.varying], cells, marks, leading))
+        rows.append(SuiteRow(one, [known[choice] for choice in page.varying], cells, marks, leading))
     expectations.add(stream.pk, points)
     return rows
 
@@ -293,7 +295,7 @@ def place(arch: str, device: str) -> str:
     return arch or (f"{device}, {_UNKNOWN}" if device else _UNKNOWN)
 
 
-def trends(rows: Sequence[Row]) -> None:
+def trends(rows: Sequence[SuiteRow]) -> None:
     """Add the newest values of each row's first metric, without reruns and other branches: 1 statement."""
     newest = fetch_tuples(
         """

@@ -38,7 +38,7 @@ def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 
 def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpResponse:
-    filters, complaints = query_string.read(query.Filters, request.GET, data_format)
+    filters, complaints = query_string.read(query.SuiteFilters, request.GET, data_format)
     stream = streams.of_request(request)
     page = query.read(stream, name, filters, data_format)
     if page is None:
@@ -71,7 +71,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     context = {
         "page": page,
         "filters": filters,
-        "filtered": filters != query.Filters(),
+        "filtered": filters != query.SuiteFilters(),
         "complaints": complaints,
         "form": query_string.filter_form(
             filters,
