@@ -152,7 +152,7 @@ TEMPLATES = [
                 "hud.accounts.access.may",
                 "hud.pages.streams.context",
             ],
-            "builtins": ["hud.templatetags.hud_tags", "hud.templatetags.commit_tags"],
+            "builtins": ["hud.templatetags.hud_tags"],
         },
     }
 ]

@@ -212,6 +212,6 @@ def get_audit(request: HttpRequest, given: Query[_AuditQuery]) -> dict[str, Any]
     `key.revoke`, or `key` for all of keys; `from` and `to` are days, both included. `next` is the cursor of
     the next page."""
     filters = given.model_dump(exclude={"cursor", "limit"})
-    rows, next_before = audit.read(audit.Filters(**filters, before=given.cursor), given.limit)
+    rows, next_before = audit.read(audit.AuditFilters(**filters, before=given.cursor), given.limit)
     following = None if next_before is None else str(next_before)
     return {"items": audit.ROWS.rows(rows), "next": following}

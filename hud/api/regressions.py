@@ -74,7 +74,7 @@ def get_regressions(request: HttpRequest, given: Query[_RegressionsQuery]) -> di
     """List regressions, the newest first, at most 500: of one state and stream, or of all. They are of the
     default branch; another branch has none."""
     stream = stream_of(given.stream) if given.stream else None
-    filters = query.Filters(
+    filters = query.RegressionFilters(
         tab="all", state=given.state or "", arch=given.arch, suite=given.suite, branch=given.branch
     )
     return {"items": query.listed(filters, stream)}

@@ -6,13 +6,14 @@ for this arch. A record's target for another arch is shown and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from hud.models import Experiment, Metric, Target
-from hud.sql import fetch_models, fetch_tuples
+from hud.sql import by_id, fetch_models, fetch_tuples
 from runner.schema.devices import is_named
 from runner.schema.statistics import median
 from runner.schema.suite import TargetFraction
@@ -24,6 +25,9 @@ for _suite in SUITES.values():
     for _fraction in _suite.target_fractions:
         FRACTIONS.setdefault(_fraction.metric, []).append(_fraction)
 CEILING_READINGS = 7
+# SQL of the target that a point's record says for the arch of its series s, NaN without one
+RECORDED = """CASE WHEN target IS NULL THEN 'NaN' WHEN target_arch IS NULL OR target_arch =
+    (SELECT arch FROM hud_experiment e WHERE e.id = s.experiment_id) THEN target ELSE 'NaN' END"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,21 @@ class Targets:
         if value is not None and arch in (None, experiment.arch):
             return _own(value, experiment, metric)
         return None
+
+    def met(
+        self,
+        experiments: Sequence[int],
+        metrics: Sequence[Metric],
+        values: Iterable[float],
+        recorded: Iterable[float],
+    ) -> list[Met]:
+        """Return of each value whether it meets the target of its arch. NaN is no value, and no target in its
+        record: 1 statement."""
+        known, found = by_id(Experiment, experiments), list[Met]()
+        for pk, metric, value, target in zip(experiments, metrics, values, recorded, strict=True):
+            own = self.own(known[pk], metric, None if math.isnan(target) else target)
+            found.append("none" if own is None or math.isnan(value) else own.met_by(value, metric.direction))
+        return found
 
     def of(
         self, experiment: Experiment, metric: Metric, value: float | None, arch: str | None

@@ -19,7 +19,7 @@ from hud.pages.sparkline import TONES, change_interval
 from hud.tables.badges import badge_html
 from hud.tables.formatting import address, percent, signed_percent, unit
 from hud.tables.html import element, join, link
-from hud.templatetags.commit_tags import path
+from hud.templatetags.hud_tags import path
 
 register = template.Library()
 _WIDTH, _FLOOR, _TOP = 1360, 86, 10  # of the chart of all changes

@@ -20,8 +20,7 @@ from hud.runs.branches import other_branch
 from hud.tables.badges import badge_html
 from hud.tables.formatting import address, ago, moment, signed_percent
 from hud.tables.html import element, link, options
-from hud.templatetags.commit_tags import commit
-from hud.templatetags.hud_tags import targets_html, value_html, verdict_badge
+from hud.templatetags.hud_tags import commit, targets_html, value_html, verdict_badge
 from hud.templatetags.kernel_tags import in_unit, signed_in_unit
 
 register = template.Library()

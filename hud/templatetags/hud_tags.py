@@ -1,19 +1,34 @@
-"""Template tags and filters for numbers, times, badges and charts."""
+"""Template tags and filters of all pages: numbers, times, badges, charts, commits, and the head.
 
+Commits link to `HUD_REPO_URL` where it is set, else to the runs of the commit or range.
+"""
+
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
+from urllib.parse import quote
 
 from django import template
+from django.conf import settings
+from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from hud.models import FIRST_RUN_ONLY, Point, PointFields
+from hud.judging.backlog import waiting
+from hud.judging.regressions.counts import Scope, count
+from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
 from hud.pages.experiment.history import fact_name
+from hud.pages.query_string import without
 from hud.pages.sparkline import sparkline as draw_line
+from hud.points.nights import SHORT_COMMIT
+from hud.points.streams import Activity, front, with_results
 from hud.points.targets import AppliedTarget
 from hud.tables import formatting, html
 from hud.tables.badges import LOOKS, WORDS, badge_html
-from hud.tables.formatting import bytes_text, number, percent, quantity, signed_percent, unit
-from hud.tables.html import NOTHING, element, join, span
+from hud.tables.formatting import ago, bytes_text, moment, number, percent, quantity, signed_percent, unit
+from hud.tables.html import NOTHING, code, element, join, link, span
+from hud.tables.table import Column, DataTable
 from runner.schema.records import QUALITIES, quality_words
 
 register = template.Library()
@@ -41,7 +56,21 @@ _EXPECTATIONS = {
     "unexpected_failure": ("failed", "unexpected failure"),
     "unexpected_pass": ("improved", "unexpected pass"),
 }
+_HASH = re.compile(r"[0-9a-f]{8,64}")
+_COMMIT = "{commit}"
+_MOST_STREAMS = 8  # in the head
 _WORTH_A_BADGE = {"improved", "regressed", "inconclusive"}
+
+
+@register.simple_tag(takes_context=True)
+def heads(context: Any, *titles: str, actions: str = "") -> SafeString:
+    """Return the head of a table: titles, as ``Size|num|of the file`` with a class and a tooltip. The one of
+    buttons, which is hidden, is there for who has the scope `actions`, with ``*`` for all."""
+    parts = ((*title.split("|"), "", "")[:3] for title in titles)
+    columns = [Column("", name, css=css, tooltip=tooltip) for name, css, tooltip in parts]
+    if actions == "*" or actions in context.get("may", ()):
+        columns.append(Column("", "Actions", hides_title=True))
+    return SafeString(f"<thead><tr>{DataTable(*columns).head(None)}</tr></thead>")
 
 
 @register.simple_tag
@@ -180,3 +209,103 @@ def move_line(values: Sequence[float | None], level: float | None, moved: int) -
     label = f"last {len(values)} results, {last}" + (f", level {level:.4g}" if level is not None else "")
     shown = min(moved, len(values))
     return draw_line(values, level=level, moved=shown, crosses=True, label=label)
+
+
+def short_commit(commit: str) -> str:
+    """Return the first characters of a hash; any other name as it is."""
+    return commit[:SHORT_COMMIT] if _HASH.fullmatch(commit) else commit
+
+
+@register.simple_tag
+def commit(name: str | None) -> SafeString:
+    """Show a commit: its short hash as a link, and a button that copies it."""
+    if not name:
+        return SafeString("")
+    in_repository = settings.HUD_REPO_URL.replace(_COMMIT, name) if _HASH.fullmatch(name) else ""
+    return _html(in_repository or runs_of(name), short_commit(name), name)
+
+
+@register.simple_tag
+def commit_range(old: str | None, new: str | None) -> SafeString:
+    """Show ``old..new``; one commit where the other is not known or the same."""
+    if not old or not new or old == new:
+        return commit(new or old)
+    address, page = runs_of(f"{old}..{new}"), f"/commit/{_COMMIT}"
+    if _HASH.fullmatch(old) and _HASH.fullmatch(new) and page in settings.HUD_REPO_URL:
+        # which GitHub and GitLab have beside that of a commit
+        address = settings.HUD_REPO_URL.replace(page, f"/compare/{old}...{new}")
+    return _html(address, f"{short_commit(old)}..{short_commit(new)}", f"{old}..{new}")
+
+
+def runs_of(commits: str) -> str:
+    """Return the address of the runs of a commit, or of a range ``old..new``."""
+    return f"{path('runs')}?commit={quote(commits, safe='.')}"
+
+
+@register.filter
+@cache
+def path(name: str) -> str:
+    """Return the address of a page that has one."""
+    return reverse(name)
+
+
+def _html(address: str, short: str, full: str) -> SafeString:
+    label = span(f"Copy {short}", "visually-hidden")
+    about = {"data_copy_text": full, "title": f"Copy {full}"}
+    button = element("button", label, type="button", css="copy", **about)
+    return span(join(link(address, code(short), title=full), button, by=""), "commit")
+
+
+@register.simple_tag(takes_context=True)
+def navigation(context: Any, here: str | None) -> SafeString:
+    """Return the links to the pages in this one's stream, else in the front one, with how many causes wait
+    for somebody: of what the page is about where it counts them, else of the stream, 1 statement."""
+    counts = context.get("counts_of_page") or count(Scope(context.get("stream") or front()))
+    in_stream = context.get("in_stream", "")
+    return _links(here, counts.causes, in_stream, context.get("query_of_counts", in_stream))
+
+
+@lru_cache(maxsize=256)
+def _links(here: str | None, causes: int, in_stream: str, of_causes: str) -> SafeString:
+    """Return the same text again, of which each page would draw 20 addresses: 0.8 ms."""
+    about = {"here": here, "causes": causes, "in_stream": in_stream, "of_causes": of_causes}
+    return render_to_string("parts/nav.html", about)
+
+
+@register.simple_tag(takes_context=True)
+def other_parameters(context: Any, *names: str) -> str:
+    """Return the page's query without some names, after an ``&``, for the many links of a table that set
+    these: `querystring` copies the query for each."""
+    return without(context["request"].GET, *names)
+
+
+@register.simple_tag(takes_context=True)
+def stream_picker(context: Any) -> SafeString:
+    """Return the streams with their newest results: this page's own, the chosen front one and `nightly`, then
+    the newest, and what the judge has yet to judge of this one: 1 statement, 2 while something waits. A page
+    of one run leads to the overview of another stream."""
+    stream, request = context["stream"], context["request"]
+
+    def place(one: Activity) -> tuple[bool, bool, bool]:
+        return one.pk != stream.pk, not one.is_front, one.name != NIGHTLY
+
+    shown = sorted(with_results(), key=place)
+    of_one = request.resolver_match.kwargs.keys() & {"pk"} and request.resolver_match.url_name != "experiment"
+    address = path("overview") if of_one or request.method != "GET" else request.path
+    links: list[object] = [
+        link(
+            f"{address}?stream={one.name}",
+            join(one.name, ago(one.newest)),
+            aria_current="true" if one.pk == stream.pk else "",
+            title=one.title,
+        )
+        for one in shown[:_MOST_STREAMS]
+    ]
+    more = f"{len(shown) - _MOST_STREAMS} more" if len(shown) > _MOST_STREAMS else "All"
+    links.append(link(path("streams"), more))
+    if any(one.may_wait for one in shown) and (backlog := waiting(stream.pk)).series:
+        times = (
+            ("since", moment(backlog.since), "until about", moment(backlog.until)) if backlog.since else ()
+        )
+        links.append(span(join(backlog.series, "series wait to be judged", *times), "catching-up"))
+    return element("nav", join(element("span", "Stream"), *links), css="streams", aria_label="Streams")

@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 
 from hud.judging.comparison import MetricComparison
 from hud.pages.run.query import RunPage
-from hud.pages.run.results import Results
+from hud.pages.run.results import RunResults
 from hud.tables.badges import badge_html
 from hud.tables.formatting import p_value, signed_percent
 from hud.tables.html import element, join
@@ -43,7 +43,7 @@ register.filter(quality_words)
 
 
 @register.simple_tag
-def finding_badges(results: Results) -> SafeString:
+def finding_badges(results: RunResults) -> SafeString:
     """Show beside a run's state how many experiments are worse: "succeeded" alone would hide them."""
     shown = ((kind, results.counts[kind].experiments) for kind in _BADGES if kind in results.counts)
     return join(*(badge_html(kind, f"{count} {_LABELS[kind][1]}") for kind, count in shown))

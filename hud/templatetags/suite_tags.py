@@ -11,8 +11,8 @@ from django.utils.safestring import SafeString
 
 from hud.models import Metric, Point
 from hud.pages.query_string import without
-from hud.pages.suite.newest import Totals
-from hud.pages.suite.query import SPEEDUPS, PlainCell, Row, SuitePage
+from hud.pages.suite.newest import SuiteTotals
+from hud.pages.suite.query import SPEEDUPS, PlainCell, SuitePage, SuiteRow
 from hud.tables.badges import badge_html
 from hud.tables.formatting import address, ago, long_name, number, signed_percent, unit
 from hud.tables.html import NOTHING, element, join
@@ -30,7 +30,7 @@ def column_heads(context: Any, page: SuitePage, current: str) -> SafeString:
     """Return the heads of the columns of results, which sort."""
     order = Order(current, without(context["request"].GET, "sort", "page"))
     columns = [Column("", one.title, css="num", tooltip=one.title_more, sort=one.key) for one in page.columns]
-    return DataTable[Row](*columns).head(None, order)
+    return DataTable[SuiteRow](*columns).head(None, order)
 
 
 @register.simple_tag
@@ -43,7 +43,7 @@ def suite_rows(page: SuitePage, may: Collection[str], in_stream: str) -> SafeStr
 
 
 def _row(
-    row: Row, attached: Collection[tuple[str, str]], times: Mapping[datetime, str], in_stream: str
+    row: SuiteRow, attached: Collection[tuple[str, str]], times: Mapping[datetime, str], in_stream: str
 ) -> str:
     one = row.experiment
     plain, tick, again, newest = one.title, "", "", ""
@@ -56,7 +56,7 @@ def _row(
     words = "".join(
         f'<td class="when">{escape(word).replace("_", "_<wbr>") or _UNKNOWN}</td>' for word in row.words
     )
-    below = row.below_eager is not None
+    below = row.is_below_eager
     cells = "".join(
         [
             f'<td class="num">{_cell(cell, below)}{_mark(cell, mark) if mark else ""}</td>'
@@ -105,7 +105,7 @@ def _below(metric: Metric, shown: str) -> str:
 
 
 @register.simple_tag
-def suite_mean(totals: Totals, key: str) -> SafeString:
+def suite_mean(totals: SuiteTotals, key: str) -> SafeString:
     """Show the geometric mean of a column, with of how many experiments it is."""
     if key not in totals.means:
         return NOTHING

@@ -12,7 +12,6 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.ingest import ingest
 from hud.judging.judge import process_pending
-from hud.judging.regressions.counts import read_weeks
 from hud.judging.regressions.events import apply, record
 from hud.judging.regressions.look_back import look_back
 from hud.judging.regressions.states import Event

@@ -169,6 +169,18 @@ def test_a_run_is_followed_to_its_end(live_hud: Hud, quiet: Page, experiment: Ex
     expect(quiet.locator("input[name=q][data-key='/']")).to_be_focused()
 
 
+@pytest.mark.parametrize("width", [768, 1280, 1440])
+def test_no_column_of_a_runs_results_is_cut(live_hud: Hud, quiet: Page, width: int) -> None:
+    create_ceiling()
+    experiment = create_experiment(case="gather_gemv", knobs={"D": "mean", "sizes": "1024,4096,8192,16384"})
+    measurement = create_measurement(experiment, value=1900.0, target=2429.0)
+    create_verdict(measurement, "regressed", change=-0.125, noise=0.002, factor=12.5)
+    quiet.set_viewport_size({"width": width, "height": 900})
+    quiet.goto(f"{live_hud.url}/runs/{measurement.run_id}/")
+    expect(quiet.locator(".results thead th").last).to_have_text("Target")
+    assert quiet.locator(".scroll:has(.results)").evaluate("box => box.scrollWidth - box.clientWidth") <= 1
+
+
 def test_a_host_is_told_while_its_page_refreshes(live_hud: Hud, quiet: Page) -> None:
     accelerator = create_accelerator()
     create_user()

@@ -26,14 +26,14 @@ PLACES = [
 TEXT = st.text(string.printable + "\0é�", max_size=300) | st.text(string.digits + "-.eE", max_size=30)
 
 
-@pytest.mark.parametrize("kind", [suite.Filters, runs.Filters, Choice, LogPosition])
+@pytest.mark.parametrize("kind", [suite.SuiteFilters, runs.RunFilters, Choice, LogPosition])
 def test_nothing_said_means_nothing_filtered(kind: type[object]) -> None:
     assert query_string.read(kind, QueryDict()) == (kind(), [])
 
 
 def test_what_cannot_be_is_left_out_and_named() -> None:
-    filters, complaints = query_string.read(suite.Filters, QueryDict("mode=inference&page=many&q=a&q=b"))
-    assert filters == suite.Filters(mode="inference")
+    filters, complaints = query_string.read(suite.SuiteFilters, QueryDict("mode=inference&page=many&q=a&q=b"))
+    assert filters == suite.SuiteFilters(mode="inference")
     assert complaints == [
         "q: Given more than once; it takes one value.",
         "page: Enter a whole number.",
@@ -43,17 +43,17 @@ def test_what_cannot_be_is_left_out_and_named() -> None:
 def test_the_old_name_of_a_parameter_counts_where_the_new_one_is_not_given() -> None:
     asked = {"id=3": 3, "open=4": 4, "id=3&open=4": 4, "id=3&open=": 3}
     for text, pk in asked.items():
-        assert query_string.read(regressions.Filters, QueryDict(text))[0].open == pk
+        assert query_string.read(regressions.RegressionFilters, QueryDict(text))[0].open == pk
 
 
-@pytest.mark.parametrize("kind", [suite.Filters, runs.Filters, Choice, LogPosition])
+@pytest.mark.parametrize("kind", [suite.SuiteFilters, runs.RunFilters, Choice, LogPosition])
 @settings(deadline=None)
 @given(
     values=st.dictionaries(
         st.sampled_from(["mode", "q", "page", "state", "before", "metric", "points", "task", "start"]), TEXT
     )
 )
-def test_any_text_yields_filters(kind: type[suite.Filters], values: dict[str, str]) -> None:
+def test_any_text_yields_filters(kind: type[suite.SuiteFilters], values: dict[str, str]) -> None:
     given = QueryDict(mutable=True)
     given.update(values)
     filters, _complaints = query_string.read(kind, given)

@@ -37,10 +37,10 @@ def test_no_picker_offers_what_names_no_device() -> None:
     assert page.filters.arch == "h200"
     offered = {
         "compilers": page.choices["arch"],
-        "regressions": regressions.read(stream, regressions.Filters(), None).archs,
+        "regressions": regressions.read(stream, regressions.RegressionFilters(), None).archs,
         "rules": rules.read()["offers"]["archs"],
     }
-    (listed,) = filter(None, [suite.read(stream, "huggingface", suite.Filters())])
+    (listed,) = filter(None, [suite.read(stream, "huggingface", suite.SuiteFilters())])
     offered["suite"] = listed.choices["arch"]
     assert offered == {page: ["h200"] for page in offered}
     own, *others = Experiment.objects.order_by("pk").filter(case="a")
@@ -54,7 +54,7 @@ def test_what_is_asked_for_is_shown_and_without_any_named_arch_something_is() ->
     page = compilers.read(compilers.Filters(), stream)
     assert page.filters.arch == UNNAMED
     assert select("Arch", "arch", UNNAMED, [UNNAMED]) in page.pickers
-    assert limits.read(limits.Filters(arch=UNNAMED), stream).filters.arch == UNNAMED
+    assert limits.read(limits.LimitsFilters(arch=UNNAMED), stream).filters.arch == UNNAMED
 
 
 def test_an_operator_names_a_text_and_the_next_result_lands_there(client: Client) -> None:

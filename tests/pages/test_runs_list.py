@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from hud.models import Stream
 from hud.pages.runs.query import PAGE_ROWS
-from hud.templatetags.commit_tags import commit_range
+from hud.templatetags.hud_tags import commit_range
 from tests.support.factories import (
     create_experiment,
     create_measurement,

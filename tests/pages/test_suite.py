@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from hud.models import VERDICT_CODES, DetailedMeasurement, Experiment, Point, Run, Stream
 from hud.pages.data import to_csv
-from hud.pages.suite.query import PAGE_ROWS, Filters, read
+from hud.pages.suite.query import PAGE_ROWS, SuiteFilters, read
 from hud.points import write as points
 from tests.support.factories import (
     create_accelerator,
@@ -174,7 +174,7 @@ def test_a_column_without_a_value_is_not_drawn() -> None:
     create_measurement(mlp, metric="device_speedup", value=None, status="crashed")
     rare = {"flops_utilization_of_peak", "speedup"}
     for words, columns in (("", rare | {"bandwidth"}), ("gemv", {"bandwidth"}), ("mlp", rare)):
-        page = read(Stream.objects.get(name="import"), "micro", Filters(q=words))
+        page = read(Stream.objects.get(name="import"), "micro", SuiteFilters(q=words))
         assert page is not None
         assert {column.key for column in page.columns} == columns, words
 

@@ -20,7 +20,7 @@ _MOST_DETAIL = 60  # characters beside a closed detail
 
 
 @dataclass(frozen=True)
-class Filters:
+class AuditFilters:
     who: str = words(150, label="Who")  # a part of the name
     action: str = words(60, label="Action")  # `key.revoke`, or `key` for all of keys
     subject: str = words(label="Subject")  # a part of it
@@ -60,7 +60,7 @@ ROWS = DataTable[Audit, Mapping[str, str]](
 )
 
 
-def read(filters: Filters, rows: int) -> tuple[list[Audit], int | None]:
+def read(filters: AuditFilters, rows: int) -> tuple[list[Audit], int | None]:
     """Return a page of rows, and before which id the next page begins, None on the last one: 1 statement."""
     condition = Q()
     if filters.who:

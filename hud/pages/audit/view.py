@@ -10,7 +10,7 @@ from hud.pages.audit import query
 
 
 def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    filters, complaints = query_string.read(query.Filters, request.GET, data_format)
+    filters, complaints = query_string.read(query.AuditFilters, request.GET, data_format)
     rows, next_before = query.read(filters, query.PAGE_ROWS)
     if data_format:
         return data.answer_table(data_format, "audit", query.ROWS, rows, next=next_before)

@@ -1,39 +1,168 @@
-"""The funnel of judgement: how many points become suspects, and how many of those are real."""
+"""The funnel of a stream by ISO week: how many points came, and what became of those that moved."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, date, datetime, time, timedelta
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
-from hud.judging.regressions.counts import read_weeks
+from hud.models import Stream
 from hud.pages import data, streams
-from hud.tables.table import DataTable
+from hud.sql import fetch
+from hud.tables.formatting import percent
+from hud.tables.html import dim, element
+from hud.tables.table import Column, DataTable
 
+WEEKS = 26  # that are read
 _HEIGHT = 100  # units of the chart
 _LEAST_COLUMNS = 8  # weeks in it
-_COUNTS = "points suspects repeats noise opened confirmed dismissed resolved accepted"
-_SHOWN = _COUNTS.split()
-_HEIGHTS = ("suspects", "opened", "dismissed")
-_DATA = DataTable(f"week=name start {_COUNTS} false_alarm_rate=false_alarms")
+_BARS = {"suspects": 0.1, "opened": 0.2, "dismissed": 0.3}  # with what is free on either side of a bar
+_WEEK = "date_trunc('week', {} AT TIME ZONE 'UTC')::date"  # its Monday
+
+
+@dataclass
+class Week:
+    """`start` is its Monday. `noise` are suspects that a second point did not show; `dismissed` are
+    regressions that were listed and turned out to be none."""
+
+    start: date
+    points: int
+    suspects: int
+    repeats: int
+    noise: int
+    opened: int
+    confirmed: int
+    dismissed: int
+    resolved: int
+    accepted: int
+    real: int  # confirmed, or accepted while open
+
+    @property
+    def name(self) -> str:
+        return f"{self.start:%G-W%V}"
+
+    @property
+    def false_alarms(self) -> float | None:
+        """Return the share of dismissed regressions among those that this week found to be real or not; None
+        where there was none."""
+        decided = self.real + self.dismissed
+        return self.dismissed / decided if decided else None
+
+
+def read(stream: Stream, now: datetime) -> list[Week]:
+    """Return the weeks up to now, the newest first: 1 statement."""
+    today = now.astimezone(UTC).date()
+    starts = [today - timedelta(days=today.weekday(), weeks=back) for back in range(WEEKS)]
+    counts = ", ".join(f"coalesce({count.name}, 0)" for count in fields(Week)[1:])
+    return fetch(
+        Week,
+        f"""
+        SELECT start, {counts} FROM unnest(%(starts)s::date[]) AS start
+        LEFT JOIN (
+            SELECT {_WEEK.format("created")} AS start, sum(points)::int AS points FROM hud_run
+            WHERE stream_id = %(stream)s AND created >= %(first)s GROUP BY 1
+        ) runs USING (start)
+        LEFT JOIN (
+            SELECT {_WEEK.format("r.created")} AS start, count(DISTINCT r.id) AS repeats
+            FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id
+            WHERE r.stream_id = %(stream)s AND r.created >= %(first)s GROUP BY 1
+        ) repeated USING (start)
+        LEFT JOIN (
+            SELECT {_WEEK.format("at")} AS start,
+                count(*) FILTER (WHERE after = 'suspect') AS suspects,
+                count(*) FILTER (WHERE after = 'dismissed' AND before = 'suspect') AS noise,
+                count(*) FILTER (WHERE after = 'open' OR before = 'suspect'  -- pairs confirmed it at once
+                    AND after IN ('confirmed', 'resolved', 'accepted')) AS opened,
+                count(*) FILTER (WHERE after = 'confirmed') AS confirmed,
+                count(*) FILTER (WHERE after = 'dismissed' AND before <> 'suspect') AS dismissed,
+                count(*) FILTER (WHERE after = 'resolved') AS resolved,
+                count(*) FILTER (WHERE after = 'accepted') AS accepted,
+                count(*) FILTER (WHERE after = 'confirmed' OR before = 'open' AND after = 'accepted') AS real
+            FROM hud_regressionevent
+            WHERE at >= %(first)s AND before <> after AND regression_id IN (
+                SELECT g.id FROM hud_regression g JOIN hud_series s ON s.id = g.series_id
+                WHERE s.stream_id = %(stream)s)
+            GROUP BY 1
+        ) changes USING (start)
+        ORDER BY start DESC
+        """,  # noqa: S608 — constants  # nosec B608
+        {
+            "starts": starts,
+            "first": datetime.combine(starts[-1], time.min, UTC),
+            "stream": stream.pk,
+        },
+    )
+
+
+def _week(week: Week, _page: object) -> SafeString:
+    return element("time", week.name, datetime=f"{week.start}", title=f"from {week.start}")
+
+
+def _count(name: str, title: str, tooltip: str = "") -> Column[Week, None]:
+    return Column(name, title, show="{:,}".format, css="num", label=title.lower(), tooltip=tooltip)
+
+
+_COUNTS = (
+    _count("points", "Points judged"),
+    _count("suspects", "Suspects", "points that left their level, but not surely"),
+    _count("repeats", "Repeats", "silent repeats of suspects on a host"),
+    _count("noise", "Noise", "suspects that a second point did not show"),
+    _count("opened", "Regressions"),
+    _count("confirmed", "Confirmed", "by pairs or a person"),
+    _count("dismissed", "Dismissed", "regressions that pairs or a person found to be none"),
+    _count("resolved", "Resolved", "back at their level"),
+    _count("accepted", "Accepted", "their level is the new baseline"),
+)
+_TABLE = DataTable[Week, None](
+    Column("week", "Week", "name", draw=_week, is_head=True),
+    "start",
+    *_COUNTS,
+    Column(
+        "false_alarm_rate", "False alarms", "false_alarms", css="num", label="false alarms",
+        show=lambda rate: dim("none decided") if rate is None else percent(rate),
+        tooltip="dismissed ÷ (confirmed + accepted while open + dismissed)",
+    ),
+)  # fmt: skip
+
+
+def _bars(weeks: Sequence[Week]) -> SafeString:
+    """Draw suspects, regressions and dismissals of each week one in front of the other, the newest last."""
+    scale = _HEIGHT / (max(getattr(week, name) for week in weeks for name in _BARS) or 1)
+    columns = []
+    for x, week in enumerate(reversed(weeks)):
+        counts = f"{week.suspects} suspects, {week.opened} regressions, {week.dismissed} dismissed"
+        bars = "".join(
+            f'<rect class="{name}" x="{free}" width="{1 - 2 * free:.1f}"'
+            f' height="{getattr(week, name) * scale:.2f}" transform="translate(0 {_HEIGHT}) scale(1 -1)"/>'
+            for name, free in _BARS.items()
+        )
+        columns.append(
+            f'<g transform="translate({x} 0)"><title>{week.name}: {counts}</title>'
+            f'<rect x=".1" width=".8" y="0" height="{_HEIGHT}" class="space"/>{bars}</g>'
+        )
+    return SafeString(
+        f'<svg viewBox="0 0 {len(weeks)} {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label='
+        f'"Suspects, regressions and dismissals by week; the table has the numbers">{"".join(columns)}</svg>'
+    )
 
 
 def funnel(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    found = read_weeks(streams.of_request(request), timezone.now())
+    weeks = read(streams.of_request(request), timezone.now())
     if data_format:
-        return data.answer_table(data_format, "funnel", _DATA, found)
-    is_filled = [any(getattr(week, name) for name in _SHOWN) for week in reversed(found)]
-    filled = max(len(found) - is_filled.index(True), 1) if True in is_filled else 1
-    drawn = found[: max(filled, _LEAST_COLUMNS)]
-    scale = _HEIGHT / (max(getattr(week, name) for week in drawn for name in _HEIGHTS) or 1)
-    columns = [  # heights in units of the chart
-        {"week": week, "x": x, **{name: getattr(week, name) * scale for name in _HEIGHTS}}
-        for x, week in enumerate(reversed(drawn))
-    ]
-    found = found[:filled]  # no empty weeks before the first one
-    total = {name: sum(getattr(week, name) for week in found) for name in (*_SHOWN, "real")}
+        return data.answer_table(data_format, "funnel", _TABLE, weeks)
+    names = [column.name for column in _COUNTS]
+    first = next((week for week in reversed(weeks) if any(getattr(week, name) for name in names)), weeks[0])
+    shown = weeks[: weeks.index(first) + 1]  # no empty weeks before the first one
+    drawn = weeks[: max(len(shown), _LEAST_COLUMNS)]
+    total = {name: sum(getattr(week, name) for week in shown) for name in (*names, "real")}
     decided = total["real"] + total["dismissed"]
     context = {
-        "weeks": found,
-        "columns": columns,
+        "table": _TABLE.html(shown, None, css="readings", caption="ISO weeks, newest first, in UTC"),
+        "bars": _bars(drawn),
+        "span": f"{drawn[-1].name} to {drawn[0].name}",
         "total": total,
         "false_alarms": total["dismissed"] / decided if decided else None,
         "decided": decided,

@@ -217,14 +217,14 @@ def _work(run: int | None = None) -> list[_Work]:
         SELECT work.run_id run, work.accelerator_id accelerator, work.tasks, work.running_s::float8,
             known.seconds * {_PROCESSES.format("work")} usual_s
         FROM work JOIN (SELECT t.spec, usual.seconds FROM kinds t {_USUAL}) known USING (spec)
-        """,  # noqa: S608 - constants of this room  # nosec B608
+        """,  # noqa: S608 - constants of this file  # nosec B608
         {"run": run},
     )
 
 
 @dataclass(slots=True)
 class Occupation:
-    """Return what a host, or one of its accelerators, does instead of taking the run."""
+    """The state of a host, or of one of its accelerators, that could take the run."""
 
     name: str  # of the host, with its accelerator where only that one is meant
     state: str  # lost, paused, drained, dirty, busy or idle

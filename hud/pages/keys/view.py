@@ -1,6 +1,7 @@
 """Login and logout; each person's API keys, and for admins those of all."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -12,16 +13,75 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from hud.accounts.access import scopes_of
-from hud.accounts.keys import create_key, revoke_key, with_owners
+from hud.accounts.keys import create_key, effective_scopes, revoke_key, with_owners
 from hud.accounts.roles import SCOPES
 from hud.models import ApiKey
 from hud.pages import data
-from hud.pages.keys.table import KEYS, KeysPage
 from hud.problems import Problem
 from hud.runs.streams import of_new_key
-from hud.tables.html import csrf_field
+from hud.tables.formatting import address, ago
+from hud.tables.html import NOTHING, code, csrf_field, dim, element, join, link, post_button
+from hud.tables.table import Column, DataTable
+
+
+@dataclass(frozen=True)
+class KeysPage:
+    of_all: bool  # for an admin
+    csrf: SafeString
+
+
+def _owner(key: ApiKey, _page: KeysPage) -> object:
+    if key.owner:
+        return join(key.owner.username, NOTHING if key.owner.is_active else dim("(login disabled)"))
+    return join(dim("host"), key.host.name) if key.host else dim("none")
+
+
+def _scopes(key: ApiKey, _page: KeysPage) -> SafeString:
+    effective = effective_scopes(key)
+    title = "not in the role of its owner any more"
+    lost = {scope for scope in key.scopes if key.owner and scope not in effective}
+    shown = [element("s", one, css="dim", title=title) if one in lost else one for one in key.scopes]
+    return join(*shown, by=", ")
+
+
+def _stream(key: ApiKey, _page: KeysPage) -> SafeString:
+    return link(f"/?stream={key.stream.name}", key.stream.name) if key.stream else NOTHING
+
+
+def _state(key: ApiKey, _page: KeysPage) -> object:
+    if key.revoked:
+        return join("revoked", ago(key.revoked))
+    if key.expires and key.expires < timezone.now():
+        return join("expired", ago(key.expires))
+    return f"expires on {key.expires:%Y-%m-%d}" if key.expires else "active"
+
+
+def _revoke(key: ApiKey, page: KeysPage) -> SafeString:
+    if key.revoked:
+        return NOTHING
+    where, about = address(key.pk, "key_revoke"), f"Revoke {key.name}"
+    return post_button(where, page.csrf, "Revoke", css="danger", aria_label=about)
+
+
+KEYS = DataTable[ApiKey, KeysPage](
+    Column("name", "Name", is_head=True),
+    Column("prefix", "Prefix", show=lambda prefix: code(f"{prefix}…")),
+    Column("owner", "Owner", "owner?.username", draw=_owner, label="owner", only=lambda page: page.of_all),
+    Column("scopes", "Scopes", lambda key: " ".join(key.scopes), draw=_scopes, label="scopes"),
+    "host=host?.name",
+    Column("stream", "Stream", "stream?.name", draw=_stream, label="stream"),
+    Column("created", "Created", show=ago, label="created"),
+    Column(
+        "last_used", "Last used", show=lambda used: ago(used) if used else dim("never"), label="last used"
+    ),
+    "expires revoked",
+    Column("", "State", draw=_state),
+    Column("", "Actions", draw=_revoke, hides_title=True),
+)
+
 
 ROWS = 200
 
@@ -68,7 +128,7 @@ def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int 
     keys, of_all = _keys(request), "admin" in scopes_of(request)
     table = KEYS.html(
         keys,
-        KeysPage(of_all, timezone.now(), csrf_field(request)),
+        KeysPage(of_all, csrf_field(request)),
         css="readings",
         caption=f"{'Keys of everybody' if of_all else 'Your keys'}, newest first",
         empty="No keys yet.",

@@ -5,33 +5,165 @@ measured matrix product of its dtype, whichever is longer. Of each experiment th
 time in the newest run counts.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
+from hud.judging.choices import Regret
 from hud.models import Experiment, Stream
-from hud.pages.limits.lines import (
-    Ceilings,
-    KernelLine,
-    ModelLine,
-    NamelessLine,
-    RegretLine,
-    ceilings_by_arch,
-)
 from hud.pages.query_string import words
+from hud.points.targets import ceiling_readings
 from hud.runs.branches import stored_names
 from hud.sql import fetch, fetch_tuples
 from runner.schema.devices import is_named
+from runner.schema.statistics import median
 
 REGRET = "autotune_regret"
 MOST_KERNELS, MOST_REGRETS, MOST_NAMELESS = 20, 15, 20
 _ALL = 500  # in JSON and CSV
 _OF_SPREAD = 60  # newest compilations whose times are compared
 CHOICES = ("mode", "dtype", "backend", "suite")
+_SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
 
 
 @dataclass(frozen=True)
-class Filters:
+class Ceilings:
+    """What an arch reaches: medians of the latest seven readings."""
+
+    copy_gbps: float | None = None
+    read_gbps: float | None = None
+    matmul_tflops: dict[str, float] = field(default_factory=dict)  # by dtype
+
+    @property
+    def words(self) -> str:
+        parts = [f"copy {self.copy_gbps:,.0f}" if self.copy_gbps else ""]
+        parts.append(f"read {self.read_gbps:,.0f}" if self.read_gbps else "")
+        shown = " · ".join(filter(None, parts)) + " GB/s" if any(parts) else ""
+        products = [f"{dtype} {value:,.0f} TFLOP/s" for dtype, value in sorted(self.matmul_tflops.items())]
+        return " · ".join(filter(None, (shown, *products)))
+
+    def peak_tflops(self, dtype: str) -> float | None:
+        return self.matmul_tflops.get(dtype) or self.matmul_tflops.get(_SAME_PEAK.get(dtype, ""))
+
+
+@dataclass(slots=True)
+class KernelLine:
+    """A kernel of an experiment; times in µs of a step."""
+
+    experiment_id: int
+    run: int
+    slot: str
+    name: str
+    kind: str
+    origins: list[str]
+    calls: float
+    time_us: float
+    floor_us: float  # at the ceiling, at most its own: a kernel that only reads may beat a copy
+    bound: str  # memory or compute
+    experiment: Experiment = field(init=False)
+
+    @property
+    def lost_us(self) -> float:
+        return self.time_us - self.floor_us
+
+    @property
+    def share_of_ceiling(self) -> float | None:
+        return self.floor_us / self.time_us if self.time_us else None
+
+    @property
+    def operators(self) -> str:
+        names = [origin.rpartition("aten.")[2] for origin in self.origins]
+        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+    @property
+    def side(self) -> str:
+        return f"run:{self.run}/experiment:{self.experiment_id}"
+
+
+@dataclass(slots=True)
+class ModelLine:
+    """The kernels of one experiment together; times in µs of a step."""
+
+    experiment_id: int
+    run: int
+    busy_us: float
+    gaps_us: float
+    floor_us: float  # of kernels with a formula
+    covered_us: float  # the time of those
+    experiment: Experiment = field(init=False)
+
+    @property
+    def lost_us(self) -> float:
+        return self.covered_us - self.floor_us
+
+    @property
+    def bars(self) -> list[tuple[str, float, float]]:
+        """Return tone, start and length of each part of the line's bar."""
+        nameless_us = max(self.busy_us - self.covered_us, 0.0)  # of kernels without a formula
+        lengths_us = self.floor_us, self.lost_us, nameless_us, self.gaps_us
+        starts_us = accumulate(lengths_us, initial=0.0)
+        return list(zip(("whole", "slower", "draw", "none"), starts_us, lengths_us, strict=False))
+
+    @property
+    def share(self) -> float | None:
+        return self.floor_us / self.covered_us if self.covered_us else None
+
+    @property
+    def coverage(self) -> float:
+        return min(self.covered_us / self.busy_us, 1.0) if self.busy_us else 0.0
+
+
+@dataclass(slots=True)
+class NamelessLine:
+    """A kernel without bytes and FLOPs, over all experiments."""
+
+    kernel: str
+    kind: str
+    time_us: float
+    experiments: int
+
+
+@dataclass(slots=True)
+class RegretLine:
+    """What unlucky choices cost an experiment; the range is that of its newest compilations."""
+
+    experiment_id: int
+    value: float
+    note: str | None
+    low_us: float | None
+    high_us: float | None
+    experiment: Experiment = field(init=False)
+
+    @property
+    def found(self) -> Regret | None:
+        """Return the regret with its interval, where it is known."""
+        return Regret.from_note(self.value, self.note)
+
+    @property
+    def interval(self) -> str:
+        """Return the 95 % interval as the page writes it."""
+        found = self.found
+        return f"{100 * found.low:.1f} to {100 * found.high:.1f} %" if found else ""
+
+
+def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
+    """Return what each arch reaches, by the readings of a stream."""
+    readings = ceiling_readings("series.stream_id = %(stream)s", "NOT rerun", {"stream": stream.pk})
+    found: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for arch, case, dtype, value in readings:
+        found.setdefault(arch, {}).setdefault((case, dtype if case == "matmul" else ""), []).append(value)
+    ceilings = {}
+    for arch, values in found.items():
+        middles = {place: median(own) for place, own in values.items()}
+        products = {dtype: value for (case, dtype), value in middles.items() if case == "matmul"}
+        ceilings[arch] = Ceilings(middles.get(("copy", "")), middles.get(("read", "")), products)
+    return ceilings
+
+
+@dataclass(frozen=True)
+class LimitsFilters:
     arch: str = words(100, label="Arch", blank=None)
     mode: str = words(40, label="Mode")
     dtype: str = words(40, label="Dtype")
@@ -41,7 +173,7 @@ class Filters:
 
 @dataclass
 class LimitsPage:
-    filters: Filters
+    filters: LimitsFilters
     arches: list[tuple[str, int, Ceilings]] = field(default_factory=list)  # with experiments
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice
     kernels: list[KernelLine] = field(default_factory=list)
@@ -91,7 +223,7 @@ class LimitsPage:
         return max((kernel.time_us for kernel in self.kernels), default=0.0)
 
 
-def read(filters: Filters, stream: Stream, *, everything: bool = False) -> LimitsPage:
+def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) -> LimitsPage:
     """Return the page, in 7 statements, 2 without kernels; without an arch that with the most experiments."""
     combinations = fetch_tuples(
         f"""
@@ -102,9 +234,9 @@ def read(filters: Filters, stream: Stream, *, everything: bool = False) -> Limit
         """,  # noqa: S608 — constants  # nosec B608
         {"stream": stream.pk, "branches": stored_names()},
     )
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for arch, *_words, count in combinations:
-        counts[arch] = counts.get(arch, 0) + count
+        counts[arch] += count
     if not filters.arch and counts:
         arch = max(sorted(counts), key=lambda name: (is_named(name), counts[name]))
         filters = replace(filters, arch=arch)
@@ -112,7 +244,7 @@ def read(filters: Filters, stream: Stream, *, everything: bool = False) -> Limit
     measured = ceilings_by_arch(stream)
     page.arches = [
         (arch, count, measured.get(arch, Ceilings()))
-        for arch, count in sorted(counts.items(), key=lambda pair: -pair[1])
+        for arch, count in counts.most_common()
         if is_named(arch) or arch in ("", filters.arch)
     ]
     own = [one[1:5] for one in combinations if one[0] == filters.arch]

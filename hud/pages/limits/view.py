@@ -1,21 +1,156 @@
 """Lost milliseconds and autotune regret of an arch."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
+from hud.models import Experiment
 from hud.pages import data, query_string, streams
+from hud.pages.code.table import short_name
 from hud.pages.limits import query
-from hud.pages.limits.tables import EXPERIMENTS, KERNELS, NAMELESS, REGRETS
+from hud.pages.limits.query import KernelLine, LimitsPage, ModelLine, NamelessLine, RegretLine
+from hud.pages.sparkline import interval
+from hud.tables.formatting import NONE, address, plain_count, share, thousandths
+from hud.tables.html import NOTHING, dim, element, join, link
+from hud.tables.table import EXPERIMENT, Column, DataTable
+
+
+def _us(time_us: float) -> str:
+    return f"{time_us:.1f}"
+
+
+def _lost(time_us: float) -> SafeString:
+    return element("b", _us(time_us))
+
+
+def _part(part: float | None) -> str:
+    return NONE if part is None else f"{part:.2f}"
+
+
+def _kernel(line: KernelLine, _page: LimitsPage) -> SafeString:
+    source = streams.link(reverse("code"), base=line.side, head=line.side, kernel=line.slot)
+    name = link(f"{source}#source", element("code", short_name(line.name), title=line.name))
+    calls = dim(f"× {plain_count(line.calls)}") if line.calls != 1 else NOTHING
+    about = join(line.bound, line.kind, line.operators, by=" · ")
+    return join(name, calls, element("span", about, css="dim under", title=line.operators))
+
+
+def _experiment(experiment: Experiment, anchor: str = "") -> SafeString:
+    return link(f"{streams.link(address(experiment.pk, 'experiment'))}{anchor}", experiment.title)
+
+
+def _facts(experiment: Experiment, page: LimitsPage) -> SafeString:
+    return join(*(getattr(experiment, name) for name in page.varying), by=" · ")
+
+
+def _experiment_of_kernel(line: KernelLine, page: LimitsPage) -> SafeString:
+    facts = _facts(line.experiment, page)
+    return join(_experiment(line.experiment), element("span", facts, css="dim under", title=facts))
+
+
+def _bar(parts: Iterable[tuple[str, float, float]], longest_us: float) -> SafeString:
+    """Draw parts, each with its tone, start and length, on an axis of 1000 units."""
+    rects = "".join(
+        f'<rect class="{tone}" x="{thousandths(start_us, longest_us)}" y="0"'
+        f' width="{thousandths(length_us, longest_us)}" height="10"/>'
+        for tone, start_us, length_us in parts
+    )
+    return SafeString(
+        f'<svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">{rects}</svg>'
+    )
+
+
+def _bar_of_kernel(line: KernelLine, page: LimitsPage) -> SafeString:
+    parts = ("slower", 0.0, line.time_us), ("whole", 0.0, line.floor_us)
+    return _bar(parts, page.longest_kernel_us)
+
+
+KERNELS = DataTable[KernelLine, LimitsPage](
+    EXPERIMENT,
+    Column("kernel", "Kernel", "name", draw=_kernel, is_head=True),
+    Column("", "Experiment", draw=_experiment_of_kernel),
+    "kind slot calls",
+    Column("time_us", "Time", show=_us, css="num"),
+    Column("ceiling_us", "At ceiling", "floor_us", show=_us, css="num", cell_css="dim"),
+    Column("", "Bar", draw=_bar_of_kernel, css="bars", hides_title=True),
+    Column("", "Of ceiling", "share_of_ceiling", show=_part, css="num"),
+    Column("lost_us", "Lost", show=_lost, css="num"),
+    "share_of_ceiling bound run",
+)
+
+
+def _case_of_regret(line: RegretLine, page: LimitsPage) -> SafeString:
+    facts: list[str] = [_facts(line.experiment, page)]
+    if line.low_us is not None and line.high_us is not None:
+        facts.append(f"{_us(line.low_us)} to {_us(line.high_us)} µs")
+    if line.found:
+        facts.append(f"{line.found.compilations} compilations")
+    return join(_experiment(line.experiment, "#compilations"), dim(join(*facts, by="<br>")))
+
+
+def _axis(page: LimitsPage) -> SafeString:
+    ends = f"<span>0</span><span>{share(page.longest_regret)}</span>"
+    return SafeString(
+        '<span class="visually-hidden">95 % interval</span>'
+        f'<span class="axis" aria-hidden="true">{ends}</span>'
+    )
+
+
+def _interval(line: RegretLine, page: LimitsPage) -> SafeString:
+    low, high = (line.found.low, line.found.high) if line.found else (line.value, line.value)
+    return interval(line.value, low, high, axis=(0.0, page.longest_regret), width=64)
+
+
+def _regret(line: RegretLine, _page: LimitsPage) -> SafeString:
+    found = line.found
+    value = element("b", f"{'≥ ' if found and found.at_least else ''}{share(line.value)}")
+    return join(value, element("span", line.interval, css="dim under") if found else NOTHING)
+
+
+REGRETS = DataTable[RegretLine, LimitsPage](
+    EXPERIMENT,
+    Column("", "Case, busy time seen", draw=_case_of_regret, is_head=True),
+    Column("", _axis, draw=_interval, css="fpc"),
+    Column("regret", "Regret", "value", draw=_regret, css="num", cell_tooltip=lambda line: line.note),
+    Column("low", value=lambda line: line.found and line.found.low),
+    Column("high", value=lambda line: line.found and line.found.high),
+    Column("compilations", value=lambda line: line.found and line.found.compilations),
+    "note",
+)
+
+EXPERIMENTS = DataTable[ModelLine, LimitsPage](
+    EXPERIMENT,
+    Column(
+        "", "Experiment", is_head=True,
+        draw=lambda line, page: join(_experiment(line.experiment), dim(_facts(line.experiment, page))),
+    ),
+    Column("busy_us", "Device time", show=_us, css="num"),
+    Column("", "Bar", draw=lambda line, page: _bar(line.bars, page.longest_us), css="bars", hides_title=True),
+    Column("", "Of ceiling", "share", show=_part, css="num"),
+    "gaps_us",
+    Column("lost_us", "Lost", show=_lost, css="num"),
+    "run ceiling_us=floor_us share_of_ceiling=share",
+    Column("covered", "Covered", "coverage", show=share, css="num"),
+)  # fmt: skip
+
+NAMELESS = DataTable[NamelessLine, LimitsPage](
+    Column("kernel", "Kernel", show=lambda name: element("code", name, css="file"), is_head=True),
+    Column("kind", "Kind"),
+    Column("time_us", "Time, µs", show=_us, css="num"),
+    Column("experiments", "Experiments", css="num"),
+)
+
 
 _NO_KERNELS = "No kernel has bytes or FLOPs and a measured ceiling."
 _NO_REGRETS = "Not known yet: an experiment needs 10 compilations."
 
 
 def limits(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    filters, complaints = query_string.read(query.Filters, request.GET, data_format)
+    filters, complaints = query_string.read(query.LimitsFilters, request.GET, data_format)
     stream = streams.of_request(request)
     page = query.read(filters, stream, everything=bool(data_format))
     if data_format:

@@ -49,7 +49,7 @@ def webhook_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
         return data.answer_table(data_format, "notifications", _COLUMNS, _webhooks())
     number = request.GET.get("edit", "")
-    editing = next((one for one in _webhooks() if str(one.pk) == number), None)
+    editing = Webhook.objects.filter(pk=number).first() if number.isdecimal() else None
     form = WebhookForm(initial=forms.model_to_dict(editing, exclude=["secret"])) if editing else WebhookForm()
     return _page(request, form, editing=editing)
 

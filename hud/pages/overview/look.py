@@ -14,7 +14,7 @@ from hud.sql import fetch_tuples, int_array
 
 
 @dataclass
-class Look:
+class LookRow:
     """A row: a cause with its lines, or a point that improved or misses its target."""
 
     cause: CauseLines | None = None
@@ -59,22 +59,22 @@ def shortfall(point: Point) -> float:
 
 def rows(
     causes: Sequence[CauseLines], missed: Sequence[Point], night: Collection[int], improved: Sequence[Point]
-) -> list[Look]:
+) -> list[LookRow]:
     """Return the rows, in 1 statement. `night` are the runs of the night, `improved` its points that did, the
     largest first."""
-    found = [Look(cause=cause, is_new=cause.first.first_run_id in night) for cause in causes]
+    found = [LookRow(cause=cause, is_new=cause.first.first_run_id in night) for cause in causes]
     found.sort(key=lambda row: row.kind == "host")
-    better: dict[int, Look] = {}
+    better: dict[int, LookRow] = {}
     for point in improved:
-        better.setdefault(point.experiment.pk, Look(point=point, is_new=True))
+        better.setdefault(point.experiment.pk, LookRow(point=point, is_new=True))
     regressed = {line.series.experiment_id for cause in causes for line in cause.lines}
-    below: dict[int, Look] = {}
+    below: dict[int, LookRow] = {}
     for point in sorted(missed, key=shortfall, reverse=True):
         pk = point.experiment.pk
         if pk in below:
             below[pk].others += 1
         elif pk not in regressed:
-            below[pk] = Look(point=point)
+            below[pk] = LookRow(point=point)
     found += [*better.values(), *below.values()]
     statement = (
         "SELECT series_id, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[]) ORDER BY order_time"
@@ -85,7 +85,7 @@ def rows(
     return found
 
 
-def complete(shown: Sequence[Look]) -> None:
+def complete(shown: Sequence[LookRow]) -> None:
     """Say how each row can be measured again, and whether its kernels are known: 2 statements, 1 more where a
     host has two versions of torch."""
     places = known_between([row.regression for row in shown if row.regression])
@@ -101,7 +101,7 @@ def complete(shown: Sequence[Look]) -> None:
             row.rerun = builds.once(row.point.experiment, row.point.metric.name)
 
 
-def chosen(found: Sequence[Look], which: str, user: User | None) -> list[Look]:
+def chosen(found: Sequence[LookRow], which: str, user: User | None) -> list[LookRow]:
     """Return the new rows or a person's own; all of them for any other word."""
     if which == "new":
         return [row for row in found if row.is_new]

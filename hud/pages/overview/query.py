@@ -15,7 +15,7 @@ from hud.pages.compilers.table import TITLES, Entry, Table, colour, passing
 from hud.pages.health import processes_standing_still
 from hud.pages.hosts import query as hosts
 from hud.pages.overview import look, tiles
-from hud.pages.overview.look import Look
+from hud.pages.overview.look import LookRow
 from hud.pages.overview.tiles import Tile
 from hud.pages.regressions import query as regressions
 from hud.pages.runs import query as runs
@@ -39,7 +39,7 @@ HEADER = ("list", *points.OF_EXPERIMENT.names)
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedNight:
     """The headline series of an arch with their newest result in the night: they may open a regression."""
 
     series: int
@@ -52,12 +52,12 @@ class Judged:
 @dataclass
 class Overview:
     comparison: Comparison
-    looks: list[Look]
+    looks: list[LookRow]
     listed: dict[str, int]  # rows of what needs a look: all, new, mine
     regressed: list[Point]
     missed: list[Point]  # the largest shortfall first
     met: int  # series that reach their target
-    judged: Judged
+    judged: JudgedNight
     runs: list[RunLine]
     moved_runs: set[int]  # in which something regressed
     known_runs: set[int]  # that failed, in nothing that is news
@@ -242,7 +242,7 @@ def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Ser
     return fetch_models(Series, join, params, rows=rows, metric=Metric)
 
 
-def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, int]], list[int]]:
+def _judged(night: Collection[int], arch: str) -> tuple[JudgedNight, list[tuple[int, int]], list[int]]:
     """Count what became of a night's points on an arch, '' for all, with series and run of those that
     improved, the largest change against its noise first, and the series whose records say a target: 1
     statement."""
@@ -273,7 +273,7 @@ def _judged(night: Collection[int], arch: str) -> tuple[Judged, list[tuple[int, 
     )
     best = [(series, run) for series, run, _experiment in improved or ()]
     experiments = {experiment for _series, _run, experiment in improved or ()}
-    judged = Judged(headline, compared, undecided, reason, len(experiments))
+    judged = JudgedNight(headline, compared, undecided, reason, len(experiments))
     return judged, best[:_MOST_IMPROVED], aimed or []
 
 

@@ -63,7 +63,7 @@ HEADER = (*COLUMNS.names, "group", "group_cause", "group_size")
 
 
 @dataclass(frozen=True)
-class Filters:
+class RegressionFilters:
     """The page's query string; '' means any."""
 
     tab: str = one_of(*TABS, default="inbox", is_hidden=True)
@@ -202,7 +202,7 @@ def stream_of(pk: int) -> Stream | None:
     return next(iter(fetch_models(Stream, condition, {"pk": pk})), None)
 
 
-def read(stream: Stream, filters: Filters, user: User | None) -> RegressionsPage:
+def read(stream: Stream, filters: RegressionFilters, user: User | None) -> RegressionsPage:
     """Return the page of a stream, in 7 statements, 20 with a detail, and those of its sides. Raise
     BadSide."""
     scope = filters.scope(stream)
@@ -258,15 +258,15 @@ def _opened(stream: Stream) -> dict[str, int]:
 
 def waiting(scope: Scope) -> list[CauseLines]:
     """Return the causes of what waits for somebody, without recent values: 6 statements."""
-    return grouped(_rows(Filters(), None, scope)[:MOST_ROWS])
+    return grouped(_rows(RegressionFilters(), None, scope)[:MOST_ROWS])
 
 
-def listed(filters: Filters, stream: Stream | None) -> list[dict[str, Any]]:
+def listed(filters: RegressionFilters, stream: Stream | None) -> list[dict[str, Any]]:
     """Return the rows of the API's list, newest first, of one stream or of all."""
     return COLUMNS.rows(_rows(filters, None, filters.scope(stream))[:MOST_ROWS])
 
 
-def _rows(filters: Filters, user: User | None, scope: Scope) -> list[Regression]:
+def _rows(filters: RegressionFilters, user: User | None, scope: Scope) -> list[Regression]:
     if filters.branch and filters.branch != branch_or_default(""):
         return []  # regressions are of the default branch
     state = ("one.state = %(state)s", {"state": filters.state})

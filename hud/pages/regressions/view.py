@@ -52,7 +52,7 @@ class RegressionAction(forms.Form):
 
 
 def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    filters, complaints = query_string.read(query.Filters, request.GET, data_format)
+    filters, complaints = query_string.read(query.RegressionFilters, request.GET, data_format)
     user = request.user if isinstance(request.user, User) else None
     own = query.stream_of(filters.open) if filters.open else None
     stream = streams.enter(request, own) if own else streams.of_request(request)

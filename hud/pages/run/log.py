@@ -23,7 +23,7 @@ ERROR = re.compile(
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     number: int
     text: str
 
@@ -37,7 +37,7 @@ class LogView:
     """Lines of a task's log. `pinned`: the reader chose the task, so the page stays at it."""
 
     task: Task
-    lines: list[Line]
+    lines: list[LogLine]
     start: int  # bytes before the first line
     end: int  # bytes up to the end of the last one
     pinned: bool
@@ -90,18 +90,18 @@ def read(task: Task, *, pinned: bool, line: int | None = None) -> LogView:
     start, number = start + sum(map(len, rows[:first])), number + first
     piece = b"".join(rows[first : first + _SHOWN_LINES])
     texts = readable(piece).removesuffix("\n").split("\n") if piece else []
-    lines = [Line(number + index, text) for index, text in enumerate(texts)]
+    lines = [LogLine(number + index, text) for index, text in enumerate(texts)]
     return LogView(task, lines, start, start + len(piece), pinned, line)
 
 
-def first_error(task: Task) -> Line | None:
+def first_error(task: Task) -> LogLine | None:
     """Return the first line of a log that tells an error, looked for in its first half megabyte."""
     text = readable(logs.read(task, 0, _SEARCHED_BYTES))
     found = ERROR.search(text)
     if found is None:
         return None
     end = text.find("\n", found.start())
-    return Line(text.count("\n", 0, found.start()) + 1, text[found.start() : end if end >= 0 else None])
+    return LogLine(text.count("\n", 0, found.start()) + 1, text[found.start() : end if end >= 0 else None])
 
 
 def readable(piece: bytes) -> str:

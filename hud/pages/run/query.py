@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any
 
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from hud.ingest.deletion import uploads_of
 from hud.judging.comparison import KernelsOfSides, MetricComparison
@@ -29,10 +29,11 @@ from hud.models import (
 )
 from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
-from hud.pages.run.results import ResultFilters, Results
-from hud.pages.runs.query import OfRun, RunLine
+from hud.pages.run.results import ResultFilters, RunResults
+from hud.pages.runs.query import OfRun
 from hud.points.read import OF_EXPERIMENT
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.tables.html import NOTHING
 from hud.tables.table import DataTable
 from runner.schema.compilations import BISECTED, EXPLAINABLE, blind_text, explained_in, inductor_texts
 from runner.schema.suite import BadRequest, TaskSpec
@@ -97,7 +98,7 @@ class RunPage(OfRun):
     run: Run
     tasks: list[TaskLine]
     progress: Progress
-    results: Results
+    results: RunResults
     retries: list[Run] = field(default_factory=list)
     waiting: Waiting | None = None  # while it is queued
     previous: int | None = None  # the same before it: id of the run to compare with
@@ -108,11 +109,7 @@ class RunPage(OfRun):
     explanations: dict[int, tuple[str, int]] = field(default_factory=dict)  # series → what, in which run
     explainable: set[int] = field(default_factory=set)  # a failed series of each experiment
     blind: str = ""  # which notes its compilations could not take, and why
-
-    @cached_property
-    def line(self) -> RunLine:
-        """Return the run as the list of runs has it."""
-        return RunLine(self.run, self.progress.done, self.progress.total)
+    csrf: SafeString = NOTHING  # the field of its table's forms; '' for who may not request a run
 
     @property
     def changes(self) -> bool:

@@ -30,7 +30,7 @@ from hud.models import (
 from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.points import expectations
 from hud.points.read import main_metrics
-from hud.points.targets import Targets
+from hud.points.targets import RECORDED, Targets
 from hud.sql import attach, by_id, fetch_columns, fetch_models, fetch_tuples, int_array, since_epoch_us
 
 Ints = NDArray[np.int64]
@@ -65,7 +65,7 @@ Moved: TypeAlias = tuple[int, str, int | None, str, str]
 
 
 @dataclass(frozen=True)
-class Count:
+class KindCount:
     """How often a run shows something."""
 
     points: int
@@ -73,13 +73,13 @@ class Count:
 
 
 @dataclass
-class Results:
+class RunResults:
     """A page of a run's points; in an A/B run those of both sides."""
 
     filters: ResultFilters
     size: int  # points on a page
     total: int = 0  # points that match
-    counts: dict[str, Count] = field(default_factory=dict)  # of all points, by kind
+    counts: dict[str, KindCount] = field(default_factory=dict)  # of all points, by kind
     experiments: int = 0  # of the whole run
     # kind, case, metric and change of the most certain change for the worse, or doubt
     worst: tuple[str, str, str, float] | None = None
@@ -125,14 +125,6 @@ class Results:
         shared = [(text, count) for text, count in counted.most_common() if count >= _SHARED]
         return {text: (number, count) for number, (text, count) in enumerate(shared, 1)}
 
-    @property
-    def has_noise(self) -> bool:
-        return any(point.factor is not None for point in self.rows if isinstance(point, Point))
-
-    @property
-    def has_targets(self) -> bool:
-        return any(point.targets for point in self.rows)
-
 
 @dataclass(frozen=True)
 class _Stored:
@@ -158,11 +150,9 @@ class _Stored:
         judged = "0::int2 side, verdict, change, abs(factor) factor FROM hud_point"
         if run.is_ab:
             judged = "side, NULL::int2 verdict, NULL::real change, NULL::real factor FROM hud_sidepoint"
-        target = """CASE WHEN target IS NULL THEN 'NaN' WHEN target_arch IS NULL OR target_arch =
-            (SELECT arch FROM hud_experiment e WHERE e.id = s.experiment_id) THEN target ELSE 'NaN' END"""
         numbers = [f"coalesce({name}, 'NaN')" for name in ("value", "change", "factor")]
         columns = ["p.series_id", "environment_id", "order_time", "side", "status"]
-        columns += ["coalesce(verdict, -1::int2)", *numbers, target, "experiment_id", "metric_id"]
+        columns += ["coalesce(verdict, -1::int2)", *numbers, RECORDED, "experiment_id", "metric_id"]
         points = f"""(SELECT series_id, environment_id, order_time, status, value, target, target_arch,
             {judged} WHERE run_id = %(run)s) p JOIN hud_series s ON s.id = p.series_id"""
         return cls(*fetch_columns(columns, points, {"run": run.pk}))
@@ -177,7 +167,7 @@ def _key(point: PointFields) -> Key:
     return point.series_id, point.environment_id, time_us, side
 
 
-def read(run: Run, filters: ResultFilters, size: int) -> Results:
+def read(run: Run, filters: ResultFilters, size: int) -> RunResults:
     """Return a page of the results, in a fixed number of statements."""
     targets, stored = Targets.read(), _Stored.read(run)
     metrics = by_id(Metric, np.unique(stored.metric).tolist())
@@ -185,10 +175,10 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     kinds = _kinds(stored, listed, metrics, targets)
     of_experiments = np.unique(kinds << 32 | stored.experiment) >> 32
     points, experiments = (np.bincount(one, minlength=len(KINDS)).tolist() for one in (kinds, of_experiments))
-    results = Results(
+    results = RunResults(
         filters,
         size,
-        counts={kind: Count(points[at], experiments[at]) for at, kind in enumerate(KINDS) if points[at]},
+        counts={kind: KindCount(points[at], experiments[at]) for at, kind in enumerate(KINDS) if points[at]},
         experiments=np.unique(stored.experiment).size,
     )
     matching = kinds == KINDS.index(filters.show) if filters.show else np.ones(kinds.size, bool)
@@ -215,7 +205,7 @@ def read(run: Run, filters: ResultFilters, size: int) -> Results:
     return results
 
 
-def _fill(run: Run, results: Results, keys: Sequence[Key]) -> None:
+def _fill(run: Run, results: RunResults, keys: Sequence[Key]) -> None:
     """Add the points of a page, their regressions and environments."""
     params = {"run": run.pk, "series": int_array({series for series, *_key in keys})}
     wanted = "WHERE run_id = %(run)s AND series_id = ANY(%(series)s::int[])"
@@ -274,14 +264,11 @@ def _kinds(
 def _missed(stored: _Stored, metrics: Mapping[int, Metric], targets: Targets) -> Bools:
     """Return which points miss a target of their own device: 1 statement, none without targets."""
     aimed = np.isin(stored.metric, [pk for pk, one in metrics.items() if targets.aims_at(one)])
-    rows = np.flatnonzero(~np.isnan(stored.value) & (aimed | ~np.isnan(stored.target))).tolist()
-    experiments = by_id(Experiment, [int(stored.experiment[at]) for at in rows])
+    rows = np.flatnonzero(~np.isnan(stored.value) & (aimed | ~np.isnan(stored.target)))
+    of_rows = [metrics[pk] for pk in stored.metric[rows].tolist()]
+    met = targets.met(stored.experiment[rows].tolist(), of_rows, stored.value[rows], stored.target[rows])
     missed = np.zeros(stored.series.size, bool)
-    for at in rows:
-        experiment, metric = experiments[int(stored.experiment[at])], metrics[int(stored.metric[at])]
-        target = None if np.isnan(stored.target[at]) else float(stored.target[at])
-        own = targets.own(experiment, metric, target)
-        missed[at] = own is not None and own.met_by(stored.value[at], metric.direction) == "missed"
+    missed[rows] = np.array(met) == "missed"
     return missed
 
 

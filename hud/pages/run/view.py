@@ -19,7 +19,7 @@ from hud.pages.run import pairs, query
 from hud.pages.run.log import LogView
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
-from hud.pages.run.table import RESULTS, ResultsPage
+from hud.pages.run.table import RESULTS
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, tasks
@@ -55,7 +55,7 @@ class ExplainForm(forms.Form):
 
 
 def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    filters, complaints = query_string.read(list_query.Filters, request.GET, data_format)
+    filters, complaints = query_string.read(list_query.RunFilters, request.GET, data_format)
     if filters.stream:
         streams.of_request(request)
     page = list_query.read(filters)
@@ -99,14 +99,21 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
             return data.answer(data_format, f"{name}-pairs", compared, pairs.METRIC.names)
         return data.answer(data_format, name, page.to_rows(), query.HEADER)
     results = page.results
-    about: dict[str, Any] = {"run": list_query.COLUMNS.row(page.line), "pairs": compared}
-    about |= {"total": results.total, "next": results.next_page}
-    about["blind"] = page.blind
-    about["counts"] = {kind: count.points for kind, count in results.counts.items()}
-    about["waiting"] = page.waiting and asdict(page.waiting)
-    about["kernels"] = pairs.KERNELS.rows(page.kernels)
-    about["artifacts"] = query.ARTIFACT.rows(page.artifacts)
-    return data.answer(data_format, name, page.to_rows(), **about)
+    line = list_query.RunLine(page.run, page.progress.done, page.progress.total)
+    return data.answer(
+        data_format,
+        name,
+        page.to_rows(),
+        run=list_query.COLUMNS.row(line),
+        pairs=compared,
+        total=results.total,
+        next=results.next_page,
+        blind=page.blind,
+        counts={kind: count.points for kind, count in results.counts.items()},
+        waiting=page.waiting and asdict(page.waiting),
+        kernels=pairs.KERNELS.rows(page.kernels),
+        artifacts=query.ARTIFACT.rows(page.artifacts),
+    )
 
 
 def live(request: HttpRequest, pk: int) -> HttpResponse:
@@ -126,7 +133,7 @@ def live(request: HttpRequest, pk: int) -> HttpResponse:
 def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
     """Return the page, its first error, and what of it the visitor may delete."""
     scopes, results = scopes_of(request), page.results
-    shown = ResultsPage(page, csrf_field(request) if "run" in scopes else NOTHING)
+    page.csrf = csrf_field(request) if "run" in scopes else NOTHING
     order = Order(results.filters.sort, query_string.without(request.GET, "sort", "page"), "#results")
 
     def may(uploads: list[Upload]) -> bool:
@@ -134,7 +141,7 @@ def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
 
     return {
         "page": page,
-        "results_table": RESULTS.html(results.rows, shown, order=order, css="results", data_rows="data-rows"),
+        "results_table": RESULTS.html(results.rows, page, order=order, css="results", data_rows="data-rows"),
         "least_pairs": LEAST_PAIRS,
         "least_draws": 2 * LEAST_DRAWS,
         "error": log_part.first_error(page.failed.task) if page.failed else None,

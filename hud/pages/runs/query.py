@@ -36,7 +36,7 @@ COLUMNS = DataTable("""
 
 
 @dataclass(frozen=True)
-class Filters:
+class RunFilters:
     """The list's query string; '' means any."""
 
     q: str = words(label="Search", type="search", placeholder="title, file or commit", data_key="/")
@@ -120,7 +120,7 @@ class RunsPage:
     unknown: list[str] = field(default_factory=list)  # commits of the filter that no run has
 
 
-def read(filters: Filters) -> RunsPage:
+def read(filters: RunFilters) -> RunsPage:
     """Return the page, in 4 statements, one more for each commit of the filter."""
     matching, unknown = _matching(filters)
     page = matching.filter(pk__lt=filters.before) if filters.before else matching
@@ -136,7 +136,7 @@ def latest(stream: Stream, limit: int) -> list[RunLine]:
     return _lines(condition, {"stream": stream.pk, "limit": limit})
 
 
-def _matching(filters: Filters) -> tuple[QuerySet[Run], list[str]]:
+def _matching(filters: RunFilters) -> tuple[QuerySet[Run], list[str]]:
     """Return the runs that match, and the commits of the filter that no run has."""
     runs, unknown = Run.objects.all(), list[str]()
     if filters.state:

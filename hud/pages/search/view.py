@@ -41,7 +41,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Results:
+class KindResults:
     """The results of one kind, and how many there are."""
 
     kind: str
@@ -67,7 +67,7 @@ def search(request: HttpRequest, data_format: str = "") -> HttpResponse:
     return render(request, "search/search.html", context)
 
 
-def find(stream: Stream, text: str) -> list[Results]:
+def find(stream: Stream, text: str) -> list[KindResults]:
     """Return what matches all words: of the page's stream first, then the closest, then the newest, and last
     what was never measured. 6 statements, none for an empty text."""
     words = _BETWEEN_WORDS.sub(" ", text).split()[:_MOST_WORDS]
@@ -161,9 +161,11 @@ _REGRESSED = """
 """
 
 
-def _results(kind: str, rows: Sequence[tuple[Any, ...]], shown: Callable[..., tuple[str, ...]]) -> Results:
+def _results(
+    kind: str, rows: Sequence[tuple[Any, ...]], shown: Callable[..., tuple[str, ...]]
+) -> KindResults:
     """Return results of a kind: `shown` returns what is shown of a row. Rows end with how many there are."""
-    return Results(kind, [Result(kind, *shown(*row[:-1])) for row in rows], rows[0][-1] if rows else 0)
+    return KindResults(kind, [Result(kind, *shown(*row[:-1])) for row in rows], rows[0][-1] if rows else 0)
 
 
 def _case(suite: str, case: str, experiments: int) -> tuple[str, ...]:
@@ -175,7 +177,7 @@ def _can_be_address(suite: str) -> bool:
     return bool(suite) and "/" not in suite and suite.isprintable()
 
 
-def _suites(words: list[str]) -> Results:
+def _suites(words: list[str]) -> KindResults:
     known = {*SUITES, *(name for (name,) in fetch_tuples("SELECT DISTINCT suite FROM hud_experiment", {}))}
     lower = [word.lower() for word in words]
     names = sorted(
@@ -186,7 +188,7 @@ def _suites(words: list[str]) -> Results:
         Result("suite", name, titles.get(name, ""), link(reverse("suite", args=[name])))
         for name in names[:MOST]
     ]
-    return Results("suite", found, len(names))
+    return KindResults("suite", found, len(names))
 
 
 def _experiment(one: Experiment, rank: int) -> tuple[str, ...]:
@@ -206,7 +208,7 @@ def _run(pk: int, title: str, host: str, at: datetime, commit: str) -> tuple[str
     return f"Run {pk}", about, reverse("run", args=[pk]), commit
 
 
-def _runs(words: list[str], params: dict[str, Any]) -> Results:
+def _runs(words: list[str], params: dict[str, Any]) -> KindResults:
     texts = []
     for place, word in enumerate(words):
         begins = f" OR commit ILIKE %(begins{place})s" if len(word) >= _FEWEST_OF_HASH else ""
@@ -222,7 +224,7 @@ def _runs(words: list[str], params: dict[str, Any]) -> Results:
     return _results("run", rows, _run)
 
 
-def _hosts(words: list[str], params: dict[str, Any]) -> Results:
+def _hosts(words: list[str], params: dict[str, Any]) -> KindResults:
     texts = [f"name ILIKE %(name{place})s" for place in range(len(words))]
     rows = fetch_tuples(
         f"""

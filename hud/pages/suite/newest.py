@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hud.judging.aggregates import PassRate, pass_rate
-from hud.models import NEVER_RAN, STATUS_NAMES, VERDICT_CODES, VERDICTS, Experiment, Metric, Point, Stream
+from hud.models import NEVER_RAN, STATUS_NAMES, VERDICT_CODES, VERDICTS, Metric, Point, Stream
 from hud.pages.suite.columns import SuiteColumn
 from hud.points import expectations
 from hud.points import read as points
-from hud.points.targets import Targets
+from hud.points.targets import RECORDED, Targets
 from hud.runs.branches import stored_names
-from hud.sql import by_id, fetch_columns, fetch_tuples, int_array
+from hud.sql import fetch_columns, int_array
 from runner.schema.statistics import geometric_mean
 
 Ints = NDArray[np.int64]
@@ -34,7 +34,7 @@ _WORTH_A_BADGE = [VERDICT_CODES[word] for word in ("improved", "regressed", "inc
 
 
 @dataclass(frozen=True)
-class Totals:
+class SuiteTotals:
     """The last row: pass rate over the experiments with results, and geometric means by column."""
 
     passed: PassRate
@@ -56,17 +56,13 @@ class Newest:
     undecided: Ints  # 1 where the value may not decide
     has_words: Ints  # 1 where the point has a code, a note, a target or a reason why it may not decide
     spread: Floats
+    target: Floats  # of the record for the arch
     time_us: Ints  # since 2000
 
     @property
     def failed(self) -> Bools:
         """Return which experiments have a result that is not right."""
         found: Bools = np.any(_FAILED[self.status], axis=1)
-        return found
-
-    @property
-    def has_result(self) -> Bools:
-        found: Bools = np.any(self.status >= 0, axis=1)
         return found
 
     def by_verdict(self) -> dict[str, Bools]:
@@ -94,12 +90,8 @@ class Newest:
 
     def with_results(self, verdict: str, status: str) -> Newest:
         """Return the experiments with a verdict and a status: ok, failed or not_run; '' means any."""
-        kept = np.ones(self.ids.size, bool)
-        if verdict:
-            kept &= self.by_verdict()[verdict]
-        if status:
-            kept &= self.by_status()[status]
-        return self.where(kept)
+        of_verdict = self.where(self.by_verdict()[verdict]) if verdict else self
+        return of_verdict.where(of_verdict.by_status()[status]) if status else of_verdict
 
     def unexpected(self, stream: Stream) -> Newest:
         """Return the experiments with a result that a list does not expect: 6 statements."""
@@ -112,25 +104,18 @@ class Newest:
         ]
         return self.where(np.isin(self.ids, unexpected))
 
-    def sorted_by(self, column: SuiteColumn, *, falling: bool) -> Newest:
-        """Return the experiments by the values of a column, those without one last."""
-        keys = self.of_column(column)
-        return self.where(np.argsort(-keys if falling else keys, kind="stable"))
-
-    def measured_first(self) -> Newest:
-        return self.where(np.argsort(np.isnan(self.value).all(axis=1), kind="stable"))
+    def sorted_by(self, keys: Floats | Bools) -> Newest:
+        """Return the experiments by these keys, those with NaN last."""
+        return self.where(np.argsort(keys, kind="stable"))
 
     def of_column(self, column: SuiteColumn, *, deciding: bool = False) -> Floats:
         """Return the value of the best metric that has one, NaN without, and if `deciding` where it may not
         decide."""
         found, decides = np.full(self.ids.size, np.nan), np.ones(self.ids.size, bool)
-        for place in self._places(column):
+        for place in self.places(column):
             decides &= ~(np.isnan(found) & (self.undecided[:, place] > 0))
             found = np.where(np.isnan(found), self.value[:, place], found)
         return np.where(decides, found, np.nan) if deciding else found
-
-    def has_results(self, column: SuiteColumn) -> bool:
-        return bool((self.series[:, self._places(column)] > 0).any())
 
     def shown(self, columns: Sequence[SuiteColumn]) -> Ints:
         """Return the place of the metric to show in each column: the best with a number, else the best with a
@@ -138,7 +123,7 @@ class Newest:
         shown = np.full((self.ids.size, len(columns)), -1)
         for at, column in enumerate(columns):
             for there in (~np.isnan(self.value), self.status >= 0, self.series > 0):
-                for place in self._places(column):
+                for place in self.places(column):
                     shown[(shown[:, at] < 0) & there[:, place], at] = place
         return shown
 
@@ -167,8 +152,8 @@ class Newest:
             found |= points.latest(series[~own].tolist())
         return found
 
-    def totals(self, columns: Sequence[SuiteColumn]) -> Totals:
-        there = self.has_result
+    def totals(self, columns: Sequence[SuiteColumn]) -> SuiteTotals:
+        there = np.any(self.status >= 0, axis=1)
         passed = dict(zip(map(str, self.ids[there].tolist()), (~self.failed[there]).tolist(), strict=True))
         means = {}
         for column in columns:
@@ -178,58 +163,37 @@ class Newest:
                 if found.size:
                     means[column.key] = geometric_mean(found.tolist()), found.size
         undecided = int((self.undecided[there] > 0).any(axis=1).sum())
-        return Totals(pass_rate(passed, passed, undecided), means)
+        return SuiteTotals(pass_rate(passed, passed, undecided), means)
 
-    def _places(self, column: SuiteColumn) -> list[int]:
+    def places(self, column: SuiteColumn) -> list[int]:
         """Return where the metrics of a column are, the best first."""
         places = {metric.name: at for at, metric in enumerate(self.metrics)}
         return [places[name] for name in column.metrics if name in places]
 
     def with_target(self, met: str, targets: Targets) -> Newest:
-        """Return the experiments with a result that meets, or misses, the target of their arch: 2
-        statements."""
-        rows = fetch_tuples(
-            """
-            SELECT s.id, newest.target, newest.target_arch FROM hud_series s
-            JOIN LATERAL (
-                SELECT target, target_arch FROM hud_point
-                WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
-                ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT 1
-            ) newest ON true
-            WHERE s.id = ANY(%(series)s::int[]) AND (newest.target IS NOT NULL OR
-                s.metric_id = ANY(%(aimed)s))
-            """,
-            {
-                "series": int_array(self.series[self.status >= 0].tolist()),
-                "aimed": [one.pk for one in self.metrics if targets.aims_at(one)],
-                "branches": stored_names(),
-            },
-        )
-        found = {self.series[row, at]: (row, at) for row, at in np.argwhere(self.series > 0).tolist()}
-        experiments = by_id(Experiment, [int(self.ids[found[pk][0]]) for pk, *_target in rows])
-        reached = []
-        for pk, target, arch in rows:
-            row, at = found[pk]
-            metric, experiment = self.metrics[at], experiments[int(self.ids[row])]
-            value = self.value[row, at]
-            own = targets.own(experiment, metric, target, arch)
-            if own and own.met_by(None if np.isnan(value) else value, metric.direction) == met:
-                reached.append(experiment.pk)
-        return self.where(np.isin(self.ids, reached))
+        """Return the experiments with a result that meets, or misses, the target of their arch: 1
+        statement."""
+        aimed = np.array([targets.aims_at(one) for one in self.metrics], bool)
+        at = np.nonzero((self.status >= 0) & (aimed | ~np.isnan(self.target)))
+        ids, metrics = self.ids[at[0]].tolist(), [self.metrics[column] for column in at[1].tolist()]
+        reached = np.array(targets.met(ids, metrics, self.value[at], self.target[at])) == met
+        return self.where(np.unique(at[0][reached]))
 
 
 def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], shown: Collection[int]) -> Newest:
     """Return the newest point of each series of these experiments and metrics in a stream: 1 statement, one
     look-up in an index for each."""
     nothing = {"run_id": "0", "value": "'NaN'", "status": "-1::int2", "verdict": "-1::int2"}
-    nothing |= {"undecided": "0", "has_words": "0", "spread": "'NaN'", "order_time": "'epoch'"}
+    nothing |= {"undecided": "0", "has_words": "0", "spread": "'NaN'", "target": "'NaN'"}
+    nothing |= {"order_time": "'epoch'"}
     newest = [f"coalesce({name}, {none})" for name, none in nothing.items()]
     experiment, metric, series, *found = fetch_columns(
         ["s.experiment_id", "s.metric_id", "s.id", *newest],
-        """
+        f"""
         hud_series s
         LEFT JOIN LATERAL (
-            SELECT run_id, value, status, verdict, spread, order_time, (quality IS NOT NULL)::int undecided,
+            SELECT run_id, value, status, verdict, spread, order_time, {RECORDED} target,
+                (quality IS NOT NULL)::int undecided,
                 (num_nonnulls(code, note, target, quality) > 0)::int has_words
             FROM hud_point
             WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
@@ -237,7 +201,7 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
         ) newest ON true
         WHERE s.experiment_id = ANY(%(experiments)s::int[]) AND s.metric_id = ANY(%(metrics)s)
             AND s.stream_id = %(stream)s
-        """,
+        """,  # noqa: S608 — a constant  # nosec B608
         {
             "experiments": int_array(ids),
             "metrics": list(shown),
@@ -249,7 +213,7 @@ def read(stream: Stream, ids: Sequence[int], metrics: Mapping[int, Metric], show
     rows, columns = np.array(ids, np.int64), np.array([one.pk for one in kept], np.int64)
     at = _place_of(rows, experiment), _place_of(columns, metric)
     size = rows.size, columns.size
-    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1, 0, 0, np.nan, 0)]
+    tables = [np.full(size, nothing) for nothing in (0, 0, np.nan, -1, -1, 0, 0, np.nan, np.nan, 0)]
     for table, column in zip(tables, (series, *found), strict=True):
         table[at] = column
     return Newest(rows, kept, *tables)

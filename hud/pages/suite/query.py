@@ -14,8 +14,9 @@ from hud.models import Experiment, Metric, Point, Stream
 from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.pages.suite import newest
 from hud.pages.suite.columns import COLUMNS, SuiteColumn, columns_of, metric_names
-from hud.pages.suite.newest import Newest, Totals
+from hud.pages.suite.newest import Newest, SuiteTotals
 from hud.points import expectations
+from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.branches import stored_names
@@ -31,9 +32,10 @@ SPEEDUPS = COLUMNS[0].metrics
 SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
 VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged")
-_SHOWN = (  # by a cell of the page, beside the key of its point
-    *("value", "spread", "target", "target_arch", "status_code", "code", "note", "quality"),
-    *("verdict_code", "change", "noise", "factor", "verdict_reason"),
+_SHOWN = (  # by a cell or a row of data, beside the key of its point
+    *("value", "spread", "samples", "processes", "compilations", "target", "target_arch", "status_code"),
+    *("code", "note", "quality", "rerun", "verdict_code", "change", "noise", "factor", "level"),
+    "verdict_reason",
 )
 STATUSES = ("ok", "failed", "not_run")
 TARGETS = ("met", "missed")
@@ -42,7 +44,7 @@ _UNKNOWN = "arch unknown"
 
 
 @dataclass(frozen=True)
-class Filters:
+class SuiteFilters:
     """The table's filters and order in the URL; '' means any."""
 
     # words that must all occur in the case or its options; -word must not
@@ -76,7 +78,7 @@ class PlainCell(NamedTuple):
 
 
 @dataclass(slots=True)
-class Row:
+class SuiteRow:
     experiment: Experiment
     words: list[str]  # one for each choice that varies
     cells: list[Point | PlainCell | None]  # one for each column
@@ -85,22 +87,20 @@ class Row:
     trend: list[float] = field(default_factory=list)  # values of the leading metric, oldest first
 
     @property
-    def below_eager(self) -> float | None:
-        """Return the speedup if it is below 0.95."""
-        found = (cell for cell in self.cells if cell and cell.metric.name in SPEEDUPS)
-        value = next((cell.value for cell in found if cell.value is not None), None)
-        return value if value is not None and value < _BELOW else None
+    def is_below_eager(self) -> bool:
+        values = (cell.value for cell in self.cells if cell and cell.metric.name in SPEEDUPS)
+        return next((value < _BELOW for value in values if value is not None), False)
 
 
 @dataclass
 class SuitePage:
     name: str
     title: str
-    rows: list[Row] = field(default_factory=list)
+    rows: list[SuiteRow] = field(default_factory=list)
     columns: list[SuiteColumn] = field(default_factory=list)
     hidden_metrics: int = 0  # shown on the experiment's own page
     total: int = 0
-    totals: Totals | None = None  # over all that match, not of this page alone
+    totals: SuiteTotals | None = None  # over all that match, not of this page alone
     words: dict[str, list[str]] = field(default_factory=dict)  # of each choice; '' where not known
     found: Newest | None = None  # before the filters on verdict and status
     combinations: list[dict[str, Any]] = field(default_factory=list)  # of words and device, with their number
@@ -108,7 +108,7 @@ class SuitePage:
     attached: list[tuple[str, str]] = field(default_factory=list)  # device and arch that offer the suite
     not_offered: str = ""  # why no attached host offers it
 
-    def counts(self, filters: Filters) -> dict[str, dict[str, int]]:
+    def counts(self, filters: SuiteFilters) -> dict[str, dict[str, int]]:
         """Return by filter how many experiments each choice would leave, the other filters kept, where what
         was read tells it: not of targets, and of case and environment only without a filter on words or
         results."""
@@ -162,8 +162,8 @@ def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
     return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
 
 
-def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> SuitePage | None:
-    """Return a suite's page in a stream, for CSV all rows at once, in 9 statements, 2 more with a filter on
+def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = "") -> SuitePage | None:
+    """Return a suite's page in a stream, for CSV all rows at once, in 9 statements, 1 more with a filter on
     targets, 6 with one on expectations; None for a suite without data that the runner does not have."""
     experiments = _experiments(stream, name, filters.q)
     if not experiments and name not in SUITES and not Experiment.objects.filter(suite=name).exists():
@@ -183,7 +183,8 @@ def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> 
     page.columns, page.hidden_metrics = columns_of(name, list(metrics.values()))
     shown = {pk for pk, metric in metrics.items() if metric.name in metric_names(page.columns)}
     targets = Targets.read()
-    found = newest.read(stream, _matching(experiments, filters), metrics, shown).measured_first()
+    found = newest.read(stream, _matching(experiments, filters), metrics, shown)
+    found = found.sorted_by(np.all(np.isnan(found.value), axis=1))
     if filters.target:
         found = found.with_target(filters.target, targets)
     if filters.expectation:
@@ -192,14 +193,24 @@ def read(stream: Stream, name: str, filters: Filters, data_format: str = "") -> 
     found = found.with_results(filters.verdict, filters.status)
     sort = filters.sort.removeprefix("-")
     if column := next((one for one in page.columns if one.key == sort), None):
-        found = found.sorted_by(column, falling=sort != filters.sort)
-    page.columns = [one for one in page.columns if found.has_results(one)]
+        keys = found.of_column(column)
+        found = found.sorted_by(keys if sort == filters.sort else -keys)
+    page.columns = [one for one in page.columns if (found.series[:, found.places(one)] > 0).any()]
     page.total = found.ids.size
     page.totals = found.totals(page.columns)
     start = (filters.page - 1) * PAGE_ROWS
-    rows = slice(None) if data_format == "csv" else slice(start, start + PAGE_ROWS)
+    rows = slice(start, start + PAGE_ROWS) if data_format != "csv" else slice(None)
     page.rows = _rows(stream, page, found.where(rows), targets, as_data=bool(data_format))
     return page
+
+
+def data_rows(page: SuitePage, stream: Stream) -> list[dict[str, Any]]:
+    """Return a row for each cell, which of an experiment share what identifies it."""
+    rows = []
+    for row in page.rows:
+        same = {**IDENTITY.row(row.experiment), "stream": stream.name}
+        rows += [{**same, **POINT.row(cell)} for cell in row.cells if cell]
+    return rows
 
 
 def add_places(page: SuitePage) -> None:
@@ -230,7 +241,7 @@ def _experiments(stream: Stream, name: str, q: str) -> list[tuple[Any, ...]]:
     )
 
 
-def _matching(experiments: Sequence[tuple[Any, ...]], filters: Filters) -> list[int]:
+def _matching(experiments: Sequence[tuple[Any, ...]], filters: SuiteFilters) -> list[int]:
     """Return those that match the filters on their identity."""
     chosen = [getattr(filters, name) for name in CHOICES]
     return [
@@ -241,7 +252,9 @@ def _matching(experiments: Sequence[tuple[Any, ...]], filters: Filters) -> list[
     ][:_MOST_EXPERIMENTS]
 
 
-def _rows(stream: Stream, page: SuitePage, found: Newest, targets: Targets, *, as_data: bool) -> list[Row]:
+def _rows(
+    stream: Stream, page: SuitePage, found: Newest, targets: Targets, *, as_data: bool
+) -> list[SuiteRow]:
     """Return the rows of these experiments, for the data views with whole points: 3 statements, 3 more where
     the stream has lists or known failures."""
     experiments = by_id(Experiment, found.ids.tolist())
@@ -249,7 +262,7 @@ def _rows(stream: Stream, page: SuitePage, found: Newest, targets: Targets, *, a
     is_plain = found.are_plain(places, targets)
     if as_data or expectations.knows_any(stream.pk):
         is_plain[:] = False
-    latest = found.points(np.where(is_plain, -1, places), () if as_data else _SHOWN)
+    latest = found.points(np.where(is_plain, -1, places), _SHOWN)
     tables = found.value, found.series, found.run, found.time_us
     numbers = (found.of_shown(table, places).tolist() for table in tables)
     rows, points = [], []
@@ -272,7 +285,7 @@ def _rows(stream: Stream, page: SuitePage, found: Newest, targets: Targets, *, a
             for column, cell in zip(page.columns, cells, strict=True)
         ]
         leading = next((cell for cell in cells if cell and cell.value is not None), None)
-        rows.append(Row(one, [known[choice] for choice in page.varying], cells, marks, leading))
+        rows.append(SuiteRow(one, [known[choice] for choice in page.varying], cells, marks, leading))
     expectations.add(stream.pk, points)
     return rows
 
@@ -282,7 +295,7 @@ def place(arch: str, device: str) -> str:
     return arch or (f"{device}, {_UNKNOWN}" if device else _UNKNOWN)
 
 
-def trends(rows: Sequence[Row]) -> None:
+def trends(rows: Sequence[SuiteRow]) -> None:
     """Add the newest values of each row's first metric, without reruns and other branches: 1 statement."""
     newest = fetch_tuples(
         """

@@ -12,10 +12,11 @@ from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
 from hud.pages.suite import matrix, query
-from hud.points.read import in_stream
+from hud.points.read import POINT
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_reruns
 from hud.tables.badges import WORDS
+from hud.tables.table import IDENTITY
 from runner.schema.suite import BadRequest
 
 MOST_RERUN = 200  # experiments of one request
@@ -37,17 +38,17 @@ def suite_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 
 def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpResponse:
-    filters, complaints = query_string.read(query.Filters, request.GET, data_format)
+    filters, complaints = query_string.read(query.SuiteFilters, request.GET, data_format)
     stream = streams.of_request(request)
     page = query.read(stream, name, filters, data_format)
     if page is None:
         return data.missing(data_format, f"no suite is called {name!r}")
     if data_format:
-        return data.answer_table(
+        return data.answer(
             data_format,
             f"suite-{name}",
-            in_stream(stream),
-            [cell for row in page.rows for cell in row.cells if cell],
+            query.data_rows(page, stream),
+            (*IDENTITY.names, "stream", *POINT.names),
             suite=name,
             stream=stream.name,
             total=page.total,
@@ -70,7 +71,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
     context = {
         "page": page,
         "filters": filters,
-        "filtered": filters != query.Filters(),
+        "filtered": filters != query.SuiteFilters(),
         "complaints": complaints,
         "form": query_string.filter_form(
             filters,
