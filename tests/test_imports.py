@@ -33,6 +33,7 @@ LAYERS = {
     "hud.hosts": 1,
     "hud.runs": 2,
     "hud.ingest": 3,
+    "hud.corrections": 4,
     "hud.judging": 3,
     "hud.notifications": 4,
     "hud.pages": 5,

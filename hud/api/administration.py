@@ -11,7 +11,7 @@ from pydantic import Field
 
 from hud.api.auth import who
 from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody
-from hud.ingest.streams import StreamChanges, change
+from hud.corrections.streams import StreamChanges, change
 from hud.judging.rules import write
 from hud.judging.rules.write import InvalidRule
 from hud.models import Metric, Target, Threshold

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from ninja.security.base import SecuritySchema
 
 from hud.accounts.keys import effective_scopes, name_of
-from hud.ingest.deletion import may_delete
+from hud.corrections.deletion import may_delete
 from hud.models import ApiKey, Host, Upload
 from hud.problems import Problem
 

@@ -12,9 +12,9 @@ from pydantic import Field, create_model
 from hud.accounts.keys import take_call
 from hud.api.auth import caller_key, check_may_delete, who
 from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody, file_answer
+from hud.corrections import deletion
+from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
-from hud.ingest import deletion
-from hud.ingest.deletion import Deletion, uploads_of
 from hud.models import Artifact, Experiment, Host, Run, Task, Upload
 from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run.query import ARTIFACT, artifacts_of

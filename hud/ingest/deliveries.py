@@ -10,8 +10,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 from django.conf import settings
@@ -21,25 +20,13 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from hud.ingest.compilations import KEY, signed
-from hud.ingest.parse import RecordParser, rename_by
-from hud.ingest.receipt import Receipt
+from hud.ingest.parse import RecordParser
 from hud.ingest.receive import Content, inflate
-from hud.ingest.resolve import RunPlace
-from hud.ingest.store import store
-from hud.models import (
-    Accelerator,
-    Aliases,
-    Compilation,
-    Environment,
-    Host,
-    KernelBinary,
-    KernelCode,
-    Run,
-    Task,
-    kernels_of,
-)
-from hud.runs.cards import elsewhere
-from hud.runs.references import keep_references
+from hud.ingest.runs import keep_references
+from hud.ingest.series import rename_by
+from hud.ingest.store import Receipt, store
+from hud.models import Aliases, Compilation, Environment, Host, KernelBinary, KernelCode, Run, Task
+from hud.runs.matching import elsewhere
 from hud.runs.requests import DEFAULT_INTERPRETER
 from hud.runs.tasks import lease_end, leased_task
 from runner.formats import json_text, reasons
@@ -48,7 +35,7 @@ from runner.formats.format import Skipped
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.formats.parameters import Parameters
 from runner.schema.protocol import Fingerprint
-from runner.schema.suite import IDENTITY, BadRequest, Expected, Suite, TaskSpec
+from runner.schema.suite import IDENTITY, BadRequest, TaskSpec
 from runner.suites import suite_of
 
 MAX_BYTES = 16 * 2**20  # of one delivery; a host sends about 4 MiB, escapes may make more of them
@@ -63,7 +50,6 @@ _MAX_NOTE = 300
 _GIVEN = Parameters(format="v3", source="runner", partial="1")
 
 
-@dataclass(frozen=True)
 class Binding:
     """The rules that results of a claimed task must meet.
 
@@ -75,49 +61,39 @@ class Binding:
     run's interpreter had at the run's first claim.
     """
 
-    suite: Suite
-    task: TaskSpec
-    experiments: list[Expected]
-    accelerator: Accelerator
-    fingerprints: Mapping[int, Fingerprint]  # with which the run began, by side
-    earliest: datetime
-    latest: datetime
-    pair: int  # the number of its process; of the pair
-
-    @classmethod
-    def of(cls, task: Task) -> Binding:
+    def __init__(self, task: Task) -> None:
         """Raise BadUpload for a task that this HUD no longer knows."""
         try:
-            spec = TaskSpec.from_json(task.spec)
+            self.task = TaskSpec.from_json(task.spec)
         except BadRequest as error:
             raise BadUpload(f"the task is none that this hud knows: {error}") from error
         assert task.accelerator
         assert task.started
-        skew_s = task.accelerator.host.clock_skew_s or 0.0
+        self.pair = task.repeat  # the number of its process
+        self.arch, self.device = task.accelerator.arch, task.accelerator.device
+        self.suite = suite_of(self.task.suite)
+        self.experiments = self.suite.expected(self.task, {})
+        names = [task.run.interpreter or DEFAULT_INTERPRETER]
+        names = [task.run.base_interpreter, *names] if task.run.is_ab else names
+        begun = task.run.request.fingerprints
+        self.fingerprints = {  # with which the run began, by side
+            side: Fingerprint.from_json(begun[name]) for side, name in enumerate(names) if name in begun
+        }
         limit_s = _MAX_SKEW.total_seconds()
-        skew = timedelta(seconds=max(-limit_s, min(skew_s, limit_s)))
+        skew = timedelta(seconds=max(-limit_s, min(task.accelerator.host.clock_skew_s or 0.0, limit_s)))
         since, until = task.started, timezone.now()
         if until < since:  # our clock went back while the task ran
-            longest = timedelta(seconds=spec.timeout_s)
+            longest = timedelta(seconds=self.task.timeout_s)
             since, until = until - longest, since + longest
-        suite = suite_of(spec.suite)
-        return cls(
-            suite,
-            spec,
-            suite.expected(spec, {}),
-            task.accelerator,
-            _fingerprints(task),
-            earliest=since + min(skew, timedelta()) - CLOCK_TOLERANCE,
-            latest=until + max(skew, timedelta()) + CLOCK_TOLERANCE,
-            pair=task.repeat,
-        )
+        self.earliest = since + min(skew, timedelta()) - CLOCK_TOLERANCE
+        self.latest = until + max(skew, timedelta()) + CLOCK_TOLERANCE
 
     def problem_of(self, item: ParsedMeasurement) -> str:
         """Return why a result is none of the task, or ''."""
-        found = {name: getattr(item, name) for name in IDENTITY}
+        identity = {name: getattr(item, name) for name in IDENTITY}
         if item.draw is not None and item.draw // 2 != self.pair:
             return f"its choices are those of draw {item.draw}"
-        if problem := self.suite.problem_of(found, self.task, self.experiments):
+        if problem := self.suite.problem_of(identity, self.task, self.experiments):
             return problem
         now, begun = item.environment, self.fingerprints.get(item.side)
         if begun and now.torch and (now.torch, now.torch_git, now.triton) != begun.subject:
@@ -127,15 +103,6 @@ class Binding:
         if time and not self.earliest <= time <= self.latest:
             return f"its time is {time.isoformat()}, outside of the lease"
         return ""
-
-
-def _fingerprints(task: Task) -> dict[int, Fingerprint]:
-    """Return the fingerprints that a task's run began with, by side."""
-    run = task.run
-    names = [run.interpreter or DEFAULT_INTERPRETER]
-    names = [run.base_interpreter, *names] if run.is_ab else names
-    frozen = run.request.fingerprints
-    return {side: Fingerprint.from_json(frozen[name]) for side, name in enumerate(names) if name in frozen}
 
 
 def take_results(*, uid: uuid.UUID, token: uuid.UUID, host: Host, body: bytes) -> Receipt:
@@ -166,11 +133,10 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
     says its side."""
     if body.count(b"\n") > settings.HUD_MAX_RECORDS or _LIST.search(body):  # before much is made of them
         raise BadUpload(f"a delivery is at most {settings.HUD_MAX_RECORDS} lines with a record each")
-    binding, other_card = Binding.of(task), elsewhere(task)
+    binding, other_card = Binding(task), elsewhere(task)
     own = RunKey("runner", None, "", "", "", "", order_time=None, order_time_source="run")
     receipt, refused, aliases = Receipt(run_ids=[run.pk]), [], Aliases.read()
     parser = RecordParser(_GIVEN, any_time=True, receipt=receipt)
-    runs = {own: RunPlace.of(run)}
     for measurements in Content.of(body, _GIVEN).pieces(parser, settings.HUD_MAX_RECORDS):
         kept = []
         for item in measurements:
@@ -179,7 +145,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
                 refused.append(Skipped(item.pointer, f"{reasons.OTHER_TASK}: {problem}", item.line))
                 continue
             # another device, such as the CPU of a GPU's host, has no arch
-            item.arch = binding.accelerator.arch if item.device == binding.accelerator.device else ""
+            item.arch = binding.arch if item.device == binding.device else ""
             item.run = own
             if other_card and item.samples:
                 item.message = "; ".join(filter(None, (item.message, other_card)))[:_MAX_NOTE]
@@ -189,7 +155,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
             if item.compilation is not None:  # each pair compiles both sides anew
                 item.compilation = item.repeat if run.is_ab else task.spec.get("compilation", 0)
             kept.append(item)
-        store(kept, receipt, runs=runs, replace=True, grown=[run.pk])
+        store(kept, receipt, runs={own: run}, replace=True, grown=[run.pk])
     marked = [item for item in receipt.skipped if item["reason"] == reasons.UNEXPECTED]
     for entry in refused:
         receipt.skip(entry)
@@ -247,17 +213,15 @@ def _keep_code(texts: Mapping[str, str]) -> None:
 
 def _largest(task: Task, binaries: Collection[str]) -> set[str]:
     """Return those of these binaries that are among the ten largest of a compilation of the task."""
-    rows = list(
-        Compilation.objects.filter(
-            run_id=task.run_id,
-            repeat=task.repeat,
-            binary_list__binaries__overlap=[signed(binary) for binary in binaries],
-        )
-    )
-    kernels = kernels_of(rows)
+    numbers = {signed(binary): binary for binary in binaries}
     wanted: set[str] = set()
-    for row in rows:
-        there = [kernel for kernel in row.compiled(kernels).kernels if kernel.binary in binaries]
-        largest = sorted(there, key=lambda kernel: -(kernel.time_us or 0.0))
-        wanted.update(list(dict.fromkeys(kernel.binary for kernel in largest))[:_MOST_CODE])
+    delivered = Compilation.objects.filter(
+        run_id=task.run_id, repeat=task.repeat, binary_list__binaries__overlap=list(numbers)
+    )
+    for listed, times_us, places in delivered.values_list(
+        "binary_list__binaries", "times_us", "binary_places"
+    ):
+        largest = sorted(zip(times_us, places, strict=True), key=lambda kernel: -(kernel[0] or 0.0))
+        own = (numbers.get(listed[place]) for _time_us, place in largest)
+        wanted.update(list(dict.fromkeys(filter(None, own)))[:_MOST_CODE])
     return wanted

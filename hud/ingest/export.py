@@ -1,24 +1,30 @@
 """Export of results: v3 records that ingestion reads back as the same rows, flat rows as JSON or CSV.
 
 Rows are read through a server-side cursor and written as they come, so an export of any size takes
-bounded memory.
+bounded memory. `exported` reads what the v3 export adds.
 """
 
 import csv
-import io
 import unicodedata
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
+import msgspec
 import orjson
 from django.db import connection, transaction
 
 from hud.ingest.compilations import METRIC
 from hud.models import STATUS_NAMES, Compilation, kernels_of, words_are_reason
 from hud.runs.branches import stored_names
+from runner.formats.errors import WrongRecord
+from runner.formats.measurement import ParsedMeasurement, RunKey, info_of
+from runner.formats.parameters import PLAUSIBLE, parse_time
 from runner.formats.scalars import branch_name
 from runner.schema.compilations import COMPILED, Compiled
+from runner.schema.draws import MAX_DRAWS
 from runner.schema.records import Benchmark, Environment, Metric, Model, Record
 
 FORMATS = {"v3": "application/x-ndjson", "json": "application/json", "csv": "text/csv; charset=utf-8"}
@@ -46,6 +52,8 @@ _FLAT = [name for name in _COLUMNS if name not in _NOT_FLAT]
 _WIDE = (*_IDENTITY[:-1], "stream", "run", "at", "source", "host", "commit", "branch", "rerun")
 _WIDE_COLUMNS = {**_COLUMNS, "rerun": "m.rerun"}
 _FORMULA = ("=", "+", "-", "@", "\N{MINUS SIGN}")
+_ADDED = "/benchmark/extra_info/hud"
+_Text = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
@@ -57,7 +65,7 @@ def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def export_wide(filters: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield, in one piece, one line for each experiment of a run, as CSV, with a column for the value of each
+    """Yield one line for each experiment of a run, as CSV, with a column for the value of each
     metric; it is empty where there is none. A/B runs are left out: they have two values."""
     condition, params = _condition(filters)
     lines: dict[tuple[Any, ...], dict[str, float | None]] = {}
@@ -73,14 +81,11 @@ def export_wide(filters: Mapping[str, Any]) -> Iterator[bytes]:
         for environment, metric, value, *line in cursor:
             lines.setdefault((environment, *line), {})[metric] = value
     metrics = sorted({metric for values in lines.values() for metric in values})
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow([*_WIDE, *map(inert, metrics)])
+    yield _csv_line([*_WIDE, *map(inert, metrics)])
     for (_environment, *line), values in lines.items():
         shown = dict(zip(_WIDE, line, strict=True))
         shown["knobs"] = orjson.loads(shown["knobs"])
-        writer.writerow([*map(_cell, shown.values()), *map(values.get, metrics)])
-    yield _taken(buffer)
+        yield _csv_line([*map(_cell, shown.values()), *map(values.get, metrics)])
 
 
 # of a row m of measurements or points
@@ -126,11 +131,9 @@ def _pieces(filters: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
         cursor.execute(statement, params)
         while rows := cursor.fetchmany(_PIECE):
             piece = [dict(zip(_COLUMNS, values, strict=True)) for values in rows]
-            # Django has psycopg hand jsonb over as text
-            yield [
-                row | {"knobs": orjson.loads(row["knobs"]), "facts": orjson.loads(row["facts"])}
-                for row in piece
-            ]
+            for row in piece:  # Django has psycopg hand jsonb over as text
+                row |= {"knobs": orjson.loads(row["knobs"]), "facts": orjson.loads(row["facts"])}
+            yield piece
 
 
 def _as_v3(pieces: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
@@ -149,10 +152,10 @@ def _compiled(rows: list[dict[str, Any]]) -> dict[tuple[int, ...], Compiled]:
     if not places:
         return {}
     runs, experiments = ({place[part] for place in places} for part in (0, 1))
-    found = {one.pk: one for one in Compilation.objects.filter(run__in=runs, experiment__in=experiments)}
-    there = {place: found[place] for place in places if place in found}
-    kernels = kernels_of(list(there.values()))
-    return {place: one.compiled(kernels) for place, one in there.items()}
+    stored = Compilation.objects.filter(run__in=runs, experiment__in=experiments)
+    wanted = [compilation for compilation in stored if compilation.pk in places]
+    kernels = kernels_of(wanted)
+    return {compilation.pk: compilation.compiled(kernels) for compilation in wanted}
 
 
 def record_of(row: Mapping[str, Any]) -> Record:
@@ -162,16 +165,8 @@ def record_of(row: Mapping[str, Any]) -> Record:
     run = {name: row[name] for name in ("uid", "source", "external_id", "host", "commit", "branch", "repo")}
     run |= {name: row[name] for name in ("environment", "base_environment") if row["base_environment"]}
     run |= {"uid": str(row["uid"]), "at": row["run_at"].isoformat(), "at_source": row["at_source"]}
-    said = {
-        "status": STATUS_NAMES[row["status"]],
-        "code": row["code"],
-        **_words(row),
-        "quality": row["quality"],
-        "target_arch": row["target_arch"],
-        "unit": row["unit"],
-        "direction": row["direction"],
-        "compilation": row["compilation"],
-    }
+    names = ("code", "quality", "target_arch", "unit", "direction", "compilation")
+    more = {name: row[name] for name in names} | {"status": STATUS_NAMES[row["status"]], **_words(row)}
     place = {name: row[name] for name in ("process", "draw") if row[name] is not None}
     alone = [] if row["value"] is None else [row["value"]]
     return Record(
@@ -180,10 +175,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
             mode=row["mode"],
             dtype=row["dtype"],
             extra_info={
-                "device": row["device"],
-                "arch": row["arch"],
-                "dynamic": row["dynamic"],
-                "knobs": row["knobs"],
+                **{name: row[name] for name in ("device", "arch", "dynamic", "knobs")},
                 "hud": {**{name: row[name] for name in _IDENTITY}, **place, "run": run},
             },
         ),
@@ -192,7 +184,7 @@ def record_of(row: Mapping[str, Any]) -> Record:
             name=row["metric"],
             benchmark_values=row["samples"] or alone,
             target_value=row["target"],
-            extra_info={name: value for name, value in said.items() if value is not None},
+            extra_info={name: value for name, value in more.items() if value is not None},
         ),
         runners=where["runners"],
         dependencies=where["dependencies"],
@@ -221,20 +213,19 @@ def _as_json(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
 
 
 def _as_csv(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow([*_FLAT, "reason", "warning", "torch"])
+    yield _csv_line([*_FLAT, "reason", "warning", "torch"])
     for row in rows:
-        writer.writerow([_cell(value) for value in _flat(row).values()])
-        yield _taken(buffer)
-    yield _taken(buffer)
+        yield _csv_line([_cell(value) for value in _flat(row).values()])
 
 
-def _taken(buffer: io.StringIO) -> bytes:
-    text = buffer.getvalue()
-    buffer.seek(0)
-    buffer.truncate()
-    return text.encode()
+class _Echo:
+    """A file that hands each line back, which `csv.writer` returns."""
+
+    def write(self, line: str) -> bytes:
+        return line.encode()
+
+
+_csv_line = csv.writer(_Echo()).writerow
 
 
 def inert(text: str) -> str:
@@ -250,3 +241,82 @@ def _cell(value: Any) -> Any:
     if isinstance(value, str):
         return inert(value)
     return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+# Records of our own export: `benchmark.extra_info.hud` has the stored identity and the run. It wins over all
+# other fields, so that ingesting an export gives the same rows.
+
+
+class ExportedRun(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The run that an exported measurement belongs to."""
+
+    uid: UUID
+    at: str  # ISO 8601; the run's position in every series
+    at_source: Literal["commit", "run", "upload"]
+    source: _Text = ""
+    external_id: _Text | None = None
+    host: _Text = ""
+    commit: _Text = ""
+    branch: _Text = ""
+    repo: _Text = ""
+    environment: _Text = ""  # of an A/B comparison
+    base_environment: _Text = ""
+
+    def key(self, time: datetime | None) -> RunKey:
+        at = parse_time(self.at)
+        return RunKey(
+            source=self.source[:100],
+            external_id=self.external_id,
+            host=self.host,
+            commit=self.commit[:64],
+            branch=branch_name(self.branch),
+            repo=self.repo,
+            order_time=at,
+            order_time_source=self.at_source,
+            uid=str(self.uid),
+            interpreter=self.environment[:60],
+            base_interpreter=self.base_environment[:60],
+            point_time=None if time == at else time,
+        )
+
+
+class Exported(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The stored identity of an exported measurement, and its run."""
+
+    suite: str
+    case: str
+    metric: str
+    knobs: dict[str, Any]
+    mode: str
+    dtype: str
+    backend: str
+    device: str
+    arch: str
+    dynamic: bool
+    process: Annotated[int, msgspec.Meta(ge=0, lt=2**15)] = 0  # of an A/B run: 2 * repeat + side
+    draw: Annotated[int, msgspec.Meta(ge=0, lt=2 * MAX_DRAWS)] | None = None
+    run: ExportedRun | None = None
+
+    def fill(self, measurement: ParsedMeasurement, time: datetime | None) -> None:
+        """Complete a measurement; `time` is its record's, which in a history is not that of its run."""
+        for name in (*_IDENTITY, "draw"):
+            setattr(measurement, name, getattr(self, name))
+        if self.run:
+            measurement.run = self.run.key(time)
+        is_ab = measurement.run.base_interpreter
+        measurement.repeat, measurement.side = divmod(self.process, 2) if is_ab else (self.process, 0)
+
+
+def exported(record: Record) -> Exported | None:
+    """Return what our export added, None for other records. Raise WrongRecord if it is incomplete."""
+    value = info_of(record).get("hud")
+    if not isinstance(value, dict):
+        return None
+    try:
+        added = msgspec.convert(value, Exported)
+    except msgspec.ValidationError as error:
+        detail, _at, path = str(error).partition(" - at `$")
+        raise WrongRecord(_ADDED + path.rstrip("`").replace(".", "/"), detail) from error
+    if added.run and parse_time(added.run.at) is None:
+        raise WrongRecord(f"{_ADDED}/run/at", f"a time such as 2026-11-21T07:52:00Z, {PLAUSIBLE}")
+    return added

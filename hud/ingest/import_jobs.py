@@ -26,9 +26,9 @@ from django.utils import timezone
 
 from hud.accounts.audit import client_address
 from hud.ingest.receive import Content, ingest, keep_key
+from hud.ingest.runs import keep_references
 from hud.models import ApiKey, Import
 from hud.problems import Problem
-from hud.runs.references import keep_references
 from hud.runs.streams import for_upload
 from hud.server.embedded import make_folder
 from hud.server.processes import die_with_parent
@@ -56,18 +56,11 @@ def submit(
         content = Content.of(body, parameters, stream)
         if key and idempotency_key:
             keep_key(key, idempotency_key, content)
-        job, new = Import.objects.get_or_create(
-            content_key=content.request_key,
-            stream=stream,
-            state__in=[Import.State.QUEUED, Import.State.RUNNING, Import.State.DONE],
-            defaults={
-                "parameters": parameters.given(),
-                "key": key,
-                "address": client_address.get(),
-                "state": Import.State.QUEUED,
-            },
+        columns = {"parameters": parameters.given(), "key": key, "address": client_address.get()}
+        job, is_new = Import.objects.exclude(state=Import.State.FAILED).get_or_create(
+            content_key=content.request_key, stream=stream, defaults=columns
         )
-        if new:
+        if is_new:
             path = body_path(job)
             make_folder(path.parent)
             path.touch(mode=0o600)

@@ -3,8 +3,6 @@
 This and the formats' `describe` decide to which series a number belongs.
 """
 
-import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,10 +10,10 @@ from typing import Any
 import msgspec
 
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
-from hud.ingest.exported import exported
-from hud.ingest.meanings import Meanings
-from hud.ingest.receipt import Receipt
-from hud.ingest.resolve import RunKeys, from_epoch
+from hud.ingest.export import exported
+from hud.ingest.runs import RunKeys, from_epoch
+from hud.ingest.series import Meanings, check_names, rename_by
+from hud.ingest.store import Receipt
 from hud.models import FIRST_RUN_ONLY, Aliases
 from runner.formats import describe_of, reasons
 from runner.formats.errors import Fault, WrongRecord
@@ -50,14 +48,6 @@ _REPEATS = (
     "rows of the same model are repeats of one run: each a process of its own, whose compile caches the file"
     " does not tell"
 )
-_MAX_IDENTITY_BYTES = 2000  # a row of PostgreSQL's index has about 2,700
-_SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
-_LIMITS = {  # characters, in the order of an identity
-    "suite": 60, "case": 200, "settings": 4000, "mode": 40, "dtype": 40, "backend": 100, "device": 40,
-    "arch": 100,
-}  # fmt: skip
-_NAMES = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
-_ALWAYS_FITS = 40  # characters of every text that are within all limits
 _MOST_OF_A_NAME = 4000  # characters, before any part of the name is taken for something else
 _GROWN = "the file has grown: what earlier uploads of it stored is counted as duplicates"
 _COMPARED: dict[str, Callable[[str], str]] = {  # parameters that the content may contradict, in its form
@@ -91,12 +81,12 @@ class RecordParser:
         self.faults: list[Fault] = []
         self.meanings = Meanings()
         self.expected: list[tuple[ParsedMeasurement, float]] = []  # each with its margin
-        self._checked = 0  # of these
+        self._new_expected: list[tuple[ParsedMeasurement, float]] = []  # since the last flush
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
         self._of_suites: dict[tuple[int, str], Environment] = {}
-        self._last_facts: tuple[Any, Any, bytes] = (None, None, b"[null,null]")
+        self._last_facts: tuple[Any, Any, bytes] = (None, None, b"[null,null]")  # of runners and dependencies
         self._last_knobs: tuple[Any, dict[str, Any], str] = (None, {}, "{}")  # what they are of; as stored
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
@@ -105,12 +95,11 @@ class RecordParser:
         """Return the measurements since the last flush, in the units of their metrics. Those whose unit or
         direction contradicts the metric's become faults."""
         taken, self.measurements, self.kernels = self.measurements, [], 0
-        expected = self.expected[self._checked :]
+        expected, self._new_expected = self._new_expected, []
         wrong = self.meanings.convert([*taken, *(item for item, _margin in expected)])
         self.faults += [Fault(item.pointer + error.pointer, error.detail, item.line) for item, error in wrong]
         ids = {id(item) for item, _error in wrong}
-        self.expected[self._checked :] = [one for one in expected if id(one[0]) not in ids]
-        self._checked = len(self.expected)
+        self.expected += [(item, margin) for item, margin in expected if id(item) not in ids]
         return [item for item in taken if id(item) not in ids] if ids else taken
 
     def skip_faults(self) -> None:
@@ -118,15 +107,6 @@ class RecordParser:
         for fault in self.faults:
             self.receipt.skip(Skipped(fault.pointer, fault.detail, fault.line))
         self.faults = []
-
-    def unsaid_warning(self) -> str:
-        """Return which parameters were to be given with the upload."""
-        listed = sorted(self.unsaid)
-        example = "&".join(f"{name}=…" for name in listed)
-        return (
-            f"nothing says the {', '.join(listed)} of some of these results; they share series with others of"
-            f" which that is not known either. Give it with the upload: ?{example}"
-        )
 
     def add(self, item: Item, *, is_stored: bool = False) -> None:
         """Take an item. `is_stored`: an earlier upload of a growing file brought it."""
@@ -168,7 +148,10 @@ class RecordParser:
             self.receipt.skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
         given = self._with_hints(item)
-        facts = self._facts_of(record)
+        runners, dependencies, facts = self._last_facts
+        if record.runners is not runners or record.dependencies is not dependencies:  # neighbours share them
+            facts = msgspec.json.encode((record.runners, record.dependencies))
+            self._last_facts = record.runners, record.dependencies, facts
         run, place = self._run_keys.of(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
         unit, direction = meaning_of(metric) if extra or metric.unit else ("", "")
@@ -206,13 +189,13 @@ class RecordParser:
         if item.is_expected or not has_outcome:
             margin = extra.get("noise_margin")
             margin = float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0
-            _check_names(measurement)
-            self.expected.append((measurement, margin))
+            check_names(measurement)
+            self._new_expected.append((measurement, margin))
             return
         self.receipt.warn(measurement.warning)
         measurement.environment = self._of_suite(environment, measurement.suite)
         self._complete(measurement, extra)
-        _check_names(measurement)
+        check_names(measurement)
         check_values(measurement.suite, measurement.metric, measurement.samples)
         if item.row:
             self._number_row(measurement, item.row)
@@ -227,11 +210,9 @@ class RecordParser:
         knobs = info_of(record).get("knobs")
         if not isinstance(knobs, dict) or "settings" in measurement.knobs:  # the digest of all
             return
-        ignored = [
-            name for name, value in knobs.items() if value is not None and name not in measurement.knobs
-        ]
-        if ignored:
-            words = f"knobs of {record.benchmark.name[:60]} are ignored: {', '.join(ignored)[:200]}"
+        ignored = (name for name in knobs if knobs[name] is not None and name not in measurement.knobs)
+        if names := ", ".join(ignored):
+            words = f"knobs of {record.benchmark.name[:60]} are ignored: {names[:200]}"
             self.receipt.warn(INVISIBLE.sub("", words))
 
     def _compare_parameters(
@@ -279,10 +260,8 @@ class RecordParser:
         """Add what the record says beside its numbers, and note which parameters would tell more."""
         if measurement.status not in SUCCESS and text(extra.get("status")) not in {"", measurement.status}:
             measurement.zero_is(measurement.status)  # another tool's 0 beside its word for a failure
-        if measurement.target is not None:
-            measurement.target_arch = text(extra.get("target_arch"))[:60] or measurement.target_arch
-        else:
-            measurement.target_arch = None
+        of_record = text(extra.get("target_arch"))[:60] or measurement.target_arch
+        measurement.target_arch = None if measurement.target is None else of_record
         if extra.get("quality") in QUALITIES and measurement.samples:
             measurement.quality = extra["quality"]
         measurement.message = (message_of(extra) if extra else None) or _first_run_warning(measurement)
@@ -291,10 +270,10 @@ class RecordParser:
             self.unsaid.update(name for name in ("mode", "dtype", "arch") if not getattr(measurement, name))
 
     def _add_compilation(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
-        number = _compilation(extra)
-        is_ab = measurement.run.base_interpreter and number is not None
-        # each pair compiles both sides anew
-        measurement.compilation = measurement.repeat if is_ab else number
+        number = extra.get(COMPILATION)
+        if type(number) is int and 0 <= number < 2**15:
+            # each pair compiles both sides anew
+            measurement.compilation = measurement.repeat if measurement.run.base_interpreter else number
         if COMPILED not in extra or measurement.metric != METRIC:
             return
         try:
@@ -312,28 +291,17 @@ class RecordParser:
         missing = {name: value for name, value in item.hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
 
-    def _facts_of(self, record: Record) -> bytes:
-        """Return what a record says of its host and packages, as JSON. Neighbours share the objects."""
-        runners, dependencies, facts = self._last_facts
-        if record.runners is not runners or record.dependencies is not dependencies:
-            facts = msgspec.json.encode((record.runners, record.dependencies))
-            self._last_facts = record.runners, record.dependencies, facts
-        return facts
-
     def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an
         upload share them."""
         info = info_of(record)
-        said = text(info.get("device")), text(info.get("arch"))
-        key = (facts, *said, given.device, given.arch)
-        found = self._places.get(key)
-        if found is None:
+        key = (facts, text(info.get("device")), text(info.get("arch")), given.device, given.arch)
+        if key not in self._places:
             device, card = device_of(record) or given.device, device_name_of(record)
             name = card if is_named(arch_key(card)) else given.arch or card
-            environment = self._environment(record, facts, said[0] or given.device, card or name)
-            found = device, name, environment
-            self._places[key] = found
-        return found
+            environment = self._environment(record, facts, key[1] or given.device, card or name)
+            self._places[key] = device, name, environment
+        return self._places[key]
 
     def _environment(self, record: Record, facts: bytes, device: str, device_name: str) -> Environment:
         if character := invisible_in(facts.decode()):
@@ -352,22 +320,10 @@ class RecordParser:
         key = id(environment), suite
         if key not in self._of_suites:
             foreign = set(CLASS_PACKAGES) - set(SUITES[suite].class_packages) if suite in SUITES else set()
-            kept = {name: said for name, said in environment.packages.items() if name not in foreign}
-            found = replace(environment, packages=kept)
-            self._of_suites[key] = self._environments.setdefault(found.fingerprint(), found)
+            packages = {name: said for name, said in environment.packages.items() if name not in foreign}
+            own = replace(environment, packages=packages)
+            self._of_suites[key] = self._environments.setdefault(own.fingerprint(), own)
         return self._of_suites[key]
-
-
-def rename_by(aliases: Aliases, measurement: ParsedMeasurement) -> None:
-    """Give a measurement the current names of its suite, case, arch and host."""
-    if not aliases:
-        return
-    measurement.suite = suite = aliases.current("suite", nfc(measurement.suite))
-    measurement.case = aliases.current("case", nfc(measurement.case), suite)
-    measurement.arch = aliases.current("arch", nfc(measurement.arch), suite)
-    host = aliases.current("host", measurement.run.host)
-    if host != measurement.run.host:
-        measurement.run = replace(measurement.run, host=host)
 
 
 def _value_of(name: str, measurement: ParsedMeasurement, record: Record) -> str:
@@ -375,11 +331,6 @@ def _value_of(name: str, measurement: ParsedMeasurement, record: Record) -> str:
     if name == "batch_size":
         return str(measurement.knobs.get(name) or info_of(record).get(name) or "")
     return str(getattr(measurement.run if name in ("host", "branch", "commit") else measurement, name))
-
-
-def _compilation(extra: dict[str, Any]) -> int | None:
-    said = extra.get(COMPILATION)
-    return said if type(said) is int and 0 <= said < 2**15 else None
 
 
 def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
@@ -394,40 +345,12 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
 
 def _check_said_names(record: Record, metric: str) -> None:
     """Raise WrongRecord for a name that is empty or longer than any could be."""
-    model, benchmark = record.model.name, record.benchmark.name
-    for kind, name in (("metric", metric), ("model", model), ("benchmark", benchmark)):
+    for kind, name in (
+        ("metric", metric),
+        ("model", record.model.name),
+        ("benchmark", record.benchmark.name),
+    ):
         if not name or name.isspace():
             raise WrongRecord(f"/{kind}/name", "the name is empty")
         if len(name) > _MOST_OF_A_NAME:
-            detail = f"the name is longer than {_MOST_OF_A_NAME} characters"
-            raise WrongRecord(f"/{kind}/name", detail)
-
-
-def _check_names(measurement: ParsedMeasurement) -> None:
-    """Write the names in one form. Raise WrongRecord for names that cannot be
-    stored."""
-    texts: tuple[str, ...] = measurement.identity[:8]
-    joined = "".join(texts)
-    escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII
-    if escaped or not (joined.isascii() and measurement.metric.isascii()):
-        settings = json.dumps(measurement.knobs, ensure_ascii=False) if escaped else ""
-        if found := invisible_in(joined + measurement.metric + settings):
-            raise WrongRecord("", f"a name or a setting holds the invisible character {found}")
-        measurement.metric = nfc(measurement.metric)
-        texts = tuple(map(nfc, texts))
-        for name, value in zip(_NAMES, texts, strict=True):
-            setattr(measurement, name, value)
-    if max(map(len, texts)) > _ALWAYS_FITS:
-        _check_lengths(texts)
-    if not _SUITE.fullmatch(measurement.suite):
-        raise WrongRecord("", "a suite's name has 1 to 60 characters, no slash and no control character")
-    if len(measurement.metric) > 200:
-        raise WrongRecord("/metric/name", "the metric's name is longer than 200 characters")
-
-
-def _check_lengths(texts: tuple[str, ...]) -> None:
-    for (name, limit), value in zip(_LIMITS.items(), texts, strict=True):
-        if len(value) > limit:
-            raise WrongRecord("", f"the {name} is longer than {limit} characters")
-    if len("".join(texts).encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
-        raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
+            raise WrongRecord(f"/{kind}/name", f"the name is longer than {_MOST_OF_A_NAME} characters")

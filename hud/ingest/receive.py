@@ -6,7 +6,7 @@ import codecs
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,14 +16,12 @@ from django.db import transaction
 
 from hud.accounts import audit
 from hud.accounts.keys import name_of
-from hud.ingest.expectations import store_expectations, unsaid_warning
 from hud.ingest.parse import RecordParser
-from hud.ingest.receipt import Receipt
-from hud.ingest.resolve import Runs
-from hud.ingest.store import store
+from hud.ingest.runs import Runs, keep_references
+from hud.ingest.store import Receipt, store
 from hud.models import Aliases, ApiKey, IdempotencyKey, Measurement, Run, Stream, Upload
+from hud.points.expectations import store_expectations
 from hud.problems import Problem
-from hud.runs.references import keep_references
 from hud.runs.streams import check_open, for_upload
 from hud.sql import fetch_tuples
 from runner.formats import bodies, format_of, json_text, reasons
@@ -43,6 +41,8 @@ _SAME_AGAIN = (
     " run_time or commit for points of their own"
 )
 _SUPERSEDED = "stored values were superseded; the audit keeps them"
+_SHARED = "some of these results; they share series with others of which that is not known either"
+_SHOWN_BESIDE = "expected results: they are shown only beside results that do not say it either"
 _MAX_EARLIER = 5  # uploads of a growing file that are looked at
 _OF_ONE_RUN = {"commit", "commit_date", "run_time", "run_id", "torch", "cuda", "driver", "provenance"}
 
@@ -122,8 +122,8 @@ class Content:
     @property
     def request_key(self) -> str:
         """Return the request's identity, for idempotency keys and import jobs: upload key and switches."""
-        switches = {"partial": self.parameters.is_partial, "dry_run": self.parameters.is_dry_run}
-        return _request_key(self.key, [name for name, on in switches.items() if on])
+        switches = "partial:" * self.parameters.is_partial + "dry_run:" * self.parameters.is_dry_run
+        return (switches + self.key)[:64]
 
     def nothing_stored(self, receipt: Receipt) -> BadUpload:
         """Return why an upload that stored nothing is refused: what was recognised, and what is missing."""
@@ -189,15 +189,6 @@ def _of_file(parameters: Parameters) -> dict[str, str]:
     return {name: value for name, value in parameters.identity().items() if name not in _OF_ONE_RUN}
 
 
-def _request_key(content_key: str, switches: Sequence[str]) -> str:
-    return ":".join([*switches, content_key])[:64]
-
-
-def request_keys(content_key: str) -> list[str]:
-    """Return the keys under which requests may have stored this content."""
-    return [_request_key(content_key, switches) for switches in ([], ["partial"])]
-
-
 def _check_count(count: int, max_records: int | None) -> None:
     if max_records is not None and count > max_records:
         raise TooManyRecords(f"more than {max_records} records in one upload")
@@ -230,18 +221,13 @@ def ingest(
             known = _replay(key, idempotency_key, content)
             if known:
                 return known
-        upload_id = _new_upload(content, key)
-        if upload_id is None and (upload := _outdated_upload(content)):
-            upload.content_key = f"outdated {upload.pk}"
-            upload.save(update_fields=["content_key"])
-            upload_id = _new_upload(content, key)
-        if upload_id is None:
-            upload = Upload.objects.get(content_key=content.key, stream=stream)
+        upload, is_new = _upload_of(content, key)
+        if not is_new:
             receipt = _receipt_of_duplicate(content, upload)
         else:
             if max_records is not None:  # refused before any record is read
                 _check_count(content.body.count(_OF_EVERY_RECORD), max_records)
-            receipt = _store(content, upload_id, key, max_records, on_progress)
+            receipt = _store(content, upload, key, max_records, on_progress)
             detail = {
                 "filename": parameters.filename,
                 "format": content.format.name,
@@ -262,86 +248,94 @@ def ingest(
     return receipt
 
 
-def _new_upload(content: Content, key: ApiKey | None) -> int | None:
-    """Return the id of a new upload's row, None if this content is stored. A concurrent twin waits here until
-    the first one has committed."""
-    parameters = content.parameters
-    rows = fetch_tuples(
+def _upload_of(content: Content, key: ApiKey | None) -> tuple[Upload, bool]:
+    """Return the row of an upload, and whether it is new. A concurrent twin waits here until the first one
+    has committed."""
+    given = content.parameters
+    upload = Upload(content_key=content.key, stream=content.stream, key=key)
+    insert = """
+        INSERT INTO hud_upload (content_key, stream_id, key_id, filename, format, parameters, receipt)
+        VALUES (%s, %s, %s, %s, %s, %s, '{}') ON CONFLICT DO NOTHING RETURNING id
         """
-        INSERT INTO hud_upload (content_key, stream_id, filename, format, parameters, receipt, key_id)
-        VALUES (%s, %s, %s, %s, %s, '{}', %s) ON CONFLICT DO NOTHING RETURNING id
-        """,
-        [
-            content.key,
-            content.stream and content.stream.pk,
-            parameters.filename,
-            content.format.name,
-            json.dumps(parameters.given()),
-            key and key.pk,
-        ],
-    )
-    return rows[0][0] if rows else None
+    columns = [upload.content_key, upload.stream_id, upload.key_id, given.filename, content.format.name]
+    columns.append(json.dumps(given.given()))
+    if rows := fetch_tuples(insert, columns):  # the ORM's savepoint costs a small upload a quarter more
+        upload.pk = rows[0][0]
+        return upload, True
+    uploads = Upload.objects.select_for_update(no_key=True)
+    same = uploads.filter(content_key=content.key, stream=content.stream).first()
+    if same and not _is_outdated(same):
+        return same, False
+    if same:
+        same.content_key = f"outdated {same.pk}"
+        same.save(update_fields=["content_key"])
+    return _upload_of(content, key)
 
 
-def _outdated_upload(content: Content) -> Upload | None:
-    """Return the upload of this content, locked, if a later one has brought values into its runs: whether its
-    own are still stored is known only by storing them again. A run without a name would become a new one."""
-    same = Upload.objects.select_for_update().filter(content_key=content.key, stream=content.stream)
-    upload = same.first()
-    if upload is None:
-        return None
+def _is_outdated(upload: Upload) -> bool:
+    """Return whether a later upload has brought values into the runs of this one: whether its own are still
+    stored is known only by storing them again. A run without a name would become a new one."""
     run_ids = upload.receipt.get("run_ids", [])
-    is_outdated = Measurement.objects.filter(run__in=run_ids, upload_id__gt=upload.pk).exists()
-    unnamed = Run.objects.filter(pk__in=run_ids, external_id=None)
-    return upload if is_outdated and not unnamed.exists() else None
+    return (
+        Measurement.objects.filter(run__in=run_ids, upload_id__gt=upload.pk).exists()
+        and not Run.objects.filter(pk__in=run_ids, external_id=None).exists()
+    )
 
 
 def _store(
     content: Content,
-    upload_id: int,
+    upload: Upload,
     key: ApiKey | None,
     max_records: int | None,
     on_progress: Callable[[int], None],
 ) -> Receipt:
-    receipt, done = Receipt(id=upload_id), 0
+    receipt, done = Receipt(id=upload.pk), 0
     superseded: list[dict[str, Any]] = []
     parser = RecordParser(content.parameters, Aliases.read(), receipt=receipt)
-    assert content.stream
-    runs = Runs(content.parameters, upload_id, content.stream.pk, key)
+    runs = Runs(content.parameters, upload, key)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)
         superseded += store(
             measurements,
             receipt,
-            runs=runs.places,
+            runs=runs.by_key,
             replace=content.parameters.is_replace,
             closed=runs.own,
             grown=runs.grown,
-            upload_id=upload_id,
+            upload_id=upload.pk,
         )
         done += len(measurements)
         on_progress(done)
-    receipt.expectations = store_expectations(parser.expected, upload_id, content.stream.pk)
+    receipt.expectations = store_expectations(parser.expected, upload)
     receipt.stored += len(parser.expected)
-    receipt.run_ids = runs.ids
+    receipt.run_ids = sorted(runs.ids)
     receipt.skipped.sort(key=lambda entry: (entry.get("line", 0), entry["pointer"]))
     receipt.warnings += parser.contradictions.values()
     if superseded:
         receipt.warnings.append(f"{len(superseded)} {_SUPERSEDED}")
         detail = {"values": superseded}
-        audit.note(who=_who(key), action="upload.replace", subject=f"upload {upload_id}", detail=detail)
+        audit.note(who=_who(key), action="upload.replace", subject=f"upload {upload.pk}", detail=detail)
     if content.parameters.is_replace and not runs.grown:
         receipt.warnings.append(
             "nothing was replaced: no stored run has this run_id, source, host and commit"
         )
-    if parser.unsaid:
-        receipt.warnings.append(parser.unsaid_warning())
-    receipt.warnings += parser.meanings.warnings() + unsaid_warning(receipt.expectations)
+    receipt.warnings += _unsaid(parser.unsaid, _SHARED) + parser.meanings.warnings()
+    lists = [subject for subject in receipt.expectations if subject["unsaid"]]
+    of_lists = f"{sum(subject['count'] for subject in lists)} {_SHOWN_BESIDE}"
+    receipt.warnings += _unsaid({name for subject in lists for name in subject["unsaid"]}, of_lists)
     receipt.metrics = parser.meanings.to_json()
     runs_link = {"runs": f"/runs/{receipt.run_ids[0]}/"} if receipt.run_ids else {}
-    receipt.links = {**runs_link, "stream": f"/?stream={content.stream.name}"}
-    Upload.objects.filter(pk=upload_id).update(receipt=receipt.to_json())
+    receipt.links = {**runs_link, "stream": f"/?stream={upload.stream.name}"}
+    upload.receipt = receipt.to_json()
+    upload.save(update_fields=["receipt"])
     return receipt
+
+
+def _unsaid(names: Collection[str], of_what: str) -> list[str]:
+    """Return a warning about the parameters that were to be given with the upload, if there are any."""
+    example = "&".join(f"{name}=…" for name in sorted(names))
+    text = f"nothing says the {', '.join(sorted(names))} of {of_what}. Give it with the upload: ?{example}"
+    return [text] if names else []
 
 
 def _who(key: ApiKey | None) -> str:

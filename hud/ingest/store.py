@@ -1,40 +1,100 @@
-"""Measurements → rows: a fixed number of bulk statements, in the caller's transaction.
+"""Measurements → rows: a fixed number of bulk statements, in the caller's transaction; and the receipt, which
+every step of ingestion completes.
 
 One that is all of its point goes by COPY into the points, where nothing of its place is stored. The others
 go into a temporary table and from there with ON CONFLICT, so that a repeated upload stores each of them once.
 Uploads into one run wait for each other.
 """
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
-from hud.ingest.compilations import NewCompilation, store_compilations
-from hud.ingest.receipt import Receipt
-from hud.ingest.resolve import RowKey, RunPlace, row_keys
-from hud.models import STATUS_CODES, Measurement
+from hud.ingest.compilations import store_compilations
+from hud.ingest.series import RowKey, row_keys
+from hud.models import STATUS_CODES, Measurement, Run
 from hud.points import write as points
 from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples, int_array
 from runner.formats import reasons
+from runner.formats.format import Skipped
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.schema.records import STATUSES
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
 
+_MAX_SKIPPED = 1000  # entries that a receipt lists; it has the number of all
+_MAX_WARNINGS = 100
+
+
+@dataclass
+class Receipt:
+    """The result of an upload. `skipped` has the first entries that became no measurement, each with its
+    place, the reason and its kind; `skipped_total` and, for each kind, `skipped_kinds` count all.
+    `expectations` has what lists of expected results are for, with a count and what they do not say."""
+
+    id: int | None = None
+    run_ids: list[int] = field(default_factory=list)
+    stored: int = 0
+    duplicates: int = 0
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    skipped_total: int = 0
+    skipped_kinds: dict[str, int] = field(default_factory=dict)
+    expectations: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    metrics: list[dict[str, Any]] = field(default_factory=list)  # as `Meanings.to_json` says them
+    links: dict[str, str] = field(default_factory=dict)
+    replayed: bool = False  # the answer to an earlier request with the same idempotency key
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "replayed"}
+
+    def skip(self, entry: Skipped) -> None:
+        self.skipped_total += 1
+        self.skipped_kinds[entry.kind] = self.skipped_kinds.get(entry.kind, 0) + 1
+        if len(self.skipped) < _MAX_SKIPPED:
+            self.skipped.append(entry.to_json())
+
+    def leave_out(self, item: ParsedMeasurement, reason: str) -> None:
+        """Skip a measurement that was read."""
+        self.skip(Skipped(item.pointer, reason, item.line))
+
+    def warn(self, words: str) -> None:
+        """Add a warning once, '' never."""
+        if words and words not in self.warnings and len(self.warnings) < _MAX_WARNINGS:
+            self.warnings.append(words)
+
+    def add(self, other: Receipt) -> None:
+        """Add the receipt of another piece of the same file."""
+        self.id = self.id or other.id
+        self.run_ids = sorted({*self.run_ids, *other.run_ids})
+        self.stored += other.stored
+        self.duplicates += other.duplicates
+        self.skipped = [*self.skipped, *other.skipped][:_MAX_SKIPPED]
+        self.skipped_total += other.skipped_total
+        self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(other.skipped_kinds))
+        self.expectations += other.expectations
+        self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
+        names = {metric["name"] for metric in self.metrics}
+        self.metrics += [metric for metric in other.metrics if metric["name"] not in names]
+        self.links = self.links or other.links
+
+
 _MAX_REPEAT = 2**15 - 1  # that its column holds
 _MOST_SPREAD = 1e30  # that a point holds, as `hud.sql.real` has it
 _RUNS = 4_170_226  # class of the advisory locks of runs, of no meaning
-_PLACE = "m.run_id, m.series_id, m.environment_id, m.repeat, m.side, m.order_time"
-_SAME_PLACE = """m.run_id = given.run_id AND m.series_id = given.series_id
-    AND m.environment_id = given.environment_id AND m.side = given.side"""
+_PLACE = ("run_id", "series_id", "environment_id", "side")  # of a key without the repeat
 
 
 def store(
     measurements: Sequence[ParsedMeasurement],
     receipt: Receipt,
     *,
-    runs: Mapping[RunKey, RunPlace],
+    runs: Mapping[RunKey, Run],
     replace: bool = False,
     closed: Collection[int] = (),
     grown: Collection[int] = (),
@@ -51,13 +111,43 @@ def store(
         locks = "SELECT pg_advisory_xact_lock(%s, id) FROM unnest(%s::int[]) AS id"
         execute(locks, [_RUNS, sorted(grown)])
     own = [runs[item.run] for item in measurements]
+    by_id = {run.pk: run for run in runs.values()}
     keys = _number_times(row_keys(measurements, own), measurements, grown)
+    rows, items = _rows(zip(keys, measurements, own, strict=True), receipt, upload_id)
+    if refused := _new_in(closed, rows):
+        for key in refused:
+            del rows[key]
+            receipt.leave_out(items[key], reasons.CLOSED_RUN)
+        _delete_empty_series({key[1] for key in refused})
+    alone = _alone(rows, by_id, grown)
+    _copy_alone(alone.values(), by_id)
+    others = [row for key, row in rows.items() if key not in alone]
+    points.unfold(row[:2] for row in others if row[0] in grown)
+    stored, superseded = _copy_measurements(others, replace=replace, closed=closed)
+    refined, clashing = (0, {}) if stored == len(others) else _compare_with_stored(closed)
+    for key, reason in clashing.items():
+        receipt.leave_out(items[key], reason)
+    taken = rows.keys() - clashing.keys()
+    compiled = {
+        key: item for key, item in items.items() if item.compiled and key in taken and key[0] not in closed
+    }
+    store_compilations(compiled, by_id, replace=replace, upload_id=upload_id)
+    points.make([row[:2] for row in others], of_compilations=[key[:2] for key in compiled])
+    receipt.stored += stored + len(alone)
+    receipt.duplicates += len(others) - stored - len(clashing)
+    receipt.warn(f"{refined} stored values were replaced by more precise ones" if refined else "")
+    return superseded
+
+
+def _rows(
+    keyed: Iterable[tuple[RowKey, ParsedMeasurement, Run]], receipt: Receipt, upload_id: int | None
+) -> tuple[dict[RowKey, tuple[Any, ...]], dict[RowKey, ParsedMeasurement]]:
+    """Return the rows to store, and their measurements; of several with one key the first."""
     rows: dict[RowKey, tuple[Any, ...]] = {}
-    places: dict[RowKey, ParsedMeasurement] = {}
-    conflicts, repeated = [], 0
-    for key, item, run in zip(keys, measurements, own, strict=True):
+    items: dict[RowKey, ParsedMeasurement] = {}
+    for key, item, run in keyed:
         if key[3] > _MAX_REPEAT:
-            conflicts.append((item, reasons.TOO_MANY_TIMES))
+            receipt.leave_out(item, reasons.TOO_MANY_TIMES)
             continue
         row = (*key, *_row(item, item.run.point_time or run.order_time), upload_id)
         is_repeat = item.is_appended and not item.run.point_time
@@ -65,36 +155,12 @@ def store(
             key = (*key[:3], key[3] + 1, key[4])  # noqa: PLW2901
             row = (*key, *row[len(key) :])
         if earlier is row:
-            places[key] = item
+            items[key] = item
         elif earlier == row:
-            repeated += 1
+            receipt.duplicates += 1
         else:
-            conflicts.append((item, reasons.OTHER_VALUE))
-    refused = _new_in(closed, rows)
-    for key in refused:
-        del rows[key]
-        conflicts.append((places[key], reasons.CLOSED_RUN))
-    if refused:
-        _delete_empty_series({key[1] for key in refused})
-    alone = _alone(rows, {place.pk for place in runs.values() if place.is_ab}, grown)
-    _copy_alone(alone.values(), {place.pk: place for place in runs.values()})
-    others = [row for key, row in rows.items() if key not in alone]
-    points.unfold(row[:2] for row in others if row[0] in grown)
-    stored, superseded = _copy_measurements(others, replace=replace, closed=closed)
-    refined, clashing = (0, {}) if stored == len(others) else _compare_with_stored(closed)
-    conflicts += [(places[key], reason) for key, reason in clashing.items()]
-    compilations = {
-        key: NewCompilation(item.compiled, item.compilation, item.draw, runs[item.run].order_time)
-        for key, item in places.items()
-        if item.compiled and key in rows and key[0] not in closed and key not in clashing
-    }
-    store_compilations(compilations, replace=replace, upload_id=upload_id)
-    points.make([row[:2] for row in others], of_compilations=[key[:2] for key in compilations])
-    receipt.stored += stored + len(alone)
-    receipt.duplicates += len(others) - stored - len(clashing) + repeated
-    receipt.leave_out(conflicts)
-    receipt.warn(f"{refined} stored values were replaced by more precise ones" if refined else "")
-    return superseded
+            receipt.leave_out(item, reasons.OTHER_VALUE)
+    return rows, items
 
 
 def _number_times(
@@ -102,71 +168,43 @@ def _number_times(
 ) -> list[RowKey]:
     """Return the keys, with the next free `repeat` for each further time of an experiment and metric in a
     run, such as a history file has: each is a point of its own. A time that is stored keeps its number."""
-    timed = {key for key, item in zip(keys, measurements, strict=True) if item.run.point_time}
-    asked = {key for key in timed if key[0] in grown}
-    if not asked and len(set(keys)) == len(keys):
+    in_grown = [
+        key for key, item in zip(keys, measurements, strict=True) if item.run.point_time and key[0] in grown
+    ]
+    if not in_grown and len(set(keys)) == len(keys):
         return keys
-    times = _stored_times(keys, measurements, asked) if asked else {}
-    numbers: dict[tuple[int, int, int, int, datetime], int] = {}
-    last: dict[tuple[int, int, int, int], int] = {}
+    repeats: dict[tuple[int, ...], dict[datetime, int]] = defaultdict(dict)  # by place: those of its times
+    last: dict[tuple[int, ...], int] = {}
+    taken: set[tuple[int, ...]] = set()  # places with repeats
 
-    def note(key: RowKey, time: datetime) -> None:
-        run_id, series_id, environment_id, repeat, side = key
-        numbers.setdefault((run_id, series_id, environment_id, side, time), repeat)
-        place = run_id, series_id, environment_id, side
+    def take(place: tuple[int, ...], repeat: int, time: datetime) -> int:
+        repeat = repeats[place].setdefault(time, repeat)
         last[place] = max(last.get(place, 0), repeat)
+        taken.add((*place, repeat))
+        return repeat
 
-    for stored, at in times.items():
-        note(stored, at)
+    runs, series = ({key[part] for key in in_grown} for part in (0, 1))
+    stored = Measurement.objects.filter(run__in=runs, series__in=series).order_by("repeat")
+    for *names, repeat, time in stored.values_list(*_PLACE, "repeat", "order_time"):
+        take(tuple(names), repeat, time)
     numbered = []
     for key, item in zip(keys, measurements, strict=True):
-        time, given = item.run.point_time, key
-        if time:
-            if times.get(key, time) != time:
-                run_id, series_id, environment_id, _repeat, side = key
-                free = last[run_id, series_id, environment_id, side] + 1
-                repeat = numbers.get((run_id, series_id, environment_id, side, time), free)
-                given = run_id, series_id, environment_id, repeat, side
-            times[given] = time
-            note(given, time)
-        numbered.append(given)
+        run_id, series_id, environment_id, repeat, side = key
+        if time := item.run.point_time:
+            place = run_id, series_id, environment_id, side
+            repeat = take(place, last[place] + 1 if (*place, repeat) in taken else repeat, time)
+        numbered.append((run_id, series_id, environment_id, repeat, side))
     return numbered
-
-
-def _stored_times(
-    keys: Sequence[RowKey], measurements: Sequence[ParsedMeasurement], asked: Collection[RowKey]
-) -> dict[RowKey, datetime]:
-    """Return the stored rows that matter for these: of the same key, of the same time, and the last one of
-    the experiment and metric in the run."""
-    given = [
-        (*key, item.run.point_time) for key, item in zip(keys, measurements, strict=True) if key in asked
-    ]
-    rows = fetch_tuples(
-        f"""
-        SELECT DISTINCT found.* FROM unnest(
-            %s::int[], %s::int[], %s::int[], %s::int2[], %s::int2[], %s::timestamptz[]
-        ) AS given(run_id, series_id, environment_id, repeat, side, order_time)
-        CROSS JOIN LATERAL (
-            (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} AND m.repeat = given.repeat)
-            UNION ALL
-            (SELECT {_PLACE} FROM hud_measurement m
-            WHERE {_SAME_PLACE} AND m.order_time = given.order_time LIMIT 1)
-            UNION ALL
-            (SELECT {_PLACE} FROM hud_measurement m WHERE {_SAME_PLACE} ORDER BY m.repeat DESC LIMIT 1)
-        ) AS found
-        """,  # noqa: S608 — only constants of this module are put into the text  # nosec B608
-        [list(column) for column in zip(*given, strict=True)],
-    )
-    return {row[:5]: row[5] for row in rows}
 
 
 def _new_in(closed: Collection[int], rows: Collection[RowKey]) -> list[RowKey]:
     """Return the keys of closed runs that are not stored yet."""
-    asked = [key for key in rows if key[0] in closed]
-    if not asked:
+    in_closed = [key for key in rows if key[0] in closed]
+    if not in_closed:
         return []
-    stored = set(Measurement.objects.filter(run__in={key[0] for key in asked}).values_list(*_KEY))
-    return [key for key in asked if key not in stored]
+    stored = Measurement.objects.filter(run__in={key[0] for key in in_closed}).values_list(*_KEY)
+    known = set(stored)
+    return [key for key in in_closed if key not in known]
 
 
 def _delete_empty_series(ids: Collection[int]) -> None:
@@ -184,14 +222,16 @@ def _delete_empty_series(ids: Collection[int]) -> None:
 
 
 def _alone(
-    rows: Mapping[RowKey, tuple[Any, ...]], ab_runs: Collection[int], grown: Collection[int]
+    rows: Mapping[RowKey, tuple[Any, ...]], runs: Mapping[int, Run], grown: Collection[int]
 ) -> dict[RowKey, tuple[Any, ...]]:
     """Return the rows that are all of their points, as far as `hud.points.write.make` has nothing to add."""
     count = Counter(key[:2] for key in rows)
     alone = {
-        key: row for key, row in rows.items() if not key[4] and count[key[:2]] == 1 and key[0] not in ab_runs
+        key: row
+        for key, row in rows.items()
+        if not key[4] and count[key[:2]] == 1 and not runs[key[0]].base_interpreter
     }
-    if asked := [key for key in alone if key[0] in grown]:
+    if in_grown := [key for key in alone if key[0] in grown]:
         stored = fetch_tuples(
             """
             SELECT run_id, series_id FROM unnest(%s::int[], %s::int[]) AS given(run_id, series_id)
@@ -199,14 +239,14 @@ def _alone(
                     WHERE p.run_id = given.run_id AND p.series_id = given.series_id)
                 OR EXISTS (SELECT FROM hud_compilation c WHERE c.run_id = given.run_id)
             """,
-            [[key[0] for key in asked], [key[1] for key in asked]],
+            [[key[0] for key in in_grown], [key[1] for key in in_grown]],
         )
         known = set(stored)
         return {key: row for key, row in alone.items() if key[:2] not in known}
     return alone
 
 
-def _copy_alone(rows: Collection[tuple[Any, ...]], runs: Mapping[int, RunPlace]) -> None:
+def _copy_alone(rows: Collection[tuple[Any, ...]], runs: Mapping[int, Run]) -> None:
     """Write measurements that are all of their points, which hold those without further samples."""
     if not rows:
         return
@@ -218,43 +258,20 @@ def _copy_alone(rows: Collection[tuple[Any, ...]], runs: Mapping[int, RunPlace])
     execute("INSERT INTO hud_unjudgedrun (run_id) SELECT unnest(%s::int[])", [int_array(own)])
 
 
-def _point_row(row: tuple[Any, ...], run: RunPlace) -> tuple[Any, ...]:
+def _point_row(row: tuple[Any, ...], run: Run) -> tuple[Any, ...]:
     run_id, series_id, environment_id, repeat, _side, time, value, samples, target, spread, *more = row
-    count, status, target_arch, code, note, quality, compilation, _draw, upload_id = more
+    count, *words, compilation, _draw, upload_id = more
     held = (repeat, compilation, upload_id) if samples is None else (None, None, None)
-    said = (
-        value,
-        target,
-        spread and min(spread, _MOST_SPREAD),
-        count,
-        status,
-        target_arch,
-        code,
-        note,
-        quality,
-    )
-    return (run_id, series_id, environment_id, time, *said, *held, 1, 1, run.branch, run.rerun)
+    numbers = value, target, spread and min(spread, _MOST_SPREAD), count
+    return (run_id, series_id, environment_id, time, *numbers, *words, *held, 1, 1, run.branch, run.rerun)
 
 
 def _row(item: ParsedMeasurement, order_time: datetime) -> tuple[Any, ...]:
-    samples = item.samples
-    keep_samples = samples if len(samples) > 1 else None
-    rule = value_rule(item.suite, item.metric)
-    return (
-        order_time,
-        value_of(samples, rule) if samples else None,
-        keep_samples,
-        item.target,
-        spread_of(samples, rule) if keep_samples else None,
-        len(samples),
-        STATUS_CODES[item.status],
-        item.target_arch,
-        item.code,
-        item.message,
-        item.quality,
-        item.compilation,
-        item.draw,
-    )
+    samples, rule = item.samples, value_rule(item.suite, item.metric)
+    value = value_of(samples, rule) if samples else None
+    several, spread = (samples, spread_of(samples, rule)) if len(samples) > 1 else (None, None)
+    numbers = value, several, item.target, spread, len(samples)
+    return (order_time, *numbers, STATUS_CODES[item.status], *_OF_ITEM(item))
 
 
 _KEY = ("run_id", "series_id", "environment_id", "repeat", "side")
@@ -264,6 +281,7 @@ _TYPES = {
     "spread": "float8", "n": "int4", "status": "int2", "target_arch": "varchar", "code": "varchar",
     "note": "varchar", "quality": "varchar", "compilation": "int2", "draw": "int2", "upload_id": "int4",
 }  # fmt: skip
+_OF_ITEM = attrgetter("target_arch", "code", "message", "quality", "compilation", "draw")
 _COLUMNS = ", ".join(_TYPES)
 _SAMPLES = list(_TYPES).index("samples")
 _OF_POINT = {

@@ -10,7 +10,7 @@ import django.contrib.postgres.fields
 import django.db.models.deletion
 from django.db import migrations, models
 
-import hud.models.measurements
+import hud.models.points
 
 _MEASUREMENT = """run_id, series_id, environment_id, order_time, value, samples, target, spread, n, status, repeat,
     side, compilation, target_arch, code, note, quality, draw, upload_id"""
@@ -115,8 +115,8 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             "point",
             models.CheckConstraint(
-                condition=hud.models.measurements.is_finite("value")
-                & hud.models.measurements.is_finite("target"),
+                condition=hud.models.points.is_finite("value")
+                & hud.models.points.is_finite("target"),
                 name="point_is_finite",
             ),
         ),

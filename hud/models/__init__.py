@@ -5,38 +5,49 @@ A value that is missing is NULL with a status, never 0; the database itself refu
 
 from hud.models.compilations import BinaryList, Compilation, Kernel, KernelBinary, KernelCode, kernels_of
 from hud.models.hosts import Accelerator, Heartbeat, Host
-from hud.models.keys import ApiKey, Audit, DailyUse, SignOn
-from hud.models.measurements import (
+from hud.models.keys import ApiKey, Audit, DailyUse, IdempotencyKey, Import, SignOn, Upload
+from hud.models.points import (
     FIRST_RUN_ONLY,
     NEVER_RAN,
     STATUS_CODES,
     STATUS_NAMES,
-    DetailedMeasurement,
-    Measurement,
-    UnjudgedRun,
-    words_are_reason,
-)
-from hud.models.notifications import Delivery, Notice, OverdueSuite, Webhook, WebhookFormat
-from hud.models.points import (
     VERDICT_CODES,
     VERDICTS,
+    DetailedMeasurement,
     Expectation,
     KnownFailure,
+    Measurement,
     Point,
     PointFields,
     SidePoint,
+    UnjudgedRun,
+    words_are_reason,
 )
 from hud.models.regressions import (
     Backlog,
     Bisect,
     BisectStep,
     Cause,
+    Delivery,
+    Notice,
+    OverdueSuite,
     Regression,
     RegressionEvent,
     SeriesState,
+    Webhook,
+    WebhookFormat,
 )
-from hud.models.runs import ACTIVE, TERMINAL, Artifact, Run, RunRequest, State, Task
-from hud.models.schedules import Schedule, ScheduleTrigger
+from hud.models.runs import (
+    ACTIVE,
+    TERMINAL,
+    Artifact,
+    Run,
+    RunRequest,
+    Schedule,
+    ScheduleTrigger,
+    State,
+    Task,
+)
 from hud.models.series import (
     Alias,
     Aliases,
@@ -49,4 +60,3 @@ from hud.models.series import (
     Threshold,
 )
 from hud.models.streams import ADHOC, IMPORT, NIGHTLY, OPERATORS_OWN, SAMPLES, Stream
-from hud.models.uploads import IdempotencyKey, Import, Upload

@@ -15,10 +15,10 @@ from django.db.models import F, Q, prefetch_related_objects
 from django.db.models.functions import Now
 
 from hud.models.base import NamedRow
+from hud.models.keys import Upload
 from hud.models.points import Real
 from hud.models.runs import Run
 from hud.models.series import Environment, Experiment
-from hud.models.uploads import Upload
 from runner.schema import compilations as schema
 
 _SAME = ("slot", "choice", "name", "kind", "config", "calls", "bytes", "flops", "candidates")

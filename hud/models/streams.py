@@ -43,6 +43,10 @@ class Stream(NamedRow):
         return self.name
 
 
-def adhoc_id() -> int:
+def adhoc() -> Stream:
     """Return the stream of what names no other."""
-    return Stream.objects.get_or_create(name=ADHOC)[0].pk
+    return Stream.objects.get_or_create(name=ADHOC)[0]
+
+
+def adhoc_id() -> int:
+    return adhoc().pk

@@ -1,14 +1,17 @@
-"""What lists of expected results, and people, say of points: as expected or not, a known failure or news."""
+"""Lists of expected results: stored, and what they and people say of points: as expected or not, a known
+failure or news."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.utils import timezone
 
 from hud.models import (
     NEVER_RAN,
+    STATUS_CODES,
     STATUS_NAMES,
     Expectation,
     Experiment,
@@ -17,8 +20,10 @@ from hud.models import (
     Point,
     PointFields,
     Series,
+    Upload,
 )
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
+from runner.formats.measurement import ParsedMeasurement
 from runner.schema.devices import device_family
 from runner.schema.records import SUCCESS
 
@@ -26,6 +31,7 @@ AS_EXPECTED, UNEXPECTED_FAILURE, UNEXPECTED_PASS = "as_expected", "unexpected_fa
 UNEXPECTED = (UNEXPECTED_FAILURE, UNEXPECTED_PASS)
 _ACCURACY = "accuracy"
 _SAME = ("suite", "case", "mode", "dynamic")
+_SUBJECT = ("suite", "mode", "dtype", "backend", "device", "dynamic")  # of a list
 FAILING = [code for code, name in STATUS_NAMES.items() if name not in SUCCESS | NEVER_RAN]
 
 
@@ -160,3 +166,36 @@ def of_runs(stream_id: int | None, runs: Iterable[int]) -> list[Point]:
         point.metric = metrics[point.series.metric_id]
     add(stream_id, points)
     return points
+
+
+def store_expectations(
+    expected: Sequence[tuple[ParsedMeasurement, float]], upload: Upload
+) -> list[dict[str, Any]]:
+    """Store what is expected; return for what, with a count and what was not said."""
+    now = timezone.now()
+    rows = [
+        Expectation(
+            upload=upload,
+            stream=upload.stream,
+            **{name: getattr(item, name) for name in (*_SAME, "backend", "metric")},
+            dtype=dtype_of(item.dtype, item.knobs),
+            device=device_family(item.device, item.arch),
+            value=item.samples[0] if item.samples else item.target,
+            margin=margin,
+            status=STATUS_CODES[item.status],
+            code=item.code or "",
+            commit=item.run.commit,
+            listed=item.run.order_time or now,
+        )
+        for item, margin in expected
+    ]
+    Expectation.objects.bulk_create(rows, batch_size=5000)
+    counts = Counter(tuple(getattr(row, name) for name in _SUBJECT) for row in rows)
+    return [
+        {
+            **dict(zip(_SUBJECT, subject, strict=True)),
+            "count": count,
+            "unsaid": [name for name, value in zip(_SUBJECT, subject, strict=True) if value == ""],
+        }
+        for subject, count in counts.items()
+    ]

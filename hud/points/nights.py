@@ -84,6 +84,11 @@ class Night:
         return self.commit[:SHORT_COMMIT]
 
     @property
+    def names(self) -> tuple[str, str]:
+        """Return its date, and the minute that it began."""
+        return str(self.time.date()), f"{self.began:%Y-%m-%dT%H:%M}"
+
+    @property
     def as_side(self) -> str:
         """Return the side for pages that know no times of day."""
         if self.commit:
@@ -166,29 +171,24 @@ def _night(runs: tuple[NightRun, ...]) -> Night:
 
 def named(nights: Sequence[Night]) -> list[Night]:
     """Name each night by what none of the others has: its date, its commit, or the minute that it began."""
-    dates = Counter(night.time.date() for night in nights)
+    dates = Counter(night.names[0] for night in nights)
     commits = Counter(night.commit for night in nights)
-    return [
-        replace(
-            night,
-            side=str(night.time.date())
-            if dates[night.time.date()] == 1
-            else f"commit:{night.commit[:12] if _HASH.fullmatch(night.commit) else night.commit}"
-            if night.commit and commits[night.commit] == 1
-            else f"night:{_minute(night)}",
-        )
-        for night in nights
-    ]
+
+    def name_of(night: Night) -> str:
+        date, minute = night.names
+        if dates[date] == 1:
+            return date
+        if night.commit and commits[night.commit] == 1:
+            return f"commit:{night.commit[:12] if _HASH.fullmatch(night.commit) else night.commit}"
+        return f"night:{minute}"
+
+    return [replace(night, side=name_of(night)) for night in nights]
 
 
 def of_day(stream: Stream, day: str) -> list[Night]:
     """Return the stream's nights of a date such as 2026-11-20, or the one that began at 2026-11-20T07:15,
     oldest first: 1 statement."""
-    return [night for night in read(stream) if day in (str(night.time.date()), _minute(night))]
-
-
-def _minute(night: Night) -> str:
-    return f"{night.began:%Y-%m-%dT%H:%M}"
+    return [night for night in read(stream) if day in night.names]
 
 
 def side(text: str, nights: Sequence[Night], subject: Subject, stream: Stream) -> Night | None:
@@ -198,8 +198,8 @@ def side(text: str, nights: Sequence[Night], subject: Subject, stream: Stream) -
     if kind == "latest":
         return _newest(read(stream, name) if name else nights, subject, stream)
     if kind not in {"run", "commit"}:
-        asked = name if kind == "night" else text
-        on_it = [night for night in nights if asked in (str(night.time.date()), _minute(night))]
+        day_or_minute = name if kind == "night" else text
+        on_it = [night for night in nights if day_or_minute in night.names]
         night = _newest(on_it, subject, stream)
         return replace(night, side=text) if night else None
     if (kind == "run" and not (name.isdecimal() and len(name) < 10)) or not name:
@@ -230,7 +230,7 @@ def measured(
     for end in range(len(nights), max(len(nights) - _MOST_NIGHTS, 0), -_PIECE):
         piece = nights[max(end - _PIECE, 0) : end]
         read_now = dict(zip(piece, results(piece, subject, stream), strict=True))
-        found = {night: one for night, one in read_now.items() if one} | found
+        found = {night: values for night, values in read_now.items() if values} | found
         if enough(list(found)):
             break
     return found or {night: {} for night in _with_other_suites(nights[-_MOST_NIGHTS:], subject, stream)}
@@ -285,19 +285,15 @@ def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[R
     """
     now = time.monotonic()
     keys = [(stream.pk, subject, night.runs, night.versions) for night in nights]
-    wanted = dict(zip(keys, nights, strict=True))
-    by_key = {key: _kept[key][1] for key in wanted if key in _kept and now - _kept[key][0] < KEPT_S}
-    missing = [key for key in wanted if key not in by_key]
-    if missing:
-        for key, (measured, is_settled) in zip(
-            missing, _read_results([wanted[key] for key in missing], subject, stream), strict=True
-        ):
-            by_key[key] = measured
-            if is_settled and wanted[key].complete:
-                _kept[key] = now, measured
-    for key in wanted:
-        if key in _kept:
-            _kept.move_to_end(key)
+    by_key = {key: _kept[key][1] for key in keys if key in _kept and now - _kept[key][0] < KEPT_S}
+    missing = {key: night for key, night in zip(keys, nights, strict=True) if key not in by_key}
+    read_now = _read_results(list(missing.values()), subject, stream) if missing else []
+    for (key, night), (measured, is_settled) in zip(missing.items(), read_now, strict=True):
+        by_key[key] = measured
+        if is_settled and night.complete:
+            _kept[key] = now, measured
+    for key in by_key.keys() & _kept.keys():
+        _kept.move_to_end(key)
     while len(_kept) > _MOST_KEPT:
         _kept.popitem(last=False)
     return [by_key[key] for key in keys]
@@ -399,10 +395,6 @@ def _choose(repeated: Mapping[tuple[int, str, int], dict[int, float | None]], pa
 
 def _add_memory_ratio(measured: Values) -> None:
     eager, compiled = (measured.pop(name, {}) for name in _PEAKS)
-    ratios = {
-        experiment: value / peak
-        for experiment, peak in compiled.items()
-        if peak and (value := eager.get(experiment)) is not None
-    }
-    if ratios:
-        measured["peak_memory_ratio"] = dict(ratios)
+    both = ((experiment, eager.get(experiment), peak) for experiment, peak in compiled.items())
+    if ratios := {experiment: value / peak for experiment, value, peak in both if peak and value is not None}:
+        measured["peak_memory_ratio"] = {**ratios}

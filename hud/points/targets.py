@@ -99,8 +99,7 @@ class Targets:
             alike = (one for one in FRACTIONS.get(metric.name, ()) if one.case == experiment.case)
             fitting = (one.fraction for one in alike if one.dtype in names[0] and one.size in names[1])
             fraction = next(fitting, None)
-        copy = self._copy_gbps.get(experiment.arch) if fraction is not None else None
-        if fraction is not None and copy is not None:
+        if fraction and (copy := self._copy_gbps.get(experiment.arch)):
             how = f"{number(fraction)} of the measured copy {number(copy)}"
             return _own(fraction * copy, experiment, metric, how)
         if value is not None and arch in (None, experiment.arch):

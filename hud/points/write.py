@@ -73,22 +73,20 @@ _PROCESSES = f"""
 
 
 # Points p of the wanted runs and series that hold their measurement: one look-up for each.
-_UNFOLD = """
+_OF_FOLDED = """run_id, series_id, environment_id, order_time, value, target, n, status, repeat, side,
+    compilation, target_arch, code, note, quality, upload_id"""
+_UNFOLD = f"""
     WITH folded AS (
         SELECT p.* FROM unnest(%s::int[], %s::int[]) AS wanted(run_id, series_id) CROSS JOIN LATERAL (
             SELECT * FROM hud_measurement
             WHERE run_id = wanted.run_id AND series_id = wanted.series_id AND in_point OFFSET 0) p
     ), moved AS (
-        INSERT INTO hud_detailedmeasurement (run_id, series_id, environment_id, order_time, value, target, n,
-            status, repeat, side, compilation, target_arch, code, note, quality, upload_id)
-        SELECT run_id, series_id, environment_id, order_time, value, target, n, status, repeat, side,
-            compilation, target_arch, code, note, quality, upload_id
-        FROM folded
+        INSERT INTO hud_detailedmeasurement ({_OF_FOLDED}) SELECT {_OF_FOLDED} FROM folded
     )
     UPDATE hud_point p SET repeat = NULL, compilation = NULL, upload_id = NULL FROM folded
     WHERE p.series_id = folded.series_id AND p.order_time = folded.order_time AND p.run_id = folded.run_id
         AND p.environment_id = folded.environment_id
-"""
+"""  # noqa: S608 — constants of this module  # nosec B608
 
 
 def unfold(places: Iterable[tuple[int, int]]) -> None:
@@ -156,9 +154,8 @@ def count_points(runs: Iterable[int]) -> None:
 
 def make_of_runs(runs: Sequence[int]) -> int:
     """Make the points of these runs, whose measurements came or went; return how many changed."""
-    found = (Measurement.objects, Point.objects, SidePoint.objects)
-    rows = (rows.filter(run__in=runs).values_list("run_id", "series_id") for rows in found)
-    return make(chain.from_iterable(rows))
+    of_runs = (kind.objects.filter(run__in=runs) for kind in (Measurement, Point, SidePoint))
+    return make(chain.from_iterable(rows.values_list("run_id", "series_id") for rows in of_runs))
 
 
 def _points(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:

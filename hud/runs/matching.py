@@ -1,14 +1,30 @@
 """Match accelerators and runs: one rule for claims, wake-ups, queue positions and refused requests.
 
-In the SQL `a` is the accelerator, `h` its host, `r` the run and `q` the run's request.
+Idle accelerators are woken with an RQ job that names a waiting task; which one they get, they claim over
+HTTP. `manage.py tick` repeats a lost wake-up; a superfluous one finds nothing to claim.
+
+Series stay on their cards: a task waits a while for the card on which its kind was last measured, since two
+cards of one kind differ by 1 %, more than many changes that are searched for. In the SQL `a` is the
+accelerator, `h` its host, `r` the run and `q` the run's request.
 """
 
+import logging
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from django.conf import settings
+from django.db.models.functions import Now
+from redis.exceptions import RedisError, ResponseError
+from rq import Queue
+from rq.serializers import JSONSerializer
+
+from hud.hosts import queues, redis_users
 from hud.hosts.registration import unavailable_suites
-from hud.models import Accelerator, Host
+from hud.models import Accelerator, Host, Run, Task
+from hud.sql import execute, fetch_tuples
+from runner.schema.protocol import FUNCTION, sign
 from runner.schema.suite import TaskSpec, suite_of
 
 # The accelerator could take a task of the run, now or later. While the host that the run began on is there,
@@ -42,6 +58,29 @@ OPEN = """
 HEARD = "(h.last_beat > clock_timestamp() - %(lost)s * interval '1 s')"
 # Runs that a person waits for go first; then first come, first served.
 ORDER = "NOT q.interactive, r.created, r.id"
+_TTL_S = 120  # a job that no host has taken by then is stale; `manage.py tick` rings again
+_LOOK_BACK = 5000  # tasks of the stream
+_KIND = "spec - '{compilation,timeout_s}'::text[]"  # of a task: what it measures
+# Task t may go to accelerator a: it has no card, or this one, or its own cannot take it, or did not within
+# the bound since another card was free for it.
+MAY_GO = f"""
+    (t.home_id IS NULL OR t.home_id = a.id
+    OR t.passed_at <= clock_timestamp() - %(same_card)s * interval '1 s'
+    OR NOT EXISTS (
+        SELECT FROM (SELECT * FROM hud_accelerator WHERE id = t.home_id) a
+        JOIN hud_host h ON h.id = a.host_id WHERE {FITS} AND {OPEN} AND {HEARD}))
+"""  # noqa: S608 - constants of ours  # nosec B608
+_WAITING = f"""
+    SELECT a.id, min(t.uid::text) FROM {FITTING_RUNS}
+    JOIN LATERAL (SELECT uid FROM hud_task WHERE run_id = r.id AND state = 'queued' LIMIT 1) t ON true
+    WHERE {OPEN} AND {HEARD}
+      AND (r.id = %(run)s OR %(run)s IS NULL)
+      AND (a.rung_at IS NULL OR a.rung_at > clock_timestamp()
+        OR a.rung_at < clock_timestamp() - %(again)s * interval '1 s')
+      AND NOT EXISTS (SELECT 1 FROM hud_task WHERE accelerator_id = a.id AND state = 'running')
+    GROUP BY a.id
+"""  # noqa: S608 - constants of ours  # nosec B608
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -118,26 +157,104 @@ def missing_packages(
     not say what its interpreters have may have everything.
     """
     named = [name for name in interpreters if name]
-    reports = []
+    groups: list[list[set[str] | None]] = []  # packages of interpreters, of which one has to fit
     for item in accelerators:
-        said = item.host.facts.get("pythons")
-        pythons = said if isinstance(said, dict) else {}
-        usable = {name: facts for name, facts in pythons.items() if "error" not in facts}
-        groups = [[usable[name]] for name in named if name in usable] or [list(usable.values())]
-        reports += [[facts.get("modules") for facts in group] for group in groups]
+        pythons = item.host.facts.get("pythons")
+        pythons = pythons if isinstance(pythons, dict) else {}
+        modules = {name: facts.get("modules") for name, facts in pythons.items() if "error" not in facts}
+        packages = {name: None if known is None else set(known) for name, known in modules.items()}
+        groups += [[packages[name]] for name in named if name in packages] or [list(packages.values())]
     missing: dict[str, set[str]] = {}
     for spec in specs:
         needs = set(suite_of(spec.suite).packages_of(spec))
-        lacks = [
-            min(
-                (needs - set(found) if found is not None else set() for found in group),
-                key=len,
-                default=set(),
-            )
-            for group in reports
-        ]
+        unmet = [[set() if known is None else needs - known for known in group] for group in groups]
+        lacks = [min(group, key=len, default=set()) for group in unmet]
         if not lacks or not all(lacks):
             return ""
         missing[f"{spec.suite}/{spec.case}"] = min(lacks, key=len)
-    task, packages = next(iter(missing.items()), ("", set()))
-    return f"no attached host has {' and '.join(sorted(packages))}, which {task} needs" if task else ""
+    task, lacking = next(iter(missing.items()), ("", set()))
+    return f"no attached host has {' and '.join(sorted(lacking))}, which {task} needs" if task else ""
+
+
+def assign_cards(run: Run) -> None:
+    """Give each task of a new run the card of the newest task of its stream that measured the same: 1
+    statement. A processor is no card."""
+    if not settings.HUD_SAME_CARD_S:
+        return
+    execute(
+        f"""
+        UPDATE hud_task t SET home_id = past.accelerator_id FROM (
+            SELECT DISTINCT ON (kind) kind, accelerator_id FROM (
+                SELECT p.id, p.{_KIND} AS kind, p.accelerator_id FROM hud_task p
+                JOIN hud_run r ON r.id = p.run_id AND r.stream_id = %(stream)s
+                WHERE p.state = 'done' AND p.status = 'ok' ORDER BY p.id DESC LIMIT {_LOOK_BACK}
+            ) p JOIN hud_accelerator a ON a.id = p.accelerator_id AND a.uuid <> ''
+            ORDER BY kind, p.id DESC
+        ) past
+        WHERE t.run_id = %(run)s AND t.{_KIND} = past.kind
+        """,  # noqa: S608 - constants of this file  # nosec B608
+        {"run": run.pk, "stream": run.stream_id},
+    )
+
+
+def pass_over(accelerator_id: int) -> None:
+    """Note that an accelerator was free for tasks that wait for their cards: from now on the bound counts."""
+    execute(
+        f"""
+        UPDATE hud_task SET passed_at = clock_timestamp() WHERE id IN (
+            SELECT t.id FROM {FITTING_RUNS}
+            JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued' AND t.passed_at IS NULL
+            WHERE a.id = %(accelerator)s AND {OPEN} AND t.home_id <> a.id
+            FOR UPDATE OF t SKIP LOCKED)
+        """,  # noqa: S608 - constants of ours  # nosec B608
+        {"accelerator": accelerator_id},
+    )
+
+
+def elsewhere(task: Task) -> str:
+    """Return what to know of a claimed task's numbers if another card measured its series last, else ''."""
+    home, now = task.home, task.accelerator
+    if home is None or now is None or home.pk == now.pk:
+        return ""
+    last = f"{home.host.name} {home.name}"
+    return f"measured on another card, {now.host.name} {now.name}, than last time ({last})"
+
+
+def ring_for(run_id: int) -> int:
+    """Wake every idle accelerator that could take a task of this run now; return how many."""
+    return ring_idle(again_s=0, run_id=run_id)
+
+
+def ring_idle(*, again_s: float | None = None, run_id: int | None = None) -> int:
+    """Wake each idle accelerator that has queued work and was not woken for `again_s` (default HUD_RING_S);
+    return how many. This makes up for wake-ups that an outage of Redis or a crash after the commit lost. It
+    stops where Redis does not answer, so that an outage costs one time-out."""
+    again_s = settings.HUD_RING_S if again_s is None else again_s
+    waiting = fetch_tuples(_WAITING, {"run": run_id, "lost": settings.HUD_LOST_S, "again": again_s})
+    accelerators = Accelerator.objects.in_bulk([row[0] for row in waiting])
+    rung = []
+    try:
+        with queues.connect() as redis:
+            for pk, task in waiting:
+                accelerator = accelerators[pk]
+                host, queue = accelerator.host_id, accelerator.queue
+                job_id = f"host-{host}-{uuid.uuid4()}"  # the host's Redis user may touch it
+                digest = redis_users.key_digest_of(host) or ""
+                try:
+                    Queue(queue, connection=redis, serializer=JSONSerializer).enqueue(
+                        FUNCTION,
+                        task,
+                        job_id=sign(job_id, task, key_digest=digest, queue=queue),
+                        job_timeout=-1,
+                        result_ttl=0,
+                        failure_ttl=3600,
+                        ttl=_TTL_S,
+                    )
+                except ResponseError as error:  # such as where the host made something else of its queue
+                    logger.warning("%s could not be woken: %s", queue, error)
+                    continue
+                rung.append(pk)
+    except (RedisError, OSError) as error:
+        logger.warning("accelerators could not be woken: %s", error)
+    Accelerator.objects.filter(pk__in=rung).update(rung_at=Now())
+    return len(rung)

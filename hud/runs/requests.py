@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from hud.accounts import audit
 from hud.hosts import registration
 from hud.models import (
+    NIGHTLY,
     Accelerator,
     Compilation,
     Experiment,
@@ -28,8 +29,9 @@ from hud.models import (
     Stream,
     Task,
 )
+from hud.models.streams import adhoc
 from hud.problems import Problem
-from hud.runs import cards, matching, streams, wakeup
+from hud.runs import matching, streams
 from hud.runs.matching import ResourceRequest
 from runner.schema import compilations
 from runner.schema.compilations import InductorValue, inductor_problems
@@ -84,13 +86,10 @@ def request_rerun(
     """Request a run of an experiment. `knobs` replace its case parameters, as in `spec_of`; if they describe
     another experiment, the run belongs to that one. Raise BadRequest."""
     spec = spec_of(experiment, device=_device(options.resources, experiment.device), knobs=knobs)
-    subject: Experiment | None = experiment
-    title = experiment.title
-    if _is_other(spec, experiment):
-        subject, title = _experiment_of(spec, experiment.arch), _title(spec, experiment)
-    return request_run(
-        [spec], options, title=f"{experiment.suite}: {title}", experiment=subject, repeats=[experiment]
-    )
+    is_other = _is_other(spec, experiment)
+    subject = _experiment_of(spec, experiment.arch) if is_other else experiment
+    title = f"{experiment.suite}: {_title(spec, experiment) if is_other else experiment.title}"
+    return request_run([spec], options, title=title, experiment=subject, repeats=[experiment])
 
 
 def request_reruns(experiments: Sequence[Experiment], options: RunOptions) -> Run:
@@ -123,10 +122,9 @@ def request_explanation(failed: Run, series: Series, who: str) -> Run:
 
 def request_suite(selection: Selection, options: RunOptions) -> Run:
     """Request a run of a suite or part of it, by default on the host's device. Raise BadRequest."""
-    if not selection.device:
-        selection = replace(selection, device=_device(options.resources, "cuda"))
-    specs = plan(selection)
+    device = selection.device or _device(options.resources, "cuda")
     cases = ", ".join(selection.cases) or "all cases"
+    specs = plan(replace(selection, device=device))
     return request_run(specs, options, title=f"{selection.suite}: {cases}")
 
 
@@ -134,8 +132,8 @@ def _device(resources: ResourceRequest, default: str) -> str:
     """Return the requested device; else the requested host's, cuda if it has a GPU; else the default."""
     if resources.device or resources.host is None:
         return resources.device or default
-    found = Accelerator.objects.filter(host=resources.host, present=True, device="cuda")
-    return "cuda" if found.exists() else "cpu"
+    gpus = Accelerator.objects.filter(host=resources.host, present=True, device="cuda")
+    return "cuda" if gpus.exists() else "cpu"
 
 
 def request_run(
@@ -227,9 +225,9 @@ def request_run(
             )
             for position, process in enumerate(processes)
         )
-        cards.assign(run)
+        matching.assign_cards(run)
         audit.note(who=options.who, action="run.request", subject=f"run {run.pk}", detail=selection)
-        transaction.on_commit(lambda: wakeup.ring_for(run.pk), robust=True)
+        transaction.on_commit(lambda: matching.ring_for(run.pk), robust=True)
     return Run.objects.select_related("request").get(pk=run.pk)
 
 
@@ -237,7 +235,7 @@ def _stream_of(options: RunOptions, repeats: Sequence[Experiment]) -> Stream:
     """Return the stream of a run that names none: of its schedule, of the run that it repeats, or the one in
     which its experiments were measured last."""
     if options.trigger:
-        return streams.for_schedule(options.trigger.schedule)
+        return options.trigger.schedule.stream or Stream.objects.get_or_create(name=NIGHTLY)[0]
     if options.retry_of:
         return options.retry_of.stream
     newest = Point.objects.filter(series=OuterRef("pk"), rerun=False).order_by("-order_time")
@@ -245,7 +243,7 @@ def _stream_of(options: RunOptions, repeats: Sequence[Experiment]) -> Stream:
         newest=Subquery(newest.values("order_time")[:1])
     )
     series = measured.select_related("stream").order_by(F("newest").desc(nulls_last=True), "pk").first()
-    return series.stream if series else streams.adhoc()
+    return series.stream if series else adhoc()
 
 
 def _pinned(specs: Sequence[TaskSpec], options: RunOptions) -> dict[str, Any]:
@@ -265,19 +263,17 @@ def _pinned(specs: Sequence[TaskSpec], options: RunOptions) -> dict[str, Any]:
 def _choices_of(source: str) -> dict[str, str]:
     """Return the configuration of each slot in the compilation that `source` names, such as
     ``run:12/experiment:5/compilation:2``; without a number in the first. Raise BadRequest."""
-    found = _PINNED.fullmatch(source)
-    if found is None:
+    match = _PINNED.fullmatch(source)
+    if match is None:
         raise BadRequest(f"{source!r} is not run:ID/experiment:ID[/compilation:NUMBER]")
-    wanted = {"run_id": int(found["run"]), "experiment_id": int(found["experiment"])}
-    if found["number"] is not None:
-        wanted["number"] = int(found["number"])
-    stored = Compilation.objects.filter(**wanted).exclude(variant="")
+    named = {name: int(value) for name, value in match.groupdict().items() if value is not None}
+    stored = Compilation.objects.filter(**named).exclude(variant="")
     compilation = stored.order_by("number", "repeat", "side").first()
     if compilation is None:
         raise BadRequest(f"no compilation with kernels is stored for {source}")
-    rows = Kernel.objects.filter(pk__in=compilation.kernels)
-    by_id = {row.pk: (row.slot, row.config) for row in rows}
-    choices = compilations.pinned(by_id[pk] for pk in compilation.kernels if pk in by_id)
+    kernels = Kernel.objects.in_bulk(compilation.kernels)
+    in_order = (kernels[pk] for pk in compilation.kernels if pk in kernels)
+    choices = compilations.pinned((kernel.slot, kernel.config) for kernel in in_order)
     if not choices:
         raise BadRequest(f"{source} has no kernel whose configuration can be forced")
     return choices
@@ -336,11 +332,11 @@ def _is_other(spec: TaskSpec, experiment: Experiment) -> bool:
 
 def _experiment_of(spec: TaskSpec, arch: str) -> Experiment | None:
     """Return the one experiment that a task measures, if it has been measured on that architecture."""
-    found = SUITES[spec.suite].expected(spec, {})
-    if len(found) != 1:
+    results = SUITES[spec.suite].expected(spec, {})
+    if len(results) != 1:
         return None
     of_spec = {name: getattr(spec, name) for name in ("suite", "mode", "dtype", "dynamic")}
-    of_result = {name: getattr(found[0], name) for name in ("case", "knobs", "backend", "device")}
+    of_result = {name: getattr(results[0], name) for name in ("case", "knobs", "backend", "device")}
     return Experiment.objects.filter(**of_spec, **of_result, arch=arch).first()
 
 

@@ -40,12 +40,10 @@ def check(schedule: Schedule) -> None:
     if _zone(schedule.time_zone) is None:
         faults["time_zone"] = f"{schedule.time_zone!r} is no time zone; one is UTC, another Europe/Berlin"
     labels: Any = schedule.labels
-    if not isinstance(labels, dict) or not all(
-        isinstance(text, str) for pair in labels.items() for text in pair
-    ):
+    if not isinstance(labels, dict) or not all(isinstance(text, str) for text in labels.values()):
         faults["labels"] = 'labels are an object of texts, as {"gpu": "h200"}'
-    if found := {field: text for field, text in faults.items() if text}:
-        raise ValidationError(found)
+    if any(faults.values()):
+        raise ValidationError({field: text for field, text in faults.items() if text})
 
 
 def _cron_fault(cron: str) -> str:
@@ -194,15 +192,10 @@ def _targets(schedule: Schedule) -> list[tuple[str, Accelerator | None]]:
         return [(schedule.device or "cuda", None)]
     devices = [schedule.device] if schedule.device else SUITES[schedule.suite].devices
     accelerators = visible_accelerators()
-    able = [
-        item
-        for device in devices
-        for item in matching.eligible_accelerators(
-            ResourceRequest(device, labels=schedule.labels, interpreter=schedule.environment),
-            {schedule.suite},
-            accelerators,
-        )[0]
-    ]
+    able: list[Accelerator] = []
+    for device in devices:
+        needed = ResourceRequest(device, labels=schedule.labels, interpreter=schedule.environment)
+        able += matching.eligible_accelerators(needed, {schedule.suite}, accelerators)[0]
     return [(item.device, item) for item in able] or [(devices[0], None)]
 
 

@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 
 from hud.accounts.keys import effective_scopes
-from hud.models import ADHOC, IMPORT, NIGHTLY, OPERATORS_OWN, ApiKey, Schedule, Stream
-from hud.models.streams import NAME_PATTERN
+from hud.models import IMPORT, NIGHTLY, OPERATORS_OWN, ApiKey, Stream
+from hud.models.streams import NAME_PATTERN, adhoc
 from hud.problems import Problem
 from runner.formats.errors import Fault
 
@@ -91,13 +91,3 @@ def of_new_key(
     except Problem as error:
         detail = f"{error}; name the key otherwise, or give it a stream of your own"
         raise Problem(error.status, detail, errors=error.errors) from error
-
-
-def adhoc() -> Stream:
-    """Return the stream of what names no other."""
-    return Stream.objects.get_or_create(name=ADHOC)[0]
-
-
-def for_schedule(schedule: Schedule) -> Stream:
-    """Return the stream of a schedule's runs."""
-    return schedule.stream or Stream.objects.get_or_create(name=NIGHTLY)[0]

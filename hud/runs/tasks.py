@@ -22,7 +22,7 @@ from django.db.models.functions import Now
 from hud.accounts import audit
 from hud.models import ACTIVE, Accelerator, ApiKey, Audit, Host, Run, RunRequest, State, Task
 from hud.problems import Problem
-from hud.runs import cards, matching, states, wakeup
+from hud.runs import matching, states
 from hud.runs.requests import DEFAULT_INTERPRETER
 from hud.runs.states import TaskState
 from hud.sql import fetch_tuples
@@ -37,7 +37,7 @@ LeaseBroken = states.StaleToken
 _NEXT = f"""
     SELECT t.id FROM {matching.FITTING_RUNS}
     JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued'
-    WHERE a.id = %(accelerator)s AND {matching.OPEN} AND {cards.MAY_GO}
+    WHERE a.id = %(accelerator)s AND {matching.OPEN} AND {matching.MAY_GO}
     ORDER BY {matching.ORDER}, t.home_id IS DISTINCT FROM a.id, t.position
     FOR UPDATE OF t SKIP LOCKED LIMIT 1
 """  # noqa: S608 - constants of ours  # nosec B608
@@ -50,7 +50,7 @@ def claim(
     same task again, even if the host has been paused since. `fingerprints` are those of the host's
     interpreters: a task of a run that began with other ones fails, and the next is taken."""
     running = Task.objects.filter(accelerator=accelerator, state=TaskState.RUNNING)
-    for task in running.select_related("run__request"):
+    if task := running.select_related("run__request").first():
         return task if task.nonce == nonce else None
     try:
         while (taken := _take(accelerator, nonce, fingerprints)) and taken.state != TaskState.RUNNING:
@@ -66,7 +66,7 @@ def _take(accelerator: Accelerator, nonce: str, fingerprints: Mapping[str, Finge
         bounds = {"same_card": settings.HUD_SAME_CARD_S, "lost": settings.HUD_LOST_S}
         found = fetch_tuples(_NEXT, {"accelerator": accelerator.pk, **bounds})
         if not found:
-            cards.pass_over(accelerator.pk)
+            matching.pass_over(accelerator.pk)
             return None
         task = Task.objects.get(pk=found[0][0])
         refusal = _freeze(task.run_id, accelerator.host, fingerprints)
@@ -164,10 +164,10 @@ def _find(uid: uuid.UUID, host: Host, *, lock: bool) -> Task:
     """Return a task that this host or no host has. Raise Problem 404 for another host's task, but LeaseBroken
     if this host had it before."""
     task = (Task.objects.select_for_update() if lock else Task.objects.all()).filter(uid=uid).first()
-    others = Accelerator.objects.exclude(host=host)
-    if task is not None and not (task.accelerator_id and others.filter(pk=task.accelerator_id).exists()):
-        return task
-    if task is not None:  # the audit has a row for each task that a host lost or handed back
+    if task is not None:
+        if task.accelerator is None or task.accelerator.host_id == host.pk:
+            return task
+        # the audit has a row for each task that a host lost or handed back
         audited = Audit.objects.filter(subject=f"run {task.run_id}", action__in=(_LOST, _GIVEN_BACK))
         if audited.filter(detail__contains={"task": str(task.uid), "host": host.pk}).exists():
             raise LeaseBroken("this task has gone to another host")
@@ -225,7 +225,7 @@ def finish(*, uid: uuid.UUID, token: uuid.UUID, host: Host, status: str, code: s
                 _note_given_up(task, _GIVEN_BACK, who=f"host {host.name}", now=after.state)
             _save(task, after, code=code[:100] if after.ended else "", reason=reason[:1000])
             if not after.ended:
-                transaction.on_commit(partial(wakeup.ring_for, task.run_id), robust=True)
+                transaction.on_commit(partial(matching.ring_for, task.run_id), robust=True)
     task.refresh_from_db()
     return task
 

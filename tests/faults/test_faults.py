@@ -12,7 +12,7 @@ import pytest
 from django.db import connection, transaction
 
 from hud.models import Heartbeat, Host, Measurement, Run, State, Task
-from hud.runs import requests, tasks, wakeup
+from hud.runs import matching, requests, tasks
 from hud.runs.logs import read
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.tasks import Selection
@@ -147,10 +147,10 @@ def test_a_crash_between_commit_and_doorbell(site: Site) -> None:
     code = """
 import os, django
 django.setup()
-from hud.runs import requests as runs, wakeup
+from hud.runs import matching, requests as runs
 from runner.schema.tasks import Selection
 from tests.support.claims import options
-wakeup.ring_for = lambda _run: os._exit(9)
+matching.ring_for = lambda _run: os._exit(9)
 runs.request_suite(Selection("micro", "cpu", cases=["layer_norm"]), options(device="cpu"))
 """
     done = subprocess.run(
@@ -283,10 +283,10 @@ def test_a_doorbell_rung_many_times(site: Site) -> None:
     site.control.plan({"1": {"wait_for": "go"}})
     run = site.request()
     for _ in range(8):
-        wakeup.ring_for(run.pk)
+        matching.ring_for(run.pk)
     site.control.wait_for_start()
     for _ in range(8):
-        wakeup.ring_for(run.pk)
+        matching.ring_for(run.pk)
     site.control.go()
     (ended,) = site.wait_for_end(run)
     assert (ended.state, site.control.starts) == (State.SUCCEEDED, 1)

@@ -21,7 +21,7 @@ from rq.serializers import JSONSerializer
 
 from hud.hosts import redis_users, registration
 from hud.models import Accelerator, Host
-from hud.runs import tasks, wakeup
+from hud.runs import matching, tasks
 from runner.host.agent import WorkerConfig
 from runner.host.worker import AcceleratorWorker
 from runner.schema.protocol import PROTOCOL
@@ -111,7 +111,7 @@ def test_a_host_s_user_is_enough_for_its_worker(open_redis: OpenRedis, tmp_path:
     assert url.startswith(f"redis://host-{host.pk}:")
     assert "boss" not in url
     request()
-    assert wakeup.ring_idle() == 1
+    assert matching.ring_idle() == 1
     accelerator = Accelerator.objects.get()
     worker = worker_of(host, url, tmp_path)
     worker.register_birth()
@@ -172,7 +172,7 @@ def test_a_host_keeps_no_other_from_being_woken_by_what_it_does_to_its_queue(ope
         with Redis.from_url(url) as redis:
             redis.hset(f"rq:queue:{host.accelerators.get().queue}", "is", "no list")
     request()
-    assert wakeup.ring_idle() == 1
+    assert matching.ring_idle() == 1
     with Redis.from_url(open_redis.url) as redis:
         assert redis.llen(f"rq:queue:{hosts[2][0].accelerators.get().queue}") == 1
 

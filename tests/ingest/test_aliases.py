@@ -9,10 +9,10 @@ from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from hud.corrections.renaming import rename
 from hud.hosts import registration
 from hud.ingest import deliveries, ingest
 from hud.ingest.export import export
-from hud.ingest.renaming import rename
 from hud.models import Accelerator, Alias, Aliases, Expectation, Experiment, Host, Measurement, Run
 from runner.formats.parameters import Parameters
 from runner.schema.protocol import PROTOCOL

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from hud.corrections.deletion import delete
+from hud.corrections.renaming import rename
 from hud.ingest import ingest
-from hud.ingest.deletion import delete
-from hud.ingest.renaming import rename
 from hud.models import (
     BinaryList,
     Compilation,

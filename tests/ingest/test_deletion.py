@@ -14,8 +14,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from hud.accounts.keys import create_key
+from hud.corrections.deletion import delete
 from hud.ingest import import_jobs, ingest
-from hud.ingest.deletion import delete
 from hud.judging.judge import judge_series, process_pending
 from hud.models import (
     Artifact,
@@ -291,7 +291,7 @@ def test_a_judge_at_work_and_a_deletion_wait_for_each_other() -> None:
 def test_an_upload_at_work_is_waited_for_and_after_a_while_not_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hud.runs.references._WAIT", "50ms")
+    monkeypatch.setattr("hud.ingest.runs._WAIT", "50ms")
     found = upload(1, 0)
     answers: list[Any] = []
 

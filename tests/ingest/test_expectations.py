@@ -10,9 +10,9 @@ from django.test import Client
 
 from hud.accounts.keys import create_key, with_owners
 from hud.accounts.roles import Role
+from hud.corrections.deletion import delete
+from hud.corrections.renaming import rename
 from hud.ingest import ingest
-from hud.ingest.deletion import delete
-from hud.ingest.renaming import rename
 from hud.judging.regressions.known_failures import mark
 from hud.models import (
     Expectation,

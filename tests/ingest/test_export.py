@@ -21,7 +21,7 @@ from hud.accounts.keys import create_key, find_key
 from hud.ingest import BadUpload, ingest
 from hud.ingest.export import export
 from hud.models import ApiKey, Environment, Experiment, Measurement, Run, Stream, Upload
-from hud.runs.streams import adhoc
+from hud.models.streams import adhoc
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import invisible_in
 from runner.schema.metrics import metric_info

@@ -9,8 +9,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from hud.corrections.renaming import rename
 from hud.ingest import ingest
-from hud.ingest.renaming import rename
 from hud.judging.judge import process_pending
 from hud.judging.regressions import events
 from hud.models import Audit, Experiment, Host, Measurement, Point, Regression, Run, Series, Target

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
+from hud.corrections.deletion import delete
 from hud.ingest import BadUpload, Receipt, ingest
-from hud.ingest.deletion import delete
 from hud.judging.judge import process_pending
 from hud.models import Audit, Measurement, Point, Run, Upload
 from runner.formats import reasons

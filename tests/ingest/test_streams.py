@@ -11,13 +11,14 @@ from django.db import connection
 from django.utils import timezone
 
 from hud.accounts.keys import create_key, with_owners
-from hud.ingest import import_jobs, ingest
-from hud.ingest.streams import (
+from hud.corrections.streams import (
     StreamChanges,
     change,
     delete,
     merge,
 )
+from hud.ingest import import_jobs, ingest
+from hud.ingest.runs import changing_references
 from hud.judging.judge import process_pending
 from hud.judging.regressions import events
 from hud.models import (
@@ -41,7 +42,6 @@ from hud.points import write as points
 from hud.points.streams import front
 from hud.problems import Problem
 from hud.runs import streams
-from hud.runs.references import changing_references
 from runner.formats.parameters import Parameters
 from tests.ingest.test_deletion import blocks_another
 from tests.support.factories import create_user

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from hud.corrections.deletion import delete
 from hud.ingest import ingest
-from hud.ingest.deletion import delete
 from hud.judging import judge
 from hud.judging.compilations import process_pending
 from hud.models import Compilation, Measurement, Point, Run, State

@@ -227,7 +227,7 @@ def test_the_funnel_counts_by_week(client: Client) -> None:
     apply(real, Event.ACCEPT, who="olga")
     foreign = create_run(stream=Stream.objects.create(name="laptop"))
     record(create_regression(create_measurement(run=foreign), state="suspect"), "")
-    week = read_weeks(real.series.stream, timezone.now())[0]
+    week = funnel.read(real.series.stream, timezone.now())[0]
     assert (week.points, week.suspects, week.noise, week.opened) == (len(STEP) + 3, 4, 1, 3)
     assert (week.confirmed, week.dismissed, week.accepted, week.false_alarms) == (1, 1, 1, 0.5)
     RegressionEvent.objects.filter(regression=alarm).update(at=timezone.now() - timedelta(days=21))

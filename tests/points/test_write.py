@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from hud.ingest import BadUpload, deletion, ingest
+from hud.corrections import deletion
+from hud.ingest import BadUpload, ingest
 from hud.judging.judge import process_pending
 from hud.models import DetailedMeasurement, Measurement, Point, Run, SidePoint, Upload
 from hud.points import write

@@ -144,7 +144,7 @@ def test_every_suite_may_report_what_it_expects(accelerator: Accelerator) -> Non
         gpu = create_accelerator(arch="h200", name="cuda:0", suites=[suite.name])
         spec = plan(Selection(suite.name, cases=(suite.cases[0].name,), device="cuda"))[0]
         row = create_task(create_run("running"), spec=spec, state="running", accelerator=gpu)
-        binding = deliveries.Binding.of(row)
+        binding = deliveries.Binding(row)
         assert binding.experiments
         for one in binding.experiments:
             values = [spec.suite, one.case, spec.mode, spec.dtype, one.backend, one.device]

@@ -11,7 +11,7 @@ from hud.accounts import keys
 from hud.accounts.access import RateLimit
 from hud.hosts import heartbeats, queues
 from hud.models import Accelerator, ApiKey, Heartbeat, Task
-from hud.runs import tasks, wakeup
+from hud.runs import matching, tasks
 from tests.support.claims import claim, request
 from tests.support.servers import RedisServer
 
@@ -45,7 +45,7 @@ def test_an_idle_accelerator_is_rung_and_a_caller_may_try_again(
 ) -> None:
     request()
     Accelerator.objects.update(rung_at=timezone.now() + AHEAD)
-    assert wakeup.ring_idle() == 1
+    assert matching.ring_idle() == 1
     limit = RateLimit("clock", lambda: 1, 60)
     with queues.connect() as redis:
         redis.set("hud:rate_limit:clock:c", 5, ex=7200)

@@ -12,7 +12,7 @@ from redis import Redis
 from hud.hosts import queues, registration
 from hud.models import Accelerator, Host, Run, Task
 from hud.pages.hosts import queue
-from hud.runs import tasks, wakeup
+from hud.runs import matching, tasks
 from runner.schema.suite import BadRequest
 from runner.schema.tasks import Selection, plan
 from tests.support.claims import attach, request
@@ -109,18 +109,18 @@ def test_only_accelerators_that_can_take_work_are_woken(redis_server: RedisServe
     registration.pause(host=able["paused"].host, until=timezone.now() + timedelta(hours=1), note="", who="t")
     Host.objects.filter(name="silent").update(last_beat=timezone.now() - timedelta(hours=1))
     Host.objects.filter(name="detached").update(detached_at=timezone.now())
-    assert wakeup.ring_idle() == 1
+    assert matching.ring_idle() == 1
     rung = Accelerator.objects.get(rung_at__isnull=False)
     assert rung == able["right"]
     with queues.connect() as redis:
         assert _length(redis, rung) == 1
-        assert wakeup.ring_idle() == 0, "not again so soon"
-        assert wakeup.ring_for(run.pk) == 1, "but at once for a new run"
+        assert matching.ring_idle() == 0, "not again so soon"
+        assert matching.ring_for(run.pk) == 1, "but at once for a new run"
         assert _length(redis, rung) == 2
         jobs = [job.decode() for job in redis.lrange(f"rq:queue:{rung.queue}", 0, -1)]
     assert all(job.startswith(f"host-{rung.host_id}-") for job in jobs)
     Host.objects.filter(name="paused").update(paused_until=timezone.now() - timedelta(seconds=1))
-    assert wakeup.ring_idle() == 1, "a pause that is over"
+    assert matching.ring_idle() == 1, "a pause that is over"
 
 
 def _length(redis: Redis, accelerator: Accelerator) -> int:
@@ -134,7 +134,7 @@ def test_without_redis_a_request_only_loses_the_wake_up(settings: Any) -> None:
     attach("one")
     attach("two")
     run = request()
-    assert wakeup.ring_for(run.pk) == 0
+    assert matching.ring_for(run.pk) == 0
     assert not Accelerator.objects.filter(rung_at__isnull=False).exists()
 
 

@@ -31,6 +31,7 @@ from hud.models import (
     Stream,
     Upload,
 )
+from hud.models.streams import adhoc
 from hud.problems import Problem
 from hud.runs import requests, schedules, streams
 from hud.runs.matching import ResourceRequest
@@ -73,8 +74,8 @@ def test_an_upload_goes_to_the_named_stream_else_to_its_keys() -> None:
     assert stream_of(upload(key, "other")) == "other"
     assert stream_of(upload(None)) == IMPORT
     assert set(Run.objects.values_list("stream__name", flat=True)) == {"my-laptop", "other", IMPORT}
-    assert streams.adhoc().name == ADHOC
-    assert create_run(stream=streams.adhoc()).stream.name == ADHOC
+    assert adhoc().name == ADHOC
+    assert create_run(stream=adhoc()).stream.name == ADHOC
     assert key_of("reader", ("read",)).stream is None
 
 

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from hud.accounts.roles import Role, set_role
-from hud.ingest.resolve import class_key
+from hud.ingest.series import class_key
 from hud.models import (
     IMPORT,
     STATUS_CODES,

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.ingest.deletion import delete
+from hud.corrections.deletion import delete
 from hud.models import Run, Upload
 from hud.problems import Problem, row_of
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from hud.ingest.renaming import KINDS, rename
+from hud.corrections.renaming import KINDS, rename
 from hud.problems import Problem
 
 

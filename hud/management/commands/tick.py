@@ -15,7 +15,7 @@ from hud.judging.bisect import work as bisects
 from hud.judging.regressions.confirm import confirm
 from hud.management.rounds import RoundsCommand
 from hud.notifications.webhooks import deliver, deliver_until
-from hud.runs import schedules, tasks, wakeup
+from hud.runs import matching, schedules, tasks
 
 logger = logging.getLogger(__name__)
 _PRUNE_EVERY_S = 24 * 3600
@@ -85,4 +85,4 @@ def tick() -> None:
         except Exception:
             logger.exception(failure)
     redis_users.sync()
-    wakeup.ring_idle(again_s=0 if given_up else None)
+    matching.ring_idle(again_s=0 if given_up else None)

@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from hud.accounts.access import scopes_of
-from hud.ingest.deletion import delete, may_delete, uploads_of
+from hud.corrections.deletion import delete, may_delete, uploads_of
 from hud.models import Run, Upload
 from hud.problems import Problem
 

@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 
 from hud.accounts import audit
 from hud.accounts.access import scopes_of
-from hud.ingest.renaming import KINDS, Renaming, rename
+from hud.corrections.renaming import KINDS, Renaming, rename
 from hud.models import Alias, Experiment
 from hud.problems import Problem
 from runner.schema.devices import is_named

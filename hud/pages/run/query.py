@@ -10,7 +10,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from hud.ingest.deletion import uploads_of
+from hud.corrections.deletion import uploads_of
 from hud.judging.comparison import KernelsOfSides, MetricComparison
 from hud.models import (
     ACTIVE,

@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from hud.accounts.access import scopes_of
-from hud.ingest.deletion import may_delete
+from hud.corrections.deletion import may_delete
 from hud.models import Artifact, Point, Run, Series, State, Task, Upload
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID, number, one_of

@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from hud.ingest.streams import StreamChanges, change, delete, merge
+from hud.corrections.streams import StreamChanges, change, delete, merge
 from hud.models import OPERATORS_OWN, Stream
 from hud.pages import data
 from hud.pages.stream_list import query

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from hud.corrections.renaming import rename
 from hud.ingest import ingest
 from hud.ingest.export import export
-from hud.ingest.renaming import rename
 from hud.judging.judge import process_pending
 from hud.models import Experiment, Measurement, Point, Run, Upload
 from hud.points import read

@@ -13,13 +13,13 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models, transaction
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Exists, OuterRef, Q, Subquery, Sum
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from hud.accounts import audit
 from hud.accounts.roles import Scopes
-from hud.ingest.receive import request_keys
+from hud.ingest.runs import changing_references
 from hud.models import (
     ACTIVE,
     Artifact,
@@ -36,8 +36,7 @@ from hud.models import (
 )
 from hud.points import write as points
 from hud.problems import Problem
-from hud.runs.references import changing_references
-from hud.sql import execute, fetch_tuples
+from hud.sql import execute, fetch_tuples, int_array
 
 OWN_UPLOAD_AGE = timedelta(days=1)  # so long an uploader may delete an own upload
 
@@ -126,11 +125,10 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
     """Delete the measurements of these runs, or those of one upload in them, with what that leaves empty."""
     of_upload = "" if upload is None else "AND upload_id = %(upload)s"
     given: dict[str, Any] = {"runs": run_ids, "upload": upload and upload.pk}
-    # the judge locks them before it adds measurements of its own to their runs
     which = f"run_id = ANY(%(runs)s) {of_upload}"
     done.compilations = execute(f"DELETE FROM hud_compilation WHERE {which}", given)  # noqa: S608  # nosec B608
-    unjudged = "SELECT 1 FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE"
-    execute(unjudged, given)
+    # the judge locks them before it adds measurements of its own to their runs
+    execute("SELECT FROM hud_unjudgedrun WHERE run_id = ANY(%(runs)s) ORDER BY id FOR UPDATE", given)
     touch(
         f"""
         SELECT series_id AS id, min(order_time) AS first, max(order_time) AS last FROM hud_measurement
@@ -141,27 +139,20 @@ def _delete_measurements(done: Deletion, run_ids: list[int], upload: Upload | No
     for taken_from in ("DELETE FROM hud_detailedmeasurement", "UPDATE hud_point SET repeat = NULL"):
         done.measurements += execute(f"{taken_from} WHERE {which} AND repeat IS NOT NULL", given)  # nosec B608
     done.points = points.make_of_runs(run_ids)
-    rows = fetch_tuples(
-        """
-        SELECT s.id, s.experiment_id FROM hud_series s JOIN touched USING (id)
-        WHERE NOT EXISTS (SELECT FROM hud_point p WHERE p.series_id = s.id)
-            AND NOT EXISTS (SELECT FROM hud_sidepoint p WHERE p.series_id = s.id)
-        """,
-    )
-    empty = dict(rows)
+    touched = Series.objects.filter(pk__in=RawSQL("SELECT id FROM touched", []))
+    empty = dict(touched.filter(point=None, sidepoint=None).values_list("pk", "experiment"))
     done.series = delete_rows(Series, empty)
     done.series_judged_again = judge_again()
     left = Experiment.objects.filter(pk__in=set(empty.values()), series=None)
     done.experiments = delete_rows(Experiment, left.values_list("pk", flat=True))
 
 
-def touch(changed: str, given: dict[str, Any]) -> None:
+def touch(changed: str, given: dict[str, Any] | None = None) -> None:
     """Lock the series of a query for `id`, `first` and `last`, and keep its rows for `judge_again`."""
     execute("DROP TABLE IF EXISTS pg_temp.touched")
     execute(f"CREATE TEMPORARY TABLE touched ON COMMIT DROP AS {changed}", given)
     execute("ANALYZE touched")
-    locked = "SELECT 1 FROM hud_series WHERE id IN (SELECT id FROM touched) ORDER BY id FOR UPDATE"
-    execute(f"SELECT count(*) FROM ({locked}) AS locked")  # noqa: S608  # nosec B608
+    execute("SELECT FROM hud_series WHERE id IN (SELECT id FROM touched) ORDER BY id FOR UPDATE")
 
 
 def judge_again() -> int:
@@ -178,10 +169,7 @@ def judge_again() -> int:
 def delete_rows(kind: type[Series] | type[Experiment], ids: Iterable[int]) -> int:
     """Delete rows and what refers to them by the models' rules, in sets: Django would list 100,000 ids in
     each statement. Return how many rows went. Series that are deleted have no measurements any more."""
-    execute("DROP TABLE IF EXISTS pg_temp.gone")
-    execute("CREATE TEMPORARY TABLE gone ON COMMIT DROP AS SELECT unnest(%s::int[]) AS id", [list(ids)])
-    execute("ANALYZE gone")
-    gone = RawSQL("SELECT id FROM gone", [])
+    gone = RawSQL("SELECT unnest(%s::int[])", [int_array(ids)])
     for relation in kind._meta.related_objects:
         if relation.related_model in (DetailedMeasurement, Measurement):
             continue  # it has no index by series, or is a view
@@ -190,20 +178,14 @@ def delete_rows(kind: type[Series] | type[Experiment], ids: Iterable[int]) -> in
             rows.update(**{relation.field.name: None})
         else:
             rows.delete()
-    return execute(f"DELETE FROM {kind._meta.db_table} WHERE id IN (SELECT id FROM gone)")  # noqa: S608  # nosec B608
+    return execute(f"DELETE FROM {kind._meta.db_table} WHERE id IN ({gone.sql})", gone.params)  # noqa: S608  # nosec B608
 
 
 def _give_runs_to_other_uploads(upload: Upload) -> list[int]:
     """Give the upload's runs to the first other one with measurements in them; return those without any."""
-    execute(
-        """
-        UPDATE hud_run r SET upload_id = others.first FROM (
-            SELECT run_id, min(upload_id) AS first FROM hud_measurement
-            WHERE run_id IN (SELECT id FROM hud_run WHERE upload_id = %(upload)s) GROUP BY run_id
-        ) AS others WHERE r.id = others.run_id
-        """,
-        {"upload": upload.pk},
-    )
+    measured = Measurement.objects.filter(run=OuterRef("pk"))
+    first = measured.order_by("upload").values("upload")[:1]
+    Run.objects.filter(Exists(measured), upload=upload).update(upload=Subquery(first))
     return list(Run.objects.filter(upload=upload).values_list("pk", flat=True))
 
 
@@ -216,17 +198,15 @@ def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload 
     done.file_bytes = (tasks["size"] or 0) + (files["size"] or 0)
     # other uploads may have stored nothing in the runs of this one
     shared = upload.receipt.get("run_ids", []) if upload else []
-    given: dict[str, Any] = {"upload": upload and upload.pk, "runs": run_ids, "named": [*run_ids, *shared]}
-    rows = fetch_tuples(
+    concerned = fetch_tuples(
         """
-        SELECT DISTINCT u.id, u.content_key FROM hud_upload u
+        SELECT DISTINCT u.id FROM hud_upload u
         LEFT JOIN jsonb_array_elements_text(coalesce(u.receipt->'run_ids', '[]')) AS named(run) ON true
         WHERE u.id = %(upload)s OR named.run::int = ANY(%(named)s)
             OR u.id IN (SELECT upload_id FROM hud_run WHERE id = ANY(%(runs)s))
         """,
-        given,
+        {"upload": upload and upload.pk, "runs": run_ids, "named": [*run_ids, *shared]},
     )
-    content_keys = dict(rows)
     done.runs = _delete(Run, pk__in=run_ids)
     rows = fetch_tuples(
         """
@@ -236,13 +216,12 @@ def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload 
                 SELECT FROM hud_measurement m WHERE m.upload_id = u.id AND m.run_id IN (
                     SELECT jsonb_array_elements_text(coalesce(u.receipt->'run_ids', '[]'))::int))
         """,
-        [list(content_keys)],
+        [[upload_id for (upload_id,) in concerned]],
     )
     emptied = [upload_id for (upload_id,) in rows]
     done.expectations = _delete(Expectation, upload__in=emptied)
-    keys = [key for upload_id in emptied for key in request_keys(content_keys[upload_id])]
-    IdempotencyKey.objects.filter(content_key__in=keys).delete()
-    Import.objects.filter(content_key__in=keys, state=Import.State.DONE).delete()
+    IdempotencyKey.objects.filter(receipt__id__in=emptied).delete()
+    Import.objects.filter(receipt__id__in=emptied).delete()
     # not by the ORM, which would look for their measurements without an index
     done.uploads = execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
     transaction.on_commit(lambda: _remove_files(run_ids))

@@ -1,22 +1,22 @@
 """Change, merge and delete streams. Each is one transaction with a row of the audit; locks as in
-`hud.ingest.deletion`."""
+`hud.corrections.deletion`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models.functions import Now
+from django.utils import timezone
 
 from hud.accounts import audit
-from hud.ingest.deletion import Counts, judge_again, touch
-from hud.ingest.deletion import delete as delete_upload
-from hud.ingest.renaming import merge_series, runs_that_come_twice
+from hud.corrections.deletion import Counts, judge_again, touch
+from hud.corrections.deletion import delete as delete_upload
+from hud.corrections.renaming import merge_series, runs_that_come_twice
+from hud.ingest.runs import changing_references
 from hud.models import OPERATORS_OWN, Import, KnownFailure, Point, Run, Stream, Upload
 from hud.points.streams import front
 from hud.problems import Problem
 from hud.runs import streams
-from hud.runs.references import changing_references
 from runner.formats.errors import Fault
 
 
@@ -44,8 +44,7 @@ class Merging(Counts):
 def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
     """Change a stream; a stream that becomes the front one takes the place of another. Return it as it is
     now. Raise Problem."""
-    moves_levels = changes.reference is not None
-    with changing_references() if moves_levels or changes.name else transaction.atomic():
+    with changing_references() if changes.reference is not None or changes.name else transaction.atomic():
         stream = _locked(stream)[0]
         subject, before = f"stream {stream.name}", _settings(stream)
         if changes.title is not None:
@@ -54,16 +53,15 @@ def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
             _rename(stream, changes.name)
         if changes.archived is False:
             stream.archived = None
-        if moves_levels:
-            stream.reference = _reference(stream, changes.reference or "")
+        if changes.reference is not None:
+            stream.reference = _reference(stream, changes.reference)
         if changes.front is not None:
             _choose_front(stream, is_front=changes.front)
         stream.save()
         if changes.archived and not stream.archived:
             _check_not_front(stream, "archived")
-            stream.archived = Now()
+            stream.archived = timezone.now()
             stream.save(update_fields=["archived"])
-            stream.refresh_from_db()
         after = _settings(stream)
         if before["reference"] != after["reference"]:
             _judge_again([stream.pk])
@@ -90,7 +88,16 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
             raise Problem(
                 409, f"{into.name} has the same runs as {numbers}: delete those of one stream first"
             )
-        done.joined_series, done.series = _merge_series(stream, into)
+        # those of experiments and metrics that both have are joined, the others are found anew by an upload
+        done.joined_series, _moved, _dropped = merge_series(
+            """
+            SELECT o.id, n.id FROM hud_series o LEFT JOIN hud_series n ON n.experiment_id = o.experiment_id
+                AND n.metric_id = o.metric_id AND n.stream_id = %(into)s
+            WHERE o.stream_id = %(stream)s
+            """,
+            {"stream": stream.pk, "into": into.pk},
+        )
+        done.series = stream.series.update(stream=into, digest=None)
         done.runs = stream.runs.count()
         into_failures = KnownFailure.objects.filter(stream=into).values("experiment")
         stream.known_failures.filter(experiment__in=into_failures).delete()
@@ -159,8 +166,6 @@ def _rename(stream: Stream, name: str) -> None:
         raise Problem(409, f"{stream.name} keeps its name, which uploads and schedules rely on")
     if other := streams.named(name).exclude(pk=stream.pk).first():
         raise Problem(409, f"{name} is a name of {other.name}: merge the two, or choose another name")
-    if name in OPERATORS_OWN:
-        raise Problem(409, f"{name} is a stream of every installation: choose another name")
     stream.aliases = [one for one in [*stream.aliases, stream.name] if one != name]
     stream.name = name
 
@@ -174,12 +179,7 @@ def _reference(stream: Stream, name: str) -> Stream | None:
         text = f"no stream is called {name[:60]}"
         raise Problem(422, text, errors=[Fault("/reference", text)])
     if stream.pk in _chain(reference):
-        raise Problem(
-            409,
-            f"{reference.name} is judged against {stream.name}: clear its reference first"
-            if reference != stream
-            else f"{stream.name} cannot be its own reference: choose another stream",
-        )
+        raise Problem(409, f"{reference.name} is, or is judged against, {stream.name}: choose another stream")
     return reference
 
 
@@ -214,20 +214,6 @@ def _check_removable(stream: Stream, action: str) -> None:
     _check_not_front(stream, action)
     if Import.objects.filter(stream=stream, finished=None).exists():
         raise Problem(409, f"uploads to {stream.name} are being imported: wait until they have ended")
-
-
-def _merge_series(stream: Stream, into: Stream) -> tuple[int, int]:
-    """Join the series of experiments and metrics that both have, and give the others to `into`, where an
-    upload finds them anew by their identity. Return how many were joined, and how many given."""
-    joined, _moved, _dropped = merge_series(
-        """
-        SELECT o.id, n.id FROM hud_series o LEFT JOIN hud_series n ON n.experiment_id = o.experiment_id
-            AND n.metric_id = o.metric_id AND n.stream_id = %(into)s
-        WHERE o.stream_id = %(stream)s
-        """,
-        {"stream": stream.pk, "into": into.pk},
-    )
-    return joined, stream.series.update(stream=into, digest=None)
 
 
 def _judge_again(stream_ids: Sequence[int]) -> None:

@@ -1,7 +1,7 @@
 """Rename a misspelt suite, case, arch or host, or merge it into the one with the right name.
 
 The old name is kept as an alias: what comes in under it later lands under the new one. A dry run renames and
-rolls back. Locks as in `hud.ingest.deletion`.
+rolls back. Locks as in `hud.corrections.deletion`.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from hud.accounts import audit
-from hud.ingest.deletion import Counts, delete_rows, judge_again, touch
+from hud.corrections.deletion import Counts, delete_rows, judge_again, touch
+from hud.ingest.runs import changing_references
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Alias, Expectation, Experiment, Host, Regression, Run, Series, Target, Threshold
 from hud.points import write as points
 from hud.problems import Problem
-from hud.runs.references import changing_references
 from hud.sql import execute, fetch_tuples
 from runner.formats.scalars import nfc
 from runner.schema.devices import arch_key
@@ -99,8 +99,7 @@ def _rename_host(done: Renaming, old: str, new: str) -> None:
 
 def runs_that_come_twice(runs: QuerySet[Run], **changed: Any) -> str:
     """Return the numbers of runs whose natural key another run has once `changed` is; '' for none."""
-    names = ("stream", "source", "external_id", "host_name", "commit")
-    known = Run.objects.filter(**{name: OuterRef(name) for name in names} | changed)
+    known = Run.objects.filter(**{name: OuterRef(name) for name in Run.IDENTITY} | changed)
     return ", ".join(str(run.pk) for run in runs.filter(Exists(known)).order_by("pk")[:5])
 
 
@@ -139,7 +138,7 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
             """,  # noqa: S608 — constants of this module, as below  # nosec B608
             pairs,
         )
-    found = merge_series(
+    done.merged_series, done.moved_measurements, done.dropped_measurements = merge_series(
         """
         SELECT o.id, n.id FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
         JOIN hud_series o ON o.experiment_id = pair.old
@@ -148,7 +147,6 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
         """,
         pairs,
     )
-    done.merged_series, done.moved_measurements, done.dropped_measurements = found
     execute(f"UPDATE hud_series one SET experiment_id = pair.new, digest = NULL {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     execute(f"UPDATE hud_runrequest one SET experiment_id = pair.new {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     delete_rows(Experiment, twins)
@@ -160,32 +158,30 @@ def merge_series(statement: str, given: Mapping[str, Any]) -> tuple[int, int, in
     were dropped because the run has them there too."""
     series: dict[int, int | None] = dict(fetch_tuples(statement, given))
     joined = {old: new for old, new in series.items() if new is not None}
-    locked = "SELECT 1 FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-    execute(f"SELECT count(*) FROM ({locked}) AS locked", [[*series, *joined.values()]])  # noqa: S608  # nosec B608
+    lock = "SELECT FROM hud_series WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+    execute(lock, [[*series, *joined.values()]])
     return len(joined), *_join_series(joined)
 
 
 def _join_series(joined: dict[int, int]) -> tuple[int, int]:
     """Move the measurements, points and regressions of locked series into others, which are judged again."""
-    both: dict[str, Any] = {"old": list(joined), "new": list(joined.values())}
     execute(
         """
         CREATE TEMPORARY TABLE moving_run ON COMMIT DROP AS SELECT pair.old, pair.new, p.run_id
-        FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
+        FROM unnest(%s::int[], %s::int[]) AS pair(old, new)
         JOIN (SELECT series_id, run_id FROM hud_point UNION SELECT series_id, run_id FROM hud_sidepoint) p
             ON p.series_id = pair.old
         """,
-        both,
+        [list(joined), list(joined.values())],
     )
-    places = fetch_tuples("SELECT run_id, old FROM moving_run UNION SELECT run_id, new FROM moving_run", {})
+    places = fetch_tuples("SELECT run_id, old FROM moving_run UNION SELECT run_id, new FROM moving_run")
     points.unfold(places)
     touch(
         """
-        SELECT pair.new AS id, min(p.order_time) AS first, max(p.order_time) AS last
-        FROM unnest(%(old)s::int[], %(new)s::int[]) AS pair(old, new)
-        JOIN hud_point p ON p.series_id = pair.old GROUP BY pair.new
-        """,
-        both,
+        SELECT moving_run.new AS id, min(p.order_time) AS first, max(p.order_time) AS last
+        FROM moving_run JOIN hud_point p ON p.series_id = moving_run.old AND p.run_id = moving_run.run_id
+        GROUP BY moving_run.new
+        """
     )
     moved = execute(
         """
@@ -216,8 +212,7 @@ def _join_series(joined: dict[int, int]) -> tuple[int, int]:
                 WHERE k.series_id = moving.new AND k.run_id = m.run_id
                     AND k.environment_id = m.environment_id AND k.order_time = m.order_time
                     AND (k.repeat = m.repeat OR moving.by IS NOT NULL) AND k.side = m.side)
-        """,
-        both,
+        """
     )
     dropped = execute(
         """DELETE FROM hud_detailedmeasurement m USING moving_run
@@ -236,19 +231,18 @@ def _merge_regressions(joined: dict[int, int]) -> None:
     the history of both."""
     there = Regression.objects.filter(series__in=joined.values(), state__in=ACTIVE)
     active = {(one.series_id, one.class_key): one for one in there}
+    decided = ("owner", "note", "link", "muted_until")
     for one in Regression.objects.filter(series__in=joined).order_by("pk"):
         key = joined[one.series_id], one.class_key
-        kept = active.get(key) if one.state in ACTIVE else None
-        if kept is None:
+        stays = active.setdefault(key, one) if one.state in ACTIVE else one
+        if stays is one:
             one.series_id = key[0]
             one.save(update_fields=["series"])
-            if one.state in ACTIVE:
-                active[key] = one
         else:
-            one.events.update(regression=kept)
-            for name in ("owner", "note", "link", "muted_until"):
-                setattr(kept, name, getattr(kept, name) or getattr(one, name))
-            kept.save(update_fields=["owner", "note", "link", "muted_until"])
+            one.events.update(regression=stays)
+            for name in decided:
+                setattr(stays, name, getattr(stays, name) or getattr(one, name))
+            stays.save(update_fields=decided)
             one.delete()
 
 
@@ -256,15 +250,13 @@ def _rename_rules(rules: type[Target | Threshold], kind: str, old: str, new: str
     """Rename what rules match, once no experiment has the old name; one with the new name stays. Return how
     many."""
     identity = {name: OuterRef(name) for name in rules.IDENTITY} | {kind: new}
-    found = rules._default_manager.filter(**{kind: old})
-    count = found.count()
-    found.filter(Exists(rules._default_manager.filter(**identity))).delete()
-    found.update(**{kind: new})
-    return count
+    renamed = rules._default_manager.filter(**{kind: old})
+    twins = renamed.filter(Exists(rules._default_manager.filter(**identity))).delete()[0]
+    return twins + renamed.update(**{kind: new})
 
 
 def _rename_titles(old: str, new: str) -> int:
-    """Rename a suite in the titles of runs, as `hud.ingest.resolve` writes them; return how many."""
+    """Rename a suite in the titles of runs, as `hud.ingest.runs` writes them; return how many."""
     runs = []
     for run in Run.objects.filter(upload__isnull=False, title__contains=old):
         source, colon, suites = run.title.rpartition(": ")

@@ -1,0 +1,232 @@
+"""Find or make the runs of an upload, and keep what measurements refer to while they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from operator import attrgetter
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.db import OperationalError, transaction
+from django.db.models import Q
+from django.utils import timezone as clock
+from psycopg.errors import DeadlockDetected, LockNotAvailable
+
+from hud.accounts.keys import effective_scopes
+from hud.models import ApiKey, Run, State, Upload
+from hud.problems import Problem
+from hud.sql import execute
+from runner.formats.errors import WrongRecord
+from runner.formats.measurement import ParsedMeasurement, RunKey, first_runner
+from runner.formats.parameters import PLAUSIBLE, Parameters, is_plausible, parse_time
+from runner.formats.readers.v3 import OURS
+from runner.formats.scalars import branch_name, nfc, text
+from runner.schema.devices import DEVICE_KINDS
+from runner.schema.draws import PairPlace, pair_place
+from runner.schema.records import Record
+from runner.schema.tasks import CANCELLED
+
+_MAX_NUMBER = 10_000  # of a process
+_ENDS = (  # the first that applies to a result, as in `hud/runs/states.py`
+    (State.CANCELLED, {"not_run"}),
+    (State.TIMED_OUT, {"timed_out"}),
+    (State.FAILED, {"wrong", "oom", "crashed", "failed"}),
+)
+
+
+# columns of a run that its key has under the same name
+_OF_KEY = (
+    "source", "external_id", "repo", "branch", "commit", "order_time_source", "interpreter",
+    "base_interpreter",
+)  # fmt: skip
+_OF_RUN = attrgetter(
+    "benchmark.name", "timestamp", "repo", "head_branch", "head_sha", "workflow_id", "job_id", "run_attempt"
+)
+
+
+class RunKeys:
+    """The runs of one upload's records, which mostly share one."""
+
+    def __init__(self, *, any_time: bool = False) -> None:
+        self._any_time = any_time
+        self._known: dict[tuple[Any, ...], tuple[RunKey, PairPlace]] = {}
+
+    def of(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, PairPlace]:
+        """Return a record's run and its repeat, side and draw there; `facts` is what it says of runners, as
+        JSON. Raise WrongRecord for a place that no A/B comparison has, or a time that an upload cannot have,
+        unless `any_time`."""
+        known_by = (facts, *_OF_RUN(record))
+        if known_by not in self._known:
+            time = from_epoch(record.timestamp)
+            if time and not (self._any_time or is_plausible(time)):
+                raise WrongRecord("/timestamp", f"{time.isoformat()} is not {PLAUSIBLE}")
+            self._known[known_by] = _run_of(record, given, time)
+        return self._known[known_by]
+
+
+def _run_of(record: Record, given: Parameters, time: datetime | None) -> tuple[RunKey, PairPlace]:
+    runner = first_runner(record)
+    facts = runner.get("extra_info")
+    facts = facts if isinstance(facts, dict) else {}
+    try:
+        place = pair_place(facts.get("pair"))
+    except ValueError as error:
+        raise WrongRecord("/runners/0/extra_info/pair", str(error)) from error
+    base, head = (text(facts["pair"].get(name))[:60] if place else "" for name in ("base", "new"))
+    process = facts.get("process")
+    number = process if type(process) is int and 0 <= process < _MAX_NUMBER else None
+    # one process of several, which share the time of their run
+    is_numbered = bool(base and head) or number is not None
+    if not (place and base and head):
+        base = head = ""
+        place = PairPlace(number or 0, 0)
+    name = text(runner.get("name"))
+    host = "" if name in DEVICE_KINDS else name  # some scripts write the kind of device there
+    external_id = None
+    if record.workflow_id not in (None, 0, "0", ""):
+        external_id = f"{record.workflow_id}/{record.job_id or 0}/{record.run_attempt or 1}"[:200]
+    commit_time = parse_time(given.commit_date) if given.commit_date else None
+    run_time = time or (parse_time(given.run_time) if given.run_time else None)
+    run = RunKey(
+        source=nfc(given.source or record.benchmark.name)[:100],
+        external_id=external_id or given.run_id or None,
+        host=nfc(host or given.host)[:200],
+        commit=(record.head_sha or given.commit)[:64],
+        branch=branch_name(record.head_branch or given.branch),
+        repo=nfc(record.repo or given.repo)[:200],
+        order_time=commit_time or run_time,
+        order_time_source="commit" if commit_time else "run" if run_time else "upload",
+        interpreter=head,
+        base_interpreter=base,
+        # a workflow's job has one result for each experiment and metric
+        point_time=None if commit_time or external_id or is_numbered else time,
+    )
+    return run, place
+
+
+def from_epoch(moment: float | None) -> datetime | None:
+    """Read seconds since 1970, or the milliseconds that some uploaders write; None and 0 are no time. Raise
+    WrongRecord for a time that no calendar has."""
+    if not moment:
+        return None
+    try:
+        return datetime.fromtimestamp(moment / 1000 if moment > 1e11 else moment, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError) as error:
+        raise WrongRecord("/timestamp", f"{moment:g} is no time in seconds since 1970") from error
+
+
+def _end_of(items: Sequence[ParsedMeasurement]) -> tuple[State, str]:
+    """Return how a run of our runner ended, by its results, and the reason; other systems do not say."""
+    run = items[0].run
+    for state, statuses in _ENDS if run.source.startswith(OURS) and not run.uid else ():
+        for item in items:
+            if item.status in statuses and (item.status != "not_run" or item.code == CANCELLED):
+                return state, f"{item.case}: {item.message or item.status}"[:500]
+    return State.SUCCEEDED, ""
+
+
+@dataclass
+class Runs:
+    """The runs of one upload. `own` are runs of this hud's runner, of other streams, and those of other
+    people that it names by their uid, which an upload (of an export, say) may repeat but not add to; `grown`
+    are those that may have measurements already."""
+
+    parameters: Parameters
+    upload: Upload
+    key: ApiKey | None = None  # None: the command line
+    by_key: dict[RunKey, Run] = field(default_factory=dict)
+    own: set[int] = field(default_factory=set)
+    grown: set[int] = field(default_factory=set)
+
+    @property
+    def ids(self) -> set[int]:
+        return {run.pk for run in self.by_key.values()}
+
+    def resolve(self, measurements: Sequence[ParsedMeasurement]) -> None:
+        """Find or make the runs of these measurements. A new run gets their earliest time."""
+        self.grown |= self.ids
+        of_runs: dict[RunKey, list[ParsedMeasurement]] = {}
+        for item in measurements:
+            of_runs.setdefault(item.run, []).append(item)
+        new = of_runs.keys() - self.by_key.keys()
+        for key in sorted(new, key=lambda run: (run.source, run.external_id or "", run.host, run.commit)):
+            self.by_key[key] = self._find_or_make(of_runs[key])
+        for key, items in of_runs.items():
+            if self.by_key[key].is_ab:  # a comparison has one point for each side, whatever the times say
+                for item in items:
+                    item.run = replace(item.run, point_time=None)
+
+    def _find_or_make(self, items: Sequence[ParsedMeasurement]) -> Run:
+        """Return the run of all these measurements."""
+        timed = (item.run for item in items if item.run.order_time)
+        key = min(timed, key=attrgetter("order_time"), default=items[0].run)
+        state, reason = _end_of(items)
+        suites, now = sorted({item.suite for item in items}), clock.now()
+        new = Run(
+            uid=UUID(key.uid) if key.uid else uuid4(),
+            state=state,
+            reason=reason,
+            title=f"{key.source}: {', '.join(suites)}"[:300],
+            host_name=key.host,
+            upload=self.upload,
+            stream=self.upload.stream,
+            provenance=self.parameters.provenance,
+            order_time=key.order_time or now,
+            started=now,
+            finished=now,
+            **{name: getattr(key, name) for name in _OF_KEY},
+        )
+        if not (key.uid or key.external_id):  # nothing names it, so that it is a new one
+            Run.objects.bulk_create([new])
+            return new
+        # two uploads may bring a new run at the same moment: the second waits here, then finds it
+        Run.objects.bulk_create([new], ignore_conflicts=True)
+        natural = {name: getattr(new, name) for name in Run.IDENTITY if name != "stream"}
+        is_it = Q(uid=new.uid) | Q(stream=self.upload.stream, external_id__isnull=False, **natural)
+        known = Run.objects.select_related("upload__key").defer("upload__receipt").filter(is_it)
+        run = min(known, key=lambda run: run.uid != new.uid)
+        if key.uid or run.uid != new.uid:
+            self.grown.add(run.pk)
+        is_foreign = run.upload is None or run.stream_id != self.upload.stream_id
+        if is_foreign or (key.uid and not self._may_add_to(run.upload)):
+            self.own.add(run.pk)
+        elif more := [suite for suite in suites if suite not in run.title]:
+            Run.objects.filter(pk=run.pk).update(title=", ".join([run.title, *more])[:300])
+        return run
+
+    def _may_add_to(self, upload: Upload | None) -> bool:
+        """Return whether to add to the run of an upload that its uid names; uids are public."""
+        if self.key is None or upload is None or upload == self.upload:
+            return True
+        if upload.key_id == self.key.pk or "run" in effective_scopes(self.key):
+            return True
+        return upload.key is not None and upload.key.owner_id in {self.key.owner_id} - {None}
+
+
+_REFERENCES = 4_170_226_001  # number of the advisory lock, of no meaning
+_WAIT = "10s"
+
+
+def keep_references() -> None:
+    """Keep runs, series and uploads from being removed or merged until the transaction ends. The database
+    does not check the references of measurements."""
+    execute("SELECT pg_advisory_xact_lock_shared(%s)", [_REFERENCES])
+
+
+@contextmanager
+def changing_references() -> Iterator[None]:
+    """Open a transaction that may remove or merge what measurements refer to. Raise Problem 503 if it has to
+    wait for longer than 10 s, since uploads wait behind it."""
+    try:
+        with transaction.atomic():
+            execute(f"SET LOCAL lock_timeout = '{_WAIT}'")
+            execute("SELECT pg_advisory_xact_lock(%s)", [_REFERENCES])
+            yield
+    except OperationalError as error:
+        if isinstance(error.__cause__, LockNotAvailable | DeadlockDetected):
+            detail = "an upload is being stored; try again when it has ended"
+            raise Problem(503, detail, retry_after_s=30) from error
+        raise

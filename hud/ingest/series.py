@@ -1,0 +1,342 @@
+"""Check the names of measurements, find or make their series and environments, by a fixed number of bulk
+statements in the caller's transaction, and decide unit and direction of their metrics: what the registry or
+an operator says, else what the first record says. Values in another unit are converted to it, or refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime, timezone
+from operator import attrgetter, gt
+from typing import Any
+
+import orjson
+from django.db import connection
+from django.db.models import Model
+
+from hud.models import Aliases, Experiment, Metric, Run, Series, SeriesState
+from hud.models import Environment as EnvironmentRow
+from hud.sql import execute, fetch_tuples
+from runner.formats.errors import WrongRecord
+from runner.formats.measurement import ParsedMeasurement
+from runner.formats.metric_values import check_values
+from runner.formats.scalars import invisible_in, nfc
+from runner.schema.metrics import METRICS, convert, is_known, metric_info, says_unit
+from runner.schema.records import CLASS_PACKAGES, Environment
+
+_MOST_LISTED = 100  # metrics in a receipt
+_MOST_WARNED_OF = 10
+_KEY = attrgetter("metric", "unit", "direction")
+_FIRST = datetime(1970, 1, 1, tzinfo=timezone.utc)  # before every point
+_MAX_IDENTITY_BYTES = 2000  # a row of PostgreSQL's index has about 2,700
+_SUITE = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,60}")
+_LIMITS = {  # characters, in the order of an identity
+    "suite": 60, "case": 200, "settings": 4000, "mode": 40, "dtype": 40, "backend": 100, "device": 40,
+    "arch": 100,
+}  # fmt: skip
+_NAMES = ("suite", "case", "knobs_key", "mode", "dtype", "backend", "device", "arch")
+RowKey = tuple[int, int, int, int, int]  # run, series, environment, repeat, side
+
+
+def rename_by(aliases: Aliases, measurement: ParsedMeasurement) -> None:
+    """Give a measurement the current names of its suite, case, arch and host."""
+    if not aliases:
+        return
+    measurement.suite = suite = aliases.current("suite", nfc(measurement.suite))
+    measurement.case = aliases.current("case", nfc(measurement.case), suite)
+    measurement.arch = aliases.current("arch", nfc(measurement.arch), suite)
+    host = aliases.current("host", measurement.run.host)
+    if host != measurement.run.host:
+        measurement.run = replace(measurement.run, host=host)
+
+
+def check_names(measurement: ParsedMeasurement) -> None:
+    """Write the names in one form. Raise WrongRecord for names that cannot be stored."""
+    texts: tuple[str, ...] = measurement.identity[:8]
+    joined = "".join(texts)
+    escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII
+    if escaped or not (joined.isascii() and measurement.metric.isascii()):
+        settings = json.dumps(measurement.knobs, ensure_ascii=False) if escaped else ""
+        if found := invisible_in(joined + measurement.metric + settings):
+            raise WrongRecord("", f"a name or a setting holds the invisible character {found}")
+        measurement.metric = nfc(measurement.metric)
+        texts = tuple(map(nfc, texts))
+        joined = "".join(texts)
+        for name, value in zip(_NAMES, texts, strict=True):
+            setattr(measurement, name, value)
+    if any(map(gt, map(len, texts), _LIMITS.values())):
+        name, limit = next(
+            one for one, value in zip(_LIMITS.items(), texts, strict=True) if len(value) > one[1]
+        )
+        raise WrongRecord("", f"the {name} is longer than {limit} characters")
+    if len(joined.encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
+        raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
+    if not _SUITE.fullmatch(measurement.suite):
+        raise WrongRecord("", "a suite's name has 1 to 60 characters, no slash and no control character")
+    if len(measurement.metric) > 200:
+        raise WrongRecord("/metric/name", "the metric's name is longer than 200 characters")
+
+
+def row_keys(measurements: Sequence[ParsedMeasurement], runs: Sequence[Run]) -> list[RowKey]:
+    """Return the key of each measurement's row, given its run; make the series and environments that are not
+    there yet."""
+    # measurements of one upload share their environment's object, and its fingerprint takes a while
+    distinct = {id(item.environment): item.environment for item in measurements}
+    fingerprints = {place: environment.fingerprint() for place, environment in distinct.items()}
+    ids = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
+    environments = {place: ids[fingerprint] for place, fingerprint in fingerprints.items()}
+    places = {id(run): (run.pk, run.stream_id) for run in {id(run): run for run in runs}.values()}
+    own = [places[id(run)] for run in runs]  # attributes of models are slow
+    series = _series_of(measurements, [stream for _run, stream in own])
+    return [
+        (run, series_id, environments[id(item.environment)], item.repeat, item.side)
+        for item, (run, _stream), series_id in zip(measurements, own, series, strict=True)
+    ]
+
+
+def _series_of(measurements: Sequence[ParsedMeasurement], streams: Sequence[int | None]) -> list[int]:
+    """Return the series of each measurement, by one look-up where all are known."""
+    digests = [_digest(item, stream) for item, stream in zip(measurements, streams, strict=True)]
+    known = "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])"
+    ids: dict[str, int] = dict(fetch_tuples(known, [f"{{{','.join(digests)}}}"]))
+    missing = {
+        digest: (item, stream)
+        for digest, item, stream in zip(digests, measurements, streams, strict=True)
+        if digest not in ids
+    }
+    if missing:
+        ids |= _new_series(missing)
+    return [ids[digest] for digest in digests]
+
+
+def _digest(item: ParsedMeasurement, stream: int | None) -> str:
+    """Return 32 hex digits over what makes a series. NUL, which no text holds, keeps the parts apart."""
+    *texts, dynamic = item.identity
+    said = "\0".join((*texts, "1" if dynamic else "0", item.metric, str(stream)))
+    return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int | None]]) -> dict[str, int]:
+    """Make the series of these digests where they are not there. Knobs that are equal in other words
+    (1 and 1.0) are one series, which keeps its first digest."""
+    items = [item for item, _stream in missing.values()]
+    metrics = metric_ids(sorted({item.metric for item in items}))
+    identities = sorted({item.identity for item in items})
+    keys = dict(zip(Experiment.IDENTITY, zip(*identities, strict=True), strict=True))
+    ids = ids_of(Experiment, {**keys, "knobs": [orjson.Fragment(text) for text in keys["knobs"]]})
+    experiments = dict(zip(identities, ids, strict=True))
+    parts = {
+        digest: (experiments[item.identity], metrics[item.metric], stream)
+        for digest, (item, stream) in missing.items()
+    }
+    digests = {part: digest for digest, part in parts.items()}
+    columns = zip(("experiment_id", "metric_id", "stream_id"), zip(*digests, strict=True), strict=True)
+    own_digests = list(digests.values())
+    ids = ids_of(Series, dict(columns), lambda place: {"digest": own_digests[place]})
+    execute(
+        """
+        UPDATE hud_series s SET digest = given.digest
+        FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
+        WHERE s.id = given.id AND s.digest IS NULL
+        """,
+        [ids, own_digests],
+    )
+    series = dict(zip(digests, ids, strict=True))
+    return {digest: series[part] for digest, part in parts.items()}
+
+
+def ids_of(
+    model: type[Model],
+    keys: Mapping[str, Sequence[Any]],
+    more: Callable[[int], dict[str, Any]] = lambda _place: {},
+) -> list[int]:
+    """Return the ids of distinct rows, which `keys`, columns with their values, tell apart; make those that
+    are not there, with `more` columns of a row by its place.
+
+    Look first, insert only what is missing, look again: a row that a concurrent upload inserts meanwhile is
+    waited for by ON CONFLICT and seen by the second look.
+    """
+    rows = [dict(zip(keys, row, strict=True)) for row in zip(*keys.values(), strict=True)]
+    if not rows:
+        return []
+    same = " AND ".join(f'known."{name}" = given."{name}"' for name in keys)
+    select = f"""SELECT given.place, known.id FROM {_given(model, keys)} JOIN {model._meta.db_table} known
+        ON {same}"""  # noqa: S608 — only names of columns are put into the text  # nosec B608
+    body = orjson.dumps([row | {"place": place} for place, row in enumerate(rows)]).decode()
+    ids = dict(fetch_tuples(select, [body]))
+    if len(ids) < len(rows):
+        insert(model, [row | more(place) for place, row in enumerate(rows) if place not in ids])
+        ids = dict(fetch_tuples(select, [body]))
+    return [ids[place] for place in range(len(rows))]
+
+
+def insert(model: type[Model], rows: Sequence[Mapping[str, Any]], conflict: str = "DO NOTHING") -> None:
+    """Insert rows with the same columns as one JSON text, which costs a tenth of psycopg's arrays."""
+    names = ", ".join(f'"{name}"' for name in rows[0])
+    execute(
+        f"""INSERT INTO {model._meta.db_table} ({names}) SELECT {names} FROM {_given(model, rows[0])}
+        ON CONFLICT {conflict}""",  # noqa: S608  # nosec B608
+        [orjson.dumps(rows).decode()],
+    )
+
+
+def _given(model: type[Model], names: Iterable[str]) -> str:
+    types = {field.column: field.db_type(connection) for field in model._meta.concrete_fields}
+    columns = ", ".join(f'"{name}" {types[name]}' for name in names)
+    return f"json_to_recordset(%s::json) AS given(place int, {columns})"
+
+
+def metric_ids(names: list[str]) -> dict[str, int]:
+    """Return the ids of these distinct names. A new one gets the unit and direction of the registry."""
+    ids = ids_of(Metric, {"name": names}, lambda place: metric_info(names[place]).to_row())
+    return dict(zip(names, ids, strict=True))
+
+
+def _environment_ids(environments: Mapping[str, Environment]) -> dict[str, int]:
+    """Return the ids of these environments by their fingerprints."""
+    fingerprints = sorted(environments)
+
+    def row_of(place: int) -> dict[str, Any]:
+        environment = environments[fingerprints[place]]
+        return {
+            "class_key": class_key(environment),
+            "torch": environment.torch[:100],
+            "torch_git": environment.torch_git[:64],
+            "gpu": environment.gpu[:200],
+            "facts": asdict(environment),
+        }
+
+    ids = ids_of(EnvironmentRow, {"fingerprint": fingerprints}, row_of)
+    return dict(zip(fingerprints, ids, strict=True))
+
+
+def class_key(environment: Environment) -> str:
+    """Return the environment class: what a baseline may be compared with. torch and triton are the subject
+    and never part of it; minor versions of driver and CUDA are noise."""
+    parts = [
+        environment.gpu,
+        environment.driver.partition(".")[0],
+        environment.cuda.partition(".")[0],
+        environment.cpu,
+    ]
+    parts += [f"{name}={environment.packages.get(name, '')}" for name in CLASS_PACKAGES]
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
+
+
+class Meanings:
+    """The metrics of one upload, and what its records say of them."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, Metric] = {}
+        self._new: set[str] = set()
+        self._converted: dict[str, set[str]] = {}  # units by metric
+
+    def convert(self, items: Sequence[ParsedMeasurement]) -> list[tuple[ParsedMeasurement, WrongRecord]]:
+        """Write measurements in the units of their metrics. Return those in a unit of something else, or with
+        the opposite direction, each with what is wrong."""
+        keys = dict.fromkeys(map(_KEY, items))
+        self._learn(keys)
+        others = {key for key in keys if self._differs(*key)}
+        wrong = []
+        for item in items if others else ():
+            if _KEY(item) in others:
+                try:
+                    self._convert(item)
+                except WrongRecord as error:
+                    wrong.append((item, error))
+        return wrong
+
+    def _learn(self, keys: Iterable[tuple[str, str, str]]) -> None:
+        """Read the metrics of these names, units and directions. One without unit or direction gets the first
+        that is said; of concurrent uploads the others wait for the first."""
+        said: dict[str, tuple[str, str]] = {}
+        for name, said_unit, said_direction in keys:
+            unit, direction = said.get(name, ("", ""))
+            said[name] = unit or said_unit, direction or said_direction
+        unread = sorted(said.keys() - self._metrics.keys() - METRICS.keys())
+        for name in said.keys() & METRICS.keys() - self._metrics.keys():
+            self._metrics[name] = Metric(**METRICS[name].to_row())
+        self._metrics |= Metric.objects.in_bulk(unread, field_name="name")
+        if new := [name for name in unread if name not in self._metrics]:
+            metric_ids(new)
+            self._metrics |= Metric.objects.in_bulk(new, field_name="name")
+            self._new.update(new)
+        self._complete(said)
+
+    def _complete(self, said: Mapping[str, tuple[str, str]]) -> None:
+        """Give metrics the unit and direction that they lack; what is stored of them can then be judged."""
+        lacking = [
+            name
+            for name, (unit, direction) in said.items()
+            if (unit and _lacks_unit(self._metrics[name]))
+            or (direction and _lacks_direction(self._metrics[name]))
+        ]
+        if not lacking:
+            return
+        rows = Metric.objects.select_for_update(no_key=True).filter(name__in=lacking).order_by("name")
+        for metric in rows:
+            unit, direction = said[metric.name]
+            if _lacks_unit(metric):
+                metric.unit = unit
+            if _lacks_direction(metric) and direction:
+                metric.direction = direction
+                Series.objects.filter(metric=metric).update(touched_at=_FIRST)
+                SeriesState.objects.filter(series__metric=metric).update(seen_run=0)
+            metric.save(update_fields=["unit", "direction"])
+            self._metrics[metric.name] = metric
+
+    def _differs(self, name: str, unit: str, direction: str) -> bool:
+        metric = self._metrics[name]
+        return unit not in {"", metric.unit} or {direction, metric.direction} == {"up", "down"}
+
+    def _convert(self, item: ParsedMeasurement) -> None:
+        metric = self._metrics[item.metric]
+        if {item.direction, metric.direction} == {"up", "down"}:
+            detail = f"{item.metric} is better {metric.direction}, not {item.direction}"
+            raise WrongRecord("/metric/extra_info/direction", detail)
+        try:
+            item.samples = [convert(sample, item.unit, metric.unit) for sample in item.samples]
+            if item.target is not None:
+                item.target = convert(item.target, item.unit, metric.unit)
+        except ValueError as error:
+            detail = f"{item.metric} is in {metric.unit or 'no unit'}: {error}"
+            raise WrongRecord("/metric/extra_info/unit", detail) from error
+        check_values(item.suite, item.metric, item.samples)
+        self._converted.setdefault(item.metric, set()).add(item.unit)
+        item.unit = metric.unit
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return what was understood, for the receipt: the metrics that the registry does not know, and those
+        whose values were converted."""
+        shown = sorted(name for name in self._metrics if name in self._converted or not is_known(name))
+        return [
+            {
+                "name": name,
+                "unit": self._metrics[name].unit,
+                "direction": self._metrics[name].direction,
+                "new": name in self._new,
+                "converted_from": sorted(self._converted.get(name, ())),
+            }
+            for name in shown[:_MOST_LISTED]
+        ]
+
+    def warnings(self) -> list[str]:
+        """Return a warning that names the metrics of which nothing says the direction."""
+        names = sorted(name for name, metric in self._metrics.items() if _lacks_direction(metric))
+        if not names:
+            return []
+        rest = len(names) - _MOST_WARNED_OF
+        listed = ", ".join(names[:_MOST_WARNED_OF]) + (f" and {rest} more" if rest > 0 else "")
+        words = "it is never called better or worse until a record or an operator on /rules/ says"
+        return [f"nothing says which direction is better of {listed}: {words}"]
+
+
+def _lacks_unit(metric: Metric) -> bool:
+    return not metric.unit and not says_unit(metric.name)
+
+
+def _lacks_direction(metric: Metric) -> bool:
+    return metric.direction == "none" and not metric.told and not is_known(metric.name)
