@@ -30,6 +30,7 @@ from hud.models import (
     Target,
     Threshold,
 )
+from hud.pages.funnel import view as funnel
 from runner.formats.parameters import Parameters
 from tests.support.factories import (
     create_experiment,
