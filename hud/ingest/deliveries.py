@@ -4,8 +4,6 @@ A host may deliver what its task measures and nothing else (`Binding`). The arch
 accelerator, its host that of the run, its place in the series the run's: whatever the record says.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import uuid

@@ -1,7 +1,5 @@
 """Find or make the runs of an upload, and keep what measurements refer to while they are stored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

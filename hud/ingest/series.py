@@ -2,8 +2,6 @@
 statements in the caller's transaction, and decide unit and direction of their metrics: what the registry or
 an operator says, else what the first record says. Values in another unit are converted to it, or refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

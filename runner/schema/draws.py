@@ -9,8 +9,6 @@ and draw a process belongs to is `runners[0].extra_info.pair` in its records (`r
 `repeat`, `side` and `draw` in the store. Standard library only, Python 3.10 syntax.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from bisect import bisect_left
