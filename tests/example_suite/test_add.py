@@ -48,7 +48,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     insert(root / "runner" / "suites" / "__init__.py", "    CEILINGS,\n", '    "sleepy",\n')
     insert(root / "runner" / "schema" / "metrics.csv", "latency_us,Latency,", ROW)
     shutil.copy(HERE / "stopwatch.py", root / "runner" / "formats" / "readers")
-    insert(root / "runner" / "formats" / "__init__.py", '    "torchdynamo.pr_time",\n', '    "readers.stopwatch",\n')
+    formats = root / "runner" / "formats" / "__init__.py"
+    insert(formats, '    "torchdynamo.pr_time",\n', '    "readers.stopwatch",\n')
     return root
 
 
