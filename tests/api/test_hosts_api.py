@@ -247,14 +247,10 @@ def test_schedules_over_the_api(admin: Agent, client: Client, host: Host) -> Non
 
 def test_a_schedule_writes_where_its_key_may_write(client: Client, host: Host) -> None:
     Stream.objects.create(name="of-somebody")
-    _key, secret = create_key("hosts-only", ["hosts", "read"])
+    planner = Agent(client, create_key(name="planner", scopes=["hosts", "read"], who="t")[1])
     nightly = {"name": "nightly", "cron": "10 4 * * *", "suite": "micro", "device": "cpu"}
-    given: dict[str, Any] = {
-        "content_type": "application/json",
-        "headers": {"Authorization": f"Bearer {secret}"},
-    }
-    refused = client.post("/api/v1/schedules", {**nightly, "stream": "of-somebody"}, **given)
+    refused = planner.post("schedules", {**nightly, "stream": "of-somebody"})
     assert refused.status_code == 403
     assert "of-somebody" in refused.json()["detail"]
     assert not Schedule.objects.exists()
-    assert client.post("/api/v1/schedules", nightly, **given).status_code == 201
+    assert planner.post("schedules", nightly).status_code == 201
