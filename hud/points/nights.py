@@ -103,6 +103,7 @@ class Night:
 Block: TypeAlias = tuple[str, str]  # suite and backend, as a table shows it
 Values: TypeAlias = dict[str, dict[int, float | None]]  # metric → experiment; None where it failed
 Results: TypeAlias = dict[Block, Values]  # what the runs of one night measured
+OTHER_SUITES: Block = "", ""  # of a night without models that measured other suites: with no values
 
 
 def _runs(
@@ -222,10 +223,9 @@ def _newest(nights: Sequence[Night], subject: Subject, stream: Stream) -> Night 
 def measured(
     nights: Sequence[Night], subject: Subject, stream: Stream, *, enough: Callable[[Sequence[Night]], bool]
 ) -> dict[Night, Results]:
-    """Return the nights with results of the subject, oldest first, from the newest back until there are
-    `enough`: 1 statement for each `_PIECE` of nights, among them some that this process has not read yet.
-    Where none has results of models, 1 statement more: nights with results of other suites, all empty here.
-    """
+    """Return the nights with results of the subject, whatever their suites, oldest first, from the newest
+    back until there are `enough`: 1 statement for each `_PIECE` of nights, among them some that this process
+    has not read yet, 2 where some of these have no models."""
     found: dict[Night, Results] = {}
     for end in range(len(nights), max(len(nights) - _MOST_NIGHTS, 0), -_PIECE):
         piece = nights[max(end - _PIECE, 0) : end]
@@ -233,11 +233,11 @@ def measured(
         found = {night: values for night, values in read_now.items() if values} | found
         if enough(list(found)):
             break
-    return found or {night: {} for night in _with_other_suites(nights[-_MOST_NIGHTS:], subject, stream)}
+    return found
 
 
-def _with_other_suites(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[Night]:
-    """Return the nights that have a point of the subject, ceilings aside: 1 statement."""
+def _with_points(runs: Iterable[int], subject: Subject, stream: Stream) -> set[int]:
+    """Return the runs that have a point of the subject, ceilings aside: 1 statement."""
     rows = fetch_tuples(
         """
         SELECT run FROM unnest(%(runs)s::int[]) run WHERE EXISTS (
@@ -249,13 +249,12 @@ def _with_other_suites(nights: Sequence[Night], subject: Subject, stream: Stream
         {
             **asdict(subject),
             "stream": stream.pk,
-            "runs": [run for night in nights for run in night.runs],
+            "runs": list(runs),
             "ceilings": CEILINGS,
             "never": _NEVER,
         },
     )
-    measured_runs = {run for (run,) in rows}
-    return [night for night in nights if not measured_runs.isdisjoint(night.runs)]
+    return {run for (run,) in rows}
 
 
 def progress(night: Night) -> list[tuple[str, int, int]]:
@@ -278,7 +277,8 @@ _kept: OrderedDict[tuple[Any, ...], tuple[float, Results]] = OrderedDict()
 
 
 def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[Results]:
-    """Return the results of each night: 1 statement for all that this process has not read yet.
+    """Return the results of each night: 1 statement for all that this process has not read yet, 2 where some
+    of these have no models.
 
     A night whose runs are over is kept in memory until one of its points changes; a suite that is renamed
     has its new name after `KEPT_S`.
@@ -357,6 +357,11 @@ def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> 
     for one in by_night:
         for measured_metrics in one.values():
             _add_memory_ratio(measured_metrics)
+    if other := [run for run, place in runs if not by_night[place]]:
+        measured_runs = _with_points(other, subject, stream)
+        for night, one in zip(nights, by_night, strict=True):
+            if not one and not measured_runs.isdisjoint(night.runs):
+                one[OTHER_SUITES] = {}
     several = {place for place, _metric, _experiment in repeated}
     return [(one, place not in several) for place, one in enumerate(by_night)]
 

@@ -1,6 +1,7 @@
 """Read points: the values that pages, API, exports and messages show."""
 
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from functools import cache
 
 from hud.models import Experiment, Metric, Point, Series, Stream
@@ -50,25 +51,31 @@ def metric_place(suite: str, metric: Metric) -> tuple[int, str]:
 
 
 # The newest point of series s that counts: of the branch and no rerun; one that tries something out only
-# where there are no others. It takes the parameter `branches`.
+# where there are no others. It takes the parameters `branches` and `until`, a time or 'infinity'.
 NEWEST_POINT = """
     SELECT * FROM (
         (SELECT *, 1 AS preference FROM hud_point
-        WHERE series_id = s.id AND NOT rerun AND branch = ANY(%(branches)s)
+        WHERE series_id = s.id AND order_time <= %(until)s::timestamptz
+            AND NOT rerun AND branch = ANY(%(branches)s)
         ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT 1)
         UNION ALL
-        (SELECT *, 2 FROM hud_point WHERE series_id = s.id
+        (SELECT *, 2 FROM hud_point WHERE series_id = s.id AND order_time <= %(until)s::timestamptz
         ORDER BY order_time DESC, run_id DESC, environment_id DESC LIMIT 1)
     ) candidate ORDER BY preference LIMIT 1
 """
 
 
-def latest(series_ids: Iterable[int], branch: str = "") -> dict[int, Point]:
-    """Return the newest point of each series on a branch, by default the default one: 1 statement."""
+def latest(series_ids: Iterable[int], branch: str = "", until: datetime | None = None) -> dict[int, Point]:
+    """Return the newest point of each series on a branch, by default the default one, up to a time: 1
+    statement."""
     newest = fetch_models(
         Point,
         "",
-        {"series": int_array(series_ids), "branches": stored_names(branch)},
+        {
+            "series": int_array(series_ids),
+            "branches": stored_names(branch),
+            "until": until or "infinity",
+        },
         rows=f"SELECT p.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({NEWEST_POINT}) p",  # noqa: S608 — a constant  # nosec B608
     )
     return {point.series_id: point for point in newest}

@@ -1,8 +1,8 @@
 """The streams that readers choose from: which one an address without `stream` means, and what each has."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 
 from django.db.models import Exists, OuterRef
@@ -132,6 +132,24 @@ def subjects(of_stream: Sequence[Night], measured: Collection[tuple[Subject, str
             names[subject],
         ),
     )
+
+
+def subject_of(chosen: Mapping[str, str], of_stream: Sequence[Subject]) -> Subject:
+    """Return the subject that an address means: of those of its stream the first with the parts it chose."""
+    parts = {name: value for name, value in chosen.items() if value}
+    default = of_stream[0] if of_stream else Subject("", "", "")
+    return next((one for one in of_stream if replace(one, **parts) == one), replace(default, **parts))
+
+
+def night_of(text: str, stream: Stream, chosen: Mapping[str, str]) -> Night | None:
+    """Return the night that a date or ``latest:`` means in an address that chose these parts of the subject,
+    as all pages do: of the subject, and where that has none of anything. 2 statements, 5 without a part of
+    the subject, 1 more for nights that this process has not read."""
+    of_stream = nights.read(stream)
+    known = [] if all(chosen.values()) else subjects(of_stream, measured_by(stream))
+    night = nights.side(text, of_stream, subject_of(chosen, known), stream)
+    of_day = [one for one in of_stream if text.removeprefix("night:") in one.names]
+    return night or next(reversed(of_day), None)
 
 
 def _ranks(of_stream: Sequence[Night]) -> dict[Subject, tuple[bool, int, int]]:

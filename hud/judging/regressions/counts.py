@@ -1,6 +1,6 @@
 """How many causes and series wait for somebody: the numbers that every page, view and badge shows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -51,6 +51,7 @@ class Counts:
     causes: int = 0
     series: int = 0
     suspects: int = 0  # that wait for a second result, not yet for somebody
+    older: int = 0  # causes of what began before the baseline, which are in none of the others
 
     def to_json(self) -> dict[str, int]:
         return {"causes": self.causes, "series": self.series}
@@ -64,15 +65,19 @@ def cause_key(one: Regression) -> int:
 def count(scope: Scope) -> Counts:
     """Return how many causes and series wait for somebody, as what is muted does not: 1 statement."""
     joins = JOINS if scope.arch or scope.mode or scope.dtype else _SERIES
-    ((causes, series, suspects),) = fetch_tuples(
+    is_new = _CONDITIONS["base"] if scope.base else "true"
+    ((causes, series, suspects, older),) = fetch_tuples(
         f"""
         SELECT count(DISTINCT coalesce(one.cause_id, -series.experiment_id))
-                FILTER (WHERE one.state <> %(suspect)s),
-            count(DISTINCT one.series_id) FILTER (WHERE one.state <> %(suspect)s),
-            count(*) FILTER (WHERE one.state = %(suspect)s)
+                FILTER (WHERE one.state <> %(suspect)s AND {is_new}),
+            count(DISTINCT one.series_id) FILTER (WHERE one.state <> %(suspect)s AND {is_new}),
+            count(*) FILTER (WHERE one.state = %(suspect)s AND {is_new}),
+            count(DISTINCT coalesce(one.cause_id, -series.experiment_id))
+                FILTER (WHERE one.state <> %(suspect)s AND NOT {is_new})
         FROM hud_regression one {joins}
-        WHERE one.state = ANY(%(active)s) AND coalesce(one.muted_until <= now(), true) AND {scope.condition}
+        WHERE one.state = ANY(%(active)s) AND coalesce(one.muted_until <= now(), true)
+            AND {replace(scope, base=None).condition}
         """,  # noqa: S608 — constants  # nosec B608
         {**scope.params, "active": list(ACTIVE), "suspect": RegressionState.SUSPECT},
     )
-    return Counts(causes, series, suspects)
+    return Counts(causes, series, suspects, older)

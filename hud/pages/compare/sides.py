@@ -2,20 +2,21 @@
 that may be chosen.
 
 `latest:`, `branch:`, `host:` and `date:` mean the newest point of each experiment within 14 days: not every
-night runs all of them.
+night runs all of them. Those of `latest:` end with the night that the overview shows.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import Q
 from django.utils import timezone
 
 from hud.models import TERMINAL, Run, State, Stream
 from hud.pages.runs.query import OfRun
 from hud.points import nights, sides
-from hud.points.nights import Subject
 from hud.points.sides import BadSide, runs_of
+from hud.points.streams import night_of
 from hud.runs.branches import branch_or_default
 from hud.sql import fetch_models, fetch_tuples
 from hud.tables.table import Column, DataTable
@@ -83,8 +84,9 @@ class Side:
 
 
 def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: bool) -> Side:
-    """Return the side: 1 statement, 2 for a night. `subject` is the arch, mode and dtype that are compared;
-    `is_base` chooses the side of an A/B run. Raise BadSide."""
+    """Return the side: 1 statement, 3 for a night or `latest:`, 3 more without a part of the subject.
+    `subject` is the arch, mode and dtype that are compared; `is_base` chooses the side of an A/B run. Raise
+    BadSide."""
     named = sides.parse(text)
     kind, name = named.kind, named.name
     if named != sides.Side(kind, name):
@@ -94,8 +96,12 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
         rows = fetch_models(Run, with_stream, {"run": name}, stream=Stream)
     else:
         runs = runs_of(named, stream)
+        night = night_of(f"{kind}:{name}", stream, subject) if kind in {"night", "latest"} else None
         if kind == "night":
-            runs = Run.objects.filter(pk__in=_night(name, stream, subject)).order_by("-order_time", "-pk")
+            own = night.runs if night else ()
+            runs = Run.objects.filter(pk__in=own).order_by("-order_time", "-pk")
+        elif night:
+            runs = runs.filter(Q(order_time__lt=night.time) | Q(pk__in=night.runs))
         elif kind != "commit":
             runs = runs.filter(state__in=TERMINAL)
         rows = list(runs.select_related("stream").defer("provenance")[:_MOST_RUNS])
@@ -113,31 +119,6 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
         raise BadSide(f"no run has the id {name}" if is_run else f"no run of {stream.name} is {text[:120]!r}")
     ab_side = int(not is_base) if kind == "run" and rows[0].is_ab else None
     return Side(text, kind, name, rows[0], tuple(run.pk for run in rows), rows[-1].order_time, ab_side)
-
-
-def _night(day: str, stream: Stream, subject: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the runs of the night of a day; of several the newest one that measured the subject."""
-    of_day = nights.of_day(stream, day)
-    if len(of_day) > 1 and all(subject.values()):  # as the overview chooses
-        own = Subject(**subject)
-        of_day = list(nights.measured(of_day, own, stream, enough=bool)) or of_day
-    if len(of_day) > 1:
-        measured = _measured([run for night in of_day for run in night.runs], subject)
-        of_day = [night for night in of_day if not measured.isdisjoint(night.runs)] or of_day
-    return of_day[-1].runs if of_day else ()
-
-
-def _measured(runs: Sequence[int], subject: Mapping[str, str]) -> set[int]:
-    conditions = [f"e.{name} = %({name})s" for name, value in subject.items() if value]
-    rows = fetch_tuples(
-        f"""
-        SELECT DISTINCT p.run_id FROM hud_point p JOIN hud_series s ON s.id = p.series_id
-        JOIN hud_experiment e ON e.id = s.experiment_id
-        WHERE {" AND ".join(["p.run_id = ANY(%(runs)s)", "p.value IS NOT NULL", *conditions])}
-        """,  # noqa: S608 — names of our own  # nosec B608
-        {"runs": list(runs), **subject},
-    )
-    return {run for (run,) in rows}
 
 
 @dataclass(frozen=True)

@@ -119,13 +119,23 @@ class Comparison:
     def of_sides(self) -> str:
         """Return the query string of other pages about the two sides and the subject. A night is named by its
         day, as its commit may have others; days are those of the default branch."""
+        return self._address(base=self.base, head=self.head)
+
+    @property
+    def until_base(self) -> str:
+        """Return the query string of the regressions that began before the baseline or in it."""
+        return self._address(head=self.base)
+
+    def _address(self, **sides: Night | None) -> str:
         is_other = other_branch(self.branch)
-        sides = {"base": self.base, "head": self.head}
-        named = {
-            name: side.as_side if is_other or ":" in side.side else f"night:{side.side}"
-            for name, side in sides.items()
-            if side
-        }
+
+        def name_of(side: Night) -> str:
+            kind, colon, _name = side.side.partition(":")
+            if kind in {"run", "commit"}:
+                return side.side
+            return side.as_side if is_other else side.side if colon else f"night:{side.side}"
+
+        named = {name: name_of(side) for name, side in sides.items() if side}
         return urlencode({"stream": self.stream.name, **named, **self.filters.subject})
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -154,10 +164,8 @@ def read(filters: Filters, stream: Stream) -> Comparison:
         )
     ]
     nights = of_nights.read(stream, filters.branch)
-    chosen = {name: value for name, value in filters.subject.items() if value}
     subjects = streams.subjects(nights, measured)
-    default = subjects[0] if subjects else Subject("", "", "")
-    subject = next((one for one in subjects if replace(one, **chosen) == one), replace(default, **chosen))
+    subject = streams.subject_of(filters.subject, subjects)
     page = Comparison(
         stream,
         replace(filters, **asdict(subject)),
@@ -201,11 +209,12 @@ def _compare(page: Comparison, subject: Subject, nights: Sequence[Night]) -> Non
         if (newest := sides[name]) and text.startswith("latest:"):  # by a name that means the same tomorrow
             own = (night for night in page.nights if night == newest)
             sides[name] = next(own, replace(newest, side=newest.as_side))
-    shown = page.nights or nights  # other suites than those of models have no table, and a night all the same
+    shown = page.nights or nights
     if not shown:
         return
     page.head = sides["head"] or _usual_head(shown, now) or shown[-1]
-    page.base = sides["base"] or _usual_base(page.nights, page.head, window)
+    with_models = [night for night in page.nights if any(by_night[night].values())]
+    page.base = sides["base"] or _usual_base(with_models or page.nights, page.head, window)
     more = [night for night in (page.base, page.head) if night and night not in by_night]
     by_night.update(zip(more, of_nights.results(more, subject, page.stream), strict=True))
     page.results = by_night
@@ -213,7 +222,7 @@ def _compare(page: Comparison, subject: Subject, nights: Sequence[Night]) -> Non
     growing = next((night for night in reversed(nights) if not night.complete), None)
     if growing and growing.time >= page.head.time:
         page.growing = next((night for night in page.nights if night == growing), growing)
-    trend = [night for night in page.nights if night.time <= page.head.time][-days:]
+    trend = [night for night in with_models if night.time <= page.head.time][-days:]
     page.table = _table(subject, page, trend)
 
 

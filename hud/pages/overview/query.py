@@ -163,7 +163,8 @@ def read(
     regressed = {line.series_id for cause in causes for line in cause.lines}
     shown_regressed = regressed if with_regressed else set()
     series = _series(targets, stream, {*aimed, *shown_regressed, *(pk for pk, _run in best)})
-    newest = points.latest({one.pk for one in series} - regressed | shown_regressed)
+    until = comparison.head.time if filters.head and comparison.head else None
+    newest = points.latest({one.pk for one in series} - regressed | shown_regressed, until=until)
     improved = points.of_runs([pk for pk, _run in best], [run for _pk, run in best]) if best else {}
     experiments = by_id(Experiment, [one.experiment_id for one in series])
     shown = [
@@ -198,7 +199,7 @@ def read(
         known_runs={failure.run_id for failure in failures}
         - {failure.run_id for failure in failures if not failure.known_failure},
         hosts=hosts.in_one_line(),
-        tiles=tiles.read(comparison, shown, overdue),
+        tiles=tiles.read(comparison, shown, overdue, until),
         overdue=overdue,
         standing_still=processes_standing_still(),
     )

@@ -10,7 +10,8 @@ from hud.pages.compilers.query import Comparison
 from hud.pages.compilers.table import suite_place
 from hud.pages.overview.look import shortfall
 from hud.points.nights import MODEL_SUITES
-from hud.points.read import metric_place
+from hud.points.read import NEWEST_POINT, metric_place
+from hud.runs.branches import stored_names
 from hud.sql import by_id, fetch_tuples
 
 _LINES = 2
@@ -28,14 +29,16 @@ class Tile:
     lines: Sequence[tuple[str, float, Metric, float | None]] = ()  # with words, value, metric and target
 
 
-def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[OverdueSuite]) -> list[Tile]:
-    """Return a tile for each suite that the table does not have, in 2 statements. `aimed` are the newest
-    points with a target."""
+def read(
+    comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[OverdueSuite], until: datetime | None
+) -> list[Tile]:
+    """Return a tile for each suite that the table does not have, in 2 statements, from the newest points up
+    to a time. `aimed` are those with a target."""
     beside = [name for name in comparison.suites if name not in MODEL_SUITES]
     arch = comparison.filters.arch
     tiles = {name: Tile(name) for name in sorted(beside, key=suite_place)}
     late = {one.suite for one in overdue if one.arch == arch}
-    rows = _means(list(tiles), arch, comparison.stream.pk) if tiles else []
+    rows = _means(list(tiles), arch, comparison.stream.pk, until) if tiles else []
     metrics = by_id(Metric, [row[1] for row in rows])
     for suite, _metric, ran, known, last, *_means_of_it in rows:
         tile = tiles[suite]
@@ -63,20 +66,24 @@ def read(comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[Overd
     return [tile for tile in tiles.values() if tile.last]
 
 
-def _means(suites: Sequence[str], arch: str, stream: int) -> list[tuple[Any, ...]]:
+def _means(suites: Sequence[str], arch: str, stream: int, until: datetime | None) -> list[tuple[Any, ...]]:
     """Return for each suite and metric: experiments that ran last time and ever, the newest time, the
     geometric mean."""
     return fetch_tuples(
-        """
+        f"""
         SELECT e.suite, s.metric_id, count(p.value), count(*), max(p.order_time),
             exp(avg(ln(p.value)) FILTER (WHERE p.value > 0))
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id AND s.stream_id = %(stream)s
         JOIN hud_metric k ON k.id = s.metric_id AND k.kind = 'timing' AND k.direction <> 'none'
-        JOIN hud_seriesstate st ON st.series_id = s.id
-        JOIN hud_point p ON (p.series_id, p.order_time, p.run_id, p.environment_id)
-            = (st.series_id, st.order_time, st.run_id, st.environment_id)
+        CROSS JOIN LATERAL ({NEWEST_POINT}) p
         WHERE e.suite = ANY(%(suites)s) AND e.arch = %(arch)s GROUP BY 1, 2
-        """,
-        {"suites": list(suites), "arch": arch, "stream": stream},
+        """,  # noqa: S608 — a constant  # nosec B608
+        {
+            "suites": list(suites),
+            "arch": arch,
+            "stream": stream,
+            "branches": stored_names(),
+            "until": until or "infinity",
+        },
     )

@@ -69,6 +69,7 @@ def read(stream: Stream, suite: str) -> dict[str, Any] | None:
             "time": matrix.time_metric,
             "code": matrix.code_metric,
             "branches": stored_names(),
+            "until": "infinity",
         },
     )
     codes = Counter(code for metric, _value, code, *_more in rows if metric == matrix.code_metric and code)
