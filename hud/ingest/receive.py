@@ -295,15 +295,7 @@ def _store(
     runs = Runs(content.parameters, upload, key)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)
-        superseded += store(
-            measurements,
-            receipt,
-            runs=runs.by_key,
-            replace=content.parameters.is_replace,
-            closed=runs.own,
-            grown=runs.grown,
-            upload_id=upload.pk,
-        )
+        superseded += store(measurements, receipt, runs, replace=content.parameters.is_replace)
         done += len(measurements)
         on_progress(done)
     receipt.expectations = store_expectations(parser.expected, upload)
