@@ -15,6 +15,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
+from django.db.models import Max, Q
+
 from hud.ingest.compilations import store_compilations
 from hud.ingest.runs import Runs
 from hud.ingest.series import RowKey, row_keys
@@ -177,10 +179,14 @@ def _number_times(
         taken.add((*place, repeat))
         return repeat
 
-    runs, series = ({key[part] for key in in_grown} for part in (0, 1))
-    stored = Measurement.objects.filter(run__in=runs, series__in=series).order_by("repeat")
-    for *names, repeat, time in stored.values_list(*_PLACE, "repeat", "order_time"):
+    runs, series, repeats_of_file = ({key[part] for key in in_grown} for part in (0, 1, 3))
+    of_series = Measurement.objects.filter(run__in=runs, series__in=series)
+    times = {item.run.point_time for item in measurements if item.run.point_time}
+    same = of_series.filter(Q(order_time__in=times) | Q(repeat__in=repeats_of_file)).order_by("repeat")
+    for *names, repeat, time in same.values_list(*_PLACE, "repeat", "order_time"):
         take(tuple(names), repeat, time)
+    for *names, highest in of_series.values_list(*_PLACE).annotate(highest=Max("repeat")):
+        last[tuple(names)] = highest
     numbered = []
     for key, item in zip(keys, measurements, strict=True):
         run_id, series_id, environment_id, repeat, side = key
