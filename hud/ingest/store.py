@@ -102,7 +102,7 @@ def store(
     left out. Return the stored values that were replaced by others, each with its place."""
     if not measurements:
         return []
-    grown, closed, upload_id = runs.grown, runs.closed, runs.upload and runs.upload.pk
+    grown, closed, upload_id = runs.grown, runs.closed, runs.upload.pk if runs.upload else None
     if grown:
         locks = "SELECT pg_advisory_xact_lock(%s, id) FROM unnest(%s::int[]) AS id"
         execute(locks, [_RUNS, sorted(grown)])

@@ -77,7 +77,7 @@ def test_regret_is_the_newest_value_of_each_experiment(client: Client, model: Ex
     for days, value in ((1, 0.5), (0, 0.1)):
         at = timezone.now() - timedelta(days=days)
         create_measurement(model, metric="autotune_regret", value=value, at=at)
-    of_compilations = {"spread": 0.069, "n": 12, "note": AT_LEAST}
+    of_compilations: dict[str, Any] = {"spread": 0.069, "n": 12, "note": AT_LEAST}
     create_measurement(other, metric="autotune_regret", value=0.2, **of_compilations)
     found = client.get("/limits.json").json()["autotune_regret"]
     names = ("case", "regret", "low", "high", "compilations", "note")
