@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from hud.accounts import audit
 from hud.models import Delivery, Webhook, WebhookFormat
-from hud.notifications.messages import EVENTS, TEST, queue_messages, queue_overdue, request_of
+from hud.notifications.messages import TEST, queue_messages, queue_overdue, request_of
 from hud.notifications.sending import (
     SECRET_PREFIX,
     Answer,
@@ -50,8 +50,6 @@ def save(webhook: Webhook, *, who: str) -> None:
             raise ValidationError({"secret": text}) from error
     elif webhook.format == WebhookFormat.GITHUB and not webhook.secret:
         raise ValidationError({"secret": "a comment on GitHub needs a token that may write it"})
-    if unknown := set(webhook.events) - set(EVENTS):
-        raise ValidationError({"events": f"no such event: {', '.join(sorted(unknown))}"})
     try:
         check_address(webhook.url)
     except CannotSend as error:
