@@ -31,6 +31,7 @@ from tests.support.observed import SAMPLES, SHIPPED, observe, observe_sample
 from tests.support.records import as_list, v3_record
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
