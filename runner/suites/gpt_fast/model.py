@@ -112,9 +112,9 @@ class Attention(nn.Module):
         widths = [shape.width, kv_width, kv_width]
         projected = self.query_key_value(x).split(widths, dim=-1)
         query, key, value = (part.view(tokens, -1, shape.head_width) for part in projected)
-        self.keys[:, positions] = _rotated(key, rotation).transpose(0, 1)
+        self.keys[:, positions] = rotated(key, rotation).transpose(0, 1)
         self.values[:, positions] = value.transpose(0, 1)
-        y = _attend(_rotated(query, rotation), self.keys, self.values, mask)
+        y = attend(rotated(query, rotation), self.keys, self.values, mask)
         return self.output(y.reshape(tokens, shape.width))
 
 
@@ -212,7 +212,7 @@ def weight_bytes(shape: Shape, *, int8: bool) -> int:
     return products * (1 if int8 else 2) + shape.width * shape.vocabulary * 2
 
 
-def _attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Attend with query [tokens, heads, w] to keys, values [kv heads, context, w], mask [tokens, context]."""
     groups = query.shape[1] // keys.shape[0]
     keys, values = (cache.repeat_interleave(groups, dim=0) for cache in (keys, values))
@@ -221,7 +221,7 @@ def _attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask:
     return (shares.to(values.dtype) @ values).transpose(0, 1)
 
 
-def _rotated(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
+def rotated(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
     """Apply rotary positions to x [tokens, heads, w]; rotation [tokens, w / 2, 2] is cosine and sine."""
     pairs = x.float().unflatten(-1, (-1, 2))
     cosine, sine = rotation[:, None, :, 0], rotation[:, None, :, 1]
