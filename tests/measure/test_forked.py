@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.forked import run_stage
 from runner.schema.tasks import Selection, plan
-from runner.suites.huggingface import models
 from runner.suites.torchdynamo import run as torchdynamo
 from runner.suites.torchdynamo.run import StageRunner
 from runner.system.processes import below_me
@@ -168,21 +166,3 @@ def test_a_short_time_limit_measures_too(
     with pytest.raises(TaskFailure) as raised:
         made._stage("warm", 2, 4, "t")
     assert (raised.value.status, raised.value.code) == ("timed_out", "no_time")
-
-
-def test_a_process_whose_imports_touched_cuda_begins_anew_without_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built: list[str] = []
-    begun: list[list[str]] = []
-    monkeypatch.setenv("RUNNER_NO_MODEL", "")
-    monkeypatch.setattr(torch, "set_num_threads", lambda _threads: None)
-    monkeypatch.setattr(torchdynamo, "_COMPILERS", ())
-    monkeypatch.setattr(torchdynamo, "run_stage", lambda *_given, **_asked: True)
-    monkeypatch.setattr(models, "build", lambda case, _request: built.append(case))
-    monkeypatch.setattr(os, "execv", lambda _path, arguments: begun.append(arguments))
-    (task,) = plan(Selection("huggingface", cases=["T5Small"], device="cuda", dtypes=["float32"]))
-    for _process in range(2):
-        torchdynamo._preload(task, Report(tmp_path))
-    assert built == ["T5Small"]
-    assert begun == [[sys.executable, "-m", "runner.launch.child"]]

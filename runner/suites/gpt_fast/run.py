@@ -187,7 +187,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
             recorder.missing(metrics, failure, knobs=spec.identity())
             continue
         states.append(device_state(device))
-        skips = counters.counts().cudagraph_skips
+        skips = counters.cudagraph_skips()
         skipped = f"{skips} CUDA graphs were asked for and left out" if skips else ""
         warnings = joined_warnings((warning(states), MeasurementWarning(skipped)))
         for result in results:
@@ -288,7 +288,7 @@ def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, repo
     return [
         count,
         Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=checked),
-        Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
+        Result("cudagraph_skips", [float(counters.cudagraph_skips())]),
     ]
 
 

@@ -10,7 +10,6 @@ import importlib
 import math
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ import torch
 from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.measure import flops
+from runner.measure import ceilings
 from runner.measure.compiler.bisection import explained, with_explanation
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
@@ -54,7 +53,6 @@ _COMPILERS = (
     *("torch.utils.cpp_extension", "torch.utils.flop_counter", "torch.profiler"),
 )
 _PLACE_S = 120.0  # at most, to ask for the device
-_NO_MODEL = "RUNNER_NO_MODEL"  # in the environment: build none before the stages
 # Kept of the task's time, the smaller of both, so that a stage that hangs costs a row and not the task.
 _LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
 _JUDGED = ("speedup", "device_speedup", "speedup_other_batch")  # worthless where the result is wrong
@@ -62,7 +60,7 @@ _JUDGED = ("speedup", "device_speedup", "speedup_other_batch")  # worthless wher
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Run one task; return its worst failure, if any."""
-    _preload(spec, report)
+    _preload(spec)
     kept, new = os.environ.get(KEPT_CACHES), os.environ.get(NEW_CACHES)
     fresh = not kept and spec.setting("caches") != "kept"
     caches = None  # where the environment says
@@ -77,11 +75,10 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
             shutil.rmtree(caches, ignore_errors=True)
 
 
-def _preload(spec: TaskSpec, report: Report) -> None:
+def _preload(spec: TaskSpec) -> None:
     """Import once what every stage needs, without touching CUDA or OpenMP, since the stages are forked.
 
-    Building the model without its memory imports all that building it imports. If one of these imports
-    touched CUDA, which then works in no fork, begin anew and leave them to the stages.
+    Building the model without its memory imports all that building it imports.
     """
     torch.set_num_threads(1)  # the pool of threads stays unborn; each stage sets its own number
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process
@@ -89,16 +86,10 @@ def _preload(spec: TaskSpec, report: Report) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     del os.environ["TORCH_WARM_POOL"]
-    if os.environ.get(_NO_MODEL):
-        return
     with contextlib.suppress(Exception):  # the stage that loads the model will raise it again
         models = importlib.import_module(f"runner.suites.{spec.suite}.models")
         tiny = spec.knobs.get("size") == "tiny"
         models.build(spec.case, ModelRequest("meta", batch_size=1, tiny=tiny, dropout=False))
-    no_cuda = partial(run_stage, "fork", lambda: bool(torch.cuda._is_in_bad_fork()), folder=report.folder)
-    if spec.device == "cuda" and no_cuda(timeout_s=60.0):
-        os.environ[_NO_MODEL] = "1"
-        os.execv(sys.executable, [sys.executable, "-m", "runner.launch.child"])  # noqa: S606 - a fixed command
 
 
 class StageRunner:
@@ -249,7 +240,7 @@ class StageRunner:
         if not counted or not counted["total"] or not busy_compiled:
             return
         precision = str(self._recorder.about.get("matmul_precision", "highest"))
-        peak = flops.peak_tflops(self._place["device"]["name"], self._spec.dtype, precision)
+        peak = ceilings.peak_tflops(self._place["device"]["name"], self._spec.dtype, precision)
         if peak is None:
             return
         peak_tflops, peak_name = peak
