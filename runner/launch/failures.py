@@ -32,7 +32,10 @@ class TaskFailure(Exception):
         self.status = status
         self.code = printable(code)
         self.reason = printable(reason)
-        super().__init__(self.reason)
+        super().__init__(status, self.code, self.reason)  # so that it can be pickled
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 def printable(text: str) -> str:

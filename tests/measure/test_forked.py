@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def fails(folder: Path, work: Any, timeout_s: float = 20.0) -> TaskFailure:
     return raised.value
 
 
-def test_a_stage_is_a_process_of_its_own_and_returns_json(tmp_path: Path) -> None:
+def test_a_stage_is_a_process_of_its_own_and_returns_what_is_pickled(tmp_path: Path) -> None:
     value = run_stage("probe", lambda: {"pid": os.getpid(), "values": [1.5]}, folder=tmp_path, timeout_s=20)
     assert value["pid"] != os.getpid()
     assert value["values"] == [1.5]
@@ -84,8 +85,8 @@ def test_the_answer_of_an_earlier_stage_is_ignored(tmp_path: Path) -> None:
     assert fails(tmp_path, lambda: os._exit(0)).code == "exit_0"
 
 
-def test_a_result_that_is_not_json_is_a_crash(tmp_path: Path) -> None:
-    assert fails(tmp_path, object).status == "crashed"
+def test_a_result_that_cannot_be_pickled_is_a_crash(tmp_path: Path) -> None:
+    assert fails(tmp_path, threading.Lock).status == "crashed"
 
 
 def test_a_timeout_ends_a_stage_and_all_its_processes(tmp_path: Path) -> None:

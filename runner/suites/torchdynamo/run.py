@@ -32,7 +32,7 @@ from runner.measure.timing import gpu_active_time
 from runner.measure.timing.compile_time import cache_variables
 from runner.schema.compilations import EXPLAINABLE, Explanation
 from runner.schema.options import EXPLAIN
-from runner.schema.records import NO_WARNING, Environment, Json, MeasurementWarning
+from runner.schema.records import NO_WARNING, Environment, Json
 from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
@@ -149,7 +149,7 @@ class StageRunner:
             facts |= {"reason": problem.reason, **more}
         self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
         for result in answer["results"]:
-            self._recorder.add(Result(**result), knobs=self._knobs)
+            self._recorder.add(result, knobs=self._knobs)
         if status == "ok":
             return
         self._failures.append(problem)
@@ -165,10 +165,9 @@ class StageRunner:
             self._fail(name, *told)
             return None
         self._recorder.about.update(answer["about"])
-        if "warning" in answer:
-            self._warning = MeasurementWarning(**answer["warning"])
+        self._warning = answer.get("warning", self._warning)
         for result in answer["results"]:
-            self._add(Result(**result))
+            self._add(result)
         return answer
 
     def _explained(self, stage: str, failure: TaskFailure) -> tuple[TaskFailure, dict[str, Json]]:
@@ -240,7 +239,7 @@ class StageRunner:
         if not counted or not counted["total"] or not busy_compiled:
             return
         precision = str(self._recorder.about.get("matmul_precision", "highest"))
-        peak = ceilings.peak_tflops(self._place["device"]["name"], self._spec.dtype, precision)
+        peak = ceilings.peak_tflops(self._place[0].name, self._spec.dtype, precision)
         if peak is None:
             return
         peak_tflops, peak_name = peak
@@ -252,12 +251,12 @@ class StageRunner:
 
     @cached_property
     def _recorder(self) -> Recorder:
-        device, found = Device(**self._place["device"]), Environment(**self._place["environment"])
+        device, found = self._place
         backend = backend_of(self._spec).name(self._spec.device)
         return Recorder(self._spec, self._report, device, known_environment=found, backend=backend)
 
     @cached_property
-    def _place(self) -> Json:
+    def _place(self) -> tuple[Device, Environment]:
         """Return the device and the environment as a process of its own finds them."""
         work = partial(stages.place, self._spec)
         return run_stage("place", work, folder=self._report.folder, timeout_s=_PLACE_S)

@@ -1,4 +1,4 @@
-"""The stages of one task, each run in a fresh process; they return JSON.
+"""The stages of one task, each run in a fresh process; their answers are pickled.
 
 accuracy: the check, by a compile of its own. cold: compile time with empty caches, eager and compiled in
 turn, and the compiled step's kernels and GPU time. warm: compile time with full caches, and memory of the
@@ -11,7 +11,6 @@ import gc
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ from runner.measure.timing import call_time, compile_time, gpu_active_time
 from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings, latency_results
 from runner.measure.timing.compile_time import FirstCalls
 from runner.schema.compilations import Note
-from runner.schema.records import Json, MeasurementWarning, joined_warnings
+from runner.schema.records import Environment, Json, MeasurementWarning, joined_warnings
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
@@ -106,10 +105,10 @@ def prepare_device(spec: TaskSpec) -> Device:
     return device
 
 
-def place(spec: TaskSpec) -> Json:
+def place(spec: TaskSpec) -> tuple[Device, Environment]:
     """Return the device and the environment for the process that records, which must not ask for them."""
     device = prepare_device(spec)
-    return {"device": asdict(device), "environment": asdict(environment(device))}
+    return device, environment(device)
 
 
 def apply_settings(spec: TaskSpec) -> None:
@@ -145,7 +144,7 @@ def accuracy(spec: TaskSpec) -> Json:
     # what the harness's accuracy file says beside the word: counts, and seconds of whole compiles
     compile_s = float(calculate_time_spent().get("total_wall_time", 0.0))
     return {
-        "results": [asdict(Result(name, [value])) for name, value in values.items() if value is not None],
+        "results": [Result(name, [value]) for name, value in values.items() if value is not None],
         "status": found.status,
         "code": found.code,
         "facts": {**found.details, "counts": counters.counts().harness, "compile_s": compile_s},
@@ -202,16 +201,14 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     skips = counted.harness["cudagraph_skips"] if compiler.backend.cudagraphs else 0
     skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
     return {
-        "results": [asdict(result) for result in results],
+        "results": results,
         "about": {
             **setup.about(),
             "backend_options": dict(compiler.backend.options),
             **tuning.pinned_facts(),
         },
-        "warning": asdict(
-            joined_warnings(
-                (MeasurementWarning(skipped), warning(states), MeasurementWarning(tuning.pinned_warning()))
-            )
+        "warning": joined_warnings(
+            (MeasurementWarning(skipped), warning(states), MeasurementWarning(tuning.pinned_warning()))
         ),
     }
 
@@ -251,7 +248,7 @@ def warm(spec: TaskSpec, report: Report) -> Json:
             results.append(Result("cache_hits", [float(counted.cache_hits)], facts=facts))
             results.append(Result("cache_misses", [float(counted.cache_misses)], facts=facts))
         results += peaks
-    return {"results": [asdict(result) for result in results], "about": setup.about()}
+    return {"results": results, "about": setup.about()}
 
 
 def eager(spec: TaskSpec) -> Json:
@@ -272,7 +269,7 @@ def eager(spec: TaskSpec) -> Json:
             results.append(Result("eager_gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts))
             setup.step.begin()
             counted = ceilings.count_flops(setup.eager)
-    return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
+    return {"results": results, "about": setup.about(), "flops": counted}
 
 
 def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:
