@@ -155,12 +155,12 @@ def _expected(body: bytes, path: Path) -> list[_Row]:
             raise BadUpload(f"line {item.line}: {item.detail}")
         if isinstance(item, Skipped):
             empty[item.line][item.pointer[1:]] = ""
-        elif isinstance(item, LocatedRecord):
-            benchmark, metric = item.record.benchmark, item.record.metric
+        elif isinstance(item, LocatedRecord) and (metric := item.record.metric):
+            benchmark = item.record.benchmark
             mode, dtype = benchmark.mode or "", (benchmark.dtype or "").partition("_")[0]  # amp_bf16 is amp
             facts = {name: value for name, value in (("mode", mode), ("dtype", dtype)) if value}
             row = rows.setdefault((item.line, mode, dtype), _Row(item.record.model.name, {}, facts))
-            values = metric.benchmark_values or metric.extra_info["benchmark_values"]
+            values = metric.benchmark_values or (metric.extra_info or {})["benchmark_values"]
             row.cells[metric.name] = str(values[0])
     for (line, *_), row in rows.items():
         row.cells.update(empty[line])

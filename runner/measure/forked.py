@@ -92,7 +92,7 @@ def _stage(parent: int, work: Callable[[], Any], answer: Path, variables: Mappin
         os.environ.update(variables)
         tempfile.tempdir = None
         try:
-            result = work(), None
+            result: tuple[Any, TaskFailure | None] = work(), None
         except BaseException as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome
             if not isinstance(error, TaskFailure):
                 traceback.print_exc()
