@@ -15,6 +15,7 @@ _BY_TEXT = {
     "can't allocate memory": ("oom", "out_of_memory", ""),
     "InvalidCxxCompiler": _BY_CLASS["InvalidCxxCompiler"],
     "Failed to find C compiler": ("failed", "no_c_compiler", "triton needs a C compiler: install gcc. "),
+    "Cannot re-initialize CUDA": ("failed", "cuda_before_fork", "an import has used the GPU too early. "),
     "CUDA error": ("crashed", "device_error", ""),
     "No module named 'torch'": ("failed", "no_torch", "this interpreter has no torch. "),
 }
