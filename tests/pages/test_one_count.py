@@ -154,3 +154,57 @@ def test_one_number_in_every_state_of_a_month(seed: int) -> None:
     for day in range(0, 30, STEP):
         month.night(day)
     assert Regression.objects.exclude(cause_row=None).exists()
+
+
+SIDES = ("2026-11-20", "night:2026-11-20", "latest:main", "latest:")
+
+
+def a_day_of_two_commits(dtype: str) -> tuple[Run, Run]:
+    """Ten nights of models; on the last day another commit follows, with one record of an unknown tool.
+    Return the runs of that day, of which each opened a regression."""
+    stream = Stream.objects.get_or_create(name="nightly")[0]
+    for day in range(11, 21):
+        at = datetime.fromisoformat(f"2026-11-{day}T02:00+00:00")
+        models = create_run(stream=stream, branch="main", commit=f"{day}" * 20, order_time=at)
+        for case in ("a", "b"):
+            experiment = create_experiment(suite="huggingface", case=case, knobs={})
+            point = create_measurement(experiment, metric="device_speedup", value=1.5, run=models)
+    create_regression(point, change=-0.1)
+    at += timedelta(hours=3)
+    other = create_run(stream=stream, branch="main", commit="f" * 40, order_time=at)
+    experiment = create_experiment(suite="other bench", case="c", knobs={}, dtype=dtype)
+    create_regression(create_measurement(experiment, metric="latency_ms", value=6, run=other), change=1.0)
+    make_causes()
+    return models, other
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(("dtype", "causes"), [("bfloat16", 2), ("float32", 1)])
+def test_one_address_means_one_night_on_all_pages(client: Client, side: str, dtype: str, causes: int) -> None:
+    cache.clear()
+    models, other = a_day_of_two_commits(dtype)
+    expected = other if dtype == "bfloat16" else models  # the newest night of the subject
+    address = f"stream=nightly&base=2026-11-19&head={side}"
+    overview = client.get(f"/?{address}").context["comparison"]
+    assert overview.head.runs == (expected.pk,)
+    assert client.get(f"/compilers/?{address}").context["page"].head == overview.head
+    for query in (address, overview.of_sides):
+        for page in ("overview", "compilers", "regressions", "compare"):
+            answer = client.get(f"/{page}.json?{query}").json()
+            assert answer["counts"]["causes"] == causes, (page, query)
+        assert answer["head"]["commit"] == expected.commit
+
+
+def test_a_night_without_models_is_one_and_links_carry_the_night_that_is_shown(client: Client) -> None:
+    cache.clear()
+    models, other = a_day_of_two_commits("bfloat16")
+    page = client.get("/?stream=nightly").context["comparison"]
+    assert page.head.runs == (other.pk,)
+    assert page.counts.causes == 2
+    assert [night.runs for night in page.sides[:2]] == [(other.pk,), (models.pk,)]
+    for night in page.sides[:2]:
+        chosen = client.get("/", {"stream": "nightly", "head": night.side}).context["comparison"]
+        assert chosen.head == night
+        compared = client.get(f"/compare.json?{chosen.of_sides}").json()
+        assert compared["head"]["runs"] == list(night.runs)
+        assert compared["counts"]["causes"] == chosen.counts.causes

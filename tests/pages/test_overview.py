@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +27,7 @@ from tests.support.factories import (
 from tests.support.pages import page_of
 
 pytestmark = pytest.mark.django_db
-STATEMENTS = 29
+STATEMENTS = 30
 
 
 def test_an_empty_site_says_what_to_do(client: Client) -> None:
@@ -197,3 +199,48 @@ def test_the_twins_say_the_same(client: Client) -> None:
     lines = client.get("/overview.csv").content.decode().splitlines()
     assert lines[0].startswith("list,experiment,suite,case")
     assert len(lines) == 2
+
+
+@pytest.mark.parametrize("has_target", [False, True])
+def test_suites_beside_the_table_show_what_was_known_in_the_chosen_night(
+    client: Client, *, has_target: bool
+) -> None:
+    now = timezone.now()
+    if has_target:
+        Target.objects.create(metric=create_metric(), value=5)
+    for days_ago, values in ((2, (4.0, 9.0)), (1, (4.0, 16.0)), (0, (25.0,))):
+        run = create_run(order_time=now - timedelta(days=days_ago), commit=f"{days_ago:040}")
+        for case, value in zip(("gemv", "layer_norm"), values, strict=False):
+            one = create_measurement(create_experiment(case=case), value=value, run=run)
+            state = {"environment": one.environment, "level": {}, "recent": [], "run": run}
+            SeriesState.objects.update_or_create(
+                series=one.series, class_key="x", defaults={**state, "order_time": run.order_time}
+            )
+    expected = {2: ([4.0, 9.0], 6.0, 1), 1: ([4.0, 16.0], 8.0, 1), 0: ([16.0, 25.0], 20.0, 0)}
+    for days_ago, (values, mean, missed) in expected.items():
+        head = (now - timedelta(days=days_ago)).date()
+        (tile,) = client.get(f"/?stream=import&head={head}").context["page"].tiles
+        shown = sorted(line[1] for line in tile.lines)
+        assert shown == pytest.approx(values if has_target else [mean])
+        assert (tile.ran, tile.missed) == (2, missed if has_target else 0)
+
+
+def test_regressions_from_before_the_baseline_are_counted_apart_and_linked(client: Client) -> None:
+    now = timezone.now()
+    for days_ago in reversed(range(10)):
+        run = create_run(order_time=now - timedelta(days=days_ago), commit=f"{days_ago:040}")
+        for case in ("gemv", "layer_norm", "softmax"):
+            newest = create_measurement(create_experiment(case=case), value=900, run=run)
+            if days_ago == 9 and case != "softmax":
+                create_regression(newest, change=-0.1)
+    page = client.get("/?stream=import")
+    counts = page.context["comparison"].counts
+    assert (counts.causes, counts.older) == (0, 2)
+    assert "No regression is open" not in page.text
+    links = re.findall(r'href="([^"]+)"><span data-count="older">(\d+)<', page.text)
+    assert [number for _link, number in links] == ["2", "2"], "in the sentence and in the empty list"
+    address = html.unescape(links[0][0]).replace("/regressions/", "/regressions.json")
+    assert client.get(address).json()["counts"]["causes"] == 2
+    create_regression(newest, change=-0.1)
+    counts = client.get("/?stream=import").context["comparison"].counts
+    assert (counts.causes, counts.older) == (1, 2)
