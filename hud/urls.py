@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
+from django.views.generic import RedirectView
 
 from hud.accounts import sign_on
 from hud.api import api, metrics
@@ -61,6 +62,9 @@ _TABLES = {  # pages that are also data, at an address of their name
     "audit": audit.audit,
 }
 
+# Logs and artifacts, which were pages once
+_FILE_OF_RUN = RedirectView.as_view(url="/api/v1/runs/%(pk)s/%(file)s", query_string=True)
+
 urlpatterns = [
     *(path(f"{name}/", view, name=name) for name, view in _TABLES.items()),
     *(path(f"{name}.<format:data_format>", view, name=name) for name, view in _TABLES.items()),
@@ -80,11 +84,10 @@ urlpatterns = [
     path("runs/<int:pk>/", runs.run, name="run"),
     path("runs/<int:pk>.<format:data_format>", runs.run, name="run"),
     path("runs/<int:pk>/live", runs.live, name="run_live"),
-    path("runs/<int:pk>/log", runs.log, name="run_log"),
-    path("runs/<int:pk>/artifacts/<int:artifact_pk>", runs.artifact, name="run_artifact"),
     path("runs/<int:pk>/cancel", runs.cancel, name="run_cancel"),
     path("runs/<int:pk>/explain", runs.explain, name="run_explain"),
     path("runs/<int:pk>/delete", delete.run, name="run_delete"),
+    path("runs/<int:pk>/<path:file>", _FILE_OF_RUN, name="run_file"),
     path("uploads/<int:pk>/delete", delete.upload, name="upload_delete"),
     path("regressions/act", regressions.act, name="regressions_act"),
     path("regressions/<int:pk>/act", regressions.act, name="regression_act"),

@@ -1,7 +1,6 @@
 """The part of a task's log that a page shows, with the numbers of its lines, and its first error."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hud.models import Task
@@ -10,7 +9,6 @@ from hud.runs import logs
 _SHOWN_BYTES = 128 * 1024
 _SHOWN_LINES = 1000
 _BEFORE = 100  # lines above one that was asked for
-_PIECE_BYTES = 1024 * 1024
 _SEARCHED_BYTES = 512 * 1024  # for the first error
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -59,14 +57,6 @@ class LogView:
     @property
     def later(self) -> int | None:
         return self.last + 1 if self.end < self.task.log_bytes else None
-
-
-def whole(task: Task) -> Iterator[bytes]:
-    """Return the pieces of a log."""
-    start = 0
-    while piece := logs.read(task, start, _PIECE_BYTES):
-        yield piece
-        start += len(piece)
 
 
 def read(task: Task, *, pinned: bool, line: int | None = None) -> LogView:

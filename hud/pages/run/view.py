@@ -5,15 +5,15 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from hud.accounts.access import scopes_of
 from hud.corrections.deletion import may_delete
-from hud.models import Artifact, Point, Run, Series, State, Task, Upload
+from hud.models import Point, Run, Series, State, Upload
 from hud.pages import data, query_string, streams
-from hud.pages.query_string import MAX_ID, number, one_of
+from hud.pages.query_string import MAX_ID, number
 from hud.pages.run import log as log_part
 from hud.pages.run import pairs, query
 from hud.pages.run.log import LogView
@@ -22,7 +22,7 @@ from hud.pages.run.results import ResultFilters
 from hud.pages.run.table import RESULTS
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
-from hud.runs import logs, tasks
+from hud.runs import tasks
 from hud.runs.requests import request_explanation
 from hud.tables.formatting import plain
 from hud.tables.html import NOTHING, csrf_field
@@ -32,7 +32,6 @@ from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
 from runner.suites import SUITES
 
-_PIECE_BYTES = 128 * 1024  # of the log, at a time
 SHOWN_POINTS = 50  # of the results on a page
 JSON_POINTS = 200  # in one answer; `next` is the number of the next page
 _ALL_POINTS = 20_000  # in a CSV
@@ -43,9 +42,7 @@ class LogPosition:
     """A place in the log of a run's task."""
 
     task: int | None = number(least=0)
-    start: int = number(2**53, least=0, default=0)
     line: int | None = number()  # that the page begins before
-    whole: str = one_of("1")  # all at once
 
 
 class ExplainForm(forms.Form):
@@ -155,31 +152,6 @@ def _log(page: RunPage, position: int | None, line: int | None) -> LogView | Non
     chosen = next((one for one in page.tasks if one.task.position == position), None)
     shown = chosen or (page.failed if not page.active else None) or page.current
     return log_part.read(shown.task, pinned=chosen is not None, line=line) if shown else None
-
-
-def log(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
-    """Return a task's log from byte `start`; the header X-Log-Next says where the next piece begins. `whole`
-    asks for all of it at once."""
-    asked, _complaints = query_string.read(LogPosition, request.GET, "text")
-    task = get_object_or_404(Task.objects.filter(run_id=pk), position=asked.task or 0)
-    if asked.whole:
-        return StreamingHttpResponse(log_part.whole(task), content_type="text/plain; charset=utf-8")
-    start = asked.start
-    piece = logs.read(task, start, _PIECE_BYTES)
-    response = HttpResponse(piece, content_type="text/plain; charset=utf-8")
-    response["X-Log-Next"] = str(start + len(piece))
-    more = task.state == Task.State.RUNNING or start + len(piece) < task.log_bytes
-    response["X-Log-More"] = "1" if more else "0"
-    response["Cache-Control"] = "no-store"
-    return response
-
-
-def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
-    kept = get_object_or_404(Artifact.objects.select_related("task"), pk=artifact_pk, task__run_id=pk)
-    response = logs.artifact_response(kept)
-    if response is None:
-        raise Http404("this artifact's file is gone")
-    return response
 
 
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
