@@ -6,7 +6,7 @@ from django.urls.converters import StringConverter
 from django.views.generic import RedirectView
 
 from hud.accounts import sign_on
-from hud.api import api, metrics
+from hud.api import api
 from hud.pages import health
 from hud.pages.audit import view as audit
 from hud.pages.code import view as code
@@ -113,7 +113,7 @@ urlpatterns = [
     path("logout/", account.logout, name="logout"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
-    path("metrics", metrics.metrics, name="metrics"),
+    path("metrics", health.metrics, name="metrics"),
     path("api/v1/", api.urls),
     path("admin/", admin.site.urls),
     path("django-rq/", include("django_rq.urls")),
