@@ -12,7 +12,7 @@ from django.test import Client
 
 from hud.accounts.roles import Role
 from hud.models import Run, Task
-from hud.pages.run.log import readable
+from hud.pages.run.view import readable
 from hud.runs import logs
 from tests.support.factories import (
     create_artifact,

@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, Prefetch
 from django.utils import timezone
 
 from hud.hosts.registration import state_of, unavailable_suites
-from hud.models import Accelerator, Experiment, Host, Task
+from hud.models import NIGHTLY, Accelerator, Experiment, Host, RunRequest, Schedule, ScheduleTrigger, Task
 from hud.runs.matching import FITTING_RUNS
+from hud.runs.schedules import CEILINGS, next_due
 from hud.sql import fetch_tuples
 from hud.tables.formatting import bytes_text, duration
 from hud.tables.table import DataTable, under
@@ -38,6 +40,14 @@ COLUMNS = DataTable(  # of an accelerator
     running=lambda line: line.running.run_id if line.running else None,
     suites=lambda line: line.accelerator.catalog.get("suites", []),
     lacking=lambda line: unavailable_suites(line.accelerator.host.facts),
+)
+_SAID = """name enabled cron time_zone suite cases modes dtypes backends compilations repeats device
+    environment labels everywhere"""
+SCHEDULES = DataTable(
+    f"id=schedule.pk {under('schedule', _SAID)} stream next_due last_due last_reason=last?.reason last_runs",
+    stream=lambda line: line.schedule.stream.name if line.schedule.stream else NIGHTLY,
+    last_due=lambda line: line.last.due if line.last else None,
+    last_runs=lambda line: [request.pk for request in line.last.requests.all()] if line.last else [],
 )
 
 
@@ -122,6 +132,55 @@ def activities(lines: Iterable[HostLine]) -> list[tuple[str, int]]:
     counted = Counter(line.activity for line in lines if line.state != "detached")
     order = ("busy", "idle", "paused", "drained", "offline")
     return [(word, counted[word]) for word in order if counted[word]]
+
+
+@dataclass(slots=True)
+class ScheduleLine:
+    schedule: Schedule
+    next_due: datetime | None  # None while disabled
+    last: ScheduleTrigger | None = None
+
+    @property
+    def shipped(self) -> bool:
+        """Return whether `manage.py bootstrap` creates it again once deleted."""
+        return self.schedule.name == CEILINGS
+
+    @property
+    def asks(self) -> str:
+        """Return the suite and filters in words."""
+        one = self.schedule
+        parts = [one.cases, one.modes, one.dtypes, one.backends]
+        compilations = f"{one.compilations} compilations" if one.compilations else ""
+        repeats = f"{one.repeats} processes" if one.repeats > 1 else ""
+        filters = (", ".join(part) for part in parts)
+        return "; ".join(filter(None, [one.suite, *filters, compilations, repeats]))
+
+    @property
+    def place(self) -> str:
+        """Return the accelerators in words."""
+        one = self.schedule
+        which = "every accelerator" if one.everywhere else "any accelerator"
+        labels = [f"{key}={text}" for key, text in sorted(one.labels.items())]
+        python = f"Python {one.environment}" if one.environment else ""
+        return ", ".join(filter(None, [which, one.device, *labels, python]))
+
+
+def read_schedules() -> list[ScheduleLine]:
+    """Return every schedule by name, in 3 statements."""
+    requests = Prefetch("requests", RunRequest.objects.select_related("run"))
+    newest = ScheduleTrigger.objects.order_by("schedule_id", "-due").distinct("schedule_id")
+    found = Schedule.objects.select_related("stream").prefetch_related(
+        Prefetch("triggers", newest.prefetch_related(requests), to_attr="latest")
+    )
+    lines = []
+    for schedule in found.order_by("name"):
+        last = next(iter(schedule.latest), None)
+        try:
+            due = next_due(schedule, timezone.now()) if schedule.enabled else None
+        except ValueError:  # written by other means than the form; tick switches it off
+            due = None
+        lines.append(ScheduleLine(schedule, due, last))
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
