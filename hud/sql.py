@@ -111,7 +111,7 @@ def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:
 
 
 @cache
-def _columns(kind: type[Model], only: tuple[str, ...]) -> tuple[list[str], list[str], list[tuple[str, Any]]]:
+def _columns(kind: type[Model], only: tuple[str, ...]) -> tuple[list[str], list[Any], list[tuple[str, Any]]]:
     """Return the attributes of a model's fields, their columns, and what reads some of them."""
     key = {each.attname for each in kind._meta.pk_fields}
     fields = [each for each in kind._meta.concrete_fields if not only or each.attname in key.union(only)]

@@ -63,7 +63,8 @@ _TABLES = {  # pages that are also data, at an address of their name
 }
 
 # Logs and artifacts, which were pages once
-_FILE_OF_RUN = RedirectView.as_view(url="/api/v1/runs/%(pk)s/%(file)s", query_string=True)
+_LOG = RedirectView.as_view(pattern_name="api:get_log", query_string=True)
+_ARTIFACT = RedirectView.as_view(pattern_name="api:get_artifact")
 
 urlpatterns = [
     *(path(f"{name}/", view, name=name) for name, view in _TABLES.items()),
@@ -84,10 +85,11 @@ urlpatterns = [
     path("runs/<int:pk>/", runs.run, name="run"),
     path("runs/<int:pk>.<format:data_format>", runs.run, name="run"),
     path("runs/<int:pk>/live", runs.live, name="run_live"),
+    path("runs/<int:run_id>/log", _LOG, name="run_log"),
+    path("runs/<int:run_id>/artifacts/<int:artifact_id>", _ARTIFACT, name="run_artifact"),
     path("runs/<int:pk>/cancel", runs.cancel, name="run_cancel"),
     path("runs/<int:pk>/explain", runs.explain, name="run_explain"),
     path("runs/<int:pk>/delete", delete.run, name="run_delete"),
-    path("runs/<int:pk>/<path:file>", _FILE_OF_RUN, name="run_file"),
     path("uploads/<int:pk>/delete", delete.upload, name="upload_delete"),
     path("regressions/act", regressions.act, name="regressions_act"),
     path("regressions/<int:pk>/act", regressions.act, name="regression_act"),

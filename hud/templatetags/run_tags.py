@@ -9,9 +9,8 @@ from django.utils.safestring import SafeString
 from hud.judging.comparison import MetricComparison
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import RunResults
-from hud.tables.badges import badge_html
 from hud.tables.formatting import p_value, signed_percent
-from hud.tables.html import element, join
+from hud.tables.html import badge_html, element, join
 from runner.schema.records import quality_words
 
 register = template.Library()

@@ -22,7 +22,7 @@ from hud.runs.branches import stored_names
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_reruns
 from hud.sql import fetch_tuples
-from hud.tables.badges import WORDS
+from hud.tables.html import WORDS
 from hud.tables.table import IDENTITY
 from runner.schema.suite import BadRequest, Matrix
 from runner.suites import SUITES
