@@ -38,6 +38,7 @@ from hud.tables.formatting import better, unit
 from hud.tables.table import IDENTITY, DataTable
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec, value_rule
+from runner.schema.tasks import Replication
 from runner.suites import SUITES
 
 _MOST_STEPS = 12
@@ -308,10 +309,9 @@ def _rerun_options(form: RerunForm, asked: Experiment, who: str, stream: Stream)
         resources,
         who,
         stream=stream,
-        repeats=said["repeats"],
-        compilations=said.get("compilations"),
-        draws=said["draws"],
-        caches=said["caches"] or None,
+        replication=Replication(
+            said.get("compilations"), said["repeats"], said["caches"] or None, draws=said["draws"]
+        ),
         pinned=said.get("pinned", ""),
         candidate_options=said.get("new_options", {}),
     )
