@@ -350,7 +350,7 @@ class _Pair:
         """Return the pinned processes to measure once more: those too far from the others with the same
         choices, of either side; the free process that drew them is one of these."""
         timed = list(self._times_ms.items())
-        places = outliers([(one.owner or one.side, time_ms) for one, time_ms in timed])
+        places = outliers([(one.owner or one.side, one.side, time_ms) for one, time_ms in timed])
         return [replace(timed[place][0], repeated=True) for place in places if timed[place][0].owner]
 
 
