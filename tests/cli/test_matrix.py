@@ -333,6 +333,5 @@ def test_the_table_of_pairs_takes_the_surer_test_as_the_page_does() -> None:
     done = [sided(value, side, at) for side, values in sides.items() for at, value in enumerate(values)]
     p, count, word = tables.pairs(done).splitlines()[1].split()[-3:]
     found = judge_pairs(base, new, direction="up")
-    assert found.change is not None
-    assert (word, count) == ("confirmed", "5") == (found.word, str(found.pairs))
+    assert (word, count) == ("confirmed", "5") == (found.change.word, str(found.pairs))
     assert float(p) == pytest.approx(found.change.p, rel=0.05)

@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hud.judging.choices import Kernels, TimedChoice
-from hud.judging.pairs import KernelComparison, compare_kernels, dismissal_obstacle
+from hud.judging.pairs import KernelComparison, compare_kernels
+from runner.schema.compilations import Kernels, TimedChoice, draw_obstacle
 from runner.schema.draws import (
     ASSUMED_NOISE,
     ChoiceNoise,
@@ -258,7 +258,7 @@ def without_best(case: Case, lost: int, rounds: int, chance: random.Random) -> t
         draws.append(Draw(number, _OWNERS[number % 2], *times_us))
     pinned += [(kernels(choice, offered), kernels(choice, left)) for choice in sorted(offered)]
     found = compare_kernels(*free, draws=draws, pinned=pinned)
-    return found, not dismissal_obstacle(found, free[1][0], free[0])
+    return found, found.code.word == "dismissed" and not draw_obstacle(*free, "cuda", free[1][:1])
 
 
 def power_table() -> str:

@@ -134,7 +134,7 @@ def test_the_code_is_judged_at_equal_choices_where_draws_differ_by_half(
     run = ab_run(experiment)
     measure(run, experiment, sides, code=1.05, drawn=(CHOICES, CHOICES[1:] + CHOICES[:1]))
     (metric,) = compare([run]).metrics
-    assert metric.pairs.word == "inconclusive"  # four fresh pairs
+    assert metric.pairs.change.word == "inconclusive"  # four fresh pairs
     assert (metric.word, metric.better, metric.cause, metric.count) == ("confirmed", False, "code", 8)
     assert metric.change == pytest.approx(0.05, abs=0.002)
     answer = client.get(f"/runs/{run.pk}.json").json()
