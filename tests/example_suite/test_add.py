@@ -47,8 +47,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(HERE / "sleepy", root / "runner" / "suites" / "sleepy", ignore=ignored)
     insert(root / "runner" / "suites" / "__init__.py", "    CEILINGS,\n", '    "sleepy",\n')
     insert(root / "runner" / "schema" / "metrics.csv", "latency_us,Latency,", ROW)
-    shutil.copy(HERE / "stopwatch.py", root / "runner" / "formats")
-    insert(root / "runner" / "formats" / "__init__.py", '    "pr_time",\n', '    "stopwatch",\n')
+    shutil.copy(HERE / "stopwatch.py", root / "runner" / "formats" / "readers")
+    formats = root / "runner" / "formats" / "__init__.py"
+    insert(formats, '    "torchdynamo.pr_time",\n', '    "readers.stopwatch",\n')
     return root
 
 
