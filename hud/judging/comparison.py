@@ -293,7 +293,7 @@ def _kernels(
         base, head = ([kernels for at, kernels in free if at == side and kernels] for side in (0, 1))
         if not base or not head:  # on a CPU nothing times them
             continue
-        timed = (
+        draws = draws_of(
             (row.draw + 2 * MAX_DRAWS * places[row.run_id], row.side, row.repeat, row.busy_us)
             for row in own
             if row.draw is not None
@@ -302,11 +302,9 @@ def _kernels(
             _pinned([row for row in own if is_candidate(row.repeat) == wanted], by_id, places)
             for wanted in (False, True)
         )
-        draws = draws_of(timed)
         answer = compare_kernels(base, head, draws=draws, most=most, pinned=pinned, candidates=candidates)
-        experiment = own[0].experiment
-        obstacle = draw_obstacle(base, head, experiment.device)
-        of_experiments[pk] = KernelsOfSides(experiment, base, head, answer, titles, obstacle)
+        obstacle = draw_obstacle(base, head, own[0].experiment.device)
+        of_experiments[pk] = KernelsOfSides(own[0].experiment, base, head, answer, titles, obstacle)
     return of_experiments
 
 

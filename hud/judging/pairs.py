@@ -101,8 +101,10 @@ def compare_kernels(
     return KernelComparison(
         code_change(draws, most),
         choice_change(base, head, [*pinned, *candidates]),
-        *only,
-        *only_us,
+        only[0],
+        only[1],
+        only_us[0],
+        only_us[1],
         *_equal_choices(pinned),
     )
 

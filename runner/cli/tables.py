@@ -264,12 +264,11 @@ def draws(finished: Sequence[TaskResult]) -> str:
         number = _number(record)
         place = number.place
         if place.draw is None:
-            devices[number.case] = str((record["benchmark"].get("extra_info") or {}).get("device", ""))
             if kernels := timed_kernels([record]):
                 free[number.case][place.side].append(kernels)
         elif number.value is not None and number.metric in MAIN:
-            measured = (place.draw, place.side, place.repeat, number.value, number.quality)
-            values[number.key].append(measured)
+            values[number.key].append((place.draw, place.side, place.repeat, number.value, number.quality))
+            devices[number.case] = str((record["benchmark"].get("extra_info") or {}).get("device", ""))
             notes |= dict.fromkeys(text for text in number.warnings if text.startswith("not pinned"))
             if round_of(place.repeat)[1]:
                 again.add((task, place))
@@ -278,7 +277,7 @@ def draws(finished: Sequence[TaskResult]) -> str:
         return ""
     obstacles = {case: draw_obstacle(*free[case], device) for case, device in devices.items()}
     for row in rows:
-        row[-1] = shown_word(row[-1], obstacles.get(row[0], ""))
+        row[-1] = shown_word(row[-1], obstacles[row[0]])
     heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "draws", "so"]
     lines = [
         grid(heads, rows),

@@ -220,8 +220,7 @@ class _Pair:
         free = [*(_Process(side, warms=True) for side in first), *map(_Process, sides)]
         self._total = len(free) + len(pinned)
         self._run_each(free)
-        # a wrong result, or a shape that fails, leaves times all the same
-        if pinned and self._measured == set(SIDES):
+        if pinned and self._measured == set(SIDES):  # also after a wrong result, or a shape that fails
             self._run_each(pinned)
             timed = list(self._times_ms.items())  # the free process that drew the choices is one of these
             places = outliers([(one.owner or one.side, one.side, time_ms) for one, time_ms in timed])

@@ -320,7 +320,7 @@ def test_values_that_may_not_decide_have_no_answer_as_on_the_page() -> None:
     draws = [sided(1.0, side, at) for at in range(3) for side in ("base", "new") for _owner in range(2)]
     for place, one in enumerate(draws):
         one.records[0]["runners"][0]["extra_info"]["pair"] |= {"draw": ("base", "new")[place % 2], "round": 0}
-    assert tables.draws(draws).splitlines()[1].split()[-4:] == ["3", "+", "3", "dismissed"]
+    assert tables.draws(draws).splitlines()[1].split()[-5:] == ["3", "+", "3", "same", "code"]
     for one in (*done, *draws):
         one.records[0]["metric"]["extra_info"] = {"quality": "busy_cpu"}
     assert tables.pairs(done).splitlines()[1].split()[-2:] == ["0", "inconclusive"]

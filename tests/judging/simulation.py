@@ -207,12 +207,16 @@ class Noisy:
     def round(self, first: int, effect: float, chance: random.Random) -> list[Draw]:
         """Return the draws of both sides, whose outliers were measured once more: of the free process, which
         shares the choices, and of the two pinned ones."""
-        factors = {
+        factors: dict[tuple[Side, Side], float] = {
             (owner, side): math.exp((math.log1p(effect) + self.apart / 2 * sign) * (side == "new"))
-            for owner, sign in (("base", 1), ("new", -1))
+            for owner, sign in zip(_OWNERS, (1, -1), strict=True)
             for side in _OWNERS
         }
-        places = [*factors, ("base", "base"), ("new", "new")]  # the last two are free
+        places: list[tuple[Side, Side]] = [
+            *factors,
+            ("base", "base"),
+            ("new", "new"),
+        ]  # the last two are free
         times = [factors[place] * self.process(chance) for place in places]
         for number in outliers([(*place, value) for place, value in zip(places, times, strict=True)]):
             if number < len(factors):

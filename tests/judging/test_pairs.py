@@ -383,11 +383,9 @@ def test_only_an_answer_without_open_questions_dismisses() -> None:
     assert obstacle(one("c", 1.3), one("c", 2.0)) == "", "the baseline drew it elsewhere"
     for offered in ("b", None):
         assert draw_obstacle(base, [one("b", 1.1, offered)] * 2, "cuda") == OTHER_CANDIDATES
-    for sides in (
-        (base, [{**head[0], **one("a", 1.0, slot="t")}]),
-        ([{**base[0], **one("a", 1.0, slot="t")}], head),
-    ):
-        assert draw_obstacle(*sides, "cuda") == ONE_SIDED
+    more = one("a", 1.0, slot="t")
+    for old, new in ((base, [{**head[0], **more}]), ([{**base[0], **more}], head)):
+        assert draw_obstacle(old, new, "cuda") == ONE_SIDED
     assert draw_obstacle(base, [], "cuda") == draw_obstacle([], [], "cuda") == OTHER_CANDIDATES
     assert draw_obstacle([], [], "cpu") == "", "where nothing is tuned"
     assert [shown_word("dismissed", ""), shown_word("dismissed", ONE_SIDED)] == ["dismissed", "same code"]
