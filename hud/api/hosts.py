@@ -10,7 +10,7 @@ from django.utils import timezone
 from ninja import Router, Schema, Status
 from pydantic import ConfigDict, Field
 
-from hud.api.auth import who
+from hud.api.auth import caller_key, who
 from hud.api.schemas import Items, Labels, StreamName, StrictBody
 from hud.hosts import registration
 from hud.models import Host, Schedule, Task
@@ -224,7 +224,7 @@ def delete_schedule(request: HttpRequest, schedule_id: int) -> Status[None]:
 
 def _store(request: HttpRequest, schedule: Schedule, given: ScheduleIn) -> dict[str, Any]:
     """Store a schedule with these settings. Raise Problem."""
-    schedule.stream = streams.find_or_make(given.stream, is_operator=True) if given.stream else None
+    schedule.stream = streams.for_upload(given.stream, caller_key(request)) if given.stream else None
     for name, value in given.model_dump(exclude={"stream"}).items():
         setattr(schedule, name, value)
     try:

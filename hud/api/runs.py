@@ -27,7 +27,7 @@ from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
 from runner.schema.draws import LEAST_DRAWS, MAX_DRAWS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest
-from runner.schema.tasks import Caches, Selection
+from runner.schema.tasks import Caches, Replication, Selection
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
@@ -100,8 +100,11 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     options = RunOptions(
         ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
         who=who(request),
-        **given.model_dump(include={"repeats", "compilations", "draws", "caches", "pinned"}),
-        pairs=None if given.pairs == "auto" else given.pairs,
+        replication=Replication(
+            pairs=None if given.pairs == "auto" else given.pairs,
+            **given.model_dump(include={"repeats", "compilations", "draws", "caches"}),
+        ),
+        pinned=given.pinned,
         candidate_options=given.new_options,
         branch=branch_name(given.branch),
         stream=streams.for_upload(given.stream, caller_key(request)) if given.stream else None,

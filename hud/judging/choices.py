@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
@@ -44,34 +43,19 @@ _ENOUGH = 20  # draws of a side from which "choices come as often" may be said
 _ALIKE_P = 0.1  # the p-value from which that may be said
 _SHUFFLES = 4000
 _FLOOR = math.log1p(PAIR_FLOOR)
-_NOTE = re.compile(r"95 % interval (\d+\.\d) to (\d+\.\d) % over (\d+) compilations(; at least)?")
+AT_LEAST = "at least, since choices still come that were not seen before"
 
 
 @dataclass(frozen=True)
 class Regret:
-    """The share of the time that the best choices would save on average, with its 95 % interval over the
-    compilations. `at_least`: choices still come that were never seen before, and may be better."""
+    """The share of the time that the best choices would save on average; `spread` is half of its 95 %
+    interval over the compilations. `at_least`: choices still come that were never seen before, and may be
+    better."""
 
     value: float
-    low: float
-    high: float
+    spread: float
     compilations: int
     at_least: bool
-
-    def note(self) -> str:
-        """Return the interval in words, as the stored measurement keeps it."""
-        words = f"95 % interval {100 * self.low:.1f} to {100 * self.high:.1f} %"
-        words += f" over {self.compilations} compilations"
-        return words + "; at least, since choices still come that were not seen before" * self.at_least
-
-    @classmethod
-    def from_note(cls, value: float, note: str | None) -> Regret | None:
-        """Return the regret of a stored measurement; None where its note has no interval."""
-        found = _NOTE.match(note or "")
-        if found is None:
-            return None
-        low, high, compilations, at_least = found.groups()
-        return cls(value, float(low) / 100, float(high) / 100, int(compilations), bool(at_least))
 
 
 def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
@@ -93,13 +77,10 @@ def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
         repeated = [median(seen) for seen in choices.values() if len(seen) > 1]
         best_us += min(repeated) if repeated else fmean(time for seen in choices.values() for time in seen)
     totals = [sum(time_us for _slot, _choice, time_us in drawn) for drawn in alike]
-    low_us, high_us = t_interval(totals)
-    value, low, high = (
-        max(0.0, 1 - best_us / time_us) if time_us > 0 else 0.0
-        for time_us in (fmean(totals), low_us, high_us)
-    )
+    mean_us, (low_us, high_us) = fmean(totals), t_interval(totals)
+    share, half = (best_us / mean_us, (high_us - low_us) / 2 / mean_us) if mean_us > 0 else (1.0, 0.0)
     new = sum(any(len(times[slot][choice]) == 1 for slot, choice, _time in drawn) for drawn in alike)
-    return Regret(value, low, high, len(alike), at_least=new > _RARE * len(alike))
+    return Regret(max(0.0, 1 - share), share * half, len(alike), at_least=new > _RARE * len(alike))
 
 
 def same_choice_ratios(history: Iterable[Drawn], own: Sequence[Drawn]) -> list[float | None]:

@@ -9,7 +9,6 @@ people wait for. Where no host can do it, the next night decides.
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -28,6 +27,7 @@ from hud.runs.tasks import cancel, end_early
 from runner.schema.compilations import draw_obstacle
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
+from runner.schema.tasks import Replication
 
 logger = logging.getLogger(__name__)
 WHO = "judge"  # as requests name it
@@ -139,13 +139,13 @@ def rerun_on(
         interpreter=interpreter,
         base_interpreter=base,
     )
-    options = RunOptions(resources, who, interactive=False, stream=series[0].stream)
     if not base:
-        options = replace(options, repeats=1)
+        replication = Replication(repeats=1)
     elif draws := planned_draws(series):
-        options = replace(options, draws=draws)
+        replication = Replication(draws=draws)
     else:
-        options = replace(options, repeats=LEAST_PAIRS, caches="fresh")
+        replication = Replication(repeats=LEAST_PAIRS, caches="fresh")
+    options = RunOptions(resources, who, replication, interactive=False, stream=series[0].stream)
     return request_rerun(series[0].experiment, options)
 
 

@@ -29,6 +29,7 @@ from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_rerun, spec_of
 from hud.tables.table import IDENTITY, DataTable
 from runner.schema.suite import BadRequest, TaskSpec, value_rule
+from runner.schema.tasks import Replication
 from runner.suites import SUITES
 
 
@@ -161,10 +162,9 @@ def _rerun_options(form: RerunForm, asked: Experiment, who: str, stream: Stream)
         resources,
         who,
         stream=stream,
-        repeats=said["repeats"],
-        compilations=said.get("compilations"),
-        draws=said["draws"],
-        caches=said["caches"] or None,
+        replication=Replication(
+            said.get("compilations"), said["repeats"], said["caches"] or None, draws=said["draws"]
+        ),
         pinned=said.get("pinned", ""),
         candidate_options=said.get("new_options", {}),
     )
