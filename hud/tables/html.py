@@ -96,9 +96,9 @@ _ICONS = {
               "drained": "⏏"},
     "active": {"confirmed": "●", "busy": "▶", "running": "▶"},
     "quiet": {
-        "unchanged": "=", "dismissed": "=", "new": "+", "": "…", "none": "◎", "idle": "○", "queued": "…",
-        "cancelled": "⊘", "unsupported": "—", "not_run": "○", "detached": "○", "gone": "○", "in_pairs": "⇄",
-        "unknown": "?",
+        "unchanged": "=", "dismissed": "=", "same code": "=", "new": "+", "": "…", "none": "◎", "idle": "○",
+        "queued": "…", "cancelled": "⊘", "unsupported": "—", "not_run": "○", "detached": "○", "gone": "○",
+        "in_pairs": "⇄", "unknown": "?",
     },
 }  # fmt: skip
 LOOKS = {word: (icon, tone) for tone, icons in _ICONS.items() for word, icon in icons.items()}
