@@ -15,7 +15,7 @@ from hud.api.schemas import Items, Labels, StreamName, StrictBody
 from hud.hosts import registration
 from hud.models import Host, Schedule, Task
 from hud.pages.hosts import queue
-from hud.pages.hosts import schedules as query
+from hud.pages.hosts.query import SCHEDULES, read_schedules
 from hud.problems import Problem, row_of
 from hud.runs import schedules, streams
 from hud.runs.tasks import detach_host
@@ -199,7 +199,7 @@ class ScheduleOut(ScheduleIn):
 @router.get("/schedules", response=Items[ScheduleOut], tags=["schedules"])
 def get_schedules(request: HttpRequest) -> dict[str, Any]:
     """List schedules by name, with their next and last due times."""
-    return {"items": query.COLUMNS.rows(query.read())}
+    return {"items": SCHEDULES.rows(read_schedules())}
 
 
 @router.post("/schedules", response={201: ScheduleOut}, tags=["schedules"])
@@ -232,4 +232,4 @@ def _store(request: HttpRequest, schedule: Schedule, given: ScheduleIn) -> dict[
     except ValidationError as error:
         faults = [Fault(f"/{name}", text) for name, texts in error.message_dict.items() for text in texts]
         raise Problem(422, "this schedule could never fire", errors=faults) from error
-    return next(query.COLUMNS.row(line) for line in query.read() if line.schedule.pk == schedule.pk)
+    return next(SCHEDULES.row(line) for line in read_schedules() if line.schedule.pk == schedule.pk)

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.schema.compilations import Kernels, compare_candidates
 from runner.schema.draws import ChoiceNoise, choice_noise
 from runner.schema.statistics import (
     PAIR_ALPHA,
@@ -104,19 +105,6 @@ def same_choice_ratios(history: Iterable[Drawn], own: Sequence[Drawn]) -> list[f
 
 
 @dataclass(frozen=True)
-class TimedChoice:
-    """A kernel of one process: its choice, its device time in µs, and the choices that the autotuner had:
-    None if they are unknown, empty where nothing is tuned, as for a library's kernel."""
-
-    choice: str
-    time_us: float
-    offered: frozenset[str] | None = None
-
-
-Kernels = Mapping[str, TimedChoice]  # of one process, by slot
-
-
-@dataclass(frozen=True)
 class ChoiceChange:
     """The choices of the autotuner on both sides.
 
@@ -156,10 +144,8 @@ def choice_change(
     the same, and the interval of the expected time lies within ± 2 %.
     """
     shared = sorted(set().union(*base) & set().union(*head))
-    offered = [_offered(side, shared) for side in (base, head)]
-    known = [slot for slot in shared if slot in offered[0] and slot in offered[1]]
-    differing = tuple(slot for slot in known if offered[0][slot] != offered[1][slot])
-    same = False if differing else True if shared and known == shared else None
+    same, offered = compare_candidates(base, head)
+    differing = tuple(offered)
     if not shared or min(len(base), len(head)) < 2:
         return ChoiceChange(same, differing)
     frequencies = _frequencies(base, head, shared)
@@ -171,7 +157,9 @@ def choice_change(
         return ChoiceChange(same, differing, *frequencies)
     ratio, (low, high, _p) = fmean(logs[1]) - fmean(logs[0]), welch(*logs)
     p = _exchange_p(np.array([*logs[0], *logs[1]])[:, None], len(base))
-    old, new = ({(slot, choice) for slot in differing for choice in side[slot]} for side in offered)
+    old, new = (
+        {(slot, choice) for slot, sides in offered.items() for choice in sides[side]} for side in (0, 1)
+    )
     drawn = [
         {(slot, kernels[slot].choice) for kernels in side for slot in differing if slot in kernels}
         for side in (base, head)
@@ -194,17 +182,6 @@ def choice_change(
     ]
     counts = len(old | new), len((old | new) - (timed_choices[0] & timed_choices[1]))
     return ChoiceChange(same, differing, *frequencies, word, worse, *expected, best_ratio, best_p, *counts)
-
-
-def _offered(side: Sequence[Kernels], slots: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return the candidates of each slot in all draws of a side, where all of them know theirs."""
-    by_slot = {}
-    for slot in slots:
-        candidates = [kernels[slot].offered for kernels in side if slot in kernels]
-        known = [own for own in candidates if own is not None]
-        if len(known) == len(candidates):
-            by_slot[slot] = frozenset[str]().union(*known)
-    return by_slot
 
 
 @dataclass(frozen=True)
