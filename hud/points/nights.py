@@ -233,7 +233,7 @@ def measured(
     return found
 
 
-def _with_points(runs: Iterable[int], subject: Subject, stream: Stream) -> set[int]:
+def _with_points(runs: list[int], subject: Subject, stream: Stream) -> set[int]:
     """Return the runs that have a point of the subject, ceilings aside: 1 statement."""
     rows = fetch_tuples(
         """
@@ -243,13 +243,7 @@ def _with_points(runs: Iterable[int], subject: Subject, stream: Stream) -> set[i
                 AND e.arch = %(arch)s AND e.mode = %(mode)s AND e.dtype = %(dtype)s
             WHERE p.run_id = run AND p.status <> ALL(%(never)s))
         """,
-        {
-            **asdict(subject),
-            "stream": stream.pk,
-            "runs": list(runs),
-            "ceilings": CEILINGS,
-            "never": _NEVER,
-        },
+        {**asdict(subject), "stream": stream.pk, "runs": runs, "ceilings": CEILINGS, "never": _NEVER},
     )
     return {run for (run,) in rows}
 

@@ -217,11 +217,11 @@ def test_suites_beside_the_table_show_what_was_known_in_the_chosen_night(
                 series=one.series, class_key="x", defaults={**state, "order_time": run.order_time}
             )
     expected = {2: ([4.0, 9.0], 6.0, 1), 1: ([4.0, 16.0], 8.0, 1), 0: ([16.0, 25.0], 20.0, 0)}
-    for days_ago, (values, mean, missed) in expected.items():
+    for days_ago, (at_targets, mean, missed) in expected.items():
         head = (now - timedelta(days=days_ago)).date()
         (tile,) = client.get(f"/?stream=import&head={head}").context["page"].tiles
         shown = sorted(line[1] for line in tile.lines)
-        assert shown == pytest.approx(values if has_target else [mean])
+        assert shown == pytest.approx(at_targets if has_target else [mean])
         assert (tile.ran, tile.missed) == (2, missed if has_target else 0)
 
 

@@ -153,7 +153,7 @@ class Comparison:
 
 
 def read(filters: Filters, stream: Stream) -> Comparison:
-    """Return the comparison, in 5 statements, and 1 for each side that is given, 1 for new nights."""
+    """Return the comparison, in 5 statements, and 1 for each side that is given, 2 for new nights."""
     measured = streams.measured_by(stream)
     branches = [
         branch_or_default(name)
