@@ -134,8 +134,9 @@ def subject_of(chosen: Mapping[str, str], of_stream: Sequence[Subject]) -> Subje
 
 def night_of(text: str, stream: Stream, chosen: Mapping[str, str]) -> Night | None:
     """Return the night that a date or ``latest:`` means in an address that chose these parts of the subject,
-    as all pages do: of the subject, and where that has none of anything. 2 statements, 5 without a part of
-    the subject, 1 more for nights that this process has not read."""
+    as all pages do: the newest of the subject, and where it has none on that day the newest of anything. 1
+    statement, 2 for a branch, 2 more without a part of the subject, 2 for nights that this process has not
+    read."""
     of_stream = nights.read(stream)
     known = [] if all(chosen.values()) else subjects(of_stream, measured_by(stream))
     night = nights.side(text, of_stream, subject_of(chosen, known), stream)

@@ -151,7 +151,7 @@ class ComparePage:
 
 
 def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> ComparePage:
-    """Return the comparison: 9 statements and two for each side, four for a night. Raise BadSide."""
+    """Return the comparison: 9 statements and two for each side, more for a night. Raise BadSide."""
     if len(heads) >= MOST_SIDES:
         raise BadSide(f"at most {MOST_SIDES} sides can be compared", 400)
     sides = [

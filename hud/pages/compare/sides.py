@@ -84,9 +84,8 @@ class Side:
 
 
 def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: bool) -> Side:
-    """Return the side: 1 statement, 3 for a night or `latest:`, 3 more without a part of the subject.
-    `subject` is the arch, mode and dtype that are compared; `is_base` chooses the side of an A/B run. Raise
-    BadSide."""
+    """Return the side: 1 statement, and those of `night_of` for a night or `latest:`. `subject` is the arch,
+    mode and dtype that are compared; `is_base` chooses the side of an A/B run. Raise BadSide."""
     named = sides.parse(text)
     kind, name = named.kind, named.name
     if named != sides.Side(kind, name):

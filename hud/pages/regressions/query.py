@@ -84,7 +84,7 @@ class RegressionFilters:
         return urlencode({"stream": stream.name} | {n: v for n in names if (v := getattr(self, n))})
 
     def scope(self, stream: Stream | None) -> Scope:
-        """Return what these filters count: 1 statement for each side, 3 for a night. Raise BadSide."""
+        """Return what these filters count: 1 statement for each side, more for a night. Raise BadSide."""
         subject = {name: getattr(self, name) for name in ("arch", "mode", "dtype")}
         times = {
             name: resolve(text, stream, subject, is_base=name == "base").newest.order_time
