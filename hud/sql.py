@@ -4,6 +4,7 @@ loader of times."""
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -109,6 +110,15 @@ def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:
     }
 
 
+@cache
+def _columns(kind: type[Model], only: tuple[str, ...]) -> tuple[list[str], list[Any], list[tuple[str, Any]]]:
+    """Return the attributes of a model's fields, their columns, and what reads some of them."""
+    key = {each.attname for each in kind._meta.pk_fields}
+    fields = [each for each in kind._meta.concrete_fields if not only or each.attname in key.union(only)]
+    readers = [(each.attname, each.from_db_value) for each in fields if hasattr(each, "from_db_value")]
+    return [each.attname for each in fields], [each.column for each in fields], readers
+
+
 def fetch_models(
     model: type[M],
     condition: str,
@@ -127,11 +137,9 @@ def fetch_models(
     parts: list[tuple[Any, ...]] = []
     columns: list[str] = []
     for name, kind in tables.items():
-        key = {each.attname for each in kind._meta.pk_fields}
-        fields = [each for each in kind._meta.concrete_fields if not only or each.attname in key.union(only)]
-        readers = [(each.attname, each.from_db_value) for each in fields if hasattr(each, "from_db_value")]
-        parts.append((name, kind, len(columns), [field.attname for field in fields], readers))
-        columns += [f'{name}."{field.column}"' for field in fields]
+        names, own, readers = _columns(kind, tuple(only))
+        parts.append((name, kind, len(columns), names, readers))
+        columns += [f'{name}."{column}"' for column in own]
     table = f"({rows})" if rows else model._meta.db_table
     statement = f"SELECT {', '.join(columns)} FROM {table} one {condition}"  # noqa: S608 — tables of ours  # nosec B608
     found: list[M] = []

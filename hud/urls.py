@@ -3,9 +3,10 @@
 from django.contrib import admin
 from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
+from django.views.generic import RedirectView
 
 from hud.accounts import sign_on
-from hud.api import api, metrics
+from hud.api import api
 from hud.pages import health
 from hud.pages.audit import view as audit
 from hud.pages.code import view as code
@@ -61,6 +62,10 @@ _TABLES = {  # pages that are also data, at an address of their name
     "audit": audit.audit,
 }
 
+# Logs and artifacts, which were pages once
+_LOG = RedirectView.as_view(pattern_name="api:get_log", query_string=True)
+_ARTIFACT = RedirectView.as_view(pattern_name="api:get_artifact")
+
 urlpatterns = [
     *(path(f"{name}/", view, name=name) for name, view in _TABLES.items()),
     *(path(f"{name}.<format:data_format>", view, name=name) for name, view in _TABLES.items()),
@@ -80,8 +85,8 @@ urlpatterns = [
     path("runs/<int:pk>/", runs.run, name="run"),
     path("runs/<int:pk>.<format:data_format>", runs.run, name="run"),
     path("runs/<int:pk>/live", runs.live, name="run_live"),
-    path("runs/<int:pk>/log", runs.log, name="run_log"),
-    path("runs/<int:pk>/artifacts/<int:artifact_pk>", runs.artifact, name="run_artifact"),
+    path("runs/<int:run_id>/log", _LOG, name="run_log"),
+    path("runs/<int:run_id>/artifacts/<int:artifact_id>", _ARTIFACT, name="run_artifact"),
     path("runs/<int:pk>/cancel", runs.cancel, name="run_cancel"),
     path("runs/<int:pk>/explain", runs.explain, name="run_explain"),
     path("runs/<int:pk>/delete", delete.run, name="run_delete"),
@@ -110,7 +115,7 @@ urlpatterns = [
     path("logout/", account.logout, name="logout"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
-    path("metrics", metrics.metrics, name="metrics"),
+    path("metrics", health.metrics, name="metrics"),
     path("api/v1/", api.urls),
     path("admin/", admin.site.urls),
     path("django-rq/", include("django_rq.urls")),

@@ -27,7 +27,8 @@ api = Api(
     auth=Key(),
 )
 for name in (
-    "results", "runs", "experiments", "comparisons", "regressions", "administration", "hosts", "agent",
+    "results", "runs", "experiments", "series", "comparisons", "regressions", "administration", "hosts",
+    "agent",
 ):  # fmt: skip
     api.add_router("", f"hud.api.{name}.router")
 

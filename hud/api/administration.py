@@ -16,9 +16,9 @@ from hud.judging.rules import write
 from hud.judging.rules.write import InvalidRule
 from hud.models import Metric, Target, Threshold
 from hud.models.streams import NAME_PATTERN
-from hud.pages.audit import query as audit
-from hud.pages.rules.query import COLUMNS
-from hud.pages.stream_list import query as stream_list
+from hud.pages.audit import view as audit
+from hud.pages.rules.view import COLUMNS
+from hud.pages.stream_list import view as stream_list
 from hud.points.nights import Subject
 from hud.points.streams import measured_by, subjects
 from hud.problems import Problem

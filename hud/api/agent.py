@@ -11,7 +11,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Router, Schema, Status
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from hud.accounts.access import count_guess
 from hud.accounts.keys import take_bytes
@@ -72,16 +72,28 @@ class DeviceIn(HostBody):
     pythons: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=50)
 
 
+class HostFacts(BaseModel):
+    """The facts of a host whose form pages rely on, beside others, which are stored as they come."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    memory_bytes: int | None = None
+    gpus: list[dict[str, Any]] = []
+    gpu_limits: list[dict[str, str]] = []
+    pythons: dict[str, dict[str, Any]] = {}
+    ceilings: dict[str, dict[str, dict[str, Any]]] = {}
+    lacking: dict[str, str] = {}
+
+
 class BeatIn(HostBody):
     protocol: int
     sent_at: float
-    facts: dict[str, Any] = Field({}, description=f"at most {MAX_FACTS_BYTES} bytes as JSON")
+    facts: HostFacts = Field(HostFacts(), description=f"at most {MAX_FACTS_BYTES} bytes as JSON")
     labels: Labels = Field({}, max_length=64)
     devices: list[DeviceIn] = Field(max_length=64)
 
-    @field_validator("facts")
+    @field_validator("facts", mode="before")
     @classmethod
-    def _limit_facts(cls, facts: dict[str, Any]) -> dict[str, Any]:
+    def _limit_facts(cls, facts: Any) -> Any:
         if len(orjson.dumps(facts)) > MAX_FACTS_BYTES:
             raise ValueError(f"the facts are over {MAX_FACTS_BYTES} bytes as JSON")
         return facts
@@ -93,7 +105,8 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     host = host_of(request)
     accelerators = registration.beat(
         host=host,
-        **given.model_dump(exclude={"devices"}),
+        **given.model_dump(exclude={"facts", "devices"}),
+        facts=given.facts.model_dump(exclude_unset=True),
         devices=[
             Accelerator(
                 **device.model_dump(exclude={"suites", "pythons"}),

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from hud.api.schemas import Error, Filter, IdentityOut
 from hud.pages import streams
-from hud.pages.code import query as code
+from hud.pages.code import view as code
 from hud.pages.compare import text
 from hud.pages.compare.query import Filters, read
 from hud.points.sides import BadSide

@@ -1,19 +1,17 @@
-"""Experiments, series, exports and annotations over the API."""
+"""Experiments, exports and annotations over the API."""
 
 import threading
 from collections.abc import Iterator
-from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.utils.cache import get_conditional_response
-from ninja import Path, Query, Router, Status
+from ninja import Query, Router, Status
 from ninja.schema import Schema
 from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
 from hud.api.schemas import (
-    ANSWER,
     SHOWN,
     Error,
     ExperimentsFilter,
@@ -21,19 +19,14 @@ from hud.api.schemas import (
     IdentityOut,
     Items,
     file_answer,
-    parameter,
 )
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Annotation, Experiment, Series, Stream
-from hud.pages import compilations
 from hud.pages.experiment import notes
-from hud.pages.experiment.series import etag_of, series_points
 from hud.points import streams
 from hud.problems import Problem, row_of
 from hud.tables.table import DataTable
 from runner.formats.errors import Fault
-from runner.formats.scalars import branch_name
-from runner.schema.compilations import Kernel
 
 router = Router(tags=["reading"])
 _MOST_NOTES = 500
@@ -125,108 +118,6 @@ def get_export(request: HttpRequest, given: Query[_ExportQuery]) -> StreamingHtt
     response = StreamingHttpResponse(held, content_type=FORMATS[given.format])
     response["Content-Disposition"] = f'attachment; filename="compiler-hud.{suffix}"'
     return response
-
-
-class _SeriesQuery(Schema):
-    stream: str = Field("", max_length=60)
-    branch: str = Field("", max_length=200)
-    since: date | None = Field(None, alias="from")
-    until: date | None = Field(None, alias="to")
-    cursor: str = Field("", max_length=100)
-
-
-class CompilationOut(Schema):
-    """The value of one compilation from `n` samples. `variant` is null where its kernels are not known."""
-
-    variant: str | None
-    value: float
-    n: int
-
-
-class PointOut(Schema):
-    stream: str
-    run: int
-    time: str
-    commit: str
-    branch: str
-    value: float | None
-    n: int
-    status: str
-    code: str | None
-    quality: str | None
-    target: float | None
-    target_arch: str | None
-    target_met: bool | None
-    verdict: str | None
-    level: float | None
-    expectation: str | None  # as_expected, unexpected_failure or unexpected_pass
-    known_failure: str | None  # why its failure is no news
-    change: float | None
-    noise: float | None
-    rerun: bool
-    source: str
-    processes: int
-    compilations: list[CompilationOut]
-
-
-class SeriesOut(Schema):
-    unit: str
-    direction: str
-    points: list[PointOut]
-    next: str | None
-
-
-@router.get(
-    "/series/{int:experiment}/{path:metric}",
-    response={200: SeriesOut, 304: None},
-    openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
-)
-def get_series(
-    request: HttpRequest, response: HttpResponse, experiment: int, metric: str, given: Query[_SeriesQuery]
-) -> Any:
-    """Get the points of a series, ordered by commit date, then run time: the latest ones, and by `next` as
-    `cursor` those before them. `from` and `to` are days, both included. A point is a run; its value is the
-    median over its compilations. Without `stream`: the front stream, or the one with the newest point."""
-    known = experiment < 2**31 and "\0" not in metric
-    stream = stream_of(given.stream)
-    if known and not given.stream:
-        stream = streams.with_experiment(experiment, stream)
-    filters = {**given.model_dump(exclude={"stream"}), "branch": branch_name(given.branch)}
-    found = Series.objects.select_related("experiment", "metric", "stream")
-    found = found.filter(experiment=experiment, metric__name=metric, stream=stream) if known else found.none()
-    series = found.first()
-    if series is None:
-        detail = f"experiment {experiment} has no metric {metric[:200]!r} in the stream {stream}"
-        raise Problem(404, detail)
-    response["ETag"] = f'"{etag_of(series, filters)}"'
-    answer = get_conditional_response(request, etag=response["ETag"], response=response)
-    return answer if answer is not response else series_points(series, **filters)
-
-
-class VariantOut(Schema):
-    """The kernels of a variant in its newest compilation, which is of this run and experiment."""
-
-    model_config = ANSWER
-    variant: str
-    compilations: int
-    run: int
-    experiment: int
-    time: datetime
-    busy_us: float | None
-    kernels: list[Kernel]
-
-
-_Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]
-
-
-@router.get("/variants/{variant}", response=VariantOut)
-def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
-    """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
-    a series name it."""
-    found = compilations.of_variant(variant)
-    if found is None:
-        raise Problem(404, f"no compilation has the variant {variant!r}")
-    return found
 
 
 class _AnnotationsQuery(Filter):

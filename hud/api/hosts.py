@@ -10,12 +10,12 @@ from django.utils import timezone
 from ninja import Router, Schema, Status
 from pydantic import ConfigDict, Field
 
-from hud.api.auth import who
+from hud.api.auth import caller_key, who
 from hud.api.schemas import Items, Labels, StreamName, StrictBody
 from hud.hosts import registration
 from hud.models import Host, Schedule, Task
 from hud.pages.hosts import queue
-from hud.pages.hosts import schedules as query
+from hud.pages.hosts.query import SCHEDULES, read_schedules
 from hud.problems import Problem, row_of
 from hud.runs import schedules, streams
 from hud.runs.tasks import detach_host
@@ -199,7 +199,7 @@ class ScheduleOut(ScheduleIn):
 @router.get("/schedules", response=Items[ScheduleOut], tags=["schedules"])
 def get_schedules(request: HttpRequest) -> dict[str, Any]:
     """List schedules by name, with their next and last due times."""
-    return {"items": query.COLUMNS.rows(query.read())}
+    return {"items": SCHEDULES.rows(read_schedules())}
 
 
 @router.post("/schedules", response={201: ScheduleOut}, tags=["schedules"])
@@ -224,7 +224,7 @@ def delete_schedule(request: HttpRequest, schedule_id: int) -> Status[None]:
 
 def _store(request: HttpRequest, schedule: Schedule, given: ScheduleIn) -> dict[str, Any]:
     """Store a schedule with these settings. Raise Problem."""
-    schedule.stream = streams.find_or_make(given.stream, is_operator=True) if given.stream else None
+    schedule.stream = streams.for_upload(given.stream, caller_key(request)) if given.stream else None
     for name, value in given.model_dump(exclude={"stream"}).items():
         setattr(schedule, name, value)
     try:
@@ -232,4 +232,4 @@ def _store(request: HttpRequest, schedule: Schedule, given: ScheduleIn) -> dict[
     except ValidationError as error:
         faults = [Fault(f"/{name}", text) for name, texts in error.message_dict.items() for text in texts]
         raise Problem(422, "this schedule could never fire", errors=faults) from error
-    return next(query.COLUMNS.row(line) for line in query.read() if line.schedule.pk == schedule.pk)
+    return next(SCHEDULES.row(line) for line in read_schedules() if line.schedule.pk == schedule.pk)

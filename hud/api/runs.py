@@ -1,12 +1,13 @@
 """Runs over the API: request, watch and cancel them, read logs and artifacts."""
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from django.conf import settings
-from django.http import FileResponse, HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
-from ninja import Router, Schema, Status
+from ninja import Query, Router, Schema, Status
 from pydantic import Field, create_model
 
 from hud.accounts.keys import take_call
@@ -27,10 +28,11 @@ from runner.formats.errors import Fault
 from runner.formats.scalars import branch_name
 from runner.schema.draws import LEAST_DRAWS, MAX_DRAWS
 from runner.schema.suite import MAX_COMPILATIONS, BadRequest
-from runner.schema.tasks import Caches, Selection
+from runner.schema.tasks import Caches, Replication, Selection
 
 router = Router(tags=["runs"])
 _MAX_LOG_PIECE_BYTES = 512 * 1024
+_LOG_TYPE = "text/plain; charset=utf-8"
 _COLUMNS = DataTable(
     "id=pk state stream=stream.name reason host=host_name retry_of=request_or_empty.retry_of_id"
 )
@@ -100,8 +102,11 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     options = RunOptions(
         ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
         who=who(request),
-        **given.model_dump(include={"repeats", "compilations", "draws", "caches", "pinned"}),
-        pairs=None if given.pairs == "auto" else given.pairs,
+        replication=Replication(
+            pairs=None if given.pairs == "auto" else given.pairs,
+            **given.model_dump(include={"repeats", "compilations", "draws", "caches"}),
+        ),
+        pinned=given.pinned,
         candidate_options=given.new_options,
         branch=branch_name(given.branch),
         stream=streams.for_upload(given.stream, caller_key(request)) if given.stream else None,
@@ -178,23 +183,37 @@ def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
 
 
+class _LogQuery(Schema):
+    start: int = Field(0, ge=0, lt=2**62)
+    task: int | None = Field(None, ge=0, lt=2**31)
+    attempt: int | None = None
+    whole: bool = False
+
+
 @router.get("/runs/{int:run_id}/log", openapi_extra=file_answer("bytes of the log", "text/plain"))
 def get_log(
-    request: HttpRequest, run_id: int, start: int = 0, task: int | None = None, attempt: int | None = None
-) -> HttpResponse:
+    request: HttpRequest, run_id: int, given: Query[_LogQuery]
+) -> HttpResponse | StreamingHttpResponse:
     """Read a task's log from the byte `start`. The default is the running or last task (else `task` is its
-    position) and its latest attempt. `X-Next-Offset` says where to go on, `X-More` whether more will come."""
-    if not 0 <= start < 2**62:
-        raise Problem(422, "start is a number of bytes", errors=[Fault("?start", "at least 0")])
+    position) and its latest attempt. `X-Next-Offset` says where to go on, `X-More` whether more will come.
+    With `whole` the answer goes on to the end."""
     begun = Task.objects.filter(run=row_of(Run, run_id), attempt__gt=0).order_by("position")
-    chosen = begun.filter(position=task).first() if task is not None else begun.last()
-    data = logs.read(chosen, start, _MAX_LOG_PIECE_BYTES, attempt=attempt) if chosen else b""
-    response = HttpResponse(data, content_type="text/plain; charset=utf-8")
-    response["X-Next-Offset"] = str(start + len(data))
-    latest = chosen and attempt in {None, chosen.attempt}
-    more = chosen and latest and (chosen.state == "running" or start + len(data) < chosen.log_bytes)
+    chosen = begun.filter(position=given.task).first() if given.task is not None else begun.last()
+
+    def pieces(position: int) -> Iterator[bytes]:
+        while chosen and (data := logs.read(chosen, position, _MAX_LOG_PIECE_BYTES, attempt=given.attempt)):
+            yield data
+            position += len(data)
+
+    if given.whole:
+        return StreamingHttpResponse(pieces(given.start), content_type=_LOG_TYPE)
+    data = next(pieces(given.start), b"")
+    end = given.start + len(data)
+    response = HttpResponse(data, content_type=_LOG_TYPE)
+    response["X-Next-Offset"] = str(end)
+    latest = chosen and given.attempt in {None, chosen.attempt}
+    more = chosen and latest and (chosen.state == "running" or end < chosen.log_bytes)
     response["X-More"] = "1" if more or (data and not latest) else "0"
-    response["X-Content-Type-Options"] = "nosniff"
     return response
 
 

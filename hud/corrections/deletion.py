@@ -232,8 +232,10 @@ def _delete_runs_and_uploads(
             outdated_key = Concat(Value("outdated "), Cast("pk", models.TextField()))
             kind._default_manager.filter(**which).update(content_key=outdated_key)
     done.expectations = _delete(Expectation, upload__in=emptied)
-    IdempotencyKey.objects.filter(receipt__id__in=emptied).delete()
-    Import.objects.filter(receipt__id__in=emptied).delete()
+    imports = Import.objects.filter(receipt__id__in=emptied)
+    of_imports = Q(receipt={}, content_key__in=imports.values("content_key"))  # whose answer is the job's
+    IdempotencyKey.objects.filter(Q(receipt__id__in=emptied) | of_imports).delete()
+    imports.delete()
     # not by the ORM, which would look for their measurements without an index
     done.uploads = execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
     transaction.on_commit(lambda: _remove_files(run_ids))

@@ -68,22 +68,15 @@ def visible_accelerators() -> list[Accelerator]:
 
 
 def unavailable_suites(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return why a host does not offer a suite, by the suite's name. A host may report anything."""
-    reported = facts.get("lacking")
-    if not isinstance(reported, dict):
-        return {}
-    return {name: "" if why is None else str(why)[:300] for name, why in sorted(reported.items())}
+    """Return why a host does not offer a suite, by the suite's name."""
+    lacking = facts.get("lacking")
+    return dict(sorted(lacking.items())) if isinstance(lacking, dict) else {}
 
 
 def inductor_options(accelerators: Iterable[Accelerator], interpreter: str) -> dict[str, Any]:
     """Return the inductor options, with their kinds, that the interpreter has on every accelerator's host."""
-    reports = []
-    for accelerator in accelerators:
-        report: Any = accelerator.host.facts
-        for name in ("pythons", interpreter, "inductor_options"):
-            report = report.get(name) if isinstance(report, dict) else None
-        reports.append(report if isinstance(report, dict) else {})
-    first, *others = reports or [{}]
+    pythons = [one.host.facts.get("pythons", {}).get(interpreter, {}) for one in accelerators]
+    first, *others = [python.get("inductor_options", {}) for python in pythons] or [{}]
     return {name: kind for name, kind in first.items() if all(item.get(name) == kind for item in others)}
 
 

@@ -20,7 +20,7 @@ from django.utils import timezone
 from hud.ingest.compilations import KEY, signed
 from hud.ingest.parse import RecordParser
 from hud.ingest.receive import Content, inflate
-from hud.ingest.runs import keep_references
+from hud.ingest.runs import Runs, keep_references
 from hud.ingest.series import rename_by
 from hud.ingest.store import Receipt, store
 from hud.models import Aliases, Compilation, Environment, Host, KernelBinary, KernelCode, Run, Task
@@ -135,6 +135,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
     own = RunKey("runner", None, "", "", "", "", order_time=None, order_time_source="run")
     receipt, refused, aliases = Receipt(run_ids=[run.pk]), [], Aliases.read()
     parser = RecordParser(_GIVEN, any_time=True, receipt=receipt)
+    runs = Runs(_GIVEN, by_key={own: run}, grown={run.pk})
     for measurements in Content.of(body, _GIVEN).pieces(parser, settings.HUD_MAX_RECORDS):
         kept = []
         for item in measurements:
@@ -153,7 +154,7 @@ def _store(body: bytes, run: Run, task: Task) -> tuple[Receipt, list[Skipped]]:
             if item.compilation is not None:  # each pair compiles both sides anew
                 item.compilation = item.repeat if run.is_ab else task.spec.get("compilation", 0)
             kept.append(item)
-        store(kept, receipt, runs={own: run}, replace=True, grown=[run.pk])
+        store(kept, receipt, runs, replace=True)
     marked = [item for item in receipt.skipped if item["reason"] == reasons.UNEXPECTED]
     for entry in refused:
         receipt.skip(entry)

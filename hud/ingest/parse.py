@@ -81,7 +81,7 @@ class RecordParser:
         self.faults: list[Fault] = []
         self.meanings = Meanings()
         self.expected: list[tuple[ParsedMeasurement, float]] = []  # each with its margin
-        self._new_expected: list[tuple[ParsedMeasurement, float]] = []  # since the last flush
+        self._flushed = 0  # of them
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
         self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
@@ -95,11 +95,12 @@ class RecordParser:
         """Return the measurements since the last flush, in the units of their metrics. Those whose unit or
         direction contradicts the metric's become faults."""
         taken, self.measurements, self.kernels = self.measurements, [], 0
-        expected, self._new_expected = self._new_expected, []
+        expected = self.expected[self._flushed :]
         wrong = self.meanings.convert([*taken, *(item for item, _margin in expected)])
         self.faults += [Fault(item.pointer + error.pointer, error.detail, item.line) for item, error in wrong]
         ids = {id(item) for item, _error in wrong}
-        self.expected += [(item, margin) for item, margin in expected if id(item) not in ids]
+        self.expected[self._flushed :] = [pair for pair in expected if id(pair[0]) not in ids]
+        self._flushed = len(self.expected)
         return [item for item in taken if id(item) not in ids] if ids else taken
 
     def skip_faults(self) -> None:
@@ -190,7 +191,7 @@ class RecordParser:
             margin = extra.get("noise_margin")
             margin = float(margin) if isinstance(margin, int | float) and 0 <= margin <= 1 else 0.0
             check_names(measurement)
-            self._new_expected.append((measurement, margin))
+            self.expected.append((measurement, margin))
             return
         self.receipt.warn(measurement.warning)
         measurement.environment = self._of_suite(environment, measurement.suite)

@@ -99,11 +99,10 @@ class Content:
         uploads = Upload.objects.filter(
             filename=given.filename, format=self.format.name, stream=self.stream
         ).order_by("-pk")
-        earlier = uploads.values_list("content_key", "parameters", "receipt")[:_MAX_EARLIER]
         digests = {
             key: _started_digest(self.format, Parameters(**parameters))
-            for key, parameters, receipt in earlier
-            if _of_file(Parameters(**parameters)) == _of_file(given) and self._may_begin_with(receipt)
+            for key, parameters in uploads.values_list("content_key", "parameters")[:_MAX_EARLIER]
+            if _of_file(Parameters(**parameters)) == _of_file(given)
         }
         stored = 0
         lines = self._rows.splitlines(keepends=True) if digests else []
@@ -113,12 +112,6 @@ class Content:
                 if digest.hexdigest() == key:
                     stored = number
         return stored
-
-    def _may_begin_with(self, receipt: dict[str, Any]) -> bool:
-        """Return whether an earlier upload can have been shorter. Of JSON lines each is one entry."""
-        entries = sum(receipt.get(name, 0) for name in ("stored", "duplicates", "skipped_total"))
-        lines = self.body.count(b"\n") + (not self.body.endswith(b"\n"))
-        return not self.body.startswith(b"{") or entries < lines
 
     @property
     def request_key(self) -> str:
@@ -296,15 +289,7 @@ def _store(
     runs = Runs(content.parameters, upload, key)
     for measurements in content.pieces(parser, max_records):
         runs.resolve(measurements)
-        superseded += store(
-            measurements,
-            receipt,
-            runs=runs.by_key,
-            replace=content.parameters.is_replace,
-            closed=runs.own,
-            grown=runs.grown,
-            upload_id=upload.pk,
-        )
+        superseded += store(measurements, receipt, runs, replace=content.parameters.is_replace)
         done += len(measurements)
         on_progress(done)
     receipt.expectations = store_expectations(parser.expected, upload)

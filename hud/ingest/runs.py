@@ -142,15 +142,15 @@ def _end_of(items: Sequence[ParsedMeasurement]) -> tuple[State, str]:
 
 @dataclass
 class Runs:
-    """The runs of one upload. `own` are runs of this hud's runner, of other streams, and those of other
-    people that it names by their uid, which an upload (of an export, say) may repeat but not add to; `grown`
-    are those that may have measurements already."""
+    """The runs of one upload or delivery. `closed` are runs of this hud's runner, of other streams, and those
+    of other people that it names by their uid, which an upload (of an export, say) may repeat but not add to;
+    `grown` are those that may have measurements already."""
 
     parameters: Parameters
-    upload: Upload
+    upload: Upload | None = None  # None: a host's delivery, whose run is known
     key: ApiKey | None = None  # None: the command line
     by_key: dict[RunKey, Run] = field(default_factory=dict)
-    own: set[int] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
     grown: set[int] = field(default_factory=set)
 
     @property
@@ -172,7 +172,8 @@ class Runs:
                     item.run = replace(item.run, point_time=None)
 
     def _find_or_make(self, items: Sequence[ParsedMeasurement]) -> Run:
-        """Return the run of all these measurements."""
+        """Return the run of all these measurements of an upload."""
+        assert self.upload
         timed = (item.run for item in items if item.run.order_time)
         key = min(timed, key=attrgetter("order_time"), default=items[0].run)
         state, reason = _end_of(items)
@@ -204,7 +205,7 @@ class Runs:
             self.grown.add(run.pk)
         is_foreign = run.upload is None or run.stream_id != self.upload.stream_id
         if is_foreign or (key.uid and not self._may_add_to(run.upload)):
-            self.own.add(run.pk)
+            self.closed.add(run.pk)
         elif more := [suite for suite in suites if suite not in run.title]:
             Run.objects.filter(pk=run.pk).update(title=", ".join([run.title, *more])[:300])
         return run

@@ -15,14 +15,17 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
+from django.db.models import Max, Q
+
 from hud.ingest.compilations import store_compilations
+from hud.ingest.runs import Runs
 from hud.ingest.series import RowKey, row_keys
 from hud.models import STATUS_CODES, Measurement, Run
 from hud.points import write as points
 from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples, int_array
 from runner.formats import reasons
 from runner.formats.format import Skipped
-from runner.formats.measurement import ParsedMeasurement, RunKey
+from runner.formats.measurement import ParsedMeasurement
 from runner.schema.records import STATUSES
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
@@ -91,27 +94,20 @@ _PLACE = ("run_id", "series_id", "environment_id", "side")  # of a key without t
 
 
 def store(
-    measurements: Sequence[ParsedMeasurement],
-    receipt: Receipt,
-    *,
-    runs: Mapping[RunKey, Run],
-    replace: bool = False,
-    closed: Collection[int] = (),
-    grown: Collection[int] = (),
-    upload_id: int | None = None,
+    measurements: Sequence[ParsedMeasurement], receipt: Receipt, runs: Runs, *, replace: bool
 ) -> list[dict[str, Any]]:
     """Write measurements into their runs, and what became of them into the receipt; `replace` lets them
-    supersede stored ones, as those of a task's later attempt and a correction do; into `closed` runs nothing
-    new is written; `grown` runs may have measurements already. One with the identity of a stored one, or of
-    another of this upload, and another value is left out. Return the stored values that were replaced by
-    others, each with its place."""
+    supersede stored ones, as those of a task's later attempt and a correction do; into closed runs nothing
+    new is written. One with the identity of a stored one, or of another of this upload, and another value is
+    left out. Return the stored values that were replaced by others, each with its place."""
     if not measurements:
         return []
+    grown, closed, upload_id = runs.grown, runs.closed, runs.upload.pk if runs.upload else None
     if grown:
         locks = "SELECT pg_advisory_xact_lock(%s, id) FROM unnest(%s::int[]) AS id"
         execute(locks, [_RUNS, sorted(grown)])
-    own = [runs[item.run] for item in measurements]
-    by_id = {run.pk: run for run in runs.values()}
+    own = [runs.by_key[item.run] for item in measurements]
+    by_id = {run.pk: run for run in runs.by_key.values()}
     keys = _number_times(row_keys(measurements, own), measurements, grown)
     rows, items = _rows(zip(keys, measurements, own, strict=True), receipt, upload_id)
     if refused := _new_in(closed, rows):
@@ -183,10 +179,14 @@ def _number_times(
         taken.add((*place, repeat))
         return repeat
 
-    runs, series = ({key[part] for key in in_grown} for part in (0, 1))
-    stored = Measurement.objects.filter(run__in=runs, series__in=series).order_by("repeat")
-    for *names, repeat, time in stored.values_list(*_PLACE, "repeat", "order_time"):
+    runs, series, repeats_of_file = ({key[part] for key in in_grown} for part in (0, 1, 3))
+    of_series = Measurement.objects.filter(run__in=runs, series__in=series)
+    times = {item.run.point_time for item in measurements if item.run.point_time}
+    same = of_series.filter(Q(order_time__in=times) | Q(repeat__in=repeats_of_file)).order_by("repeat")
+    for *names, repeat, time in same.values_list(*_PLACE, "repeat", "order_time"):
         take(tuple(names), repeat, time)
+    for *names, highest in of_series.values_list(*_PLACE).annotate(highest=Max("repeat")):
+        last[tuple(names)] = highest
     numbered = []
     for key, item in zip(keys, measurements, strict=True):
         run_id, series_id, environment_id, repeat, side = key

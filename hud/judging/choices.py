@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
@@ -19,6 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.schema.compilations import Kernels, compare_candidates
 from runner.schema.draws import ChoiceNoise, choice_noise
 from runner.schema.statistics import (
     PAIR_ALPHA,
@@ -43,34 +43,19 @@ _ENOUGH = 20  # draws of a side from which "choices come as often" may be said
 _ALIKE_P = 0.1  # the p-value from which that may be said
 _SHUFFLES = 4000
 _FLOOR = math.log1p(PAIR_FLOOR)
-_NOTE = re.compile(r"95 % interval (\d+\.\d) to (\d+\.\d) % over (\d+) compilations(; at least)?")
+AT_LEAST = "at least, since choices still come that were not seen before"
 
 
 @dataclass(frozen=True)
 class Regret:
-    """The share of the time that the best choices would save on average, with its 95 % interval over the
-    compilations. `at_least`: choices still come that were never seen before, and may be better."""
+    """The share of the time that the best choices would save on average; `spread` is half of its 95 %
+    interval over the compilations. `at_least`: choices still come that were never seen before, and may be
+    better."""
 
     value: float
-    low: float
-    high: float
+    spread: float
     compilations: int
     at_least: bool
-
-    def note(self) -> str:
-        """Return the interval in words, as the stored measurement keeps it."""
-        words = f"95 % interval {100 * self.low:.1f} to {100 * self.high:.1f} %"
-        words += f" over {self.compilations} compilations"
-        return words + "; at least, since choices still come that were not seen before" * self.at_least
-
-    @classmethod
-    def from_note(cls, value: float, note: str | None) -> Regret | None:
-        """Return the regret of a stored measurement; None where its note has no interval."""
-        found = _NOTE.match(note or "")
-        if found is None:
-            return None
-        low, high, compilations, at_least = found.groups()
-        return cls(value, float(low) / 100, float(high) / 100, int(compilations), bool(at_least))
 
 
 def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
@@ -92,13 +77,10 @@ def autotune_regret(history: Sequence[Drawn]) -> Regret | None:
         repeated = [median(seen) for seen in choices.values() if len(seen) > 1]
         best_us += min(repeated) if repeated else fmean(time for seen in choices.values() for time in seen)
     totals = [sum(time_us for _slot, _choice, time_us in drawn) for drawn in alike]
-    low_us, high_us = t_interval(totals)
-    value, low, high = (
-        max(0.0, 1 - best_us / time_us) if time_us > 0 else 0.0
-        for time_us in (fmean(totals), low_us, high_us)
-    )
+    mean_us, (low_us, high_us) = fmean(totals), t_interval(totals)
+    share, half = (best_us / mean_us, (high_us - low_us) / 2 / mean_us) if mean_us > 0 else (1.0, 0.0)
     new = sum(any(len(times[slot][choice]) == 1 for slot, choice, _time in drawn) for drawn in alike)
-    return Regret(value, low, high, len(alike), at_least=new > _RARE * len(alike))
+    return Regret(max(0.0, 1 - share), share * half, len(alike), at_least=new > _RARE * len(alike))
 
 
 def same_choice_ratios(history: Iterable[Drawn], own: Sequence[Drawn]) -> list[float | None]:
@@ -120,19 +102,6 @@ def same_choice_ratios(history: Iterable[Drawn], own: Sequence[Drawn]) -> list[f
         total_us = sum(time_us for _slot, _choice, time_us in timed)
         ratios.append(known_us / expected_us if known and known_us / total_us >= LEAST_COVERAGE else None)
     return ratios
-
-
-@dataclass(frozen=True)
-class TimedChoice:
-    """A kernel of one process: its choice, its device time in µs, and the choices that the autotuner had:
-    None if they are unknown, empty where nothing is tuned, as for a library's kernel."""
-
-    choice: str
-    time_us: float
-    offered: frozenset[str] | None = None
-
-
-Kernels = Mapping[str, TimedChoice]  # of one process, by slot
 
 
 @dataclass(frozen=True)
@@ -175,10 +144,8 @@ def choice_change(
     the same, and the interval of the expected time lies within ± 2 %.
     """
     shared = sorted(set().union(*base) & set().union(*head))
-    offered = [_offered(side, shared) for side in (base, head)]
-    known = [slot for slot in shared if slot in offered[0] and slot in offered[1]]
-    differing = tuple(slot for slot in known if offered[0][slot] != offered[1][slot])
-    same = False if differing else True if shared and known == shared else None
+    same, offered = compare_candidates(base, head)
+    differing = tuple(offered)
     if not shared or min(len(base), len(head)) < 2:
         return ChoiceChange(same, differing)
     frequencies = _frequencies(base, head, shared)
@@ -190,7 +157,9 @@ def choice_change(
         return ChoiceChange(same, differing, *frequencies)
     ratio, (low, high, _p) = fmean(logs[1]) - fmean(logs[0]), welch(*logs)
     p = _exchange_p(np.array([*logs[0], *logs[1]])[:, None], len(base))
-    old, new = ({(slot, choice) for slot in differing for choice in side[slot]} for side in offered)
+    old, new = (
+        {(slot, choice) for slot, sides in offered.items() for choice in sides[side]} for side in (0, 1)
+    )
     drawn = [
         {(slot, kernels[slot].choice) for kernels in side for slot in differing if slot in kernels}
         for side in (base, head)
@@ -213,17 +182,6 @@ def choice_change(
     ]
     counts = len(old | new), len((old | new) - (timed_choices[0] & timed_choices[1]))
     return ChoiceChange(same, differing, *frequencies, word, worse, *expected, best_ratio, best_p, *counts)
-
-
-def _offered(side: Sequence[Kernels], slots: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return the candidates of each slot in all draws of a side, where all of them know theirs."""
-    by_slot = {}
-    for slot in slots:
-        candidates = [kernels[slot].offered for kernels in side if slot in kernels]
-        known = [own for own in candidates if own is not None]
-        if len(known) == len(candidates):
-            by_slot[slot] = frozenset[str]().union(*known)
-    return by_slot
 
 
 @dataclass(frozen=True)

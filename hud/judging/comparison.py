@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from django.db.models import QuerySet
 
-from hud.judging.choices import ChoiceChange, Kernels, TimedChoice
+from hud.judging.choices import ChoiceChange
 from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
 from hud.models import (
     ACTIVE,
@@ -25,6 +25,7 @@ from hud.models import (
     Run,
     Series,
 )
+from runner.schema.compilations import Kernels, TimedChoice, draw_obstacle
 from runner.schema.draws import (
     LEAST_DRAWS,
     MAX_DRAWS,
@@ -47,11 +48,31 @@ from runner.schema.records import worst_quality
 from runner.schema.statistics import LEAST_PAIRS, pair_middles
 
 SAME_CHOICE = "same_choice_ratio"  # a metric that is computed from kernels: its answer is theirs
-_UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
 _NOISE_POINTS = 30  # newest points that say something of the noise of a choice
 MOST_PLANNED = 6  # draws of a side in a comparison that nobody planned
 
 Cause = Literal["", "code", "choice"]
+
+
+@dataclass(frozen=True)
+class KernelsOfSides:
+    """The timed kernels of an experiment on both sides, by slot, and what follows from them."""
+
+    experiment: Experiment
+    base: list[Kernels]  # of free processes
+    head: list[Kernels]
+    found: KernelComparison
+    titles: Mapping[str, str]  # by slot
+    obstacle: str  # why the draw may hide a change though the code has none; '' if it cannot
+
+    @property
+    def only_base(self) -> list[str]:
+        """Return the names of the kernels that the baseline alone has."""
+        return [self.titles[slot] for slot in self.found.only_base]
+
+    @property
+    def only_head(self) -> list[str]:
+        return [self.titles[slot] for slot in self.found.only_head]
 
 
 @dataclass(frozen=True)
@@ -80,12 +101,11 @@ class MetricComparison:
     values: tuple[float | None, float | None]
     ratios: list[float | None]
     count: int
-    at_base: float | None = None  # the change at the baseline's draws; the next at the candidate's
-    at_head: float | None = None
     cause: Cause = ""  # of a confirmed change at equal choices
     draws: tuple[Draw, ...] = ()
     code: CodeChange | None = None
-    kernels: KernelComparison | None = None
+    kernels: KernelsOfSides | None = None
+    obstacle: str = ""  # why an answer at equal choices dismisses nothing
     repeated: int = 0  # processes that were measured again, too far from others with their choices
     quality: str = ""  # of runner.schema.records: why values may not decide
 
@@ -113,26 +133,6 @@ class MetricComparison:
 def relative(ratio: float | None) -> float | None:
     """Return a ratio as a relative change."""
     return None if ratio is None else ratio - 1
-
-
-@dataclass(frozen=True)
-class KernelsOfSides:
-    """The timed kernels of an experiment on both sides, by slot, and what follows from them."""
-
-    experiment: Experiment
-    base: list[Kernels]  # of free processes
-    head: list[Kernels]
-    found: KernelComparison
-    titles: Mapping[str, str]  # by slot
-
-    @property
-    def only_base(self) -> list[str]:
-        """Return the names of the kernels that the baseline alone has."""
-        return [self.titles[slot] for slot in self.found.one_sided.base]
-
-    @property
-    def only_head(self) -> list[str]:
-        return [self.titles[slot] for slot in self.found.one_sided.head]
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,6 @@ def _metric(
     base_status, head_status = (
         STATUS_NAMES.get(next(filter(None, codes), 0), "failed") if codes else "not_run" for codes in statuses
     )
-    free_change = pairs.change
-    ends = (free_change.low, free_change.high) if free_change else (None, None)
     by_pairs = MetricComparison(
         series,
         base,
@@ -221,18 +219,19 @@ def _metric(
         base_status,
         head_status,
         pairs,
-        word=pairs.word,
+        word=pairs.change.word,
         better=pairs.better,
-        change=free_change.change if free_change else None,
-        low=_change_of(ends[0]),
-        high=_change_of(ends[1]),
-        p=free_change.p if free_change else None,
+        change=pairs.change.change,
+        low=_change_of(pairs.change.low),
+        high=_change_of(pairs.change.high),
+        p=pairs.change.p,
         values=(pairs.base, pairs.head),
         ratios=[b / a if a and b is not None else None for a, b in zip(base, head, strict=True)],
         count=pairs.pairs,
         quality=worst_quality(one.quality for one in processes),
     )
-    found = kernels[series.experiment_id].found if series.experiment_id in kernels else None
+    of_sides = kernels.get(series.experiment_id)
+    found = of_sides and of_sides.found
     pinned = [one for one in processes if one.draw is not None]
     draws, code = answer_of(
         ((one.draw or 0, one.side, one.repeat, one.value, one.quality) for one in pinned), most
@@ -251,12 +250,11 @@ def _metric(
         low=relative(code.low),
         high=relative(code.high),
         p=code.p,
-        at_base=relative(code.at_base),
-        at_head=relative(code.at_head),
         count=sum(code.draws),
         draws=draws,
         code=code,
-        kernels=found,
+        kernels=of_sides,
+        obstacle=of_sides.obstacle if of_sides else draw_obstacle([], [], series.experiment.device),
         repeated=sum(round_of(one.repeat)[1] for one in pinned),
     )
     if not draws:
@@ -295,7 +293,7 @@ def _kernels(
         base, head = ([kernels for at, kernels in free if at == side and kernels] for side in (0, 1))
         if not base or not head:  # on a CPU nothing times them
             continue
-        timed = (
+        draws = draws_of(
             (row.draw + 2 * MAX_DRAWS * places[row.run_id], row.side, row.repeat, row.busy_us)
             for row in own
             if row.draw is not None
@@ -304,9 +302,9 @@ def _kernels(
             _pinned([row for row in own if is_candidate(row.repeat) == wanted], by_id, places)
             for wanted in (False, True)
         )
-        draws = draws_of(timed)
         answer = compare_kernels(base, head, draws=draws, most=most, pinned=pinned, candidates=candidates)
-        of_experiments[pk] = KernelsOfSides(own[0].experiment, base, head, answer, titles)
+        obstacle = draw_obstacle(base, head, own[0].experiment.device)
+        of_experiments[pk] = KernelsOfSides(own[0].experiment, base, head, answer, titles, obstacle)
     return of_experiments
 
 
@@ -332,8 +330,8 @@ def timed_choices(
         time_us = untimed_us if measured_us is None else measured_us
         if time_us is not None:
             kernel = kernels[pk]
-            offered = frozenset(kernel.offered) if kernel.offered or kernel.kind in _UNTUNED else None
-            timed[kernel.slot] = TimedChoice(kernel.config or kernel.choice, time_us, offered)
+            choice = kernel.config or kernel.choice
+            timed[kernel.slot] = TimedChoice.of(choice, time_us, kernel.offered, kernel.kind)
     return timed
 
 

@@ -12,7 +12,7 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Q, QuerySet, Value
 from django.db.models.functions import Greatest, Least
 
-from hud.judging.choices import Drawn, autotune_regret, same_choice_ratios
+from hud.judging.choices import AT_LEAST, Drawn, autotune_regret, same_choice_ratios
 from hud.judging.rules.write import metric_of
 from hud.models import ACTIVE, Compilation, DetailedMeasurement, Kernel, Run, Series
 from hud.points import write as points
@@ -68,8 +68,9 @@ def _count(found: QuerySet[Compilation]) -> None:
     if not run.is_ab and len(rows) > 1 and variants:
         metrics["kernel_variants"] = [measured(first, len(variants))]
     if not run.is_ab and (regret := autotune_regret([*history, *own][-_REGRET_HISTORY:])):
-        spread = (regret.high - regret.low) / 2
-        metrics["autotune_regret"] = [measured(first, regret.value, note=regret.note(), spread=spread)]
+        note = AT_LEAST if regret.at_least else None
+        of_compilations = {"spread": regret.spread, "n": regret.compilations}
+        metrics["autotune_regret"] = [measured(first, regret.value, note=note, **of_compilations)]
     _write(first, metrics)
     found.update(uncounted=False)
 

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
-from hud.judging.choices import ChoiceChange, Kernels, choice_change
+from hud.judging.choices import ChoiceChange, choice_change
+from runner.schema.compilations import Kernels
 from runner.schema.draws import CodeChange, Draw, code_change
 from runner.schema.statistics import PairedChange, median, pair_middles, paired_change
-
-Word = Literal["confirmed", "dismissed", "inconclusive"]
-Obstacle = Literal["", "code", "candidates", "one_sided", "unseen_choice"]
 
 
 @dataclass(frozen=True)
@@ -25,15 +23,14 @@ class PairVerdict:
     """The result of a comparison.
 
     `base` and `head` are geometric means over the pairs, like the change; without a pair they are the sides'
-    medians, None for a side without a value. `change` is None if the values have no ratio. `better` is None
-    without a confirmed change or if the metric has no direction.
+    medians, None for a side without a value. `better` is None without a confirmed change or if the metric
+    has no direction.
     """
 
     base: float | None
     head: float | None
     pairs: int  # with a value on both sides
-    change: PairedChange | None
-    word: Word
+    change: PairedChange
     better: bool | None
 
 
@@ -51,43 +48,32 @@ def judge_pairs(
     and fewer than five pairs. Raise ValueError if the sides differ in length.
     """
     both = [(a, b) for a, b in zip(base, head, strict=True) if a is not None and b is not None]
-    try:
-        change = paired_change(both, is_exact=kind == "deterministic")
-    except ValueError:
-        change = None
-    word: Word = change.word if change else "inconclusive"
-    relative = change.change if change else None
+    change = paired_change(both, is_exact=kind == "deterministic")
     better = None
-    if word == "confirmed" and relative and direction != "none":
-        better = (relative > 0) == (direction == "up")
+    if change.word == "confirmed" and change.change and direction != "none":
+        better = (change.change > 0) == (direction == "up")
     if both:
-        return PairVerdict(*pair_middles(both), len(both), change, word, better)
+        return PairVerdict(*pair_middles(both), len(both), change, better)
     sides = ([value for value in side if value is not None] for side in (base, head))
     base_median, head_median = (median(side) if side else None for side in sides)
-    return PairVerdict(base_median, head_median, 0, change, word, better)
-
-
-@dataclass(frozen=True)
-class OneSided:
-    """The slots that one side alone has, and their device time in µs in a step, mean over its draws."""
-
-    base: tuple[str, ...] = ()
-    head: tuple[str, ...] = ()
-    base_us: float = 0.0
-    head_us: float = 0.0
+    return PairVerdict(base_median, head_median, 0, change, better)
 
 
 @dataclass(frozen=True)
 class KernelComparison:
     """The three answers of a comparison whose kernels are known.
 
-    `equal_choice_percent` is the share of the device time at equal choices in the pinned processes, None
-    without them; `unequal_percent` has the share of each slot of the rest.
+    `only_base` and `only_head` are the slots that one side alone has, with their device time in a step, mean
+    over its draws. `equal_choice_percent` is the share of the device time at equal choices in the pinned
+    processes, None without them; `unequal_percent` has the share of each slot of the rest.
     """
 
     code: CodeChange
     choice: ChoiceChange
-    one_sided: OneSided
+    only_base: tuple[str, ...]
+    only_head: tuple[str, ...]
+    only_base_us: float
+    only_head_us: float
     equal_choice_percent: float | None = None
     unequal_percent: Mapping[str, float] = field(default_factory=dict)
 
@@ -106,39 +92,21 @@ def compare_kernels(
     `draws` and `most` are those of `code_change`. `pinned` are the kernels of baseline and candidate at each
     draw, `candidates` those at further choices that were timed because one side alone may take them.
     """
-    slots = [set().union(*side) if side else set() for side in (base, head)]
+    slots = [set().union(*side) for side in (base, head)]
     only = [tuple(sorted(own - other)) for own, other in (slots, slots[::-1])]
     only_us = [
         fmean(sum(kernels[slot].time_us for slot in names if slot in kernels) for kernels in side)
-        if side
-        else 0.0
         for names, side in zip(only, (base, head), strict=True)
     ]
     return KernelComparison(
         code_change(draws, most),
         choice_change(base, head, [*pinned, *candidates]),
-        OneSided(only[0], only[1], *only_us),
+        only[0],
+        only[1],
+        only_us[0],
+        only_us[1],
         *_equal_choices(pinned),
     )
-
-
-def dismissal_obstacle(found: KernelComparison, suspect: Kernels, base: Sequence[Kernels]) -> Obstacle:
-    """Return why the comparison does not dismiss the suspect whose compilation had these kernels, or ''.
-
-    Only a comparison dismisses it whose code did not change, with the same candidates in every slot, no slot
-    on one side alone, and the suspect's choices among the baseline's draws. All else cannot tell: a level
-    stays where it is.
-    """
-    if found.code.word != "dismissed":
-        return "code"
-    if not found.choice.same_candidates:
-        return "candidates"
-    if found.one_sided.base or found.one_sided.head:
-        return "one_sided"
-    drawn = {(slot, kernel.choice) for kernels in base for slot, kernel in kernels.items()}
-    if any((slot, kernel.choice) not in drawn for slot, kernel in suspect.items()):
-        return "unseen_choice"
-    return ""
 
 
 def _equal_choices(pinned: Sequence[tuple[Kernels, Kernels]]) -> tuple[float | None, dict[str, float]]:

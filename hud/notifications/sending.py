@@ -126,8 +126,11 @@ def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
 
 
 def secret_key(secret: str) -> bytes:
-    """Return the bytes of a secret, `whsec_` and base64. Raise ValueError for another one."""
-    return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    """Return the 24 to 64 bytes of a secret, `whsec_` and base64. Raise ValueError for another one."""
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    if not 24 <= len(key) <= 64:
+        raise ValueError("a secret has 24 to 64 bytes")
+    return key
 
 
 def _is_public(address: str) -> bool:

@@ -15,6 +15,8 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from hud.models import ACTIVE, NEVER_RAN, STATUS_CODES, Stream
+from hud.points import sides
+from hud.points.sides import BadSide
 from hud.runs.branches import stored_names
 from hud.sql import fetch_tuples
 from runner.suites import CEILINGS, SUITES
@@ -22,7 +24,6 @@ from runner.suites import CEILINGS, SUITES
 SHORT_COMMIT = 7  # characters
 _DAYS = 120  # before the newest run
 _HASH = re.compile(r"[0-9a-f]{12,64}")
-_FEWEST_DIGITS = 4  # that may stand for a commit
 _LONGEST = timedelta(hours=24)  # of a night's runs on one commit
 _GAP = timedelta(hours=6)  # between runs without a commit that ends a night
 _AT_LATEST = timedelta(hours=36)
@@ -105,9 +106,7 @@ Values: TypeAlias = dict[str, dict[int, float | None]]  # metric → experiment;
 Results: TypeAlias = dict[Block, Values]  # what the runs of one night measured
 
 
-def _runs(
-    stream: Stream, condition: str, params: Mapping[str, Any], *, most: int | None = None
-) -> list[NightRun]:
+def _runs(stream: Stream, condition: str, params: Mapping[str, Any]) -> list[NightRun]:
     """Return the runs `r` of a stream that a condition chooses, in order: 1 statement. A commit's time is not
     when its runs began; what was uploaded with no other time began then."""
     rows = fetch_tuples(
@@ -116,9 +115,9 @@ def _runs(
             CASE r.order_time_source WHEN 'commit' THEN r.created ELSE r.order_time END,
             r.commit, r.state = ANY(%(active)s), concat(r.xmin, r.ctid)
         FROM hud_run r WHERE r.stream_id = %(stream)s AND r.base_interpreter = '' AND {condition}
-        ORDER BY r.order_time, r.id LIMIT %(most)s
+        ORDER BY r.order_time, r.id
         """,  # noqa: S608 — conditions of this module  # nosec B608
-        {**params, "stream": stream.pk, "active": list(ACTIVE), "most": most},
+        {**params, "stream": stream.pk, "active": list(ACTIVE)},
     )
     return [NightRun(*row) for row in rows]
 
@@ -194,25 +193,23 @@ def of_day(stream: Stream, day: str) -> list[Night]:
 def side(text: str, nights: Sequence[Night], subject: Subject, stream: Stream) -> Night | None:
     """Return the side that a URL names, among the stream's nights with results of the subject: a date,
     ``night:2026-11-20``, ``commit:abc123``, ``latest:main`` or ``run:12``; None where there is none."""
-    kind, _colon, name = text.partition(":")
-    if kind == "latest":
-        return _newest(read(stream, name) if name else nights, subject, stream)
-    if kind not in {"run", "commit"}:
-        day_or_minute = name if kind == "night" else text
-        on_it = [night for night in nights if day_or_minute in night.names]
-        night = _newest(on_it, subject, stream)
-        return replace(night, side=text) if night else None
-    if (kind == "run" and not (name.isdecimal() and len(name) < 10)) or not name:
+    try:
+        chosen = sides.parse(text)
+    except BadSide:
         return None
-    chosen = "r.id = %(name)s::int"
-    if kind == "commit":
-        chosen = "NOT r.rerun AND (r.commit = %(name)s OR %(begins)s AND starts_with(r.commit, %(name)s))"
-    params = {"name": name, "begins": len(name) >= _FEWEST_DIGITS}
-    runs = tuple(_runs(stream, chosen, params, most=_MOST_RUNS))
-    if not runs or len({run.commit for run in runs} - {name}) > 1:  # none, or several commits
+    if chosen.kind == "latest":
+        return _newest(read(stream, chosen.name) if chosen.name else nights, subject, stream)
+    if chosen.kind == "night":
+        night = _newest([night for night in nights if chosen.name in night.names], subject, stream)
+        return replace(night, side=text) if night else None
+    if chosen.kind not in {"run", "commit"}:
+        return None
+    ids = sides.runs_of(chosen, stream).values_list("pk", flat=True)[:_MOST_RUNS]
+    runs = tuple(_runs(stream, "r.id = ANY(%(ids)s)", {"ids": list(ids)}))
+    if not runs or len({run.commit for run in runs} - {chosen.name}) > 1:  # none, or several commits
         return None
     night = _night(runs)
-    return replace(night, side=text, title=f"run {name}" if kind == "run" else night.title)
+    return replace(night, side=text, title=f"run {chosen.name}" if chosen.kind == "run" else night.title)
 
 
 def _newest(nights: Sequence[Night], subject: Subject, stream: Stream) -> Night | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
-from hud.models import NIGHTLY, SAMPLES, Point, Run, Series, Stream
+from hud.models import NIGHTLY, SAMPLES, Point, Run, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
@@ -65,18 +65,14 @@ def with_experiment(pk: int, preferred: Stream) -> Stream:
 
 def front() -> Stream:
     """Return the stream that an address without one means: what an operator chose, else `nightly` once it has
-    three complete nights, else `samples`, and while that is empty the first stream with results."""
-    known = fetch_models(Stream, "WHERE is_front OR name = ANY(%(names)s)", {"names": [NIGHTLY, SAMPLES]})
-    by_name = {stream.name: stream for stream in known}
-    chosen = next((stream for stream in by_name.values() if stream.is_front), None)
-    if chosen:
-        return chosen
-    nightly = by_name.get(NIGHTLY)
-    if nightly and (nightly.has_nights or _has_nights(nightly)):
-        return nightly
-    filled = Stream.objects.filter(Exists(Series.objects.filter(stream=OuterRef("pk"))), archived=None)
-    first = min(filled, key=lambda stream: (stream.name != SAMPLES, stream.pk), default=None)
-    return first or by_name.get(SAMPLES) or Stream.objects.get_or_create(name=SAMPLES)[0]
+    three complete nights, else `samples`, and while that is empty the first stream with results: 1
+    statement."""
+    preferred = """CROSS JOIN LATERAL (SELECT one.archived IS NULL
+                AND EXISTS (SELECT FROM hud_series WHERE stream_id = one.id) AS has_results) x
+        WHERE has_results OR is_front OR has_nights OR name = %(samples)s
+        ORDER BY is_front DESC, has_nights DESC, has_results DESC, name = %(samples)s DESC, id LIMIT 1"""
+    first = next(iter(fetch_models(Stream, preferred, {"samples": SAMPLES})), None)
+    return first or Stream.objects.get_or_create(name=SAMPLES)[0]
 
 
 def chosen(name: str) -> Stream | None:
@@ -85,20 +81,15 @@ def chosen(name: str) -> Stream | None:
 
 
 def note_nights() -> None:
-    """Note that `nightly` has enough nights, which each address without a stream would count until then."""
+    """Note that `nightly` has enough complete nights with a value. Ceilings are no night."""
     for stream in Stream.objects.filter(name=NIGHTLY, has_nights=False):
-        if _has_nights(stream):
+        complete = [night for night in nights.read(stream) if night.complete]
+        runs = [run for night in complete for run in night.runs]
+        measured = Point.objects.filter(run=OuterRef("pk"), value__isnull=False)
+        measured = measured.exclude(series__experiment__suite=CEILINGS)
+        ids = set(Run.objects.filter(Exists(measured), pk__in=runs).values_list("pk", flat=True))
+        if sum(not ids.isdisjoint(night.runs) for night in complete) >= _FEWEST_NIGHTS:
             Stream.objects.filter(pk=stream.pk).update(has_nights=True)
-
-
-def _has_nights(stream: Stream) -> bool:
-    """Return whether as many nights as matter are complete and have a value. Ceilings are no night."""
-    complete = [night for night in nights.read(stream) if night.complete]
-    runs = [run for night in complete for run in night.runs]
-    measured = Point.objects.filter(run=OuterRef("pk"), value__isnull=False)
-    measured = measured.exclude(series__experiment__suite=CEILINGS)
-    ids = set(Run.objects.filter(Exists(measured), pk__in=runs).values_list("pk", flat=True))
-    return sum(not ids.isdisjoint(night.runs) for night in complete) >= _FEWEST_NIGHTS
 
 
 def measured_by(stream: Stream) -> list[tuple[Subject, str]]:

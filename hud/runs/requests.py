@@ -37,7 +37,7 @@ from runner.schema import compilations
 from runner.schema.compilations import InductorValue, inductor_problems
 from runner.schema.options import OptionValue
 from runner.schema.suite import BadRequest, TaskSpec
-from runner.schema.tasks import Caches, Process, Replication, Selection, plan
+from runner.schema.tasks import Process, Replication, Selection, plan
 from runner.suites import SUITES
 
 MAX_REPEATS = 20
@@ -51,8 +51,7 @@ _NO_KNOBS: Mapping[str, OptionValue | None] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The resources of a run, how often each task is measured (None: the default, `Replication`), and the
-    person or program that requests it.
+    """The resources of a run, how often each task is measured, and the person or program that requests it.
 
     A base interpreter or `candidate_options` (of inductor) make the run an A/B comparison: each task is one
     process of each side. The candidate's own interpreter is the default baseline of its options.
@@ -60,11 +59,7 @@ class RunOptions:
 
     resources: ResourceRequest
     who: str
-    repeats: int | None = None
-    compilations: int | None = None
-    draws: int | None = None
-    pairs: int | None = None
-    caches: Caches | None = None
+    replication: Replication = field(default_factory=Replication)
     pinned: str = ""  # the compilation whose choices are forced, as `_choices_of` reads it
     candidate_options: Mapping[str, InductorValue] = field(default_factory=dict)
     branch: str = ""
@@ -74,10 +69,8 @@ class RunOptions:
     retry_of: Run | None = None  # else the last one that was requested of the experiment
 
     @property
-    def replication(self) -> Replication:
-        is_ab = bool(self.resources.base_interpreter or self.candidate_options)
-        caches: Caches | None = "pinned" if self.pinned else self.caches
-        return Replication(self.compilations, self.repeats, caches, is_ab, self.draws, self.pairs)
+    def is_ab(self) -> bool:
+        return bool(self.resources.base_interpreter or self.candidate_options)
 
 
 def request_rerun(
@@ -146,13 +139,15 @@ def request_run(
 ) -> Run:
     """Store a run with its tasks and wake idle hosts after the commit. A run that `repeats` experiments is a
     rerun, like a retry and one with pinned choices. Raise BadRequest."""
-    replication = options.replication
+    pinned = _pinned(specs, options)
+    replication = replace(options.replication, is_ab=options.is_ab)
+    if pinned:
+        replication = replace(replication, caches="pinned")
     is_free_ab = replication.is_ab and not replication.at_equal_choices
     processes = processes_of(specs, replication)
-    pinned = _pinned(specs, options)
     candidate_options = dict(options.candidate_options)
     resources = replace(options.resources, device=options.resources.device or specs[0].device)
-    if resources.base_interpreter or candidate_options:
+    if options.is_ab:
         interpreter = resources.interpreter or DEFAULT_INTERPRETER
         base = resources.base_interpreter or interpreter
         resources = replace(resources, interpreter=interpreter, base_interpreter=base)
@@ -248,14 +243,14 @@ def _stream_of(options: RunOptions, repeats: Sequence[Experiment]) -> Stream:
 
 def _pinned(specs: Sequence[TaskSpec], options: RunOptions) -> dict[str, Any]:
     """Return the choices to force and where they come from; {} where none are. Raise BadRequest."""
-    is_ab = options.replication.is_ab
+    caches = options.replication.caches
     if not options.pinned:
-        if options.caches == "pinned" and not is_ab:
+        if caches == "pinned" and not options.is_ab:
             raise BadRequest("say whose choices are pinned: run:ID/experiment:ID/compilation:NUMBER")
         return {}
-    if is_ab:
+    if options.is_ab:
         raise BadRequest("an A/B comparison pins the choices that its own sides draw, not those of a run")
-    if options.caches == "kept" or len(specs) != 1:
+    if caches == "kept" or len(specs) != 1:
         raise BadRequest("the choices of a compilation are pinned in one task, compiled afresh")
     return {"source": options.pinned, "choices": _choices_of(options.pinned)}
 

@@ -215,8 +215,7 @@ def _request(trigger: ScheduleTrigger, device: str, accelerator: Accelerator | N
             requests.RunOptions(
                 ResourceRequest(device, host, labels=labels, interpreter=schedule.environment),
                 who=f"schedule {schedule.name}",
-                repeats=schedule.repeats,
-                compilations=schedule.compilations,
+                replication=Replication(schedule.compilations, schedule.repeats),
                 interactive=False,
                 trigger=trigger,
             ),

@@ -16,9 +16,8 @@ from hud.pages.compare.judged import Judged
 from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import ComparedRow
 from hud.pages.sparkline import TONES, change_interval
-from hud.tables.badges import badge_html
 from hud.tables.formatting import address, percent, signed_percent, unit
-from hud.tables.html import element, join, link
+from hud.tables.html import badge_html, element, join, link
 from hud.templatetags.hud_tags import path
 
 register = template.Library()

@@ -17,9 +17,8 @@ from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.multiples import Chart
 from hud.pages.experiment.query import TableRow
 from hud.runs.branches import other_branch
-from hud.tables.badges import badge_html
 from hud.tables.formatting import address, ago, moment, signed_percent
-from hud.tables.html import element, link, options
+from hud.tables.html import badge_html, element, link, options
 from hud.templatetags.hud_tags import commit, targets_html, value_html, verdict_badge
 from hud.templatetags.kernel_tags import in_unit, signed_in_unit
 

@@ -25,9 +25,8 @@ from hud.points.nights import SHORT_COMMIT
 from hud.points.streams import Activity, front, with_results
 from hud.points.targets import AppliedTarget
 from hud.tables import formatting, html
-from hud.tables.badges import LOOKS, WORDS, badge_html
 from hud.tables.formatting import ago, bytes_text, moment, number, percent, quantity, signed_percent, unit
-from hud.tables.html import NOTHING, code, element, join, link, span
+from hud.tables.html import LOOKS, NOTHING, WORDS, badge_html, code, element, join, link, span
 from hud.tables.table import Column, DataTable
 from runner.schema.records import QUALITIES, quality_words
 

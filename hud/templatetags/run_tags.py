@@ -9,9 +9,9 @@ from django.utils.safestring import SafeString
 from hud.judging.comparison import MetricComparison
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import RunResults
-from hud.tables.badges import badge_html
 from hud.tables.formatting import p_value, signed_percent
-from hud.tables.html import element, join
+from hud.tables.html import badge_html, element, join
+from runner.schema.compilations import shown_word
 from runner.schema.records import quality_words
 
 register = template.Library()
@@ -47,6 +47,12 @@ def finding_badges(results: RunResults) -> SafeString:
     """Show beside a run's state how many experiments are worse: "succeeded" alone would hide them."""
     shown = ((kind, results.counts[kind].experiments) for kind in _BADGES if kind in results.counts)
     return join(*(badge_html(kind, f"{count} {_LABELS[kind][1]}") for kind, count in shown))
+
+
+@register.simple_tag
+def code_badge(word: str, obstacle: str) -> SafeString:
+    """Show an answer on the code, with the reason where the draw may still hide a change."""
+    return badge_html(shown_word(word, obstacle), title=obstacle)
 
 
 @register.simple_tag
@@ -94,7 +100,9 @@ def _sentence_of_pairs(page: RunPage) -> str:
 
 
 @register.simple_tag
-def change_cell(ratio: float | None, low: float | None, high: float | None, p: float | None) -> SafeString:
+def change_cell(
+    ratio: float | None, low: float | None = None, high: float | None = None, p: float | None = None
+) -> SafeString:
     """Return a ratio as a change, with its interval and p below it."""
     if ratio is None:
         return SafeString()

@@ -13,9 +13,8 @@ from hud.models import Metric, Point
 from hud.pages.query_string import without
 from hud.pages.suite.newest import SuiteTotals
 from hud.pages.suite.query import SPEEDUPS, PlainCell, SuitePage, SuiteRow
-from hud.tables.badges import badge_html
 from hud.tables.formatting import address, ago, long_name, number, signed_percent, unit
-from hud.tables.html import NOTHING, element, join
+from hud.tables.html import NOTHING, badge_html, element, join
 from hud.tables.table import Column, DataTable, Order
 from hud.templatetags.hud_tags import cell_html, sparkline
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.cli.output import v3_records
 from runner.formats.errors import BadUpload, Fault
-from runner.formats.format import is_json
+from runner.formats.format import LocatedRecord, Skipped, is_json
 from runner.formats.measurement import suite_name
 from runner.formats.scalars import number
-from runner.formats.table import Row, table
-from runner.formats.torchdynamo import lists
+from runner.formats.table import table
 from runner.formats.torchdynamo.files import accuracy_word
+from runner.formats.torchdynamo.lists import EXPECTED_ACCURACY
 from runner.formats.torchdynamo.names import file_hints
 from runner.schema.suite import BadRequest, knobs_key
 
@@ -57,7 +58,12 @@ def main(options: argparse.Namespace) -> int:
     Raise BadRequest for a file without results, or one that is no list of expected ones.
     """
     results = _read(options.results, _results)
-    expected = [row for path in options.expected for row in _listed(path, len(options.expected) > 1)]
+    expected = []
+    for path in options.expected:
+        # of several lists, suite and mode in the name say for which results each is
+        hints = file_hints(str(path)) if len(options.expected) > 1 else {}
+        facts = {name: hints[name] for name in ("suite", "mode") if name in hints}
+        expected += [replace(row, facts={**facts, **row.facts}) for row in _read(path, _expected)]
     is_rocm = any("rocm" in str(path) for path in options.expected)
     names = [name for name in _CHECKS if _has(name, results) and (not expected or _has(name, expected))]
     if not names:
@@ -140,36 +146,33 @@ def _read(path: Path, read: Callable[[bytes, Path], list[_Row]]) -> list[_Row]:
         raise BadRequest(f"{path}: {error.detail}") from error
 
 
-def _listed(path: Path, is_one_of_several: bool) -> list[_Row]:
-    """Return the rows of a list. Of several lists, suite and mode in the name say for which results it is."""
-    hints = file_hints(str(path)) if is_one_of_several else {}
-    facts = {name: hints[name] for name in ("suite", "mode") if name in hints}
-    return [replace(row, facts={**facts, **row.facts}) for row in _read(path, _expected)]
-
-
-def _expected(body: bytes, _path: Path) -> list[_Row]:
-    columns, lines = lists.table_of(body)
-    table = _table(columns, lines, {})
-    if not lists.is_by_dtype(columns):
-        return table
-    return [
-        _Row(row.model, {"accuracy": cell}, lists.facts_of_column(column))
-        for row in table
-        for column, cell in row.cells.items()
-        if cell and column != "suite"
-    ]
+def _expected(body: bytes, path: Path) -> list[_Row]:
+    """Return the rows of a list, one for each dtype and mode that its columns name."""
+    rows: dict[tuple[int | None, str, str], _Row] = {}
+    empty: defaultdict[int | None, dict[str, str]] = defaultdict(dict)  # cells of a line
+    for item in EXPECTED_ACCURACY.read(body, str(path)):
+        if isinstance(item, Fault):
+            raise BadUpload(f"line {item.line}: {item.detail}")
+        if isinstance(item, Skipped):
+            empty[item.line][item.pointer[1:]] = ""
+        elif isinstance(item, LocatedRecord) and (metric := item.record.metric):
+            benchmark = item.record.benchmark
+            mode, dtype = benchmark.mode or "", (benchmark.dtype or "").partition("_")[0]  # amp_bf16 is amp
+            facts = {name: value for name, value in (("mode", mode), ("dtype", dtype)) if value}
+            row = rows.setdefault((item.line, mode, dtype), _Row(item.record.model.name, {}, facts))
+            values = metric.benchmark_values or (metric.extra_info or {})["benchmark_values"]
+            row.cells[metric.name] = str(values[0])
+    for (line, *_), row in rows.items():
+        row.cells.update(empty[line])
+    return list(rows.values())
 
 
 def _results(body: bytes, path: Path) -> list[_Row]:
+    """Return the rows of results. Raise BadUpload for one that is too long, or counts in no number."""
     if is_json(body):
         return _results_in_json(body)
     columns, lines = table(body, lambda cells: "name" in cells, "table of results", "a column called name")
-    return _table(columns, lines, file_hints(str(path)))
-
-
-def _table(columns: list[str], lines: Iterable[Row | Fault], facts: Mapping[str, str]) -> list[_Row]:
-    """Return the rows of a CSV. Raise BadUpload for one that is too long, or counts in no number."""
-    table = []
+    facts, rows = file_hints(str(path)), []
     for line in lines:
         if isinstance(line, Fault):
             raise BadUpload(f"line {line.line}: {line.detail}")
@@ -177,8 +180,8 @@ def _table(columns: list[str], lines: Iterable[Row | Fault], facts: Mapping[str,
         wrong = next((name for name in _COUNTS if cells.get(name) and number(cells[name]) is None), "")
         if wrong:
             raise BadUpload(f"line {line.line}: {wrong}: {cells[wrong][:60]!r} is not a number")
-        table.append(_Row(cells.pop("name"), cells, facts))
-    return table
+        rows.append(_Row(cells.pop("name"), cells, facts))
+    return rows
 
 
 def _results_in_json(body: bytes) -> list[_Row]:

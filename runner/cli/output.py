@@ -98,11 +98,11 @@ class Output:
     def add(self, result: TaskResult) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._added += 1
-        if not self._write(result):
+        reason = self._system.unsupported_reason(result.task) if self._system else ""
+        if reason or not self._write(result):
             outcome = result.outcome
-            known = self._system.unsupported_reason(result.task) if self._system else ""
             end = "" if outcome.status == "ok" else f"{outcome.status} {outcome.code}".strip()
-            self._left_out[known or end or "nothing was measured that it has a place for"] += 1
+            self._left_out[reason or end or "nothing was measured that it has a place for"] += 1
         if result.artifacts():
             beside = _beside(self._path)
             folder = beside / result.name.replace("/", "-")

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from runner.schema.compilations import kernels_in
+from runner.schema.compilations import Kernels, draw_obstacle, shown_word, timed_kernels
 from runner.schema.draws import CodeChange, Draw, PairPlace, answer_of, pair_place, round_of
 from runner.schema.metrics import metric_info
 from runner.schema.records import SUCCESS, Json, runner_facts
@@ -42,7 +42,6 @@ _MOST_WARNINGS = 4
 
 
 _Key = tuple[str, str]  # case and metric
-_Choices = set[tuple[str, str]]  # of the autotuner: (slot, configuration)
 
 
 class _Number(NamedTuple):
@@ -258,34 +257,27 @@ def draws(finished: Sequence[TaskResult]) -> str:
     values: defaultdict[_Key, list[tuple[int, int, int, float | None, str]]] = defaultdict(list)
     again: set[tuple[int, PairPlace]] = set()
     notes: dict[str, None] = {}
-    # candidates and choices of the autotuner in the free processes of a case's side
-    offered: defaultdict[tuple[str, int], _Choices] = defaultdict(set)
-    chosen: defaultdict[tuple[str, int], _Choices] = defaultdict(set)
+    devices: dict[str, str] = {}  # by case
+    free: defaultdict[str, tuple[list[Kernels], list[Kernels]]] = defaultdict(lambda: ([], []))
     records = [(task, record) for task, result in enumerate(finished) for record in result.records]
     for task, record in records:
         number = _number(record)
         place = number.place
         if place.draw is None:
-            for kernel in kernels_in([record]):
-                slot = str(kernel.get("slot", ""))
-                offered[number.case, place.side] |= {(slot, text) for text in kernel.get("offered") or ()}
-                chosen[number.case, place.side].add((slot, str(kernel.get("config", ""))))
+            if kernels := timed_kernels([record]):
+                free[number.case][place.side].append(kernels)
         elif number.value is not None and number.metric in MAIN:
-            measured = (place.draw, place.side, place.repeat, number.value, number.quality)
-            values[number.key].append(measured)
+            values[number.key].append((place.draw, place.side, place.repeat, number.value, number.quality))
+            devices[number.case] = str((record["benchmark"].get("extra_info") or {}).get("device", ""))
             notes |= dict.fromkeys(text for text in number.warnings if text.startswith("not pinned"))
             if round_of(place.repeat)[1]:
                 again.add((task, place))
     rows = [[*key, *_code_change(*answer_of(processes))] for key, processes in values.items()]
     if not rows:
         return ""
-    obstacles = {
-        case: _obstacle(offered[case, 0], offered[case, 1], chosen[case, 0], chosen[case, 1])
-        for case in dict.fromkeys(case for case, _side in [*chosen])
-    }
+    obstacles = {case: draw_obstacle(*free[case], device) for case, device in devices.items()}
     for row in rows:
-        if row[-1] == "dismissed" and obstacles.get(row[0]):
-            row[-1] = "same code"
+        row[-1] = shown_word(row[-1], obstacles[row[0]])
     heads = ["case", "metric", "base", "new", "change", "95 % interval", "p", "draws", "so"]
     lines = [
         grid(heads, rows),
@@ -295,15 +287,6 @@ def draws(finished: Sequence[TaskResult]) -> str:
         *[f"{case}: {text}, so nothing is dismissed" for case, text in obstacles.items() if text],
     ]
     return "\n".join(lines)
-
-
-def _obstacle(base_offered: _Choices, new_offered: _Choices, base: _Choices, new: _Choices) -> str:
-    """Return why the draw may hide a change though the code has none; '' if it cannot."""
-    if {slot for slot, _config in base} != {slot for slot, _config in new}:
-        return "some kernels are on one side only"
-    if base_offered != new_offered:
-        return "the autotuner was offered other candidates"
-    return "" if new <= base else "the new side drew choices that the baseline did not"
 
 
 def _code_change(at_draws: Sequence[Draw], found: CodeChange) -> list[str]:
@@ -331,10 +314,7 @@ def _compared(
     else:
         alone = ([sides[name] for sides in numbers.values() if name in sides] for name in (0, 1))
         texts = [f"{median(values):.4g}" if values else "" for values in alone]
-    try:
-        found = paired_change(complete, is_exact=metric_info(metric).kind == "deterministic")
-    except ValueError:
-        return [*texts, "", "", "", f"{len(complete)}", "inconclusive"]
+    found = paired_change(complete, is_exact=metric_info(metric).kind == "deterministic")
     change = "" if found.change is None else f"{found.change:+.1%}"
     return [*texts, change, *_precision(found.low, found.high, found.p), f"{len(complete)}", found.word]
 

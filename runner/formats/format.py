@@ -121,7 +121,7 @@ class FileWriter(Protocol):
     """Write the files of one `--output`; they are complete after each task."""
 
     def add(self, finished: TaskResult) -> list[Path]:
-        """Write a task; return the files that hold something of it."""
+        """Write a task that the files can hold; return those that hold something of it."""
 
 
 @dataclass(frozen=True)

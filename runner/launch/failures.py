@@ -15,6 +15,7 @@ _BY_TEXT = {
     "can't allocate memory": ("oom", "out_of_memory", ""),
     "InvalidCxxCompiler": _BY_CLASS["InvalidCxxCompiler"],
     "Failed to find C compiler": ("failed", "no_c_compiler", "triton needs a C compiler: install gcc. "),
+    "Cannot re-initialize CUDA": ("failed", "cuda_before_fork", "an import has used the GPU too early. "),
     "CUDA error": ("crashed", "device_error", ""),
     "No module named 'torch'": ("failed", "no_torch", "this interpreter has no torch. "),
 }
@@ -32,7 +33,10 @@ class TaskFailure(Exception):
         self.status = status
         self.code = printable(code)
         self.reason = printable(reason)
-        super().__init__(self.reason)
+        super().__init__(status, self.code, self.reason)  # so that it can be pickled
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 def printable(text: str) -> str:

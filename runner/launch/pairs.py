@@ -24,11 +24,12 @@ from runner.schema.compilations import (
     COMPILED,
     PINNED_VARIABLE,
     InductorValue,
+    Kernels,
     candidate_pins,
     choices_of,
     inductor_variable,
     inductor_words,
-    offers_of,
+    timed_kernels,
 )
 from runner.schema.draws import BASE, NEW, RUN_TIMES, Side, outliers
 from runner.schema.metrics import is_of_running
@@ -192,7 +193,7 @@ class _Pair:
         self._folders = {side: request.run_folder / job.task.fingerprint() / side for side in SIDES}
         self._measured: set[Side] = set()  # whose free process timed compiled code
         self._choices: dict[Side, dict[str, str] | None] = {}  # by slot; None where unknown
-        self._offers: dict[Side, dict[str, set[str]]] = {}  # by slot
+        self._kernels: dict[Side, Kernels] = {}
         self._candidates: list[dict[str, str]] = []  # by slot: those to time beside the draws
         self._times_ms: dict[_Process, float] = {}
         self._failed: dict[_Process, TaskOutcome] = {}
@@ -219,9 +220,11 @@ class _Pair:
         free = [*(_Process(side, warms=True) for side in first), *map(_Process, sides)]
         self._total = len(free) + len(pinned)
         self._run_each(free)
-        if self._measured == set(SIDES):  # a wrong result, or a shape that fails, leaves times all the same
+        if pinned and self._measured == set(SIDES):  # also after a wrong result, or a shape that fails
             self._run_each(pinned)
-            strays = self._strays()
+            timed = list(self._times_ms.items())  # the free process that drew the choices is one of these
+            places = outliers([(one.owner or one.side, one.side, time_ms) for one, time_ms in timed])
+            strays = [replace(timed[place][0], repeated=True) for place in places if timed[place][0].owner]
             self._total += len(strays)
             self._run_each(strays)
             self._run_candidates()
@@ -229,9 +232,7 @@ class _Pair:
     def _run_candidates(self) -> None:
         """Pin both sides to the candidates of slots whose candidates differ: a few, and no further ones once
         they took twice as long as all before them."""
-        if not self._offers.keys() >= set(SIDES) or self._job.caches != "pinned":
-            return
-        self._candidates = candidate_pins(self._offers[BASE], self._offers[NEW])
+        self._candidates = candidate_pins(self._kernels[BASE], self._kernels[NEW])
         count, until_s = len(self._candidates), 3 * self._seconds
         for turn in range(min(count, _MOST_CANDIDATES)):
             number = (self._job.process * _MOST_CANDIDATES + turn) % count
@@ -302,7 +303,7 @@ class _Pair:
             if process.candidate is not None:  # it is no draw: only its kernels count
                 found = [record for record in found if COMPILED in record["metric"]["extra_info"]]
         elif not process.warms:
-            self._choices[side], self._offers[side] = choices_of(found), offers_of(found)
+            self._choices[side], self._kernels[side] = choices_of(found), timed_kernels(found)
             metrics = [record["metric"] for record in found]
             if any(is_of_running(one["name"]) and one.get("benchmark_values") for one in metrics):
                 self._measured.add(side)
@@ -345,13 +346,6 @@ class _Pair:
         path = self._request.folder.resolve() / f"pinned-{process.owner}.json"
         path.write_text(json.dumps(choices))
         return {PINNED_VARIABLE: str(path)}
-
-    def _strays(self) -> list[_Process]:
-        """Return the pinned processes to measure once more: those too far from the others with the same
-        choices, of either side; the free process that drew them is one of these."""
-        timed = list(self._times_ms.items())
-        places = outliers([(one.owner or one.side, time_ms) for one, time_ms in timed])
-        return [replace(timed[place][0], repeated=True) for place in places if timed[place][0].owner]
 
 
 def _of_pinned(record: dict[str, Json], *, unknown: bool) -> dict[str, Json]:

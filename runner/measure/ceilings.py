@@ -1,14 +1,18 @@
-"""Measured ceilings of this host: a large copy, a large read, a large matrix product."""
+"""Ceilings of this host, measured: a large copy, read and matrix product. FLOPs of a step, and their peak."""
 
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from runner.measure.recorder import Result
 from runner.measure.state.device import Device
 from runner.measure.timing.call_time import one_call_ms
+from runner.schema.devices import arch_key, peaks
+from runner.schema.records import Json
 from runner.schema.statistics import median
 from runner.system import machine
 
@@ -20,6 +24,8 @@ _SAMPLES = 30
 _WARM_CALLS = 5
 _BLOCK_BYTES = {"cuda": 2**32, "cpu": 2**28}
 _MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
+# Operators that multiply matrices; one of these without a formula makes the count of operations too small.
+_COUNTABLE = ("attention", "mm", "conv", "linear", "matmul", "lstm", "gru")
 
 
 def ceiling(name: str, device: Device) -> float:
@@ -52,6 +58,41 @@ def gbps(moved_bytes: int, times_ms: Sequence[float]) -> list[float]:
 
 def tflops(flops: int, times_ms: Sequence[float]) -> list[float]:
     return [flops / (time_ms * 1e9) for time_ms in times_ms]
+
+
+def count_flops(step: Callable[[], Any]) -> dict[str, Json]:
+    """Run the step once in eager mode and count its floating-point operations. `uncounted` are operators of
+    the step that multiply but for which torch has no formula."""
+    with FlopCounterMode(display=False) as counter, _SeenOperators() as seen:
+        step()
+    without = {
+        str(operator)
+        for operator in seen.operators
+        if operator not in flop_registry and any(word in str(operator).lower() for word in _COUNTABLE)
+    }
+    return {"total": int(counter.get_total_flops()), "uncounted": sorted(without)}
+
+
+def peak_tflops(device_name: str, dtype: str, matmul_precision: str) -> tuple[float, str] | None:
+    """Return the data sheet's dense peak of matrix products in this dtype and its name; None if unknown."""
+    sheet = peaks(arch_key(device_name))
+    if sheet is None or not sheet.bf16_tflops:
+        return None
+    if dtype != "float32":
+        return float(sheet.bf16_tflops), f"{sheet.key}, data sheet, dense bfloat16 and float16"
+    if matmul_precision == "highest":
+        return None
+    return sheet.bf16_tflops / 2, f"{sheet.key}, data sheet, dense TF32"
+
+
+class _SeenOperators(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: set[Any] = set()
+
+    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators.add(func._overloadpacket)
+        return func(*args, **(kwargs or {}))
 
 
 def _copy_gbps(device: Device) -> list[float]:

@@ -8,8 +8,8 @@ no `torch.cuda` call, no operator, no `set_num_threads`. The variable `ASK_NVML`
 `torch.cuda.is_available()` in imported packages harmless.
 """
 
-import json
 import os
+import pickle
 import select
 import signal
 import sys
@@ -19,30 +19,31 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, TypeVar, cast
 
 from runner.launch.failures import TaskFailure, failure_of
-from runner.schema.records import Json
 from runner.system.processes import Tree, die_with, send
 
 _GRACE_S = 3.0  # from SIGTERM to SIGKILL of a stage that ran out of time
+T = TypeVar("T")
 ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # is_available() then asks NVML and leaves the CUDA driver alone
 
 
 def run_stage(
     name: str,
-    work: Callable[[], Json],
+    work: Callable[[], T],
     *,
     folder: Path,
     variables: Mapping[str, str] = MappingProxyType({}),
     timeout_s: float,
-) -> Json:
-    """Call `work` in a forked process and return its result, which must be JSON.
+) -> T:
+    """Call `work` in a forked process and return its result, which is pickled.
 
     `variables` are added to the process's environment (caches, TMPDIR); its output goes where ours goes.
     Raise TaskFailure: what `work` raised (by `failure_of`), crashed with the signal's name if the process
     died, timed_out after `timeout_s`. Nothing that the stage started is alive afterwards.
     """
-    answer = folder / f"stage_{name}.json"
+    answer = folder / f"stage_{name}.pickle"
     answer.unlink(missing_ok=True)
     tree = Tree()
     sys.stdout.flush()
@@ -67,10 +68,10 @@ def run_stage(
         reason = f"stage {name}: its time limit of {timeout_s:.0f} s was reached"
         raise TaskFailure("timed_out", "timeout", reason)
     if answer.exists():
-        result = json.loads(answer.read_text())
-        if "failure" in result:
-            raise TaskFailure(*result["failure"])
-        return result["value"]
+        result, failure = pickle.loads(answer.read_bytes())  # noqa: S301 - our own process wrote it
+        if failure:
+            raise failure
+        return cast("T", result)
     if os.WIFSIGNALED(status):
         word = signal.Signals(os.WTERMSIG(status)).name
         advice = " (the kernel does so when memory runs out)" if word == "SIGKILL" else ""
@@ -79,7 +80,7 @@ def run_stage(
     raise TaskFailure("crashed", f"exit_{code}", f"stage {name}: its process ended with exit code {code}")
 
 
-def _stage(parent: int, work: Callable[[], Json], answer: Path, variables: Mapping[str, str]) -> None:
+def _stage(parent: int, work: Callable[[], Any], answer: Path, variables: Mapping[str, str]) -> None:
     """Run in the forked process; never return, and run no exit handlers, which belong to the parent."""
     code = 1
     try:
@@ -91,14 +92,13 @@ def _stage(parent: int, work: Callable[[], Json], answer: Path, variables: Mappi
         os.environ.update(variables)
         tempfile.tempdir = None
         try:
-            result = {"value": work()}
+            result: tuple[Any, TaskFailure | None] = work(), None
         except BaseException as error:  # noqa: BLE001 - whatever a benchmark raises is its outcome
             if not isinstance(error, TaskFailure):
                 traceback.print_exc()
-            failure = failure_of(error)
-            result = {"failure": [failure.status, failure.code, str(failure)]}
+            result = None, failure_of(error)
         fresh = answer.with_suffix(".new")
-        fresh.write_text(json.dumps(result))
+        fresh.write_bytes(pickle.dumps(result))
         fresh.replace(answer)
         code = 0
     except BaseException:  # noqa: BLE001 - without an answer the parent reports a crash

@@ -44,6 +44,7 @@ EXPLAINED = "explained"  # key of extra_info of a failed record that holds `Expl
 EXPLAINABLE = ("wrong", "failed", "crashed")  # statuses for which the compiler may be at fault
 BISECTED = "compiler bisected: "  # begins `Explanation.text` and so the reason of the failed record
 
+_UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
 KernelKind = Literal["pointwise", "reduction", "template", "library", "combo", "copy", "user", "cpp", "other"]
 
 
@@ -177,24 +178,92 @@ def kernels_in(records: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, J
         yield from (info.get(COMPILED) or {}).get("kernels", [])
 
 
-def offers_of(records: Iterable[Mapping[str, Json]]) -> dict[str, set[str]]:
-    """Return what the autotuner had to choose from, by slot, where these v3 records tell it."""
-    return {str(one["slot"]): {*one["offered"]} for one in kernels_in(records) if one.get("offered")}
+@dataclass(frozen=True)
+class TimedChoice:
+    """A kernel of one process: its choice, its device time in µs, and the choices that the autotuner had:
+    None if they are unknown, empty where nothing is tuned, as for a library's kernel."""
+
+    choice: str
+    time_us: float
+    offered: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, choice: str, time_us: float, offered: Collection[str], kind: str) -> "TimedChoice":
+        return cls(choice, time_us, frozenset(offered) if offered or kind in _UNTUNED else None)
 
 
-def candidate_pins(
-    base: Mapping[str, Collection[str]], new: Mapping[str, Collection[str]]
-) -> list[dict[str, str]]:
+Kernels = Mapping[str, TimedChoice]  # of one process, by slot
+OTHER_CANDIDATES = "the candidates of the autotuner differ or are unknown"
+ONE_SIDED = "some kernels are on one side only"
+UNSEEN_CHOICE = "the candidate has choices that the baseline did not draw"
+
+
+def timed_kernels(records: Iterable[Mapping[str, Json]]) -> Kernels:
+    """Return the timed kernels that these v3 records of a process name, by slot."""
+    return {
+        str(one["slot"]): TimedChoice.of(
+            one.get("config") or one["choice"], one["time_us"], one.get("offered", ()), one["kind"]
+        )
+        for one in kernels_in(records)
+        if one.get("time_us") is not None
+    }
+
+
+def compare_candidates(
+    base: Sequence[Kernels], head: Sequence[Kernels]
+) -> tuple[bool | None, dict[str, list[frozenset[str]]]]:
+    """Return whether the autotuner had the same candidates in each slot that both sides have, None where some
+    are unknown; and those of both sides by slot where they differ."""
+    shared = sorted(set().union(*base) & set().union(*head))
+    known = {}
+    for slot in shared:
+        offers = [[kernels[slot].offered for kernels in side if slot in kernels] for side in (base, head)]
+        if all(None not in side for side in offers):
+            known[slot] = [frozenset[str]().union(*filter(None, side)) for side in offers]
+    differing = {slot: sides for slot, sides in known.items() if sides[0] != sides[1]}
+    return (False if differing else True if shared and len(known) == len(shared) else None), differing
+
+
+def candidate_pins(base: Kernels, new: Kernels) -> list[dict[str, str]]:
     """Return choices to force so that each candidate of each slot is timed that the sides offer unlike ones
     of: all these slots take their next candidate at once, so there are as many as the longest list has."""
     differing = {
-        slot: list(filter(_CHOICE.fullmatch, sorted({*base[slot], *new[slot]})))
-        for slot in sorted(base.keys() & new.keys())
-        if {*base[slot]} != {*new[slot]}
+        slot: list(filter(_CHOICE.fullmatch, sorted(frozenset[str]().union(*sides))))
+        for slot, sides in compare_candidates([base], [new])[1].items()
     }
     most = max(map(len, differing.values()), default=0)
     turns = {slot: list(islice(cycle(texts), most)) for slot, texts in differing.items() if texts}
     return [{slot: texts[place] for slot, texts in turns.items()} for place in range(most)]
+
+
+def draw_obstacle(
+    base: Sequence[Kernels],
+    head: Sequence[Kernels],
+    device: str,
+    suspects: Sequence[Kernels] = (),
+    drawn: Sequence[Kernels] = (),
+) -> str:
+    """Return why the draw of the autotuner may hide a change though the code has none, or ''.
+
+    `base` and `head` are the kernels of both sides' free processes; a CPU's are neither timed nor tuned.
+    `suspects` (without them `head`) may only have choices that the baseline took there or in `drawn`.
+    """
+    if not base or not head:
+        return "" if device == "cpu" else OTHER_CANDIDATES
+    if not compare_candidates(base, head)[0]:
+        return OTHER_CANDIDATES
+    if set().union(*base) != set().union(*head):
+        return ONE_SIDED
+    known, chosen = (
+        {(slot, kernel.choice) for kernels in side for slot, kernel in kernels.items()}
+        for side in ((*base, *drawn), suspects or head)
+    )
+    return "" if chosen <= known else UNSEEN_CHOICE
+
+
+def shown_word(word: str, obstacle: str) -> str:
+    """Return the word for an answer on the code: it dismisses only a change that the draw cannot hide."""
+    return "same code" if word == "dismissed" and obstacle else word
 
 
 def pinned_from_json(value: Json) -> dict[str, str]:

@@ -13,7 +13,7 @@ import math
 import statistics
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeGuard
@@ -44,6 +44,7 @@ SURE_OF_NOTHING = 0.9  # the share in which a change of 1 % is dismissed
 FOUND, NOTHING = 0.03, 0.01  # the changes that a comparison must find, and must dismiss
 MOST_DRAWS = 400  # of a plan
 _FLOOR = math.log1p(PAIR_FLOOR)
+_FAR = math.log1p(OUTLIER)
 _TINY_P = 1e-15  # less is lost in rounding
 _MOST_LOG = 700.0  # beyond it a ratio is no double
 
@@ -247,23 +248,32 @@ def enough(draws: Sequence[Draw], most: int) -> bool:
     return len(draws) >= most or code_change(draws, most).word != "inconclusive"
 
 
-def outliers(processes: Sequence[tuple[Hashable, float]]) -> list[int]:
-    """Return the places of the processes to measure once more, from the choice and the value of each.
+def outliers(processes: Sequence[tuple[Side, Side, float]]) -> list[int]:
+    """Return the places of the processes of a round to measure once more, from owner of the choices, side
+    and value of each.
 
-    These are further than 5 % from the median of the others of their own choice. Which side a process is of
-    is not asked, so that neither is favoured. A repeat counts in place of the first value, also if it is as
-    far away.
+    These are further than 5 % from the median of the others with their choices; none are where the code
+    explains it. Which side is which is not asked, so that neither is favoured. A repeat counts in place of
+    the first value, also if it is as far away.
     """
-    values: defaultdict[Hashable, list[tuple[int, float]]] = defaultdict(list)
-    for place, (choice, value) in enumerate(processes):
-        values[choice].append((place, value))
     far = []
-    for same in values.values():
-        for place, value in same:
-            others = [other for elsewhere, other in same if elsewhere != place]
-            if others and abs(math.log(value / median(others))) > math.log1p(OUTLIER):
-                far.append(place)
-    return sorted(far)
+    for place, (owner, _side, value) in enumerate(processes):
+        others = [one[2] for elsewhere, one in enumerate(processes) if elsewhere != place and one[0] == owner]
+        if others and abs(math.log(value / median(others))) > _FAR:
+            far.append(place)
+    return [] if _is_code(processes) else far
+
+
+def _is_code(processes: Iterable[tuple[Side, Side, float]]) -> bool:
+    """Return whether one side is slower by more than 5 % at the choices of both, and the processes of a side
+    with the same choices are all within 5 %: no few slow processes of equal sides look like that."""
+    logs: defaultdict[tuple[Side, Side], list[float]] = defaultdict(list)
+    for owner, side, value in processes:
+        logs[owner, side].append(math.log(value))
+    if len(logs) < 4 or any(max(own) - min(own) > _FAR for own in logs.values()):
+        return False
+    changes = [median(logs[owner, NEW]) - median(logs[owner, BASE]) for owner in (BASE, NEW)]
+    return min(changes) > _FAR or max(changes) < -_FAR
 
 
 @dataclass(frozen=True)

@@ -188,15 +188,18 @@ class PairedChange:
 
 
 def paired_change(pairs: Sequence[tuple[float, float]], *, is_exact: bool = False) -> PairedChange:
-    """Compare base and new of process pairs; `is_exact` values, such as counts, have no noise. Raise
-    ValueError for a change from or to a value that is not positive.
+    """Compare base and new of process pairs; `is_exact` values, such as counts, have no noise. Where one
+    changes from or to what is not positive there are no ratios.
 
     Each pair gives one log ratio: two processes of the same code differ by more than the samples of one
     process show. Values with noise take the surer of two tests, its p-value doubled for the choice: pairs
     cancel what both of their processes share, such as a busy host; sides have twice the degrees of freedom,
     which decides among five.
     """
-    ratios = tuple(0.0 if new == base else math.log(new) - math.log(base) for base, new in pairs)
+    have_ratios = all(base == new or min(base, new) > 0 for base, new in pairs)
+    ratios = tuple(
+        0.0 if new == base else math.log(new) - math.log(base) for base, new in pairs if have_ratios
+    )
     if len(ratios) < 2:
         return PairedChange(ratios, None, None, None, is_exact)
     low, high, p = t_test(ratios)

@@ -96,12 +96,12 @@
     try {
       const current = document.querySelector("[data-current-task]")?.dataset.currentTask ?? task;
       if (task !== "" && !document.hidden) {
-        const response = await fetch(`${box.dataset.url}?task=${task}&start=${next}`);
+        const response = await fetch(`${box.dataset.url}?task=${task}&start=${next}`, { cache: "no-store" });
         if (!response.ok) throw new Error(response.status);
         const bytes = await response.arrayBuffer();
-        next = Number(response.headers.get("X-Log-Next"));
+        next = Number(response.headers.get("X-Next-Offset"));
         if (bytes.byteLength) add(decoder.decode(bytes, { stream: true }));
-        const more = response.headers.get("X-Log-More") === "1";
+        const more = response.headers.get("X-More") === "1";
         if (bytes.byteLength && more) wait = 300;
         else if (!more && !pinned && current !== "" && current !== task) goOn(current);
         else if (!more && ended) return end();

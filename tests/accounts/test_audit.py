@@ -14,7 +14,7 @@ from hud.accounts.audit import note
 from hud.accounts.keys import create_key
 from hud.accounts.roles import Role
 from hud.models import Audit
-from hud.pages.audit import query
+from hud.pages.audit import view as query
 from tests.support.factories import create_host, create_user
 from tests.support.records import as_list, v3_record
 

@@ -111,15 +111,29 @@ def test_a_heartbeat_returns_accelerators_and_their_queues(agent: Agent) -> None
     ("over", "pointer"),
     [
         ({"facts": {"os": "x" * 2**20}}, "/facts"),
+        ({"facts": {"pythons": {"default": None}}}, "/facts/pythons/default"),
+        ({"facts": {"lacking": ["timm"]}}, "/facts/lacking"),
+        ({"facts": {"gpus": [1]}}, "/facts/gpus/0"),
         ({"devices": [{"name": "cpu", "device": "cpu", "suites": ["x" * 61]}]}, "/devices/0/suites/0"),
         ({"devices": [{"name": "cpu", "device": "cpu", "suites": ["x"] * 51}]}, "/devices/0/suites"),
     ],
 )
-def test_a_heartbeat_has_a_size_limit(agent: Agent, over: dict[str, Any], pointer: str) -> None:
+def test_a_heartbeat_has_a_size_and_a_form(agent: Agent, over: dict[str, Any], pointer: str) -> None:
     answer = agent.beat(**over)
     assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
     assert answer.json()["errors"][0]["pointer"] == pointer
     assert not Host.objects.get().accelerators.exists()
+
+
+def test_further_facts_are_stored_as_they_come(agent: Agent) -> None:
+    facts = {
+        "cpu": "Xeon",
+        "memory_bytes": 8,
+        "news": [{"a": None}],
+        "pythons": {"default": {"torch": "2.15"}},
+    }
+    assert agent.beat(facts=facts).status_code == 200
+    assert Host.objects.get().facts == facts
 
 
 def test_a_task_from_claim_to_finish(agent: Agent) -> None:

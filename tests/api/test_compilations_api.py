@@ -10,9 +10,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from hud.api import series
 from hud.ingest import ingest
 from hud.models import Experiment, Stream
-from hud.pages.experiment import series
 from runner.formats.parameters import Parameters
 from runner.schema.compilations import Compiled, Kernel, digest
 from tests.support.factories import create_experiment, create_measurement, create_run, create_verdict

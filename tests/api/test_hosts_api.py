@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.hosts import registration
-from hud.models import Accelerator, Audit, Host, Run, RunRequest, State, Task
+from hud.models import Accelerator, Audit, Host, Run, RunRequest, Schedule, State, Stream, Task
 from hud.runs import tasks
 from runner.schema.protocol import PROTOCOL
 from tests.api.test_agent_api import Agent, agent
@@ -243,3 +243,14 @@ def test_schedules_over_the_api(admin: Agent, client: Client, host: Host) -> Non
     assert client.delete(path).status_code == 401
     assert client.delete(path, headers=admin.headers).status_code == 204
     assert client.delete(path, headers=admin.headers).status_code == 404
+
+
+def test_a_schedule_writes_where_its_key_may_write(client: Client, host: Host) -> None:
+    Stream.objects.create(name="of-somebody")
+    planner = Agent(client, create_key(name="planner", scopes=["hosts", "read"], who="t")[1])
+    nightly = {"name": "nightly", "cron": "10 4 * * *", "suite": "micro", "device": "cpu"}
+    refused = planner.post("schedules", {**nightly, "stream": "of-somebody"})
+    assert refused.status_code == 403
+    assert "of-somebody" in refused.json()["detail"]
+    assert not Schedule.objects.exists()
+    assert planner.post("schedules", nightly).status_code == 201

@@ -69,8 +69,17 @@ def code_answer(capsys: pytest.CaptureFixture[str]) -> str:
 def test_equal_sides_that_draw_alike_are_dismissed(
     control: Control, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    only = ["XBLOCK=4 num_warps=4"]
+    control.plan({"*": {"compiled": True, "offered": {"plain": only}}})
     assert compare(control, draws=("plain", "plain")) == 0
     assert code_answer(capsys) == "dismissed"
+
+
+def test_nothing_is_dismissed_where_the_candidates_are_unknown(
+    control: Control, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(control, draws=("plain", "plain")) == 0
+    assert code_answer(capsys) == "same code"
 
 
 def test_nothing_is_dismissed_where_a_side_lost_candidates(

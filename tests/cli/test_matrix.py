@@ -320,7 +320,7 @@ def test_values_that_may_not_decide_have_no_answer_as_on_the_page() -> None:
     draws = [sided(1.0, side, at) for at in range(3) for side in ("base", "new") for _owner in range(2)]
     for place, one in enumerate(draws):
         one.records[0]["runners"][0]["extra_info"]["pair"] |= {"draw": ("base", "new")[place % 2], "round": 0}
-    assert tables.draws(draws).splitlines()[1].split()[-4:] == ["3", "+", "3", "dismissed"]
+    assert tables.draws(draws).splitlines()[1].split()[-5:] == ["3", "+", "3", "same", "code"]
     for one in (*done, *draws):
         one.records[0]["metric"]["extra_info"] = {"quality": "busy_cpu"}
     assert tables.pairs(done).splitlines()[1].split()[-2:] == ["0", "inconclusive"]
@@ -333,6 +333,5 @@ def test_the_table_of_pairs_takes_the_surer_test_as_the_page_does() -> None:
     done = [sided(value, side, at) for side, values in sides.items() for at, value in enumerate(values)]
     p, count, word = tables.pairs(done).splitlines()[1].split()[-3:]
     found = judge_pairs(base, new, direction="up")
-    assert found.change is not None
-    assert (word, count) == ("confirmed", "5") == (found.word, str(found.pairs))
+    assert (word, count) == ("confirmed", "5") == (found.change.word, str(found.pairs))
     assert float(p) == pytest.approx(found.change.p, rel=0.05)

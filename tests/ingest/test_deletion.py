@@ -172,6 +172,27 @@ def test_an_ended_import_of_the_same_file_goes_too(own_data: Path) -> None:
     assert Import.objects.count() == 1
 
 
+def test_the_idempotency_key_of_a_deleted_import_is_free_again(own_data: Path) -> None:
+    key, _secret = create_key(name="k", scopes=["upload"], who="t")
+    first, second, other = (as_list(v3_record(case=case, timestamp=1_700_000_000)) for case in "abc")
+
+    def send(body: bytes, name: str) -> Import:
+        job = import_jobs.submit(body, Parameters(), key=key, idempotency_key=name)
+        import_jobs.process(job)
+        return job
+
+    send(first, "one")
+    kept = send(second, "two")
+    delete(Upload.objects.order_by("pk")[0], who="t")
+    assert list(IdempotencyKey.objects.values_list("text", flat=True)) == ["two"]
+    again = send(other, "one")
+    assert send(other, "one") == again
+    assert send(second, "two") == kept
+    assert set(Import.objects.all()) == {kept, again}
+    with pytest.raises(Problem):
+        send(other, "two")
+
+
 def test_a_run_in_two_uploads_stays_with_the_other_one() -> None:
     said: dict[str, Any] = {"workflow_id": 7, "job_id": 1, "timestamp": 1_700_000_000}
     for case in ("a", "b", "c"):

@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hud.judging.choices import Kernels, TimedChoice
-from hud.judging.pairs import KernelComparison, compare_kernels, dismissal_obstacle
+from hud.judging.pairs import KernelComparison, compare_kernels
+from runner.schema.compilations import Kernels, TimedChoice, draw_obstacle
 from runner.schema.draws import (
     ASSUMED_NOISE,
     ChoiceNoise,
@@ -204,23 +204,30 @@ class Noisy:
         slow = chance.uniform(0.05, 0.4) if chance.random() < self.slow_share else 0.0
         return math.exp(chance.gauss(0, self.noise)) * (1 + slow)
 
-    def draw(self, number: int, effect: float, chance: random.Random) -> Draw:
-        """Return a draw whose outliers were measured once more: of the free process, which shares the
-        choices, and of the two pinned ones."""
-        owner = _OWNERS[number % 2]
-        factors = [1.0, (1 + effect) * math.exp(self.apart / 2 * (1 if owner == "base" else -1))]
-        own = factors[number % 2] * self.process(chance)
-        sides = [factor * self.process(chance) for factor in factors]
-        for place in outliers([("", own), *(("", value) for value in sides)]):
-            if place:
-                sides[place - 1] = factors[place - 1] * self.process(chance)
-        return Draw(number, owner, *sides)
+    def round(self, first: int, effect: float, chance: random.Random) -> list[Draw]:
+        """Return the draws of both sides, whose outliers were measured once more: of the free process, which
+        shares the choices, and of the two pinned ones."""
+        factors: dict[tuple[Side, Side], float] = {
+            (owner, side): math.exp((math.log1p(effect) + self.apart / 2 * sign) * (side == "new"))
+            for owner, sign in zip(_OWNERS, (1, -1), strict=True)
+            for side in _OWNERS
+        }
+        places: list[tuple[Side, Side]] = [
+            *factors,
+            ("base", "base"),
+            ("new", "new"),
+        ]  # the last two are free
+        times = [factors[place] * self.process(chance) for place in places]
+        for number in outliers([(*place, value) for place, value in zip(places, times, strict=True)]):
+            if number < len(factors):
+                times[number] = factors[places[number]] * self.process(chance)
+        return [Draw(first, "base", *times[:2]), Draw(first + 1, "new", *times[2:4])]
 
     def word(self, effect: float, most: int, chance: random.Random) -> str:
         """Return the answer of a comparison that may stop after each round from 3 + 3 draws on."""
         draws: list[Draw] = []
         while len(draws) < 6 or not enough(draws, most):
-            draws += [self.draw(len(draws) + place, effect, chance) for place in range(2)]
+            draws += self.round(len(draws), effect, chance)
         return code_change(draws, most).word
 
     def shares(self, effect: float, most: int, runs: int) -> dict[str, float]:
@@ -255,7 +262,7 @@ def without_best(case: Case, lost: int, rounds: int, chance: random.Random) -> t
         draws.append(Draw(number, _OWNERS[number % 2], *times_us))
     pinned += [(kernels(choice, offered), kernels(choice, left)) for choice in sorted(offered)]
     found = compare_kernels(*free, draws=draws, pinned=pinned)
-    return found, not dismissal_obstacle(found, free[1][0], free[0])
+    return found, found.code.word == "dismissed" and not draw_obstacle(*free, "cuda", free[1][:1])
 
 
 def power_table() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -134,7 +135,7 @@ def test_the_code_is_judged_at_equal_choices_where_draws_differ_by_half(
     run = ab_run(experiment)
     measure(run, experiment, sides, code=1.05, drawn=(CHOICES, CHOICES[1:] + CHOICES[:1]))
     (metric,) = compare([run]).metrics
-    assert metric.pairs.word == "inconclusive"  # four fresh pairs
+    assert metric.pairs.change.word == "inconclusive"  # four fresh pairs
     assert (metric.word, metric.better, metric.cause, metric.count) == ("confirmed", False, "code", 8)
     assert metric.change == pytest.approx(0.05, abs=0.002)
     answer = client.get(f"/runs/{run.pk}.json").json()
@@ -207,6 +208,34 @@ def test_pairs_dismiss_only_what_the_draw_cannot_hide(
     one.refresh_from_db()
     assert one.state == state
     assert one.events.filter(event="cannot tell").exists() == (state == "open")
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({}, "dismissed"),
+        ({"code": 1.05}, "confirmed"),
+        ({"offered": (CHOICES, (*CHOICES, "XBLOCK=64"))}, "same code"),  # other candidates
+        ({"offered": ((), ())}, "same code"),  # unknown ones
+        ({"drawn": (CHOICES[:1], CHOICES[1:2])}, "same code"),  # the candidate's choice is not the baseline's
+        ({"with_kernels": False}, "same code"),
+    ],
+)
+def test_the_page_dismisses_only_what_the_draw_cannot_hide(
+    experiment: Experiment, sides: list[Environment], client: Client, more: dict[str, Any], word: str
+) -> None:
+    run = ab_run(experiment)
+    measure(run, experiment, sides, **more)
+    text = client.get(f"/runs/{run.pk}/").content.decode()
+    badges = re.findall(r'class="badge [^>]*>(?:<span[^>]*>[^<]*</span>)?\s*([^<]+)<', text)
+    words = [badge for badge in badges if badge in {"dismissed", "confirmed", "same code"}]
+    assert words.count(word) >= 2 + more.get("with_kernels", True), "headline, kernels and table"
+    assert word == "dismissed" or "dismissed" not in words
+    found = client.get(f"/runs/{run.pk}.json").json()
+    verdict = "dismissed" if word == "same code" else word
+    assert {line["verdict"] for line in found["pairs"]} == {verdict}, "the word that programs know"
+    for line in found["kernels"]:
+        assert bool(line["obstacle"]) == (word == "same code")
 
 
 def test_a_gpu_whose_kernels_are_unknown_dismisses_nothing(

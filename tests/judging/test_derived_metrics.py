@@ -69,7 +69,7 @@ def points(model: Model, planted: float) -> Iterator[dict[str, SeriesPoint]]:
         values: dict[str, tuple[list[float], float | None]] = {
             "same_choice_ratio": (ratios, None),
             "share_of_ceiling": (shares, None),
-            "autotune_regret": ([regret.value], (regret.high - regret.low) / 2) if regret else ([], None),
+            "autotune_regret": ([regret.value], regret.spread) if regret else ([], None),
         }
         at = START + timedelta(days=night)
         yield {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from itertools import chain
 
 import pytest
 
@@ -13,6 +14,7 @@ from runner.schema.draws import (
     ChoiceNoise,
     Draw,
     Looks,
+    Side,
     choice_noise,
     code_change,
     comparison_processes,
@@ -114,7 +116,10 @@ def test_unequal_numbers_of_draws_have_their_own_errors(most: int | None) -> Non
 def test_noise_alone_is_no_best_choice_that_moved() -> None:
     chance = random.Random(1)
     for noise in (0.002, 0.02, 0.05, 0.15):
-        words = [code_change(Noisy(noise).draw(n, 0.03, chance) for n in range(6)).word for _ in range(1000)]
+        words = [
+            code_change(chain.from_iterable(Noisy(noise).round(n, 0.03, chance) for n in (0, 2, 4))).word
+            for _ in range(1000)
+        ]
         assert words.count("moved") <= 10
 
 
@@ -255,20 +260,59 @@ def test_error_rates_at_full_numbers(noise: float, most: int) -> None:
 # Outliers
 
 
+def far(base: Sequence[float], new: Sequence[float] = (), owner: Side = "base") -> list[int]:
+    """Return the outliers among processes of the baseline and of the candidate with one side's choices."""
+    sides: list[tuple[Side, float]] = [*(("base", x) for x in base), *(("new", x) for x in new)]
+    return outliers([(owner, side, value) for side, value in sides])
+
+
 def test_a_process_far_from_the_others_of_its_choice_is_repeated() -> None:
     assert rules.OUTLIER == 0.05
-    assert outliers([("a", 1.0), ("a", 1.051), ("a", 1.0)]) == [1]
-    assert outliers([("a", 1.0), ("a", 1.049), ("a", 1.0)]) == []
-    assert outliers([("a", 1.0), ("a", 1 / 1.051), ("a", 1.0)]) == [1]
-    assert outliers([("a", 700.0), ("a", 740.0), ("a", 702.0), ("a", 701.0)]) == [1]
-    assert outliers([("a", 1.0), ("b", 2.0), ("a", 1.0), ("b", 2.2)]) == [1, 3]  # of two, either may be slow
-    assert outliers([("a", 1.0), ("b", 2.0)]) == outliers([]) == []
+    assert far([1.0, 1.051, 1.0]) == [1]
+    assert far([1.0, 1.049, 1.0]) == []
+    assert far([1.0, 1 / 1.051], [1.0]) == [1]
+    assert far([700.0], [740.0, 702.0, 701.0]) == [1]
+    assert outliers([("base", "base", 1.0), ("new", "new", 2.0)]) == outliers([]) == []
+    two_choices = outliers(
+        [("base", "base", 1.0), ("new", "base", 2.0), ("base", "new", 1.0), ("new", "new", 2.2)]
+    )
+    assert two_choices == [1, 3], "of two, either may be slow"
 
 
-def test_outliers_are_chosen_blind_to_the_side() -> None:
+ROUND: list[tuple[Side, Side]] = [("base", "base"), ("base", "base"), ("base", "new")]
+ROUND += [("new", "new"), ("new", "new"), ("new", "base")]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("times", "repeated"),  # of ROUND
+    [
+        ((1.0, 1.04, 1.42, 1.7, 1.7, 1.2), 0),  # the code is slower at the choices of both
+        ((1.0, 1.0, 1.051, 1.06, 1.06, 1.0), 0),
+        ((1.0, 1.0, 1.049, 1.06, 1.06, 1.0), 1),  # at those of one side alone
+        ((1.0, 1.0, 1.2, 1.0, 1.0, 1.2), 4),  # one slow process of each side
+        ((1.0, 1.06, 1.42, 1.7, 1.7, 1.2), 4),  # a slow process, with slower code
+        ((1.0, 1.0, 1.42, 1.7, 1.6, 1.2), 4),
+    ],
+)
+def test_a_change_of_the_code_repeats_no_process_whichever_side_is_slower(
+    times: tuple[float, ...], repeated: int, turned: bool
+) -> None:
+    """The second of a choice's two equal processes is the free one, which is never repeated."""
+    other: dict[Side, Side] = {"base": "new", "new": "base"}
+    places = [(other[owner], other[side]) if turned else (owner, side) for owner, side in ROUND]
+    found = outliers([(*place, value) for place, value in zip(places, times, strict=True)])
+    assert len([number for number in found if number not in (1, 4)]) == repeated
+
+
+def test_the_order_of_processes_changes_no_outlier() -> None:
     chance = random.Random(3)
-    processes = [(chance.choice("abc"), math.exp(chance.gauss(0, 0.05))) for _ in range(30)]
+    sides: tuple[Side, Side] = ("base", "new")
+    processes = [
+        (chance.choice(sides), chance.choice(sides), math.exp(chance.gauss(0, 0.05))) for _ in range(30)
+    ]
     places = set(outliers(processes))
+    assert places
     for _ in range(20):
         order = chance.sample(range(30), 30)
         assert {order[place] for place in outliers([processes[place] for place in order])} == places

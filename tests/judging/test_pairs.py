@@ -10,12 +10,18 @@ from dataclasses import replace
 import pytest
 
 from hud.judging import choices
-from hud.judging.choices import Kernels, TimedChoice
 from hud.judging.pairs import (
-    OneSided,
     compare_kernels,
-    dismissal_obstacle,
     judge_pairs,
+)
+from runner.schema.compilations import (
+    ONE_SIDED,
+    OTHER_CANDIDATES,
+    UNSEEN_CHOICE,
+    Kernels,
+    TimedChoice,
+    draw_obstacle,
+    shown_word,
 )
 from runner.schema.draws import Draw, Side, choice_noise, code_change
 from runner.schema.statistics import (
@@ -58,7 +64,7 @@ def words(change: float, pairs: int, *, noise: float = 0.01) -> dict[str, float]
     for _ in range(400):
         base = [math.exp(chance.gauss(0, noise)) for _ in range(pairs)]
         new = [(1 + change) * math.exp(chance.gauss(0, noise)) for _ in range(pairs)]
-        found[judge_pairs(base, new, direction="down").word] += 1 / 400
+        found[judge_pairs(base, new, direction="down").change.word] += 1 / 400
     return found
 
 
@@ -82,13 +88,18 @@ def test_the_direction_says_what_is_better() -> None:
     assert judge_pairs([1.0] * 5, slower, direction="down").better is False
     assert judge_pairs([1.0] * 5, slower, direction="up").better is True
     assert judge_pairs([1.0] * 5, slower, direction="none").better is None
-    assert judge_pairs(slower, slower, direction="up").word == "dismissed"
+    assert judge_pairs(slower, slower, direction="up").change.word == "dismissed"
 
 
 def test_any_change_of_a_count_is_confirmed() -> None:
-    assert judge_pairs([100.0] * 5, [101.0] * 5, direction="down", kind="deterministic").word == "confirmed"
-    assert judge_pairs([0.0] * 5, [0.0] * 5, direction="down", kind="deterministic").word == "dismissed"
-    assert judge_pairs([0.0] * 5, [1.0] * 5, direction="down", kind="deterministic").change is None
+    assert (
+        judge_pairs([100.0] * 5, [101.0] * 5, direction="down", kind="deterministic").change.word
+        == "confirmed"
+    )
+    assert (
+        judge_pairs([0.0] * 5, [0.0] * 5, direction="down", kind="deterministic").change.word == "dismissed"
+    )
+    assert judge_pairs([0.0] * 5, [1.0] * 5, direction="down", kind="deterministic").change.change is None
 
 
 def test_base_new_and_change_are_consistent() -> None:
@@ -97,7 +108,6 @@ def test_base_new_and_change_are_consistent() -> None:
     found = judge_pairs(base, new, direction="up")
     assert found.base is not None
     assert found.head is not None
-    assert found.change is not None
     assert found.head / found.base - 1 == pytest.approx(found.change.change)
     counted = judge_pairs([5.0] * 3, [0.0] * 3, direction="none", kind="deterministic")
     assert (counted.base, counted.head) == (5.0, 0.0)
@@ -105,16 +115,16 @@ def test_base_new_and_change_are_consistent() -> None:
 
 def test_a_side_without_a_value_makes_no_pair() -> None:
     found = judge_pairs([1.0, 2.0, None], [1.0, None, 3.0], direction="down")
-    assert (found.pairs, found.word, found.base, found.head) == (1, "inconclusive", 1.0, 1.0)
+    assert (found.pairs, found.change.word, found.base, found.head) == (1, "inconclusive", 1.0, 1.0)
     alone = judge_pairs([1.0, 2.0], [None, None], direction="down")
     assert (alone.pairs, alone.base, alone.head) == (0, 1.5, None)
     other = judge_pairs([None, None], [1.0, 2.0], direction="down")
-    assert (other.word, other.base, other.head, other.better) == ("inconclusive", None, 1.5, None)
+    assert (other.change.word, other.base, other.head, other.better) == ("inconclusive", None, 1.5, None)
     with pytest.raises(ValueError, match="zip"):
         judge_pairs([1.0], [1.0, 2.0], direction="down")
     none = judge_pairs([0.0] * 5, [1.0] * 5, direction="down")
-    assert (none.change, none.word) == (None, "inconclusive")
-    assert judge_pairs([1.0], [None], direction="down").change is not None
+    assert (none.change.change, none.change.word) == (None, "inconclusive")
+    assert judge_pairs([1.0], [None], direction="down").change.ratios == ()
 
 
 # Kernels
@@ -344,15 +354,12 @@ def test_slots_of_one_side_are_named_with_their_time() -> None:
     base = [{**one("x", 1.0, slot="a"), **one("x", us, slot="b")} for us in (2.0, 4.0)]
     head = [{**one("x", 1.0, slot="a"), **one("y", 5.0, slot="c")}, {**one("x", 1.0, slot="a")}]
     found = compare_kernels(base, head)
-    assert found.one_sided == OneSided(("b",), ("c",), 3.0, 2.5)
+    assert (found.only_base, found.only_head) == (("b",), ("c",))
+    assert (found.only_base_us, found.only_head_us) == (3.0, 2.5)
     assert (found.code.word, found.choice.word == "confirmed") == ("inconclusive", False)
-    nothing = compare_kernels([], [])
-    assert (nothing.code.word, nothing.choice.frequencies, nothing.one_sided) == (
-        "inconclusive",
-        "cannot_tell",
-        OneSided(),
-    )
-    assert nothing.equal_choice_percent is None
+    same = compare_kernels(base, base)
+    assert (same.only_base, same.only_head, same.only_base_us, same.only_head_us) == ((), (), 0.0, 0.0)
+    assert (same.choice.frequencies, same.equal_choice_percent) == ("cannot_tell", None)
 
 
 def test_what_was_not_at_equal_choices_is_named_with_its_share() -> None:
@@ -365,26 +372,28 @@ def test_what_was_not_at_equal_choices_is_named_with_its_share() -> None:
 
 def test_only_an_answer_without_open_questions_dismisses() -> None:
     base, head = [one("a", 1.0), one("b", 1.1)] * 2, [one("b", 1.1), one("a", 1.0)] * 2
-    same = compare_kernels(base, head, draws=draws(1.0))
-    assert dismissal_obstacle(same, one("b", 1.3), base) == ""
-    assert dismissal_obstacle(same, one("c", 1.3), base) == "unseen_choice"
-    assert dismissal_obstacle(same, one("a", 1.3, slot="t"), base) == "unseen_choice"
-    for ratio in (1.05, 0.95):
-        assert dismissal_obstacle(compare_kernels(base, head, draws=draws(ratio)), {}, base) == "code"
-    assert dismissal_obstacle(compare_kernels(base, head), {}, base) == "code"
+
+    def obstacle(suspect: Kernels, drawn: Kernels | None = None) -> str:
+        return draw_obstacle(base, head, "cuda", [suspect], [drawn] if drawn else [])
+
+    assert draw_obstacle(base, head, "cuda") == obstacle(one("b", 1.3)) == ""
+    assert draw_obstacle(base, [*head, one("c", 1.0)], "cuda") == UNSEEN_CHOICE
+    assert draw_obstacle([*base, one("c", 1.0)], head, "cuda") == ""
+    assert obstacle(one("c", 1.3)) == obstacle(one("a", 1.3, slot="t")) == UNSEEN_CHOICE
+    assert obstacle(one("c", 1.3), one("c", 2.0)) == "", "the baseline drew it elsewhere"
     for offered in ("b", None):
-        lost = compare_kernels(base, [one("b", 1.1, offered)] * 2, draws=draws(1.0))
-        assert dismissal_obstacle(lost, {}, base) == "candidates"
-    for sides in (
-        (base, [{**head[0], **one("a", 1.0, slot="t")}]),
-        ([{**base[0], **one("a", 1.0, slot="t")}], head),
-    ):
-        assert dismissal_obstacle(compare_kernels(*sides, draws=draws(1.0)), {}, base) == "one_sided"
+        assert draw_obstacle(base, [one("b", 1.1, offered)] * 2, "cuda") == OTHER_CANDIDATES
+    more = one("a", 1.0, slot="t")
+    for old, new in ((base, [{**head[0], **more}]), ([{**base[0], **more}], head)):
+        assert draw_obstacle(old, new, "cuda") == ONE_SIDED
+    assert draw_obstacle(base, [], "cuda") == draw_obstacle([], [], "cuda") == OTHER_CANDIDATES
+    assert draw_obstacle([], [], "cpu") == "", "where nothing is tuned"
+    assert [shown_word("dismissed", ""), shown_word("dismissed", ONE_SIDED)] == ["dismissed", "same code"]
+    assert shown_word("confirmed", ONE_SIDED) == "confirmed"
 
 
 def test_pairs_beyond_any_ratio_have_a_finite_change() -> None:
     verdict = judge_pairs([1e-300] * 5, [1e300] * 5, direction="down")
-    assert verdict.word == "confirmed"
-    assert verdict.change is not None
+    assert verdict.change.word == "confirmed"
     assert verdict.change.change is not None
     assert math.isfinite(verdict.change.change)

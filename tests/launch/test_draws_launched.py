@@ -130,6 +130,12 @@ def test_a_process_far_from_the_others_of_its_choices_is_measured_again(
     assert again == set(repeated)
 
 
+def test_a_change_of_the_code_repeats_no_process(control: Control, tmp_path: Path) -> None:
+    """All processes of a side are then far from those of the other, which says nothing against any."""
+    launched(control, tmp_path, {"*": {"compiled": True, "factors": {"tuned": 1.3}}})
+    assert control.starts == WARM_AND_FREE + 4
+
+
 def test_a_side_that_cannot_take_a_choice_leaves_the_others_measured(
     control: Control, tmp_path: Path
 ) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from runner.measure.ceilings import peak_tflops
 from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
-from runner.measure.flops import peak_tflops
 from runner.measure.memory import high_water_bytes, private_pool_bytes
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time

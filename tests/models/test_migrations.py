@@ -19,6 +19,7 @@ from hud.models import (
     DetailedMeasurement,
     Experiment,
     Measurement,
+    Point,
     Run,
     RunRequest,
     Schedule,
@@ -207,3 +208,20 @@ def test_existing_logins_get_roles() -> None:
     assert set(User.objects.filter(is_superuser=True, is_staff=True)) == set(
         User.objects.filter(username__in=["root", "staff"])
     )
+
+
+def test_what_the_note_of_a_regret_said_is_data() -> None:
+    words = "95 % interval 13.1 to 26.2 % over 12 compilations"
+    more = "at least, since choices still come that were not seen before"
+    of_notes = {words: None, f"{words}; {more}": more, "another": "another"}
+    for case, note in enumerate(of_notes):
+        experiment = create_experiment(case=str(case))
+        create_measurement(experiment, metric="autotune_regret", value=0.2, spread=0.06, note=note)
+    other = create_measurement(create_experiment(case="other"), note=words)
+    migrate("0030_sizes_of_means")
+    migrate()
+    for model, count in ((DetailedMeasurement, "n"), (Point, "samples")):
+        rows = model._default_manager.filter(series__metric__name="autotune_regret")
+        found = rows.order_by("series__experiment").values_list(count, "note")
+        assert list(found) == [(12, None), (12, more), (1, "another")]
+    assert Point.objects.get(series=other.series_id).note == words

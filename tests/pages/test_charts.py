@@ -14,7 +14,7 @@ from hud.pages.experiment import drawing, scale
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.multiples import Chart, Multiples, Slot
-from hud.pages.experiment.state import lines_of
+from hud.pages.experiment.view import lines_of
 from hud.tables.formatting import duration, number, quantity
 from hud.templatetags.experiment_tags import json_block
 from hud.templatetags.hud_tags import sparkline

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hud.accounts.keys import create_key
 from hud.judging.attribution import attribute
 from hud.models import IMPORT, Experiment, Run, Stream
-from hud.pages.code import query
+from hud.pages.code import view as query
 from hud.pages.code.diff import compare
 from hud.pages.code.table import CauseGroup, KernelTable, config_change
 from hud.points.sides import BadSide, parse

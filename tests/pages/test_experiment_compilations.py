@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from hud.pages.experiment import state
+from hud.pages.experiment import view as state
 from tests.support.compilations import compiled, kernel, mobilenet, store
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import (

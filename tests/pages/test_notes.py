@@ -12,7 +12,7 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.accounts.roles import Role
 from hud.models import Annotation, Audit, Experiment
-from hud.pages.experiment import state
+from hud.pages.experiment import view as state
 from tests.support.experiment_pages import read_page, text_of
 from tests.support.factories import create_experiment, create_measurement, create_run, create_user
 

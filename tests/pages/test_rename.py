@@ -13,7 +13,7 @@ from hud.pages.experiment.query import pickers as pickers_of
 from hud.pages.limits import query as limits
 from hud.pages.query_string import select
 from hud.pages.regressions import query as regressions
-from hud.pages.rules import query as rules
+from hud.pages.rules import view as rules
 from hud.pages.suite import query as suite
 from tests.support.factories import (
     create_experiment,

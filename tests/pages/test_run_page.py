@@ -384,6 +384,8 @@ def test_a_failure_that_no_compiler_is_at_fault_for_has_no_explanation(client: C
     assert not Run.objects.filter(request__retry_of=run).exists()
 
 
-@pytest.mark.parametrize("address", ["/runs/9999/", "/runs/9999.json", "/runs/9999/live", "/runs/9999/log"])
+@pytest.mark.parametrize(
+    "address", ["/runs/9999/", "/runs/9999.json", "/runs/9999/live", "/api/v1/runs/9999/log"]
+)
 def test_no_such_run(client: Client, address: str) -> None:
     assert client.get(address).status_code == 404

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.schema.compilations import COMPILED, candidate_pins, offers_of
+from runner.schema.compilations import COMPILED, Kernels, TimedChoice, candidate_pins, timed_kernels
 from runner.schema.draws import (
     MAX_CANDIDATES,
     MAX_DRAWS,
@@ -58,23 +58,43 @@ def test_a_process_at_a_candidate_is_of_no_draw() -> None:
     assert {place.draw for place in places if place} == set(range(0, 2 * MAX_DRAWS, 2))
 
 
+def offering(offered: dict[str, list[str]]) -> Kernels:
+    """Return kernels by slot with these candidates; unknown where there are none."""
+    return {
+        slot: TimedChoice("X=1", 1.0, frozenset(texts) if texts else None) for slot, texts in offered.items()
+    }
+
+
 def test_the_candidates_of_all_slots_that_differ_are_forced_in_turn() -> None:
     slots = "a" * 16, "b" * 16, "c" * 16, "d" * 16
-    base = {slots[0]: ["X=1", "X=2"], slots[1]: ["X=1"], slots[2]: ["X=3", "X=4"], slots[3]: ["X=1"]}
-    new = {slots[0]: ["X=2", "X=1"], slots[1]: ["X=2", "X=4"], slots[2]: ["X=3"]}
+    base = offering(dict(zip(slots, [["X=1", "X=2"], ["X=1"], ["X=3", "X=4"], ["X=1"]], strict=True)))
+    new = offering({slots[0]: ["X=2", "X=1"], slots[1]: ["X=2", "X=4"], slots[2]: ["X=3"], slots[3]: []})
     assert candidate_pins(base, new) == [
         {slots[1]: "X=1", slots[2]: "X=3"},
         {slots[1]: "X=2", slots[2]: "X=4"},
         {slots[1]: "X=4", slots[2]: "X=3"},
     ]
     assert candidate_pins(base, base) == candidate_pins({}, new) == []
-    assert candidate_pins({slots[0]: ["no configuration"]}, {slots[0]: ["nor this"]}) == []
-    kernels = [{"slot": slots[0], "offered": ["X=1", "X=2"]}, {"slot": slots[1]}]
+    assert candidate_pins(*(offering({slots[0]: [text]}) for text in ("no configuration", "nor this"))) == []
+
+
+def test_the_timed_kernels_of_records_say_what_was_offered() -> None:
+    about = {"kind": "pointwise", "choice": "c" * 16, "time_us": 3.0}
+    kernels = [
+        {"slot": "a", **about, "config": "X=1", "offered": ["X=1", "X=2"]},
+        {"slot": "b", **about},
+        {"slot": "c", **about, "kind": "library"},
+        {"slot": "d", **about, "time_us": None},
+    ]
     records: list[dict[str, Any]] = [
         {"metric": {"extra_info": {COMPILED: {"kernels": kernels}}}},
         {"metric": {}},
     ]
-    assert offers_of(records) == {slots[0]: {"X=1", "X=2"}}
+    assert timed_kernels(records) == {
+        "a": TimedChoice("X=1", 3.0, frozenset({"X=1", "X=2"})),
+        "b": TimedChoice("c" * 16, 3.0),
+        "c": TimedChoice("c" * 16, 3.0, frozenset()),
+    }
 
 
 @pytest.mark.parametrize(

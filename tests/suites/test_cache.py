@@ -79,7 +79,7 @@ def stages(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> None:
         told = answers[name]
         if isinstance(told, TaskFailure):
             raise told
-        return dataclasses.asdict(told)
+        return told
 
     monkeypatch.setattr(cache, "run_stage", answer)
 

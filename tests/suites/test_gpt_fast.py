@@ -88,7 +88,7 @@ def model(case: str, *, int8: bool) -> Transformer:
 
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("case", ["toy-llama", "toy-mixtral"])
-def test_the_model_agrees_with_a_second_writing_of_it(case: str, int8: bool) -> None:
+def test_rounding_alone_tells_the_model_from_itself_in_float32(case: str, int8: bool) -> None:
     built, plain = model(case, int8=int8), steps(temperature=0.8, top_k=20)
     found = compare(built, plain, plain, prompt=PROMPT, new_tokens=8)
     assert found["relative_error_compiled"] <= 0.03

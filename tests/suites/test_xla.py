@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from hud.models import Measurement, Stream
-from hud.pages.suite import matrix as matrix_page
+from hud.pages.suite.view import matrix_of
 from runner.__main__ import main
 from runner.cli import request, tables
 from runner.cli.output import Output
@@ -43,7 +43,7 @@ def matrix(case: str = "dummy") -> list[TaskSpec]:
 
 
 def page_part(stream: str = "import") -> dict[str, Any]:
-    part = matrix_page.read(Stream.objects.get(name=stream), "xla")
+    part = matrix_of(Stream.objects.get(name=stream), "xla")
     assert part
     return part
 

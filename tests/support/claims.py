@@ -17,7 +17,7 @@ from hud.runs import requests, tasks
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions
 from runner.schema.protocol import PROTOCOL
-from runner.schema.tasks import Selection, plan
+from runner.schema.tasks import Replication, Selection, plan
 
 
 def cpu(*suites: str, name: str = "cpu") -> Accelerator:
@@ -47,11 +47,15 @@ def request(cases: tuple[str, ...] = ("layer_norm",), **over: Any) -> Run:
 
 
 def options(**given: Any) -> RunOptions:
-    """Options of a run: those of `RunOptions`, everything else is asked of the accelerator."""
-    numbers = ("repeats", "compilations", "draws", "pairs")
-    own = (*numbers, "caches", "pinned", "candidate_options", "interactive")
-    names = {name: given.pop(name) for name in own if name in given}
-    return RunOptions(ResourceRequest(**{"device": "", **given}), who="me", **names)
+    """Options of a run: `Replication`, `RunOptions`, everything else is asked of the accelerator."""
+
+    def take(*names: str) -> dict[str, Any]:
+        return {name: given.pop(name) for name in names if name in given}
+
+    replication = Replication(**take("repeats", "compilations", "draws", "pairs", "caches"))
+    own = take("pinned", "candidate_options", "interactive")
+    resources = ResourceRequest(**{"device": "", **given})
+    return RunOptions(resources, who="me", replication=replication, **own)
 
 
 def rerun(experiment: Experiment, *, knobs: Any = MappingProxyType({}), **given: Any) -> Run:

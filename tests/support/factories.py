@@ -190,10 +190,13 @@ def create_measurement(
         order_time=owner.order_time,
         value=statistics.median(samples) if samples else value,
         samples=list(samples) if len(samples) > 1 else None,
-        spread=statistics.spread(samples) if len(samples) > 1 else None,
-        n=len(samples) or (value is not None),
         status=STATUS_CODES[status],
-        **{"upload": owner.upload, **fields},
+        **{
+            "spread": statistics.spread(samples) if len(samples) > 1 else None,
+            "n": len(samples) or (value is not None),
+            "upload": owner.upload,
+            **fields,
+        },
     )
     points.make([(owner.pk, series.pk)])
     measurement = Measurement.objects.get(pk=stored.pk)

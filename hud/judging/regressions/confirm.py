@@ -9,7 +9,6 @@ people wait for. Where no host can do it, the next night decides.
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -18,17 +17,17 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from hud.hosts.registration import visible_accelerators
-from hud.judging.choices import Kernels
 from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, may_stop, planned_draws
-from hud.judging.pairs import dismissal_obstacle
 from hud.judging.regressions.events import decide_by_pairs, record
 from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
 from hud.models import Accelerator, Environment, Host, Measurement, Regression, Run, Series, State, Task
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import DEFAULT_INTERPRETER, RunOptions, request_rerun
 from hud.runs.tasks import cancel, end_early
+from runner.schema.compilations import draw_obstacle
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
+from runner.schema.tasks import Replication
 
 logger = logging.getLogger(__name__)
 WHO = "judge"  # as requests name it
@@ -140,13 +139,13 @@ def rerun_on(
         interpreter=interpreter,
         base_interpreter=base,
     )
-    options = RunOptions(resources, who, interactive=False, stream=series[0].stream)
     if not base:
-        options = replace(options, repeats=1)
+        replication = Replication(repeats=1)
     elif draws := planned_draws(series):
-        options = replace(options, draws=draws)
+        replication = Replication(draws=draws)
     else:
-        options = replace(options, repeats=LEAST_PAIRS, caches="fresh")
+        replication = Replication(repeats=LEAST_PAIRS, caches="fresh")
+    options = RunOptions(resources, who, replication, interactive=False, stream=series[0].stream)
     return request_rerun(series[0].experiment, options)
 
 
@@ -250,22 +249,19 @@ def _apply_pairs(one: Regression, run: Run) -> None:
 
 
 def obstacle(one: Regression, answer: MetricComparison, comparison: Comparison) -> str:
-    """Return why a comparison whose code is no slower does not dismiss the regression, or ''. A CPU's kernels
-    are not tuned, so nothing but code can differ."""
+    """Return why a comparison whose code is no slower does not dismiss the regression, or ''."""
     experiment = one.series.experiment
-    if answer.code is None or experiment.device == "cpu":
-        return ""
     sides = comparison.kernels.get(experiment.pk)
-    if sides is None:
-        return "candidates"
-    suspects: list[Kernels] = []
-    for run in {one.first_run_id, one.latest_run_id} - {None}:
-        if not (of_run := kernels_of(experiment.pk, run)):
-            return "unseen_choice"
-        suspects += of_run
-    drawn = [*sides.base, *kernels_of(experiment.pk, one.last_good_run_id)]
-    found = (dismissal_obstacle(sides.found, suspect, drawn) for suspect in suspects)
-    return next(filter(None, found), "")
+    if answer.code is None or sides is None:
+        return answer.obstacle
+    if sides.found.code.word != "dismissed":
+        return "the time of the kernels is not known to be unchanged"
+    of_runs = [kernels_of(experiment.pk, run) for run in {one.first_run_id, one.latest_run_id} - {None}]
+    if not all(of_runs):
+        return "the choices of the suspect are unknown"
+    drawn = kernels_of(experiment.pk, one.last_good_run_id)
+    suspects = [kernels for of_run in of_runs for kernels in of_run]
+    return draw_obstacle(sides.base, sides.head, experiment.device, suspects, drawn)
 
 
 def torches_of(one: Regression, runs: Iterable[int | None]) -> list[set[tuple[str, str]]]:

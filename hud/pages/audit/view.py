@@ -1,24 +1,91 @@
 """The audit log, for admins."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from urllib.parse import quote
+
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
 from hud.accounts.audit import KINDS
+from hud.models import Audit
 from hud.pages import data, query_string
-from hud.pages.audit import query
+from hud.pages.query_string import day, number, words
+from hud.tables.formatting import json_text, second
+from hud.tables.html import NOTHING, element, facts, join, link
+from hud.tables.table import Column, DataTable
+
+PAGE_ROWS = 100
+MOST_ROWS = 1000  # of one answer of the API
+_MOST_DETAIL = 60  # characters beside a closed detail
+
+
+@dataclass(frozen=True)
+class AuditFilters:
+    who: str = words(150, label="Who")  # a part of the name
+    action: str = words(60, label="Action")  # `key.revoke`, or `key` for all of keys
+    subject: str = words(label="Subject")  # a part of it
+    since: date | None = day(names=("from",), label="From")
+    until: date | None = day(names=("to",), label="To")  # with this day
+    before: int | None = number()  # only rows with a smaller id: the next page
+
+
+def _narrowing(name: str) -> Callable[[Audit, Mapping[str, str]], SafeString]:
+    """Return what draws a value as a link to the rows that share it; the page has the rest of its query."""
+
+    def draw(row: Audit, others: Mapping[str, str]) -> SafeString:
+        value = getattr(row, name)
+        return link(f"?{name}={quote(value, safe='')}{others[name]}", value) if value else NOTHING
+
+    return draw
+
+
+def _detail(row: Audit, _page: object) -> SafeString:
+    if not row.detail:
+        return NOTHING
+    brief = json_text(row.detail)
+    brief = brief if len(brief) <= _MOST_DETAIL else f"{brief[: _MOST_DETAIL - 1]}…"
+    terms = ((name, json_text(value)) for name, value in row.detail.items())
+    return element("details", join(element("summary", brief), facts(terms)))
+
+
+NARROWED = ("who", "action", "subject")
+ROWS = DataTable[Audit, Mapping[str, str]](
+    "id=pk",
+    Column("at", "Time", show=second, css="when", is_head=True),
+    Column("who", "Who", draw=_narrowing("who"), cell_css="file"),
+    Column("action", "Action", draw=_narrowing("action")),
+    Column("subject", "Subject", draw=_narrowing("subject"), cell_css="file"),
+    Column("address", "Address"),
+    Column("detail", "Detail", draw=_detail, cell_css="long"),
+)
+
+
+def read(filters: AuditFilters, rows: int) -> tuple[list[Audit], int | None]:
+    """Return a page of rows, and before which id the next page begins, None on the last one: 1 statement."""
+    lookups = {"who": "who__icontains", "subject": "subject__icontains", "since": "at__date__gte"}
+    lookups |= {"until": "at__date__lte", "before": "pk__lt"}
+    condition = Q(**{lookup: value for name, lookup in lookups.items() if (value := getattr(filters, name))})
+    if filters.action:
+        condition &= Q(action=filters.action) | Q(action__startswith=f"{filters.action}.")
+    audits = list(Audit.objects.filter(condition).order_by("-pk")[: rows + 1])
+    return audits[:rows], audits[rows - 1].pk if len(audits) > rows else None
 
 
 def audit(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    filters, complaints = query_string.read(query.AuditFilters, request.GET, data_format)
-    rows, next_before = query.read(filters, query.PAGE_ROWS)
+    filters, complaints = query_string.read(AuditFilters, request.GET, data_format)
+    rows, next_before = read(filters, PAGE_ROWS)
     if data_format:
-        return data.answer_table(data_format, "audit", query.ROWS, rows, next=next_before)
+        return data.answer_table(data_format, "audit", ROWS, rows, next=next_before)
     clear = reverse("audit")
-    others = {name: query_string.without(request.GET, name, "before") for name in query.NARROWED}
+    others = {name: query_string.without(request.GET, name, "before") for name in NARROWED}
     context = {
         "form": query_string.filter_form(filters, suggested={"action": KINDS}, clear=clear),
-        "table": query.ROWS.html(
+        "table": ROWS.html(
             rows,
             others,
             css="readings",

@@ -3,16 +3,18 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, Prefetch
 from django.utils import timezone
 
 from hud.hosts.registration import state_of, unavailable_suites
-from hud.models import Accelerator, Experiment, Host, Task
+from hud.models import NIGHTLY, Accelerator, Experiment, Host, RunRequest, Schedule, ScheduleTrigger, Task
 from hud.runs.matching import FITTING_RUNS
+from hud.runs.schedules import CEILINGS, next_due
 from hud.sql import fetch_tuples
-from hud.tables.formatting import duration
+from hud.tables.formatting import bytes_text, duration
 from hud.tables.table import DataTable, under
 from runner.schema.compilations import blind_text
 
@@ -38,6 +40,14 @@ COLUMNS = DataTable(  # of an accelerator
     running=lambda line: line.running.run_id if line.running else None,
     suites=lambda line: line.accelerator.catalog.get("suites", []),
     lacking=lambda line: unavailable_suites(line.accelerator.host.facts),
+)
+_SAID = """name enabled cron time_zone suite cases modes dtypes backends compilations repeats device
+    environment labels everywhere"""
+SCHEDULES = DataTable(
+    f"id=schedule.pk {under('schedule', _SAID)} stream next_due last_due last_reason=last?.reason last_runs",
+    stream=lambda line: line.schedule.stream.name if line.schedule.stream else NIGHTLY,
+    last_due=lambda line: line.last.due if line.last else None,
+    last_runs=lambda line: [request.pk for request in line.last.requests.all()] if line.last else [],
 )
 
 
@@ -80,6 +90,10 @@ class HostLine:
         return read_facts(self.host.facts)
 
     @property
+    def lacking(self) -> dict[str, str]:
+        return unavailable_suites(self.host.facts)
+
+    @property
     def activity(self) -> str:
         """Return what the host does, in one word: busy, idle, offline, or why it takes no work."""
         if self.state not in USABLE:
@@ -118,6 +132,55 @@ def activities(lines: Iterable[HostLine]) -> list[tuple[str, int]]:
     counted = Counter(line.activity for line in lines if line.state != "detached")
     order = ("busy", "idle", "paused", "drained", "offline")
     return [(word, counted[word]) for word in order if counted[word]]
+
+
+@dataclass(slots=True)
+class ScheduleLine:
+    schedule: Schedule
+    next_due: datetime | None  # None while disabled
+    last: ScheduleTrigger | None = None
+
+    @property
+    def shipped(self) -> bool:
+        """Return whether `manage.py bootstrap` creates it again once deleted."""
+        return self.schedule.name == CEILINGS
+
+    @property
+    def asks(self) -> str:
+        """Return the suite and filters in words."""
+        one = self.schedule
+        parts = [one.cases, one.modes, one.dtypes, one.backends]
+        compilations = f"{one.compilations} compilations" if one.compilations else ""
+        repeats = f"{one.repeats} processes" if one.repeats > 1 else ""
+        filters = (", ".join(part) for part in parts)
+        return "; ".join(filter(None, [one.suite, *filters, compilations, repeats]))
+
+    @property
+    def place(self) -> str:
+        """Return the accelerators in words."""
+        one = self.schedule
+        which = "every accelerator" if one.everywhere else "any accelerator"
+        labels = [f"{key}={text}" for key, text in sorted(one.labels.items())]
+        python = f"Python {one.environment}" if one.environment else ""
+        return ", ".join(filter(None, [which, one.device, *labels, python]))
+
+
+def read_schedules() -> list[ScheduleLine]:
+    """Return every schedule by name, in 3 statements."""
+    requests = Prefetch("requests", RunRequest.objects.select_related("run"))
+    newest = ScheduleTrigger.objects.order_by("schedule_id", "-due").distinct("schedule_id")
+    found = Schedule.objects.select_related("stream").prefetch_related(
+        Prefetch("triggers", newest.prefetch_related(requests), to_attr="latest")
+    )
+    lines = []
+    for schedule in found.order_by("name"):
+        last = next(iter(schedule.latest), None)
+        try:
+            due = next_due(schedule, timezone.now()) if schedule.enabled else None
+        except ValueError:  # written by other means than the form; tick switches it off
+            due = None
+        lines.append(ScheduleLine(schedule, due, last))
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,62 +247,43 @@ def in_one_line() -> dict[str, Any]:
 
 
 def read_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return lines by their names, gpus, pythons, measured ceilings by accelerator, and of each suite that it
-    lacks why, from a host's last heartbeat. It may report anything: unexpected values are left out."""
-    lines = {
-        name: facts[key] if key == "memory_bytes" else _text(facts[key])
-        for key, name in _LINES.items()
-        if (_is_number(facts.get(key)) if key == "memory_bytes" else facts.get(key) not in (None, ""))
-    }
-    limits = {_text(one.get("uuid")): one for one in _objects(facts.get("gpu_limits"))}
-    gpus = []
-    for one in _objects(facts.get("gpus")):
-        highest = limits.get(_text(one.get("uuid")), {})
-        gpus.append({
-            **{key: _text(one.get(key)) for key in ("name", "uuid", "driver")},
-            "memory_bytes": one["memory_bytes"] if _is_number(one.get("memory_bytes")) else None,
-            "limits": ", ".join(
-                text.format(_text(highest[key])) for key, text in _LIMITS.items() if highest.get(key)
-            ),
-        })  # fmt: skip
-    keys = ("torch", "cuda", "triton", "python", "error")
-    pythons = [
-        {"name": name, **{key: _text(_object(one).get(key)) for key in keys}, "notes": _notes(_object(one))}
-        for name, one in sorted(_object(facts.get("pythons")).items())
-    ]
-    ceilings = {}
-    for accelerator, by_name in sorted(_object(facts.get("ceilings")).items()):
-        texts = []
-        for key, measured in sorted(_object(by_name).items()):
-            name, _, unit = key.rpartition("_")
-            value = _object(measured).get("value")
-            if name and _is_number(value):
-                texts.append(f"{name.replace('_', ' ')} {value:.4g} {_UNITS.get(unit, unit)}")
-        if texts:
-            ceilings[accelerator] = ", ".join(texts)
-    lacking = unavailable_suites(facts)
-    return {"lines": lines, "gpus": gpus, "pythons": pythons, "ceilings": ceilings, "lacking": lacking}
+    """Return lines by their names, gpus, pythons, and measured ceilings by accelerator, from a host's last
+    heartbeat; nothing from one that came before heartbeats were checked and is not of their form."""
+    try:
+        limits = {one["uuid"]: one for one in facts.get("gpu_limits", [])}
+        return {
+            "lines": {
+                name: bytes_text(facts[key]) if key == "memory_bytes" else facts[key]
+                for key, name in _LINES.items()
+                if facts.get(key)
+            },
+            "gpus": [
+                {**gpu, "memory": bytes_text(gpu.get("memory_bytes")), "limits": _limits(limits, gpu["uuid"])}
+                for gpu in facts.get("gpus", [])
+            ],
+            "pythons": [
+                {**python, "name": name, "notes": _notes(python.get("notes", {}))}
+                for name, python in sorted(facts.get("pythons", {}).items())
+            ],
+            "ceilings": {
+                accelerator: ", ".join(_ceiling(*item) for item in sorted(by_name.items()))
+                for accelerator, by_name in sorted(facts.get("ceilings", {}).items())
+            },
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
 
 
-def _notes(python: dict[str, Any]) -> str:
+def _limits(by_gpu: Mapping[str, Mapping[str, str]], uuid: str) -> str:
+    highest = by_gpu.get(uuid, {})
+    return ", ".join(text.format(highest[key]) for key, text in _LIMITS.items() if highest.get(key))
+
+
+def _notes(notes: Mapping[str, Any]) -> str:
     """Return what a first compilation by an interpreter lacked, '' for nothing."""
-    answer = _object(python.get("notes"))
-    if answer.get("error"):
-        return f"cannot compile: {_text(answer['error'])}"
-    return blind_text({_text(name): _text(why) for name, why in _object(answer.get("blind")).items()})
+    return f"cannot compile: {notes['error']}" if "error" in notes else blind_text(notes.get("blind", {}))
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)[:300]
+def _ceiling(key: str, measured: Mapping[str, Any]) -> str:
+    name, _, unit = key.rpartition("_")
+    return f"{name.replace('_', ' ')} {measured['value']:.4g} {_UNITS.get(unit, unit)}"

@@ -13,7 +13,6 @@ from hud.hosts import registration
 from hud.models import Host, Schedule
 from hud.pages import data
 from hud.pages.hosts import query, queue
-from hud.pages.hosts import schedules as schedule_query
 from hud.runs import schedules, tasks
 
 _MAX_PAUSE_MINUTES = 30 * 24 * 60
@@ -42,7 +41,7 @@ def host_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
 
 
 def _page(request: HttpRequest, attach_command: str = "") -> HttpResponse:
-    content = {"schedules": schedule_query.read(), "attach_command": attach_command}
+    content = {"schedules": query.read_schedules(), "attach_command": attach_command}
     return render(request, "hosts/hosts.html", _live() | content)
 
 

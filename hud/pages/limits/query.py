@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
-from hud.judging.choices import Regret
 from hud.models import Experiment, Stream
 from hud.pages.query_string import words
 from hud.points.targets import ceiling_readings
@@ -131,21 +130,19 @@ class RegretLine:
 
     experiment_id: int
     value: float
+    spread: float | None  # half of its 95 % interval
+    samples: int  # compilations
     note: str | None
     low_us: float | None
     high_us: float | None
     experiment: Experiment = field(init=False)
 
     @property
-    def found(self) -> Regret | None:
-        """Return the regret with its interval, where it is known."""
-        return Regret.from_note(self.value, self.note)
-
-    @property
-    def interval(self) -> str:
-        """Return the 95 % interval as the page writes it."""
-        found = self.found
-        return f"{100 * found.low:.1f} to {100 * found.high:.1f} %" if found else ""
+    def interval(self) -> tuple[float, float] | tuple[None, None]:
+        """Return the 95 % interval, where it is known."""
+        if self.spread is None:
+            return None, None
+        return max(0.0, self.value - self.spread), self.value + self.spread
 
 
 def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
@@ -211,7 +208,7 @@ class LimitsPage:
     @property
     def longest_regret(self) -> float:
         """Return the end of the axis of all regrets: that of the longest interval."""
-        ends = [found.high if (found := one.found) else one.value for one in self.regrets]
+        ends = [one.value + (one.spread or 0.0) for one in self.regrets]
         return max([0.02, *ends])
 
     @property
@@ -352,12 +349,12 @@ def _regrets(params: dict[str, Any], limit: int) -> list[RegretLine]:
     return fetch(
         RegretLine,
         f"""
-        SELECT e.id experiment_id, newest.value, newest.note, spread.low_us, spread.high_us
+        SELECT e.id experiment_id, newest.*, spread.low_us, spread.high_us
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id AND s.stream_id = %(stream)s
             AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
         JOIN LATERAL (
-            SELECT value, note FROM hud_point
+            SELECT value, spread, samples, note FROM hud_point
             WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
             ORDER BY order_time DESC, run_id DESC LIMIT 1
         ) newest ON true

@@ -8,6 +8,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from hud.judging.choices import AT_LEAST
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.code.table import short_name
@@ -87,8 +88,8 @@ def _case_of_regret(line: RegretLine, page: LimitsPage) -> SafeString:
     facts: list[str] = [_facts(line.experiment, page)]
     if line.low_us is not None and line.high_us is not None:
         facts.append(f"{_us(line.low_us)} to {_us(line.high_us)} µs")
-    if line.found:
-        facts.append(f"{line.found.compilations} compilations")
+    if line.spread is not None:
+        facts.append(f"{line.samples} compilations")
     return join(_experiment(line.experiment, "#compilations"), dim(join(*facts, by="<br>")))
 
 
@@ -101,14 +102,16 @@ def _axis(page: LimitsPage) -> SafeString:
 
 
 def _interval(line: RegretLine, page: LimitsPage) -> SafeString:
-    low, high = (line.found.low, line.found.high) if line.found else (line.value, line.value)
-    return interval(line.value, low, high, axis=(0.0, page.longest_regret), width=64)
+    low, high = line.interval
+    return interval(line.value, low or 0.0, high or line.value, axis=(0.0, page.longest_regret), width=64)
 
 
 def _regret(line: RegretLine, _page: LimitsPage) -> SafeString:
-    found = line.found
-    value = element("b", f"{'≥ ' if found and found.at_least else ''}{share(line.value)}")
-    return join(value, element("span", line.interval, css="dim under") if found else NOTHING)
+    low, high = line.interval
+    value = element("b", f"{'≥ ' if line.note == AT_LEAST else ''}{share(line.value)}")
+    if low is None or high is None:
+        return value
+    return join(value, element("span", f"{100 * low:.1f} to {100 * high:.1f} %", css="dim under"))
 
 
 REGRETS = DataTable[RegretLine, LimitsPage](
@@ -116,9 +119,9 @@ REGRETS = DataTable[RegretLine, LimitsPage](
     Column("", "Case, busy time seen", draw=_case_of_regret, is_head=True),
     Column("", _axis, draw=_interval, css="fpc"),
     Column("regret", "Regret", "value", draw=_regret, css="num", cell_tooltip=lambda line: line.note),
-    Column("low", value=lambda line: line.found and line.found.low),
-    Column("high", value=lambda line: line.found and line.found.high),
-    Column("compilations", value=lambda line: line.found and line.found.compilations),
+    Column("low", value=lambda line: line.interval[0]),
+    Column("high", value=lambda line: line.interval[1]),
+    Column("compilations", value=lambda line: None if line.spread is None else line.samples),
     "note",
 )
 

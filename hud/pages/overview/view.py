@@ -1,15 +1,325 @@
-"""The overview."""
+"""The overview: the night's result in one sentence, the table of suites and backends, what needs a look."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 
+from hud.judging.backlog import LATE, overdue_suites
+from hud.models import VERDICT_CODES, Experiment, Metric, OverdueSuite, Point, Series, State, Stream
 from hud.pages import data, query_string, streams
-from hud.pages.compilers.query import WINDOWS, Filters
+from hud.pages.compilers import query as compilers
+from hud.pages.compilers.query import WINDOWS, Comparison, Filters
+from hud.pages.compilers.table import TITLES, Entry, Table, colour, passing
 from hud.pages.compilers.view import table_html
-from hud.pages.overview import look, query
+from hud.pages.health import processes_standing_still
+from hud.pages.hosts import query as hosts
+from hud.pages.overview import look, tiles
+from hud.pages.overview.look import LookRow
+from hud.pages.overview.tiles import Tile
+from hud.pages.regressions import query as regressions
 from hud.pages.runs import query as runs
+from hud.pages.runs.query import RunLine
+from hud.points import expectations, nights
+from hud.points import read as points
+from hud.points.nights import Night, Results
+from hud.points.targets import FRACTIONS, Targets
 from hud.problems import Problem
+from hud.runs.branches import branch_or_default, other_branch
+from hud.sql import by_id, fetch_models, fetch_tuples, int_array
+from hud.templatetags.hud_tags import REASONS
+
+ROWS = 20  # of what needs a look; the page says how many there are
+BACKENDS = 5  # rows of the table; the compilers' page has all
+LAST_RUNS = 24
+_MOST_IMPROVED = 10  # series that are shown
+_FEWEST_IN_CHART = 3  # nights
+
+
+HEADER = ("list", *points.OF_EXPERIMENT.names)
+
+
+@dataclass(frozen=True)
+class JudgedNight:
+    """The headline series of an arch with their newest result in the night: they may open a regression."""
+
+    series: int
+    compared: int  # of them, that have earlier results in their class of environments
+    undecided: int  # of those, with too few earlier results or on another card
+    reason: str  # of most of the undecided
+    improved: int  # experiments
+
+
+@dataclass
+class Overview:
+    comparison: Comparison
+    looks: list[LookRow]
+    listed: dict[str, int]  # rows of what needs a look: all, new, mine
+    regressed: list[Point]
+    missed: list[Point]  # the largest shortfall first
+    met: int  # series that reach their target
+    judged: JudgedNight
+    runs: list[RunLine]
+    moved_runs: set[int]  # in which something regressed
+    known_runs: set[int]  # that failed, in nothing that is news
+    hosts: dict[str, Any]  # hud.pages.hosts.query.in_one_line
+    tiles: list[Tile]
+    overdue: list[OverdueSuite]  # suites without results for too long
+    standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
+    progress: list[tuple[str, int, int]] = field(default_factory=list)  # of suites in the night that grows
+    trends: dict[str, Any] | None = None
+    trend_suite: str = ""
+
+    @property
+    def results(self) -> dict[str, int]:
+        """Return what became of the night's series, how many experiments improved or miss a target, and how
+        many rows are listed."""
+        return {
+            "judged": self.judged.compared,
+            "undecided": self.judged.undecided,
+            "improved": self.judged.improved,
+            "missed": len({point.experiment.pk for point in self.missed}),
+            **self.listed,
+        }
+
+    @property
+    def night(self) -> Night | None:
+        return self.comparison.head
+
+    @property
+    def so_far(self) -> dict[str, Any] | None:
+        """Return how many tasks of the night that grows have ended, None where none grows."""
+        if not self.comparison.growing:
+            return None
+        return {
+            "night": self.comparison.growing.side,
+            "ended": sum(ended for _suite, ended, _planned in self.progress),
+            "planned": sum(planned for _suite, _ended, planned in self.progress),
+        }
+
+    @property
+    def unjudged(self) -> str:
+        """Return why no regression could be found in the night, '' where one could."""
+        found, branch = self.judged, self.comparison.branch
+        if found.compared > found.undecided:
+            return ""
+        if found.compared:
+            why = REASONS.get(found.reason, "")
+            return f"none of {found.compared} series could be decided{why and f', mostly: {why}'}"
+        if found.series and self.comparison.base:
+            return "its series have no earlier results in their environment"
+        if found.series:
+            chosen = self.comparison.filters
+            return f"no earlier night of {branch} with {chosen.arch}, {chosen.mode}, {chosen.dtype}"
+        if other_branch(branch):
+            return f"only {branch_or_default('')} has regressions"
+        return f"no series of {self.comparison.filters.arch} has its newest result in it"
+
+    @property
+    def latest(self) -> RunLine | None:
+        return self.runs[0] if self.runs else None
+
+    @property
+    def running(self) -> RunLine | None:
+        return next((line for line in self.runs if line.active), None)
+
+    @property
+    def strip(self) -> list[tuple[RunLine, str]]:
+        """Return the last runs, oldest first, with what to show of each."""
+        return [(line, _look_of(line, self.moved_runs, self.known_runs)) for line in reversed(self.runs)]
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        lists = {"regressed": self.regressed, "misses target": self.missed}
+        return [
+            {"list": name, **points.OF_EXPERIMENT.row(point)}
+            for name, listed in lists.items()
+            for point in listed
+        ]
+
+
+def _look_of(line: RunLine, moved: set[int], known: set[int]) -> str:
+    if line.run.pk in moved:
+        return "regressed"
+    is_quiet = line.run.state == "succeeded" or line.run.pk in known
+    return "active" if line.active else "ok" if is_quiet else "failed"
+
+
+def read(
+    filters: Filters,
+    stream: Stream,
+    which: str = "",
+    user: User | None = None,
+    *,
+    with_regressed: bool = False,
+) -> Overview:
+    """Return the page, in 19 statements at most, 6 more where a run failed, 1 more for nights that this
+    process has not read and 1 where a night grows. `with_regressed`: with the newest points of what
+    regressed, of which the page has the regressions."""
+    comparison = compilers.read(filters, stream)
+    arch = comparison.filters.arch
+    night_runs = comparison.head.runs if comparison.head else ()
+    targets = Targets.read()
+    judged, best, aimed = _judged(night_runs, "" if comparison.only_arch else arch)
+    causes = regressions.waiting(comparison.scope)
+    regressed = {line.series_id for cause in causes for line in cause.lines}
+    shown_regressed = regressed if with_regressed else set()
+    series = _series(targets, stream, {*aimed, *shown_regressed, *(pk for pk, _run in best)})
+    newest = points.latest({one.pk for one in series} - regressed | shown_regressed)
+    improved = points.of_runs([pk for pk, _run in best], [run for _pk, run in best]) if best else {}
+    experiments = by_id(Experiment, [one.experiment_id for one in series])
+    shown = [
+        point
+        for point in points.shown(series, experiments, newest, targets)
+        if point.experiment.arch == arch or not arch
+    ]
+    missed = sorted((point for point in shown if point.met == "missed"), key=look.shortfall, reverse=True)
+    in_order = {pk: place for place, (pk, _run) in enumerate(best)}
+    better = sorted(
+        points.shown(series, experiments, improved, targets), key=lambda point: in_order[point.series_id]
+    )
+    rows = look.rows(causes, missed, night_runs, better)
+    overdue = _overdue(comparison)
+    last_runs = runs.latest(stream, LAST_RUNS)
+    failed = [line.run.pk for line in last_runs if line.run.state == State.FAILED]
+    said = expectations.of_runs(stream.pk, failed) if failed else []
+    failures = [point for point in said if point.status_code in expectations.FAILING]
+    page = Overview(
+        comparison=comparison,
+        looks=look.chosen(rows, which, user),
+        listed={name: len(look.chosen(rows, name, user)) for name in ("all", "new", "mine")},
+        regressed=sorted(
+            (point for point in shown if point.series_id in regressed),
+            key=lambda point: (-abs(point.change or 0), point.series_id),
+        ),
+        missed=missed,
+        met=sum(point.met == "met" for point in shown),
+        judged=judged,
+        runs=last_runs,
+        moved_runs={line.first_run_id for cause in causes for line in cause.lines if line.first_run_id},
+        known_runs={failure.run_id for failure in failures}
+        - {failure.run_id for failure in failures if not failure.known_failure},
+        hosts=hosts.in_one_line(),
+        tiles=tiles.read(comparison, shown, overdue),
+        overdue=overdue,
+        standing_still=processes_standing_still(),
+    )
+    if comparison.growing:
+        page.progress = nights.progress(comparison.growing)
+    regressions.add_recent([row.regression for row in page.looks[:ROWS] if row.regression])
+    if comparison.table and comparison.table.suites:
+        names = comparison.table.suites
+        page.trend_suite = filters.trend if filters.trend in names else names[0]
+        kept = comparison.table.charts
+        if page.trend_suite not in kept:
+            kept[page.trend_suite] = _trends(comparison.table, comparison.results, page.trend_suite)
+        page.trends = kept[page.trend_suite]
+    return page
+
+
+def _overdue(comparison: Comparison) -> list[OverdueSuite]:
+    """Return the overdue suites of the arch: 1 statement, none where a night of today has all suites."""
+    now, arch, night = timezone.now(), comparison.filters.arch, comparison.head
+    is_recent = night is not None and now - night.time <= LATE and not other_branch(comparison.branch)
+    fresh = {suite for suite, _backend in comparison.results.get(night, ())} if night and is_recent else set()
+    if fresh.issuperset(comparison.suites):
+        return []
+    return [one for one in overdue_suites(now, comparison.stream) if arch in ("", one.arch)]
+
+
+def _series(targets: Targets, stream: Stream, more: Collection[int]) -> list[Series]:
+    """Return the series of a stream that may have a target, and `more`, with their metrics: 1 statement."""
+    rows = """
+        SELECT * FROM hud_series WHERE id = ANY(%(more)s::int[])
+        UNION SELECT s.* FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id
+        WHERE s.stream_id = %(stream)s AND (k.name = ANY(%(names)s) OR k.id = ANY(%(metrics)s))
+    """
+    params = {
+        "stream": stream.pk,
+        "more": int_array(more),
+        "names": list(FRACTIONS),
+        "metrics": list(targets.by_metric),
+    }
+    join = "JOIN hud_metric metric ON metric.id = one.metric_id"
+    return fetch_models(Series, join, params, rows=rows, metric=Metric)
+
+
+def _judged(night: Collection[int], arch: str) -> tuple[JudgedNight, list[tuple[int, int]], list[int]]:
+    """Count what became of a night's points on an arch, '' for all, with series and run of those that
+    improved, the largest change against its noise first, and the series whose records say a target: 1
+    statement."""
+    ((headline, compared, undecided, reason, improved, aimed),) = fetch_tuples(
+        """
+        SELECT count(*) FILTER (WHERE headline), count(*) FILTER (WHERE headline AND verdict <> %(new)s),
+            count(*) FILTER (WHERE headline AND verdict = %(inconclusive)s),
+            coalesce(mode() WITHIN GROUP (ORDER BY verdict_reason)
+                FILTER (WHERE headline AND verdict = %(inconclusive)s), ''),
+            array_agg(ARRAY[series_id, run_id, (SELECT experiment_id FROM hud_series WHERE id = series_id)]
+                ORDER BY abs(factor) DESC NULLS LAST) FILTER (WHERE headline AND verdict = %(improved)s),
+            array_agg(series_id) FILTER (WHERE aimed)
+        FROM (
+            SELECT DISTINCT ON (series_id) series_id, run_id, verdict, verdict_reason, factor,
+                target IS NOT NULL AS aimed,
+                series_id IN (SELECT series_id FROM hud_seriesstate WHERE headline) AS headline
+            FROM hud_point WHERE run_id = ANY(%(runs)s) AND (%(arch)s = '' OR series_id IN (
+                SELECT s.id FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
+                WHERE e.arch = %(arch)s))
+            ORDER BY series_id, order_time DESC, run_id DESC
+        ) newest
+        """,
+        {
+            "runs": list(night),
+            "arch": arch,
+            **{name: VERDICT_CODES[name] for name in ("new", "inconclusive", "improved")},
+        },
+    )
+    best = [(series, run) for series, run, _experiment in improved or ()]
+    experiments = {experiment for _series, _run, experiment in improved or ()}
+    judged = JudgedNight(headline, compared, undecided, reason, len(experiments))
+    return judged, best[:_MOST_IMPROVED], aimed or []
+
+
+def _trends(table: Table, results: Mapping[Night, Results], suite: str) -> dict[str, Any] | None:
+    """Return the charts of a suite as `trends.js` draws them, with a line for each backend; None with too few
+    nights."""
+    entries = [entry for (name, _backend), entry in table.entries.items() if name == suite]
+    if len(table.nights) < _FEWEST_IN_CHART or not entries:
+        return None
+    base = table.nights.index(table.base) if table.base in table.nights else 0
+    passed = {
+        block[1]: [
+            sum(passing(results[night][block]).values()) if block in results[night] else None
+            for night in table.nights
+        ]
+        for block in table.entries
+        if block[0] == suite
+    }
+    charts = [
+        _chart(title, "%", {entry.backend: _relative(entry, name, base) for entry in entries})
+        for name, title in TITLES.items()
+    ]
+    charts.insert(1, _chart("Passing", "", passed))
+    return {
+        "x": [night.title for night in table.nights],
+        "commits": [night.short_commit for night in table.nights],
+        "base": base,
+        "charts": charts,
+    }
+
+
+def _chart(title: str, unit: str, lines: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
+    shown = [{"name": backend, "colour": colour(backend), "y": line} for backend, line in lines.items()]
+    return {"title": title, "unit": unit, "lines": shown}
+
+
+def _relative(entry: Entry, column: str, base: int) -> list[float | None]:
+    """Return the change against the baseline in per cent, so that backends far apart share a scale."""
+    trend = next(cell.trend for cell in entry.cells if cell.column == column)
+    first = trend[base] or next((value for value in trend if value), None)
+    return [None if value is None or not first else round((value / first - 1) * 100, 3) for value in trend]
 
 
 def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
@@ -17,7 +327,7 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(Filters, request.GET, data_format)
     which = request.GET.get("look", "")
     user = request.user if isinstance(request.user, User) else None
-    page = query.read(filters, stream, which, user, with_regressed=bool(data_format))
+    page = read(filters, stream, which, user, with_regressed=bool(data_format))
     comparison = page.comparison
     if data_format and comparison.complaints:
         return Problem(400, "; ".join(comparison.complaints)).response()
@@ -26,7 +336,7 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
             data_format,
             "overview",
             page.to_rows(),
-            query.HEADER,
+            HEADER,
             **comparison.to_json(),
             so_far=page.so_far,
             results=page.results,
@@ -34,18 +344,18 @@ def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
             table=comparison.to_rows(),
             runs=runs.COLUMNS.rows(page.runs),
         )
-    shown = page.looks[: None if request.GET.get("rows") == "all" else query.ROWS]
+    shown = page.looks[: None if request.GET.get("rows") == "all" else ROWS]
     look.complete(shown)
     context = {
         "page": page,
         "comparison": comparison,
         "table": comparison.table,
-        "backends": query.BACKENDS,
+        "backends": BACKENDS,
         "shown_looks": shown,
         "filters": comparison.filters,
         "counts_of_page": comparison.counts,
         "query_of_counts": comparison.of_sides,
-        "table_html": table_html(comparison, backends=query.BACKENDS),
+        "table_html": table_html(comparison, backends=BACKENDS),
         "windows": WINDOWS,
         "look": which if which in {"new", "mine"} else "",
         "complaints": complaints + comparison.complaints,

@@ -1,19 +1,104 @@
 """Rules: what is there, and for operators what a change of them would do."""
 
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import messages
 from django.db import transaction
+from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from hud.judging.rules import write
-from hud.judging.rules.preview import NIGHTS, SHOWN, Preview, preview
-from hud.judging.rules.write import InvalidRule, Rule
-from hud.models import Metric, Target, Threshold
+from hud.judging.rules.preview import NIGHTS, SHOWN, Flag, Preview, newest_series, preview
+from hud.judging.rules.thresholds import least_change
+from hud.judging.rules.write import InvalidRule, Rule, rules_of
+from hud.models import Experiment, Metric, Point, Target, Threshold
 from hud.pages import data
-from hud.pages.rules import query
+from hud.points.targets import AppliedTarget, Targets
+from hud.tables.table import DataTable
+from runner.schema.devices import is_named
+from runner.schema.metrics import METRICS, is_known
+
+MOST_UNKNOWN = 50
+COLUMNS: dict[type[Any], DataTable[Any]] = {  # of a rule in JSON, CSV and the API
+    Target: DataTable(
+        "id=pk metric=metric.name suite case backend arch dtype size value share=fraction note"
+    ),
+    Threshold: DataTable("id=pk metric suite case backend arch relative minimum judged note"),
+    Metric: DataTable("id=pk metric=name unit direction"),
+}
+HEADER = """kind id metric suite case backend arch dtype size value share relative minimum judged unit
+    direction note""".split()  # noqa: SIM905 - of all three
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return all rules for JSON and CSV: 3 statements."""
+    rules = [(kind, COLUMNS[kind].row(rule)) for kind in COLUMNS for rule in rules_of(kind)]
+    return [dict.fromkeys(HEADER) | {"kind": kind.__name__.lower(), **row} for kind, row in rules]
+
+
+def read() -> dict[str, Any]:
+    """Return the rules, the `unknown` metrics of which neither the registry nor an operator says unit and
+    direction, and what the fields of forms offer, by name: 6 statements."""
+    nameless = Metric.objects.filter(told=False, direction="none", kind="timing")
+    counted = nameless.annotate(count=Count("series")).filter(count__gt=0).order_by("-count", "name")
+    unknown = [metric for metric in counted if not is_known(metric.name)]
+    names = ("suite", "backend", "arch")
+    experiments = list(Experiment.objects.values_list(*names).distinct().order_by())
+    offers = {f"{name}s": sorted({row[place] for row in experiments}) for place, name in enumerate(names)}
+    offers["archs"] = [arch for arch in offers["archs"] if is_named(arch)]
+    stored = Metric.objects.filter(series__isnull=False).distinct().order_by("name")
+    offers["metrics"] = list(stored.values_list("name", flat=True)[:500])
+    offers["unknown"] = [metric.name for metric in unknown]
+    return {
+        "targets": rules_of(Target),
+        "thresholds": rules_of(Threshold),
+        "metrics": rules_of(Metric),
+        "unknown": unknown[:MOST_UNKNOWN],
+        "more_unknown": max(len(unknown) - MOST_UNKNOWN, 0),
+        "offers": offers,
+    }
+
+
+def defaults() -> list[tuple[str, str]]:
+    """Return the smallest changes that count where no threshold says otherwise, with their metrics."""
+    by_change: dict[float, list[str]] = {}
+    for info in METRICS.values():
+        if info.kind == "timing" and info.role == "headline":
+            by_change.setdefault(least_change(info.floor), []).append(info.name)
+    return [(f"{change * 100:.3g} %", ", ".join(names)) for change, names in sorted(by_change.items())]
+
+
+def preview_target(rule: Target, *, replaces: int | None) -> Preview:
+    """Return the points of the last 60 nights that a target would have called missed, beside those that are
+    missed without it."""
+    matching, newest, until = newest_series(rule)
+    found = Preview(matching, len(newest), until)
+    if until is None:
+        return found
+    series = {one.pk: one for one in newest}
+    today = Targets.read()
+    rows = [row for row in today.rows if row.pk != replaces]
+    then = Targets([*rows, rule])
+    points = Point.objects.filter(
+        series__in=series, order_time__gte=until - timedelta(days=NIGHTS), value__isnull=False, rerun=False
+    ).order_by("order_time", "run_id")
+    known: dict[tuple[Any, ...], tuple[AppliedTarget | None, ...]] = {}
+    for point in points.iterator():
+        one, said = series[point.series_id], (point.target, point.target_arch)
+        key = (one.pk, *said)
+        if key not in known:
+            known[key] = tuple(which.own(one.experiment, one.metric, *said) for which in (today, then))
+        is_missed, would_be = (
+            own is not None and own.met_by(point.value, one.metric.direction) == "missed"
+            for own in known[key]
+        )
+        flag = [Flag(one, point.run_id, point.order_time, None, point.value)] if would_be else []
+        found.add(flag, int(is_missed))
+    return found
+
 
 _JUDGED = {"yes": True, "no": False}
 
@@ -33,7 +118,7 @@ class RuleForm(forms.Form):
 
     @classmethod
     def of(cls, rule: Any) -> dict[str, Any]:
-        return query.COLUMNS[cls.model].row(rule)
+        return COLUMNS[cls.model].row(rule)
 
     def refuse(self, error: InvalidRule) -> None:
         self.add_error(error.field if error.field in self.fields else None, str(error))
@@ -108,7 +193,7 @@ FORMS: dict[str, type[RuleForm]] = {"target": TargetForm, "threshold": Threshold
 
 def rule_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     if data_format:
-        return data.answer(data_format, "rules", query.rows(), query.HEADER)
+        return data.answer(data_format, "rules", rows(), HEADER)
     kind, _dash, number = request.GET.get("edit", "").partition("-")
     if rule := _rule(kind, number):
         form = FORMS[kind](initial=FORMS[kind].of(rule), auto_id=f"{kind}_%s")
@@ -127,14 +212,14 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     context = {
-        "page": query.read(),
+        "page": read(),
         "forms": {kind: given.get(kind) or form(auto_id=f"{kind}_%s") for kind, form in FORMS.items()},
         "open": next(iter(given), ""),
         "editing": editing,
         "preview": found,
         "nights": NIGHTS,
         "shown": SHOWN,
-        "defaults": query.defaults(),
+        "defaults": defaults(),
     }
     return render(request, "rules/rules.html", context, status=status)
 
@@ -155,7 +240,7 @@ def save(request: HttpRequest, kind: str, pk: int | None = None) -> HttpResponse
             if "preview" in request.POST:
                 write.check(rule)
                 if isinstance(rule, Target):
-                    found = query.preview_target(rule, replaces=rule.pk)
+                    found = preview_target(rule, replaces=rule.pk)
                 else:
                     found = preview(rule, replaces=editing if isinstance(editing, Threshold) else None)
                 transaction.set_rollback(True)  # a metric that is new

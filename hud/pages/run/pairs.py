@@ -26,13 +26,13 @@ METRIC = DataTable(
 
 
 KERNELS = DataTable(  # the three answers of an experiment's kernels: code, choice, and kernels of one side
-    f"""{EXPERIMENT} base_compilations new_compilations equal_choices=found.code.word change low high
+    f"""{EXPERIMENT} base_compilations new_compilations equal_choices=found.code.word obstacle change low high
     p=found.code.p coverage equal_choice_percent=found.equal_choice_percent not_pinned
     choice=found.choice.word choice_worse=found.choice.worse choice_ratio=found.choice.ratio
     choice_best_ratio=found.choice.best_ratio same_candidates=found.choice.same_candidates other_candidates
     differing_candidates=found.choice.differing_candidates untimed_candidates=found.choice.untimed
     other_frequencies=found.choice.frequencies other_frequencies_p=found.choice.frequencies_p only_base
-    only_new=only_head only_base_us=found.one_sided.base_us only_new_us=found.one_sided.head_us""",
+    only_new=only_head only_base_us=found.only_base_us only_new_us=found.only_head_us""",
     base_compilations=lambda line: len(line.base),
     new_compilations=lambda line: len(line.head),
     change=lambda line: relative(line.found.code.ratio),

@@ -1,38 +1,219 @@
 """The list of runs, and one run with its log and artifacts."""
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
 from hud.accounts.access import scopes_of
 from hud.corrections.deletion import may_delete
-from hud.models import Artifact, Point, Run, Series, State, Task, Upload
+from hud.models import Point, PointFields, Run, Series, SidePoint, State, Task, Upload
 from hud.pages import data, query_string, streams
-from hud.pages.query_string import MAX_ID, number, one_of
-from hud.pages.run import log as log_part
+from hud.pages.query_string import MAX_ID
 from hud.pages.run import pairs, query
-from hud.pages.run.log import LogView
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
-from hud.pages.run.table import RESULTS
 from hud.pages.runs import query as list_query
 from hud.points.streams import with_results
 from hud.runs import logs, tasks
 from hud.runs.requests import request_explanation
-from hud.tables.formatting import plain
-from hud.tables.html import NOTHING, csrf_field
-from hud.tables.table import Order
+from hud.tables.formatting import address, better, long_name, number, plain
+from hud.tables.html import NOTHING, csrf_field, join, link, post_button, span, text
+from hud.tables.table import Column, DataTable, Order
+from hud.templatetags.hud_tags import REASONS, commit_range, path, targets_html, value_html, verdict_badge
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
 from runner.suites import SUITES
 
-_PIECE_BYTES = 128 * 1024  # of the log, at a time
+
+def _experiment(value: PointFields, page: RunPage) -> SafeString:
+    """Return a link to the experiment, and in what it differs from the others of the page."""
+    experiment, varying = value.experiment, page.results.varying
+    where = streams.link(address(experiment.pk, "experiment"), metric=value.metric.name)
+    facts = {name: getattr(experiment, name) for name in ("suite", "dtype", "mode", "backend")}
+    facts["arch"] = experiment.arch or experiment.device
+    about = join(*(facts[name] or f"unknown {name}" for name in facts if name in varying), by=" · ")
+    title = text(experiment.title).replace(",", ",<wbr>").replace("[", "<wbr>[")
+    name = f'<a href="{text(where)}#run-{page.run.pk}"{long_name(experiment.title)}>{title}</a>'
+    return join(SafeString(name), span(about, "fact"))
+
+
+def _metric(value: PointFields, _page: RunPage) -> SafeString:
+    facts = ["candidate" if value.side else "baseline"] if isinstance(value, SidePoint) else []
+    facts += [f"{value.processes} processes"] if value.processes > 1 else []
+    return join(value.metric.title, span(", ".join(facts), "fact"))
+
+
+def _value(value: PointFields, page: RunPage) -> SafeString:
+    shown, was, warning = value_html(value), NOTHING, value.warning or ""
+    if isinstance(value, Point) and value.level is not None:
+        label = span("baseline ", "visually-hidden")
+        was = span(join(label, number(value.level, value.metric), " → ", by=""), "was")
+    note = span(warning, "reason")
+    if warning in page.results.notes:
+        place, _rows = page.results.notes[warning]
+        note = link(f"#note-{place}", f"note {place}", css="tag", title=warning)
+    explanation = _explanation(value, page) if value.value is None else NOTHING
+    return join(was + shown, note, explanation)
+
+
+def _explanation(value: PointFields, page: RunPage) -> SafeString:
+    """Return which part of the compiler is at fault, and the button of a run that finds it."""
+    button, cause = NOTHING, NOTHING
+    if value.series_id in page.explanations:
+        part, run = page.explanations[value.series_id]
+        cause = link(address(run, "run"), f"at fault: {part}", css="reason", title=f"found by run {run}")
+    if page.csrf and value.series_id in page.explainable and not page.active:
+        fields = page.csrf + SafeString(f'<input type="hidden" name="series" value="{value.series_id}">')
+        title = "Find the part of the compiler at fault in a new run, by CompilerBisector"
+        button = post_button(address(page.run.pk, "run_explain"), fields, "Explain", title=title)
+    return join(cause, button)
+
+
+def _verdict(value: Point, page: RunPage) -> SafeString:
+    """Return the verdict, the regression with its commits, the stream it was judged against if that is
+    another one, or why it is none."""
+    parts, place = [verdict_badge(value)], f"experiment:{value.experiment.pk}"
+    if value.series_id in page.results.regressions:
+        pk, state, last_good_run, base, head = page.results.regressions[value.series_id]
+        still = "still " if value.verdict == "unchanged" else ""
+        parts.append(link(streams.link(path("regressions"), open=pk), f"{still}{state}", css="state"))
+        if last_good_run:
+            sides = f"base=run:{last_good_run}/{place}&head=run:{page.run.pk}/{place}"
+            about = f" in {value.experiment.title}, {value.metric.title}"
+            words = join("What changed", span(about, "visually-hidden"), by="")
+            code = link(f"{path('code')}?{sides}", words)
+            parts.append(span(join(commit_range(base, head), code), "fact"))
+    against = f"against {value.level_stream.name}" if value.level_stream else ""
+    why = REASONS.get(value.verdict_reason or "", "")
+    return join(*parts, span(against, "fact"), span(why, "fact"))
+
+
+def _factor(factor: float | None) -> str:
+    """Format a change in units of the noise; beyond a hundred, digits say nothing."""
+    return "" if factor is None else f"{abs(factor):.1f}" if abs(factor) < 100 else "> 100"
+
+
+RESULTS = DataTable[Any, RunPage](
+    Column("", "Experiment", draw=_experiment, is_head=True, sort="experiment"),
+    Column(
+        "", "Metric", draw=_metric, sort="metric",
+        cell_tooltip=lambda value: f"{value.metric.name}, {better(value.metric)}",
+    ),
+    Column("", "Value", draw=_value, css="num", sort="value"),
+    Column("", "Verdict", draw=_verdict, sort="change", only=lambda page: not page.run.is_ab),
+    Column(
+        "", "× noise", "factor", show=_factor, css="num", sort="noise",
+        only=lambda page: any(isinstance(row, Point) and row.factor is not None for row in page.results.rows),
+    ),
+    Column(
+        "", "Target", draw=lambda value, _page: targets_html(value, brief=True),
+        only=lambda page: any(row.targets for row in page.results.rows),
+    ),
+)  # fmt: skip
+
+
+_SHOWN_BYTES = 128 * 1024
+_SHOWN_LINES = 1000
+_BEFORE = 100  # lines above one that was asked for
+_SEARCHED_BYTES = 512 * 1024  # for the first error
+_LINES = re.compile(rb"[^\n]*\n|[^\n]+")
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*\x07|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+# The last line of a traceback, and what kernels, CUDA and our runner write when a process dies
+ERROR = re.compile(
+    r"^(?:\[rank\d+\]: ?)?(?:[\w.]+(?:Error|Exception|Failed|Failure)\b(?:: .*)?$|Fatal Python error"
+    r"|Segmentation fault|Killed|Aborted|.*\bCUDA error\b|ERROR\b|FAILED\b)",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class LogLine:
+    number: int
+    text: str
+
+    @property
+    def is_error(self) -> bool:
+        return bool(ERROR.match(self.text))
+
+
+@dataclass(frozen=True)
+class LogView:
+    """Lines of a task's log. `pinned`: the reader chose the task, so the page stays at it."""
+
+    task: Task
+    lines: list[LogLine]
+    start: int  # bytes before the first line
+    end: int  # bytes up to the end of the last one
+    pinned: bool
+    chosen: int | None = None  # the line that was asked for
+
+    @property
+    def first(self) -> int:
+        return self.lines[0].number if self.lines else 1
+
+    @property
+    def last(self) -> int:
+        return self.lines[-1].number if self.lines else 0
+
+    @property
+    def earlier(self) -> int | None:
+        """Return the last line before those that are shown."""
+        return self.first - 1 if self.start else None
+
+    @property
+    def later(self) -> int | None:
+        return self.last + 1 if self.end < self.task.log_bytes else None
+
+
+def read_log(task: Task, *, pinned: bool, line: int | None = None) -> LogView:
+    """Return the last lines of a log, or where line `line` is before those, the part around it."""
+    body = logs.read(task, 0, task.log_bytes)
+    start = max(0, len(body) - _SHOWN_BYTES)
+    if start:
+        start = body.find(b"\n", start) + 1 or start
+    number = body.count(b"\n", 0, start) + 1
+    if line is not None and line < number:
+        number, start = max(1, line - _BEFORE), 0
+        for _ in range(number - 1):
+            start = body.find(b"\n", start) + 1
+    piece = body[start : start + _SHOWN_BYTES]
+    if start + len(piece) < len(body):
+        piece = piece[: piece.rfind(b"\n") + 1] or piece
+    rows = _LINES.findall(piece)
+    first = max(0, len(rows) - _SHOWN_LINES)
+    if line is not None and line < number + first:
+        first = max(0, line - _BEFORE - number)
+    start, number = start + sum(map(len, rows[:first])), number + first
+    piece = b"".join(rows[first : first + _SHOWN_LINES])
+    texts = readable(piece).removesuffix("\n").split("\n") if piece else []
+    lines = [LogLine(number + index, text) for index, text in enumerate(texts)]
+    return LogView(task, lines, start, start + len(piece), pinned, line)
+
+
+def first_error(task: Task) -> LogLine | None:
+    """Return the first line of a log that tells an error, looked for in its first half megabyte."""
+    text = readable(logs.read(task, 0, _SEARCHED_BYTES))
+    found = ERROR.search(text)
+    if found is None:
+        return None
+    end = text.find("\n", found.start())
+    return LogLine(text.count("\n", 0, found.start()) + 1, text[found.start() : end if end >= 0 else None])
+
+
+def readable(piece: bytes) -> str:
+    """Decode a piece of a log without terminal codes; of a progress bar only its last state."""
+    text = _TERMINAL_CODES.sub("", piece.decode("utf-8", "replace").replace("\r\n", "\n"))
+    return "\n".join(line.rpartition("\r")[2] for line in text.split("\n")) if "\r" in text else text
+
+
 SHOWN_POINTS = 50  # of the results on a page
 JSON_POINTS = 200  # in one answer; `next` is the number of the next page
 _ALL_POINTS = 20_000  # in a CSV
@@ -42,10 +223,8 @@ _ALL_POINTS = 20_000  # in a CSV
 class LogPosition:
     """A place in the log of a run's task."""
 
-    task: int | None = number(least=0)
-    start: int = number(2**53, least=0, default=0)
-    line: int | None = number()  # that the page begins before
-    whole: str = one_of("1")  # all at once
+    task: int | None = query_string.number(least=0)
+    line: int | None = query_string.number()  # that the page begins before
 
 
 class ExplainForm(forms.Form):
@@ -144,7 +323,7 @@ def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
         "results_table": RESULTS.html(results.rows, page, order=order, css="results", data_rows="data-rows"),
         "least_pairs": LEAST_PAIRS,
         "least_draws": 2 * LEAST_DRAWS,
-        "error": log_part.first_error(page.failed.task) if page.failed else None,
+        "error": first_error(page.failed.task) if page.failed else None,
         "deletable": not page.active and may(page.uploads),
         "deletable_uploads": {upload.pk for upload in page.uploads if may([upload])},
     }
@@ -154,32 +333,7 @@ def _log(page: RunPage, position: int | None, line: int | None) -> LogView | Non
     """Return the log of the chosen task; else of the one that runs, failed first or was the last."""
     chosen = next((one for one in page.tasks if one.task.position == position), None)
     shown = chosen or (page.failed if not page.active else None) or page.current
-    return log_part.read(shown.task, pinned=chosen is not None, line=line) if shown else None
-
-
-def log(request: HttpRequest, pk: int) -> HttpResponse | StreamingHttpResponse:
-    """Return a task's log from byte `start`; the header X-Log-Next says where the next piece begins. `whole`
-    asks for all of it at once."""
-    asked, _complaints = query_string.read(LogPosition, request.GET, "text")
-    task = get_object_or_404(Task.objects.filter(run_id=pk), position=asked.task or 0)
-    if asked.whole:
-        return StreamingHttpResponse(log_part.whole(task), content_type="text/plain; charset=utf-8")
-    start = asked.start
-    piece = logs.read(task, start, _PIECE_BYTES)
-    response = HttpResponse(piece, content_type="text/plain; charset=utf-8")
-    response["X-Log-Next"] = str(start + len(piece))
-    more = task.state == Task.State.RUNNING or start + len(piece) < task.log_bytes
-    response["X-Log-More"] = "1" if more else "0"
-    response["Cache-Control"] = "no-store"
-    return response
-
-
-def artifact(request: HttpRequest, pk: int, artifact_pk: int) -> FileResponse:
-    kept = get_object_or_404(Artifact.objects.select_related("task"), pk=artifact_pk, task__run_id=pk)
-    response = logs.artifact_response(kept)
-    if response is None:
-        raise Http404("this artifact's file is gone")
-    return response
+    return read_log(shown.task, pinned=chosen is not None, line=line) if shown else None
 
 
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:

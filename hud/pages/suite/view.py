@@ -1,6 +1,10 @@
 """The list of suites, and the table of one."""
 
-from dataclasses import asdict
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from django import forms
 from django.contrib import messages
@@ -8,16 +12,114 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from hud.models import Experiment
+from hud.models import FIRST_RUN_ONLY, Experiment, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
-from hud.pages.suite import matrix, query
-from hud.points.read import POINT
+from hud.pages.suite import query
+from hud.pages.suite.query import place
+from hud.points.read import NEWEST_POINT, POINT
+from hud.runs.branches import stored_names
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_reruns
-from hud.tables.badges import WORDS
+from hud.sql import fetch_tuples
+from hud.tables.html import WORDS
 from hud.tables.table import IDENTITY
-from runner.schema.suite import BadRequest
+from runner.schema.suite import BadRequest, Matrix
+from runner.suites import SUITES
+
+_MOST_LINES = 200
+
+
+@dataclass(slots=True)
+class BackendComparison:
+    """One model at equal batch, precision and iterations: seconds per iteration by backend."""
+
+    case: str
+    mode: str
+    dtype: str
+    arch: str  # or its device, where that is unknown
+    runtime: str  # of XLA
+    batch_size: Any
+    iterations: int
+    matrix: Matrix
+    times_s: dict[str, float] = field(default_factory=dict)
+    experiments: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast the second of the compared backends is."""
+        first, second = self.matrix.ratio
+        return self.times_s[first] / self.times_s[second]
+
+    def add(self, backend: str, time_s: float, experiment: int) -> None:
+        self.times_s[backend], self.experiments[backend] = time_s, experiment
+
+    @property
+    def cells(self) -> list[tuple[int | None, float | None]]:
+        return [(self.experiments.get(name), self.times_s.get(name)) for name in self.matrix.backends]
+
+
+def matrix_of(stream: Stream, suite: str) -> dict[str, Any] | None:
+    """Return the newest check and the newest time of every experiment in a stream, in one statement; None
+    where the suite has no matrix. `codes` have meaning, advice and how many newest checks have the code."""
+    matrix = SUITES[suite].matrix if suite in SUITES else None
+    if matrix is None:
+        return None
+    rows = fetch_tuples(
+        f"""
+        SELECT m.name, found.value, found.code, found.note, e.id, e."case", e.mode, e.dtype, e.backend,
+            e.arch, e.device, e.knobs::text
+        FROM hud_experiment e
+        JOIN hud_series s ON s.experiment_id = e.id
+        JOIN hud_metric m ON m.id = s.metric_id
+        CROSS JOIN LATERAL ({NEWEST_POINT}) found
+        WHERE e.suite = %(suite)s AND s.stream_id = %(stream)s AND m.name IN (%(time)s, %(code)s)
+        ORDER BY e."case", e.mode, e.dtype, e.arch, e.device, e.id
+        """,  # noqa: S608 — a constant  # nosec B608
+        {
+            "suite": suite,
+            "stream": stream.pk,
+            "time": matrix.time_metric,
+            "code": matrix.code_metric,
+            "branches": stored_names(),
+        },
+    )
+    codes = Counter(code for metric, _value, code, *_more in rows if metric == matrix.code_metric and code)
+    lines = [(code, *said, codes.pop(code, 0)) for code, said in matrix.codes.items()]
+    lines += [(code, "", "", count) for code, count in sorted(codes.items())]
+    # a single repeat has no time without compilation
+    times = [
+        (value, *about)
+        for metric, value, _code, note, *about in rows
+        if metric == matrix.time_metric and value is not None and FIRST_RUN_ONLY not in (note or "")
+    ]
+    comparisons = _comparisons(times, matrix)[:_MOST_LINES]
+    return {"codes": lines, "comparisons": comparisons, "backends": matrix.backends}
+
+
+def _comparisons(times: Sequence[tuple[Any, ...]], matrix: Matrix) -> list[BackendComparison]:
+    """Return experiments that differ in the backend alone, where both compilers have a time.
+
+    Each line has one XLA runtime, with eager and inductor as they run without any.
+    """
+    lines: dict[tuple[Any, ...], BackendComparison] = {}
+    plain: dict[tuple[Any, ...], list[tuple[str, float, int]]] = {}
+    for value, experiment, case, mode, dtype, backend, arch, device, knobs_text in times:
+        knobs = json.loads(knobs_text)
+        runtime = str(knobs.pop(matrix.runtime_knob, ""))
+        subject = case, mode, dtype, place(arch, device)
+        key = (*subject, json.dumps(knobs, sort_keys=True))
+        if backend in matrix.runtime_backends:
+            batch_size, iterations = knobs.get("batch_size", ""), knobs.get("iterations_per_run", 1)
+            line = BackendComparison(*subject, runtime, batch_size, iterations, matrix)
+            lines.setdefault((*key, runtime), line).add(backend, value, experiment)
+        elif backend in matrix.backends and not runtime:
+            plain.setdefault(key, []).append((backend, value, experiment))
+    for key, line in lines.items():
+        for one in plain.get(key[:-1], []):
+            line.add(*one)
+    return [line for line in lines.values() if set(matrix.ratio) <= set(line.times_s)]
+
 
 MOST_RERUN = 200  # experiments of one request
 
@@ -82,7 +184,7 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         "varying": page.varying,
         "constant": page.constant,
         "last_page": max(1, -(-page.total // query.PAGE_ROWS)),
-        "matrix": matrix.read(stream, name),
+        "matrix": matrix_of(stream, name),
     }
     streams.name_in_links(request)
     return render(request, "suite/suite.html", context)

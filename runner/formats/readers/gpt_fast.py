@@ -103,8 +103,6 @@ class GptFastFiles:
         self._rows: list[dict[str, str]] = []
 
     def add(self, finished: TaskResult) -> list[Path]:
-        if _unsupported_reason(finished.task):
-            return []
         rows = []
         is_model = finished.task.suite == "gpt_fast"
         for record in finished.records:

@@ -120,8 +120,6 @@ class OperatorbenchFiles:
         self._times: dict[tuple[str, str], _Times] = defaultdict(lambda: defaultdict(dict))
 
     def add(self, finished: TaskResult) -> list[Path]:
-        if _unsupported_reason(finished.task):
-            return []
         backend, changed = finished.task.backend, set()
         for record in finished.records:
             info, metric = record["benchmark"]["extra_info"], record["metric"]

@@ -47,7 +47,7 @@ class CacheFile:
             for record in finished.records
             if record["metric"]["name"] in _METRICS and record["metric"].get("benchmark_values")
         ]
-        if not records or _unsupported_reason(finished.task):
+        if not records:
             return []
         self._records += records
         self._path.write_text(json.dumps(self._records))

@@ -89,8 +89,6 @@ class DynamoFiles:
 
     def add(self, finished: TaskResult) -> list[Path]:
         spec = finished.task
-        if unsupported_reason(spec):
-            return []
         records = {record["metric"]["name"]: record for record in finished.records}
         stem, kinds = _stem(spec), _kinds(spec)
         if finished.outcome.status == "cancelled":  # what it did not come to is no failure

@@ -20,7 +20,7 @@ from runner.formats.format import FileWarning, Format, Item, LocatedRecord
 from runner.formats.layout import VALUE, Layout, Located, Outcome
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.parameters import Parameters
-from runner.formats.table import Row, pointer, table
+from runner.formats.table import pointer, table
 from runner.formats.torchdynamo import arguments
 from runner.formats.torchdynamo.names import file_hints, kind_in_name, named, said_by_name
 from runner.schema.records import Benchmark, Metric, Model, Record
@@ -74,25 +74,12 @@ GRAPH_BREAKS = Format(
 
 def _is_header(columns: list[str]) -> bool:
     is_plain = columns[:1] == ["name"] and len(columns) > 1 and _COLUMNS.issuperset(columns[1:])
-    return is_plain or is_by_dtype(columns)
+    return is_plain or _is_by_dtype(columns)
 
 
-def is_by_dtype(columns: list[str]) -> bool:
+def _is_by_dtype(columns: list[str]) -> bool:
     outcomes = [column for column in columns if column not in {"suite", "name"}]
     return "name" in columns[:2] and bool(outcomes) and all(map(_DTYPE.fullmatch, outcomes))
-
-
-def table_of(body: bytes) -> tuple[list[str], Iterator[Row | Fault]]:
-    """Return columns and rows of a list. Raise BadUpload if it is none."""
-    header = "name,accuracy,graph_breaks or name,float32,bfloat16,…"
-    return table(_COMMENT.sub(b"", body), _is_header, "list of expected results", header)
-
-
-def facts_of_column(column: str) -> Mapping[str, str]:
-    """Return what the column of a dtype is for: its dtype (amp_bf16 is amp), and its mode if it says one."""
-    mode, dtype = _mode_and_dtype(column)
-    facts = {"dtype": dtype.partition("_")[0]}
-    return {**facts, "mode": mode} if mode else facts
 
 
 def _mode_and_dtype(column: str) -> tuple[str | None, str]:
@@ -105,7 +92,7 @@ def _cells(row: dict[str, Any]) -> Iterator[Located]:
     """Yield the cell of each column, which is for a dtype or a count."""
     columns = [*row]
     shared = {"case": row.pop("name") or "", "origin": row.pop("suite", "")}
-    by_dtype = is_by_dtype(columns)
+    by_dtype = _is_by_dtype(columns)
     for column, cell in row.items():
         mode, dtype = _mode_and_dtype(column) if by_dtype else (None, None)
         metric = "accuracy" if by_dtype else column

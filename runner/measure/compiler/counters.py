@@ -56,16 +56,9 @@ def note(name: NoteName) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Counts:
-    """Named as in PyTorch's harness. `cache_misses` includes what could not be cached."""
+    """Counts of PyTorch's harness by its names. `cache_misses` includes what could not be cached."""
 
-    calls_captured: int
-    unique_graphs: int
-    fallbacks_to_eager: int
-    graph_breaks: int
-    unique_graph_breaks: int
-    autograd_captures: int
-    autograd_compiles: int
-    cudagraph_skips: int
+    harness: dict[str, int]
     reasons: dict[str, int]  # of graph breaks → how often
     caches: dict[str, int]
 
@@ -85,22 +78,26 @@ def counts() -> Counts:
         for reason, times in counters["graph_break"].items()
     }
     names = [(group, f"{prefix}_{end}") for group, prefix in _CACHES for end in ("hit", "miss", "bypass")]
-    return Counts(
-        calls_captured=int(counters["stats"]["calls_captured"]),
-        unique_graphs=int(counters["stats"]["unique_graphs"]),
-        fallbacks_to_eager=int(counters["frames"]["total"]) - int(counters["frames"]["ok"]),
-        graph_breaks=sum(reasons.values()),
-        unique_graph_breaks=len(counters["graph_break"]),
-        autograd_captures=int(counters["compiled_autograd"]["captures"]),
-        autograd_compiles=int(counters["compiled_autograd"]["compiles"]),
-        cudagraph_skips=int(counters["inductor"]["cudagraph_skips"]),
-        reasons=dict(list(reasons.items())[:_MOST_REASONS]),
-        caches={name: int(counters[group][name]) for group, name in names if counters[group][name]},
-    )
+    harness = {
+        "calls_captured": int(counters["stats"]["calls_captured"]),
+        "unique_graphs": unique_graphs(),
+        "fallbacks_to_eager": int(counters["frames"]["total"]) - int(counters["frames"]["ok"]),
+        "graph_breaks": sum(reasons.values()),
+        "unique_graph_breaks": len(counters["graph_break"]),
+        "autograd_captures": int(counters["compiled_autograd"]["captures"]),
+        "autograd_compiles": int(counters["compiled_autograd"]["compiles"]),
+        "cudagraph_skips": cudagraph_skips(),
+    }
+    caches = {name: int(counters[group][name]) for group, name in names if counters[group][name]}
+    return Counts(harness, dict(list(reasons.items())[:_MOST_REASONS]), caches)
 
 
 def unique_graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
+
+
+def cudagraph_skips() -> int:
+    return int(counters["inductor"]["cudagraph_skips"])
 
 
 def extern_calls() -> int:
@@ -188,7 +185,7 @@ def _cudagraph_skips() -> tuple[Note, ...]:
         dataclasses.replace(compile_notes.cudagraph_skip(text), count=times)
         for text, times in _skips.texts.items()
     ]
-    unsaid = int(counters["inductor"]["cudagraph_skips"]) - sum(note.count for note in notes)
+    unsaid = cudagraph_skips() - sum(note.count for note in notes)
     if unsaid > 0:  # graphs without any CUDA device
         notes.append(Note("torch gives no reason", count=unsaid))
     return compile_notes.summed(notes)

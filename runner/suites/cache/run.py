@@ -78,7 +78,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
                     variables=compile_time.cache_variables(folder),
                     timeout_s=max(1.0, ends - time.monotonic()),
                 )
-                compiled.append(Compiled(**answer))
+                compiled.append(answer)
             cold, warm = compiled
             _compare(cold.result, warm.result)
         except TaskFailure as error:
@@ -138,9 +138,8 @@ def _phases(compiled: Json) -> dict[str, Json]:
     return {"phases_s": {name: median([phases.get(name, 0.0) for phases in found]) for name in sorted(names)}}
 
 
-def compile_once(spec: TaskSpec, folder: Path) -> Json:
-    """Run eager, warm up the toolchain, then compile the model; `folder` is where the caches lie. Return the
-    fields of `Compiled`."""
+def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
+    """Run eager, warm up the toolchain, then compile the model; `folder` is where the caches lie."""
     device = prepare(spec.device)
     _set_switches(spec)
     compile_time.start_workers()
@@ -178,7 +177,7 @@ def compile_once(spec: TaskSpec, folder: Path) -> Json:
     calls_ms = [*found.compiling_ms, *found.steady_ms, *[found.steady_ms[-1]] * _WARM_UP_CALLS]
     first_ms = sum(calls_ms[:_WARM_UP_CALLS])
     size, entries = (now - before for now, before in zip(_contents(folder), already, strict=True))
-    compiled_once = Compiled(
+    return Compiled(
         compile_s=found.compile_s,
         # the harness starts the toolchain on the clock
         warm_up_difference_s=(toolchain_ms + first_ms - sum(eager_ms)) / 1e3,
@@ -190,7 +189,6 @@ def compile_once(spec: TaskSpec, folder: Path) -> Json:
         cache_entries=entries,
         result=_result(step, compiled),
     )
-    return dataclasses.asdict(compiled_once)
 
 
 def _set_switches(spec: TaskSpec) -> None:

@@ -4,21 +4,19 @@ Both are compiled, the decode step with CUDA graphs. Every step begins a new gen
 its token is copied, so that one graph is recorded and replayed (gpt-fast keeps the previous step's token
 alive and marks a generation once a sequence, which records one graph for each token of it).
 
-The check of the compiled steps is by teacher forcing: the same tokens through compiled, eager and reference.
-The reference is a second implementation of the model on purpose: one pass over the whole sequence in float32,
-without a KV cache. It dequantises the weights of one product at a time, so that a model of 7 billion weights
-is checked without a copy of it.
+The check of the compiled steps is by teacher forcing: the same tokens through compiled, eager and reference,
+which is the model in float32.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch.func import functional_call
 
 from runner.launch.failures import TaskFailure
 from runner.measure import accuracy
-from runner.suites.gpt_fast.model import Attention, FeedForward, MixtureOfExperts, Norm, Transformer, rotated
+from runner.suites.gpt_fast.model import Transformer
 
 _COMPARED_STEPS = 16  # decoded tokens that are compared, at most
 _UNRELATED = 1.0  # relative error of a position's logits at which nothing is right (unrelated ones have 1.4)
@@ -140,41 +138,16 @@ def _mixture(compiled: torch.Tensor, eager: torch.Tensor, right: torch.Tensor) -
 
 
 def reference_logits(model: Transformer, tokens: torch.Tensor) -> torch.Tensor:
-    """Return float32 logits [n, vocabulary] after each of the tokens [n]."""
-    rotation = model.rotation[: len(tokens)]
-    x = model.embedding(tokens).float()
-    for block in model.blocks:
-        x = x + _attention(block.attention, _norm(block.attention_norm, x), rotation)
-        x = x + _feed_forward(block.feed_forward, _norm(block.feed_forward_norm, x))
-    return _norm(model.norm, x) @ model.output.dequantized().T
+    """Return float32 logits [n, vocabulary] after each of the tokens [n].
 
-
-def _norm(norm: Norm, x: torch.Tensor) -> torch.Tensor:
-    return nn.functional.rms_norm(x, x.shape[-1:], norm.weight.float(), eps=1e-5)
-
-
-def _attention(attention: Attention, x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
-    query, key, value = attention.split(x @ attention.query_key_value.dequantized().T)
-    y = nn.functional.scaled_dot_product_attention(
-        rotated(query, rotation).transpose(0, 1)[None],
-        rotated(key, rotation).transpose(0, 1)[None],
-        value.transpose(0, 1)[None],
-        is_causal=True,
-        enable_gqa=True,
-    )
-    return y[0].transpose(0, 1).flatten(1) @ attention.output.dequantized().T
-
-
-def _feed_forward(part: FeedForward | MixtureOfExperts, x: torch.Tensor) -> torch.Tensor:
-    if isinstance(part, FeedForward):
-        hidden = nn.functional.silu(x @ part.gate.dequantized().T) * (x @ part.up.dequantized().T)
-        return hidden @ part.down.dequantized().T
-    shares, chosen = part.routed(x @ part.router.dequantized().T)
-    y = torch.zeros_like(x)
-    for expert in chosen.unique().tolist():
-        tokens, place = torch.where(chosen == expert)
-        taken = x[tokens]
-        hidden = nn.functional.silu(taken @ part.gate.dequantized(expert).T)
-        hidden = hidden * (taken @ part.up.dequantized(expert).T)
-        y[tokens] += (hidden @ part.down.dequantized(expert).T) * shares[tokens, place][:, None]
-    return y
+    They come from the same model in one pass. Its weights follow the type of what they multiply, so that a
+    model of 7 billion weights is checked without a copy of it.
+    """
+    wide = {
+        name: tensor.float()
+        for name, tensor in model.state_dict().items()
+        if name.endswith(("embedding.weight", ".keys", ".values"))
+    }
+    positions = torch.arange(len(tokens), device=tokens.device)
+    logits: torch.Tensor = functional_call(model, wide, (tokens, positions))
+    return logits

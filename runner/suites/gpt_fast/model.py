@@ -68,11 +68,6 @@ class Linear(nn.Module):
         product = nn.functional.linear(x, self.weight.to(x.dtype))
         return product if self.scales is None else product * self.scales
 
-    def dequantized(self, part: int | slice = slice(None)) -> torch.Tensor:
-        """Return the weights, or those of one expert, in float32."""
-        weight = self.weight[part].float()
-        return weight if self.scales is None else weight * self.scales[part].float()[..., None]
-
 
 class Experts(Linear):
     """`Linear` with weights [experts, outputs, inputs]; every token uses some of the experts."""
@@ -113,19 +108,14 @@ class Attention(nn.Module):
         self, x: torch.Tensor, positions: torch.Tensor, rotation: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
         shape, tokens = self.shape, x.shape[0]
-        query, key, value = self.split(self.query_key_value(x))
+        kv_width = shape.kv_heads * shape.head_width
+        widths = [shape.width, kv_width, kv_width]
+        projected = self.query_key_value(x).split(widths, dim=-1)
+        query, key, value = (part.view(tokens, -1, shape.head_width) for part in projected)
         self.keys[:, positions] = rotated(key, rotation).transpose(0, 1)
         self.values[:, positions] = value.transpose(0, 1)
         y = attend(rotated(query, rotation), self.keys, self.values, mask)
         return self.output(y.reshape(tokens, shape.width))
-
-    def split(self, projected: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """[tokens, …] → query [tokens, heads, head width], key and value [tokens, kv heads, head width]."""
-        shape, tokens = self.shape, projected.shape[0]
-        kv_width = shape.kv_heads * shape.head_width
-        query, key, value = projected.split([shape.width, kv_width, kv_width], dim=-1)
-        kv_size = (tokens, shape.kv_heads, shape.head_width)
-        return query.view(tokens, shape.heads, shape.head_width), key.view(kv_size), value.view(kv_size)
 
 
 class FeedForward(nn.Module):
@@ -151,15 +141,12 @@ class MixtureOfExperts(nn.Module):
         self.down = Experts((shape.experts, shape.width, shape.hidden), device, int8=int8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        shares, chosen = self.routed(self.router(x))
+        scores = torch.softmax(self.router(x).float(), dim=-1)
+        shares, chosen = torch.topk(scores, self.active, dim=-1)  # each [tokens, active]
+        shares = shares / shares.sum(-1, keepdim=True)
         each = x[:, None].expand(-1, self.active, -1)
         hidden = nn.functional.silu(self.gate(each, chosen)) * self.up(each, chosen)
         return torch.einsum("tai,ta->ti", self.down(hidden, chosen), shares.to(x.dtype))
-
-    def routed(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scores [tokens, experts] → shares and chosen experts, each [tokens, active]."""
-        shares, chosen = torch.topk(torch.softmax(scores.float(), dim=-1), self.active, dim=-1)
-        return shares / shares.sum(-1, keepdim=True), chosen
 
 
 class Block(nn.Module):

@@ -24,7 +24,7 @@ from runner.measure import ceilings
 from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.counters import graph_facts
-from runner.measure.forked import run_stage
+from runner.measure.forked import T, run_stage
 from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Recorder, Result
@@ -49,6 +49,7 @@ _CLOCK = "host clock around a sequence"
 _GRAPHS = 2  # prefill and decode
 _MEMORY_SHARE = 0.9
 _EXPLAIN_SHARE = 0.8  # of the time that is left after a failure
+Cold = tuple[FirstCalls, dict[str, Json]]  # of the process that compiles cold, with the facts of its graphs
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
@@ -60,25 +61,24 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     fresh = asked and not kept
     once = not fresh or spec.compilation > 0
 
-    def stage(name: str, work: Callable[[], Json], limit_s: float = math.inf) -> Json:
+    def stage(name: str, work: Callable[[], T], limit_s: float = math.inf) -> T:
         variables = compile_time.cache_variables(caches / spec.fingerprint()) if asked else {}
         left_s = min(limit_s, max(1.0, ends - time.monotonic()))
         return run_stage(name, work, folder=report.folder, variables=variables, timeout_s=left_s)
 
     try:
         cold = None if once else stage("cold", lambda: _compile_only(spec, report))
-        incomplete = stage("warm", lambda: _measure(spec, report, cold))
+        return stage("warm", lambda: _measure(spec, report, cold))
     except TaskFailure as failure:
         limit_s = min(cast("int", spec.setting(EXPLAIN)), _EXPLAIN_SHARE * (ends - time.monotonic()))
         problem, facts = explained(
-            failure, lambda left_s: str(stage("again", lambda: _again(spec), left_s)), limit_s
+            failure, lambda left_s: stage("again", lambda: _again(spec), left_s), limit_s
         )
         recorder = Recorder(spec, report, prepare(spec.device))
         recorder.missing(metrics_of(spec, kept=bool(kept)), problem, facts, knobs=spec.identity())
         return problem
     finally:
         shutil.rmtree(report.folder / "caches", ignore_errors=True)
-    return TaskFailure(*incomplete) if incomplete else None
 
 
 class _Generator:
@@ -152,16 +152,15 @@ def _build_and_compile(spec: TaskSpec, report: Report, label: str) -> tuple[_Gen
     return generator, found
 
 
-def _compile_only(spec: TaskSpec, report: Report) -> Json:
-    _, found = _build_and_compile(spec, report, "cold")
-    return {"first_calls": dataclasses.asdict(found), "graphs": graph_facts().to_json()}
+def _compile_only(spec: TaskSpec, report: Report) -> Cold:
+    return _build_and_compile(spec, report, "cold")[1], graph_facts().to_json()
 
 
-def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
-    """Record part after part; return the first failure of one as [status, code, reason], or None."""
+def _measure(spec: TaskSpec, report: Report, cold: Cold | None) -> TaskFailure | None:
+    """Record part after part; return the first failure of one."""
     label = "warm" if cold else "cold" if spec.compilation else "host's caches"
     generator, first_calls = _build_and_compile(spec, report, label)
-    graphs = cold["graphs"] if cold else graph_facts().to_json()
+    cold_calls, graphs = cold or (None, graph_facts().to_json())
     device = generator.device
     states = [device_state(device)]
     recorder = Recorder(spec, report, device)
@@ -170,7 +169,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
         report.event("accuracy")
         checked = _check(generator)
     parts: list[tuple[tuple[str, ...], Callable[[], list[Result]]]] = [
-        (COMPILE_METRICS, lambda: _compile_results(spec, first_calls, cold)),
+        (COMPILE_METRICS, lambda: _compile_results(spec, first_calls, cold_calls)),
         (SEQUENCE_METRICS, lambda: _sequence_results(spec, report, generator)),
         (STEP_METRICS, lambda: _step_results(spec, report, generator)),
         (DEVICE_METRICS, lambda: _device_results(report, generator)),
@@ -183,11 +182,11 @@ def _measure(spec: TaskSpec, report: Report, cold: Json) -> Json:
         except Exception as error:  # noqa: BLE001 - the other parts are results all the same
             traceback.print_exc()
             failure = failure_of(error)
-            incomplete = incomplete or [failure.status, failure.code, failure.reason]
+            incomplete = incomplete or failure
             recorder.missing(metrics, failure, knobs=spec.identity())
             continue
         states.append(device_state(device))
-        skips = counters.counts().cudagraph_skips
+        skips = counters.cudagraph_skips()
         skipped = f"{skips} CUDA graphs were asked for and left out" if skips else ""
         warnings = joined_warnings((warning(states), MeasurementWarning(skipped)))
         for result in results:
@@ -206,14 +205,14 @@ def _check(generator: _Generator) -> dict[str, float]:
     )
 
 
-def _compile_results(spec: TaskSpec, measured: FirstCalls, cold: Json) -> list[Result]:
+def _compile_results(spec: TaskSpec, measured: FirstCalls, cold: FirstCalls | None) -> list[Result]:
     """Return gpt-fast's compile time, the first sequence, and ours: its time beyond a later one. `measured`
     are the first calls of this process: warm ones where another has compiled `cold`."""
     clock = "host clock around the first sequence"
     if cold is None and not spec.compilation:
         facts = {"caches": "the host's own: cold where it never compiled this"}
         return [Result("compilation_time(s)", [measured.compiling_ms[0] / 1e3], clock, facts=facts)]
-    first = measured if cold is None else FirstCalls(**cold["first_calls"])
+    first = cold or measured
     found = [
         Result("compilation_time(s)", [first.compiling_ms[0] / 1e3], clock, facts={"caches": "fresh"}),
         Result("cold_compile_s", [first.compile_s], "host clock", facts={"phases_s": first.phases_s}),
@@ -288,7 +287,7 @@ def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, repo
     return [
         count,
         Result("recompiles", [float(counters.unique_graphs() - _GRAPHS)], facts=checked),
-        Result("cudagraph_skips", [float(counters.counts().cudagraph_skips)]),
+        Result("cudagraph_skips", [float(counters.cudagraph_skips())]),
     ]
 
 

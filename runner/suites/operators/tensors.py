@@ -22,15 +22,11 @@ _Limit = Callable[[Sequence[Any]], int]
 _ALONG_DIM = ("gather", "index_select", "scatter", "scatter_", "scatter_add", "scatter_add_", "index_add")
 
 
-def _size_along_dim(args: Sequence[Any]) -> int:
-    return int(args[0].shape[args[1]])
-
-
 # For each operator: places of index tensors → what they must be below, from the other arguments.
 _LIMITS: Mapping[str, Mapping[int, _Limit]] = {
     "embedding": {1: lambda args: args[0].shape[0]},
     "embedding_dense_backward": {1: lambda args: args[2]},
-    **{name: {2: _size_along_dim} for name in _ALONG_DIM},
+    **{name: {2: lambda args: args[0].shape[args[1]]} for name in _ALONG_DIM},
     "nll_loss_forward": {1: lambda args: args[0].shape[1]},
     "nll_loss_backward": {2: lambda args: args[1].shape[1]},
     "nll_loss2d_forward": {1: lambda args: args[0].shape[1]},

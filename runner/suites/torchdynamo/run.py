@@ -10,7 +10,6 @@ import importlib
 import math
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ import torch
 from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.measure import flops
+from runner.measure import ceilings
 from runner.measure.compiler.bisection import explained, with_explanation
 from runner.measure.forked import run_stage
 from runner.measure.recorder import Recorder, Result
@@ -33,7 +32,7 @@ from runner.measure.timing import gpu_active_time
 from runner.measure.timing.compile_time import cache_variables
 from runner.schema.compilations import EXPLAINABLE, Explanation
 from runner.schema.options import EXPLAIN
-from runner.schema.records import NO_WARNING, Environment, Json, MeasurementWarning
+from runner.schema.records import NO_WARNING, Environment, Json
 from runner.schema.statistics import median, severity
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import KEPT_CACHES, NEW_CACHES
@@ -54,7 +53,6 @@ _COMPILERS = (
     *("torch.utils.cpp_extension", "torch.utils.flop_counter", "torch.profiler"),
 )
 _PLACE_S = 120.0  # at most, to ask for the device
-_NO_MODEL = "RUNNER_NO_MODEL"  # in the environment: build none before the stages
 # Kept of the task's time, the smaller of both, so that a stage that hangs costs a row and not the task.
 _LEFT_FOR_REST_S, _LEFT_FOR_REST = 20.0, 0.2
 _JUDGED = ("speedup", "device_speedup", "speedup_other_batch")  # worthless where the result is wrong
@@ -62,7 +60,7 @@ _JUDGED = ("speedup", "device_speedup", "speedup_other_batch")  # worthless wher
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     """Run one task; return its worst failure, if any."""
-    _preload(spec, report)
+    _preload(spec)
     kept, new = os.environ.get(KEPT_CACHES), os.environ.get(NEW_CACHES)
     fresh = not kept and spec.setting("caches") != "kept"
     caches = None  # where the environment says
@@ -77,11 +75,10 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
             shutil.rmtree(caches, ignore_errors=True)
 
 
-def _preload(spec: TaskSpec, report: Report) -> None:
+def _preload(spec: TaskSpec) -> None:
     """Import once what every stage needs, without touching CUDA or OpenMP, since the stages are forked.
 
-    Building the model without its memory imports all that building it imports. If one of these imports
-    touched CUDA, which then works in no fork, begin anew and leave them to the stages.
+    Building the model without its memory imports all that building it imports.
     """
     torch.set_num_threads(1)  # the pool of threads stays unborn; each stage sets its own number
     os.environ["TORCH_WARM_POOL"] = "0"  # no compile workers in this process
@@ -89,16 +86,10 @@ def _preload(spec: TaskSpec, report: Report) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     del os.environ["TORCH_WARM_POOL"]
-    if os.environ.get(_NO_MODEL):
-        return
     with contextlib.suppress(Exception):  # the stage that loads the model will raise it again
         models = importlib.import_module(f"runner.suites.{spec.suite}.models")
         tiny = spec.knobs.get("size") == "tiny"
         models.build(spec.case, ModelRequest("meta", batch_size=1, tiny=tiny, dropout=False))
-    no_cuda = partial(run_stage, "fork", lambda: bool(torch.cuda._is_in_bad_fork()), folder=report.folder)
-    if spec.device == "cuda" and no_cuda(timeout_s=60.0):
-        os.environ[_NO_MODEL] = "1"
-        os.execv(sys.executable, [sys.executable, "-m", "runner.launch.child"])  # noqa: S606 - a fixed command
 
 
 class StageRunner:
@@ -158,7 +149,7 @@ class StageRunner:
             facts |= {"reason": problem.reason, **more}
         self._recorder.status("accuracy", status, code, facts, knobs=self._knobs)
         for result in answer["results"]:
-            self._recorder.add(Result(**result), knobs=self._knobs)
+            self._recorder.add(result, knobs=self._knobs)
         if status == "ok":
             return
         self._failures.append(problem)
@@ -174,10 +165,9 @@ class StageRunner:
             self._fail(name, *told)
             return None
         self._recorder.about.update(answer["about"])
-        if "warning" in answer:
-            self._warning = MeasurementWarning(**answer["warning"])
+        self._warning = answer.get("warning", self._warning)
         for result in answer["results"]:
-            self._add(Result(**result))
+            self._add(result)
         return answer
 
     def _explained(self, stage: str, failure: TaskFailure) -> tuple[TaskFailure, dict[str, Json]]:
@@ -249,7 +239,7 @@ class StageRunner:
         if not counted or not counted["total"] or not busy_compiled:
             return
         precision = str(self._recorder.about.get("matmul_precision", "highest"))
-        peak = flops.peak_tflops(self._place["device"]["name"], self._spec.dtype, precision)
+        peak = ceilings.peak_tflops(self._place[0].name, self._spec.dtype, precision)
         if peak is None:
             return
         peak_tflops, peak_name = peak
@@ -261,12 +251,12 @@ class StageRunner:
 
     @cached_property
     def _recorder(self) -> Recorder:
-        device, found = Device(**self._place["device"]), Environment(**self._place["environment"])
+        device, found = self._place
         backend = backend_of(self._spec).name(self._spec.device)
         return Recorder(self._spec, self._report, device, known_environment=found, backend=backend)
 
     @cached_property
-    def _place(self) -> Json:
+    def _place(self) -> tuple[Device, Environment]:
         """Return the device and the environment as a process of its own finds them."""
         work = partial(stages.place, self._spec)
         return run_stage("place", work, folder=self._report.folder, timeout_s=_PLACE_S)

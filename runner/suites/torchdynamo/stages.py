@@ -1,4 +1,4 @@
-"""The stages of one task, each run in a fresh process; they return JSON.
+"""The stages of one task, each run in a fresh process; their answers are pickled.
 
 accuracy: the check, by a compile of its own. cold: compile time with empty caches, eager and compiled in
 turn, and the compiled step's kernels and GPU time. warm: compile time with full caches, and memory of the
@@ -11,7 +11,6 @@ import gc
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from torch._inductor import config
 from runner.formats.torchdynamo.names import backend_of
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.measure import flops, memory
+from runner.measure import ceilings, memory
 from runner.measure.compiler import counters
 from runner.measure.compiler.counters import note
 from runner.measure.compiler.kernels import kernels
@@ -33,8 +32,7 @@ from runner.measure.timing import call_time, compile_time, gpu_active_time
 from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings, latency_results
 from runner.measure.timing.compile_time import FirstCalls
 from runner.schema.compilations import Note
-from runner.schema.metrics import HARNESS_COUNTS
-from runner.schema.records import Json, MeasurementWarning, joined_warnings
+from runner.schema.records import Environment, Json, MeasurementWarning, joined_warnings
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy import check
 from runner.suites.torchdynamo.backends import Compiler
@@ -107,10 +105,10 @@ def prepare_device(spec: TaskSpec) -> Device:
     return device
 
 
-def place(spec: TaskSpec) -> Json:
+def place(spec: TaskSpec) -> tuple[Device, Environment]:
     """Return the device and the environment for the process that records, which must not ask for them."""
     device = prepare_device(spec)
-    return {"device": asdict(device), "environment": asdict(environment(device))}
+    return device, environment(device)
 
 
 def apply_settings(spec: TaskSpec) -> None:
@@ -145,12 +143,11 @@ def accuracy(spec: TaskSpec) -> Json:
     values = {"accuracy_rmse_ratio": found.rmse_ratio, "accuracy_cosine": found.cosine}
     # what the harness's accuracy file says beside the word: counts, and seconds of whole compiles
     compile_s = float(calculate_time_spent().get("total_wall_time", 0.0))
-    counted = {name: value for name, value in asdict(counters.counts()).items() if isinstance(value, int)}
     return {
-        "results": [asdict(Result(name, [value])) for name, value in values.items() if value is not None],
+        "results": [Result(name, [value]) for name, value in values.items() if value is not None],
         "status": found.status,
         "code": found.code,
-        "facts": {**found.details, "counts": counted, "compile_s": compile_s},
+        "facts": {**found.details, "counts": counters.counts().harness, "compile_s": compile_s},
     }
 
 
@@ -174,15 +171,15 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         report.event("compile", label=spec.case)
         first = compile_time.first_calls(call, setup.device, before_call=setup.step.begin)
         counted = counters.counts()
-        graphs = counted.unique_graphs
+        graphs = counted.harness["unique_graphs"]
         if not graphs and compiler.backend.export == "none":
             raise TaskFailure("failed", "not_compiled", "dynamo captured no graph: this would be eager code")
         results = [_compile_result("cold_compile_s", first, counted)] if fresh else []
         if graphs:  # an exporter may go around dynamo, whose counters then say nothing
             reasons = {"graph_breaks": {"reasons": counted.reasons}} if counted.reasons else {}
             results += [
-                Result(name, [float(getattr(counted, name))], facts=reasons.get(name, {}))
-                for name in HARNESS_COUNTS
+                Result(name, [float(count)], facts=reasons.get(name, {}))
+                for name, count in counted.harness.items()
             ]
         modules, extern = counters.modules(), counters.extern_calls()
         before = counters.recompiles()
@@ -201,19 +198,17 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         report.artifact("graph_breaks", "graph_breaks.json", json.dumps(counted.reasons, indent=1))
     phases = dict(sorted(first.phases_s.items(), key=lambda row: -row[1]))
     report.artifact("compile_phases", "compile_phases.json", json.dumps(phases, indent=1))
-    skips = counted.cudagraph_skips if compiler.backend.cudagraphs else 0
+    skips = counted.harness["cudagraph_skips"] if compiler.backend.cudagraphs else 0
     skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
     return {
-        "results": [asdict(result) for result in results],
+        "results": results,
         "about": {
             **setup.about(),
             "backend_options": dict(compiler.backend.options),
             **tuning.pinned_facts(),
         },
-        "warning": asdict(
-            joined_warnings(
-                (MeasurementWarning(skipped), warning(states), MeasurementWarning(tuning.pinned_warning()))
-            )
+        "warning": joined_warnings(
+            (MeasurementWarning(skipped), warning(states), MeasurementWarning(tuning.pinned_warning()))
         ),
     }
 
@@ -253,7 +248,7 @@ def warm(spec: TaskSpec, report: Report) -> Json:
             results.append(Result("cache_hits", [float(counted.cache_hits)], facts=facts))
             results.append(Result("cache_misses", [float(counted.cache_misses)], facts=facts))
         results += peaks
-    return {"results": [asdict(result) for result in results], "about": setup.about()}
+    return {"results": results, "about": setup.about()}
 
 
 def eager(spec: TaskSpec) -> Json:
@@ -273,8 +268,8 @@ def eager(spec: TaskSpec) -> Json:
             facts = {"launches": found.launches, "steps": len(found.steps)}
             results.append(Result("eager_gpu_busy_ms", found.steps_ms, gpu_active_time.CLOCK, facts=facts))
             setup.step.begin()
-            counted = flops.count(setup.eager)
-    return {"results": [asdict(result) for result in results], "about": setup.about(), "flops": counted}
+            counted = ceilings.count_flops(setup.eager)
+    return {"results": results, "about": setup.about(), "flops": counted}
 
 
 def _compile_result(metric: str, first: FirstCalls, counted: counters.Counts) -> Result:

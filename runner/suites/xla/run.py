@@ -73,7 +73,7 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     try:
         if spec.setting("verify"):
             report.event("accuracy", 0, 2, spec.case)
-            checked = Verification(**_stage(spec, report, "verify"))
+            checked = _stage(spec, report, "verify")
         report.event("measure", 1, 2, spec.case)
         before = host_state(spec.device)
         samples = _stage(spec, report, "measure")
@@ -88,15 +88,15 @@ def run(spec: TaskSpec, report: Report) -> TaskFailure | None:
     return record(spec, report, checked, samples, warning=disturbed)
 
 
-def _stage(spec: TaskSpec, report: Report, name: str) -> Json:
+def _stage(spec: TaskSpec, report: Report, name: str) -> Any:
     artifacts = report.folder / "artifacts"
     measures = name == "measure"
     share = 1 - _VERIFY_SHARE if measures else _VERIFY_SHARE
 
-    def work() -> Json:
+    def work() -> Verification | Samples:
         prepare(spec.device)
         torch.set_float32_matmul_precision(str(spec.setting("matmul_precision") or "high"))  # its runner's
-        return Timed(spec, report).run() if measures else dataclasses.asdict(verify(spec))
+        return Timed(spec, report).run() if measures else verify(spec)
 
     try:
         return run_stage(

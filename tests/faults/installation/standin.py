@@ -5,9 +5,9 @@ interpreters is the host owner's business anyway, so the product needs no hook f
 
 The control folder tells it what to do: ``plan.json`` maps the number of the start ("1", "2", … or "*") to
 {"results": n, "spin": true, "deaf": true, "stray": true, "status": …, "wait_for": file, "print": text,
-"kernel_s": seconds, "orphan_s": seconds, "allocate_gib": n, "factor": of its times, "compiled": true: with
-compile time and a kernel, whose configuration is XBLOCK=8 where TORCH_SIDE is tuned, else 4, unless forced,
-"offered": {TORCH_SIDE: what its autotuner may choose}}.
+"kernel_s": seconds, "orphan_s": seconds, "allocate_gib": n, "factor": of its times, "factors": {TORCH_SIDE:
+of its times}, "compiled": true: with compile time and a kernel, whose configuration is XBLOCK=8 where
+TORCH_SIDE is tuned, else 4, unless forced, "offered": {TORCH_SIDE: what its autotuner may choose}}.
 It writes ``pid-<n>`` at each start, and ``shared`` where an earlier start was still alive; for a GPU in a
 folder of the GPU's own below it. On a GPU it uses the card for what a plan asks of it, and needs torch then.
 """
@@ -153,7 +153,7 @@ def _torch() -> str:
 
 def _records(spec: Any, size: int, plan: dict[str, Any]) -> list[Any]:
     """The call time of a size, and of a compilation its time and its kernel."""
-    factor = plan.get("factor", 1.0)
+    factor = plan.get("factor", 1.0) * plan.get("factors", {}).get(os.environ.get("TORCH_SIDE"), 1.0)
     values = [factor * (size / 1000 + sample / 1e6) for sample in range(SAMPLES)]
     found = [_record(spec, size, "compiled_latency_ms", values, "ms")]
     if plan.get("compiled"):

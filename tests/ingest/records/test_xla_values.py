@@ -11,7 +11,7 @@ from django.test import Client
 
 from hud.ingest import ingest
 from hud.models import Measurement, Stream
-from hud.pages.suite import matrix
+from hud.pages.suite.view import matrix_of
 from runner.cli import tables
 from runner.formats.parameters import Parameters
 from runner.schema.statistics import spread_of, value_of
@@ -141,7 +141,7 @@ def test_one_line_of_the_comparison_is_one_runtime(client: Client) -> None:
     alone = [{"dynamo": dynamo, "xla": xla} for dynamo, xla in (("inductor", None), ("openxla", "PJRT"))]
     those += [line({"per_iter_time": [9]}, case="one_run", **backend) for backend in alone]
     ingest(lines(*those), Parameters())
-    part = matrix.read(Stream.objects.get(name="import"), "xla")
+    part = matrix_of(Stream.objects.get(name="import"), "xla")
     assert part
     assert {one.case for one in part["comparisons"]} == {"resnet18"}
     found = {one.runtime: one for one in part["comparisons"]}

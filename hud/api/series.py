@@ -1,0 +1,226 @@
+"""A series over the API: every point with its compilations, target and verdict."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Annotated, Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils.cache import get_conditional_response
+from ninja import Path, Query, Router
+from ninja.schema import Schema
+from pydantic import Field
+
+from hud.api.experiments import stream_of
+from hud.api.schemas import ANSWER, parameter
+from hud.models import Point, Run, Series
+from hud.pages import compilations
+from hud.points import expectations, streams
+from hud.points.read import POINT
+from hud.points.targets import Targets
+from hud.problems import Problem
+from hud.runs.branches import branch_or_default, stored_names
+from hud.sql import fetch_models, fetch_tuples
+from runner.formats.scalars import branch_name
+from runner.schema.compilations import Kernel
+
+router = Router(tags=["reading"])
+MAX_POINTS = 2000  # of one page
+_CURSOR = r"^(\d{4}-\d\d-\d\dT[\d:.]{8,15}Z_\d{1,10}_\d{1,10})?$"
+
+
+class _SeriesQuery(Schema):
+    stream: str = Field("", max_length=60)
+    branch: str = Field("", max_length=200)
+    since: date | None = Field(None, alias="from")
+    until: date | None = Field(None, alias="to")
+    cursor: str = Field("", pattern=_CURSOR)
+
+
+class CompilationOut(Schema):
+    """The value of one compilation from `n` samples. `variant` is null where its kernels are not known."""
+
+    variant: str | None
+    value: float
+    n: int
+
+
+class PointOut(Schema):
+    stream: str
+    run: int
+    time: str
+    commit: str
+    branch: str
+    value: float | None
+    n: int
+    status: str
+    code: str | None
+    quality: str | None
+    target: float | None
+    target_arch: str | None
+    target_met: bool | None
+    verdict: str | None
+    level: float | None
+    expectation: str | None  # as_expected, unexpected_failure or unexpected_pass
+    known_failure: str | None  # why its failure is no news
+    change: float | None
+    noise: float | None
+    rerun: bool
+    source: str
+    processes: int
+    compilations: list[CompilationOut]
+
+
+class SeriesOut(Schema):
+    unit: str
+    direction: str
+    points: list[PointOut]
+    next: str | None
+
+
+@router.get(
+    "/series/{int:experiment}/{path:metric}",
+    response={200: SeriesOut, 304: None},
+    openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
+)
+def get_series(
+    request: HttpRequest, response: HttpResponse, experiment: int, metric: str, given: Query[_SeriesQuery]
+) -> Any:
+    """Get the points of a series, ordered by commit date, then run time: the latest ones, and by `next` as
+    `cursor` those before them. `from` and `to` are days, both included. A point is a run; its value is the
+    median over its compilations. Without `stream`: the front stream, or the one with the newest point."""
+    known = experiment < 2**31 and "\0" not in metric
+    stream = stream_of(given.stream)
+    if known and not given.stream:
+        stream = streams.with_experiment(experiment, stream)
+    filters = {**given.model_dump(exclude={"stream"}), "branch": branch_name(given.branch)}
+    found = Series.objects.select_related("experiment", "metric", "stream")
+    found = found.filter(experiment=experiment, metric__name=metric, stream=stream) if known else found.none()
+    series = found.first()
+    if series is None:
+        detail = f"experiment {experiment} has no metric {metric[:200]!r} in the stream {stream}"
+        raise Problem(404, detail)
+    response["ETag"] = f'"{_etag_of(series, filters)}"'
+    answer = get_conditional_response(request, etag=response["ETag"], response=response)
+    return answer if answer is not response else _page(series, **filters)
+
+
+class VariantOut(Schema):
+    """The kernels of a variant in its newest compilation, which is of this run and experiment."""
+
+    model_config = ANSWER
+    variant: str
+    compilations: int
+    run: int
+    experiment: int
+    time: datetime
+    busy_us: float | None
+    kernels: list[Kernel]
+
+
+_Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]
+
+
+@router.get("/variants/{variant}", response=VariantOut)
+def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
+    """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
+    a series name it."""
+    found = compilations.of_variant(variant)
+    if found is None:
+        raise Problem(404, f"no compilation has the variant {variant!r}")
+    return found
+
+
+def _etag_of(series: Series, filters: Mapping[str, Any]) -> str:
+    """Return an ETag that changes with points, verdicts and targets."""
+    (state,) = fetch_tuples(
+        """
+        SELECT count(p.run_id), sum(hashtext(concat(p.xmin, p.ctid))),  -- another version of a row has others
+            (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t),
+            (SELECT sum(hashtext(x.id::text)) FROM hud_expectation x WHERE x.suite = e.suite
+                AND x."case" = e."case"),
+            (SELECT sum(hashtext(f::text)) FROM hud_knownfailure f WHERE f.experiment_id = e.id)
+        FROM hud_experiment e LEFT JOIN hud_point p ON p.series_id = %(series)s
+        WHERE e.id = %(experiment)s GROUP BY e.id
+        """,
+        {"series": series.pk, "experiment": series.experiment_id},
+    )
+    text = f"{series.pk} {filters} {settings.HUD_DEFAULT_BRANCH} {series.stream} {state}"
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _page(
+    series: Series, *, branch: str, since: date | None, until: date | None, cursor: str
+) -> dict[str, Any]:
+    """Return a page of at most `MAX_POINTS` points, oldest first, from the day `since` to the day `until`.
+    The first page has the latest points; its `next` is the `cursor` of those before them."""
+    time, run, environment = cursor.split("_") if cursor else (None, None, None)
+    newest_first = fetch_models(
+        Point,
+        """
+        JOIN hud_run run ON run.id = one.run_id
+        WHERE one.series_id = %(series)s
+            AND (%(branches)s::text[] IS NULL OR one.branch = ANY(%(branches)s))
+            AND (%(since)s::date IS NULL OR one.order_time >= %(since)s::date)
+            AND (%(until)s::date IS NULL OR one.order_time < %(until)s::date + 1)
+            AND (%(time)s::timestamptz IS NULL OR (one.order_time, one.run_id, one.environment_id)
+                < (%(time)s::timestamptz, %(run)s::int, %(environment)s::int))
+        ORDER BY one.order_time DESC, one.run_id DESC, one.environment_id DESC LIMIT %(limit)s
+        """,
+        {
+            "series": series.pk,
+            "branches": stored_names(branch) if branch else None,
+            "since": since,
+            "until": until,
+            "time": time,
+            "run": run,
+            "environment": environment,
+            "limit": MAX_POINTS + 1,
+        },
+        run=Run,
+    )
+    targets = Targets.read()
+    page = newest_first[:MAX_POINTS][::-1]
+    for point in page:
+        point.show(series.experiment, series.metric, targets)
+    expectations.add(series.stream_id, page)
+    return {
+        "unit": series.metric.unit,
+        "direction": series.metric.direction,
+        "points": [_row(point, series) for point in page],
+        "next": _cursor(page[0]) if len(newest_first) > MAX_POINTS else None,
+    }
+
+
+def _cursor(point: Point) -> str:
+    time = point.order_time.isoformat().replace("+00:00", "Z")
+    return f"{time}_{point.run_id}_{point.environment_id}"
+
+
+def _row(point: Point, series: Series) -> dict[str, Any]:
+    own = point.own_target
+    return {
+        **POINT.row(point),
+        "stream": series.stream.name,
+        "time": point.order_time.isoformat(),
+        "commit": point.run.commit,
+        "branch": branch_or_default(point.branch),
+        "source": point.run.source,
+        "verdict": point.verdict or None,
+        "target": own.value if own else point.target,
+        "target_arch": None if own else point.target_arch,
+        "compilations": _compilations(point),
+    }
+
+
+def _compilations(point: Point) -> list[dict[str, Any]]:
+    """Return each compilation that gave a value; the variant is None where its kernels are not known."""
+    values = point.compilation_values
+    variants = point.variants or list[str | None]([None] * len(values))
+    counts = point.counts or [point.samples]
+    return [
+        {"variant": variant, "value": value, "n": n}
+        for variant, value, n in zip(variants, values, counts, strict=True)
+        if value is not None
+    ]
