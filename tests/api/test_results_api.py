@@ -373,7 +373,7 @@ def test_an_uploader_deletes_no_row_of_others_that_brought_the_same_results(clie
     operator = create_key(name="ops", scopes=["upload", "run", "read"], who="t")[1]
     assert post(client, as_list(v3_record(timestamp=1_700_000_000)), operator).status_code == 201
     export = client.get("/api/v1/export?format=v3", headers={"authorization": f"Bearer {operator}"})
-    body = b"".join(export)  # type: ignore[arg-type]
+    body = b"".join(export)
     names = ("ada", "bob", "cyd")
     keys = [create_key(name=name, scopes=["upload", "read"], who="t")[1] for name in names]
     sent = [post(client, body, key, f"?stream={name}") for name, key in zip(names, keys, strict=True)]
