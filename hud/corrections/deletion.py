@@ -13,8 +13,9 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models, transaction
-from django.db.models import Count, Exists, OuterRef, Q, Subquery, Sum
+from django.db.models import Count, Exists, OuterRef, Q, Subquery, Sum, Value
 from django.db.models.expressions import RawSQL
+from django.db.models.functions import Cast, Concat
 from django.utils import timezone
 
 from hud.accounts import audit
@@ -82,17 +83,17 @@ def delete(row: Run | Upload, *, who: str, dry_run: bool = False) -> Deletion:
             if found.state in ACTIVE:  # a run that has ended never begins again
                 raise Problem(409, f"{found} is {found.state}: cancel it first, and wait until it has ended")
             _delete_measurements(done, [found.pk])
-            _delete_runs_and_uploads(done, [found.pk])
+            gone = _delete_runs_and_uploads(done, [found.pk])
         else:
             named = found.receipt.get("run_ids", [])
             run_ids = Run.objects.filter(Q(upload=found) | Q(pk__in=named)).values_list("pk", flat=True)
             _delete_measurements(done, list(run_ids), found)
-            _delete_runs_and_uploads(done, _give_runs_to_other_uploads(found), found)
+            gone = _delete_runs_and_uploads(done, _give_runs_to_other_uploads(found), found)
         if dry_run:
             transaction.set_rollback(True)
         else:
             action = f"{found._meta.model_name}.delete"
-            audit.note(who=who, action=action, subject=str(found), detail=done.to_json())
+            audit.note(who=who, action=action, subject=str(found), detail={**done.to_json(), **gone})
     return done
 
 
@@ -189,7 +190,11 @@ def _give_runs_to_other_uploads(upload: Upload) -> list[int]:
     return list(Run.objects.filter(upload=upload).values_list("pk", flat=True))
 
 
-def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload | None = None) -> None:
+def _delete_runs_and_uploads(
+    done: Deletion, run_ids: list[int], upload: Upload | None = None
+) -> dict[str, list[int]]:
+    """Delete these runs, and the uploads that are left without measurements; of an upload only itself. Return
+    the ids of both. Others that lost what they had repeated stay, and their content can be stored again."""
     files = Artifact.objects.filter(task__run__in=run_ids).aggregate(
         count=Count("pk"), size=Sum("size_bytes")
     )
@@ -219,6 +224,13 @@ def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload 
         [[upload_id for (upload_id,) in concerned]],
     )
     emptied = [upload_id for (upload_id,) in rows]
+    if upload:
+        outdated = [pk for pk in emptied if pk != upload.pk] if done.measurements else []
+        emptied = [upload.pk]
+        IdempotencyKey.objects.filter(receipt__id__in=outdated).delete()
+        for kind, which in ((Upload, {"pk__in": outdated}), (Import, {"receipt__id__in": outdated})):
+            outdated_key = Concat(Value("outdated "), Cast("pk", models.TextField()))
+            kind._default_manager.filter(**which).update(content_key=outdated_key)
     done.expectations = _delete(Expectation, upload__in=emptied)
     imports = Import.objects.filter(receipt__id__in=emptied)
     of_imports = Q(receipt={}, content_key__in=imports.values("content_key"))  # whose answer is the job's
@@ -227,6 +239,7 @@ def _delete_runs_and_uploads(done: Deletion, run_ids: list[int], upload: Upload 
     # not by the ORM, which would look for their measurements without an index
     done.uploads = execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
     transaction.on_commit(lambda: _remove_files(run_ids))
+    return {"run_ids": run_ids, "upload_ids": emptied}
 
 
 def _delete(kind: Any, **which: Any) -> int:

@@ -18,6 +18,7 @@ from hud.points.streams import front
 from hud.problems import Problem
 from hud.runs import streams
 from runner.formats.errors import Fault
+from runner.formats.scalars import INVISIBLE
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
         stream = _locked(stream)[0]
         subject, before = f"stream {stream.name}", _settings(stream)
         if changes.title is not None:
+            _check_title(changes.title)
             stream.title = changes.title
         if changes.name is not None and changes.name != stream.name:
             _rename(stream, changes.name)
@@ -158,6 +160,12 @@ def _settings(stream: Stream) -> dict[str, object]:
     is_archived = stream.archived is not None
     shown = {"name": stream.name, "title": stream.title, "reference": reference}
     return {**shown, "front": stream.is_front, "archived": is_archived}
+
+
+def _check_title(title: str) -> None:
+    if not title.isprintable() or INVISIBLE.search(title):
+        text = "a title has no control, zero-width or bidirectional characters"
+        raise Problem(422, text, errors=[Fault("/title", text)])
 
 
 def _rename(stream: Stream, name: str) -> None:

@@ -272,7 +272,7 @@ class RecordParser:
 
     def _add_compilation(self, measurement: ParsedMeasurement, extra: dict[str, Any]) -> None:
         number = extra.get(COMPILATION)
-        if type(number) is int and 0 <= number < 2**15:
+        if number is not None:
             # each pair compiles both sides anew
             measurement.compilation = measurement.repeat if measurement.run.base_interpreter else number
         if COMPILED not in extra or measurement.metric != METRIC:

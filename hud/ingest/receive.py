@@ -41,6 +41,7 @@ _SAME_AGAIN = (
     " run_time or commit for points of their own"
 )
 _SUPERSEDED = "stored values were superseded; the audit keeps them"
+_WOULD_BE = "stored values would be superseded"
 _SHARED = "some of these results; they share series with others of which that is not known either"
 _SHOWN_BESIDE = "expected results: they are shown only beside results that do not say it either"
 _MAX_EARLIER = 5  # uploads of a growing file that are looked at
@@ -297,7 +298,8 @@ def _store(
     receipt.skipped.sort(key=lambda entry: (entry.get("line", 0), entry["pointer"]))
     receipt.warnings += parser.contradictions.values()
     if superseded:
-        receipt.warnings.append(f"{len(superseded)} {_SUPERSEDED}")
+        words = _WOULD_BE if content.parameters.is_dry_run else _SUPERSEDED
+        receipt.warnings.append(f"{len(superseded)} {words}")
         detail = {"values": superseded}
         audit.note(who=_who(key), action="upload.replace", subject=f"upload {upload.pk}", detail=detail)
     if content.parameters.is_replace and not runs.grown:

@@ -22,12 +22,14 @@ from runner.formats.measurement import ParsedMeasurement, RunKey, first_runner
 from runner.formats.parameters import PLAUSIBLE, Parameters, is_plausible, parse_time
 from runner.formats.readers.v3 import OURS
 from runner.formats.scalars import branch_name, nfc, text
+from runner.schema.compilations import COMPILATION
 from runner.schema.devices import DEVICE_KINDS
 from runner.schema.draws import PairPlace, pair_place
 from runner.schema.records import Record
 from runner.schema.tasks import CANCELLED
 
 _MAX_NUMBER = 10_000  # of a process
+_MAX_COMPILATIONS = 2**15  # that the column of their number holds
 _ENDS = (  # the first that applies to a result, as in `hud/runs/states.py`
     (State.CANCELLED, {"not_run"}),
     (State.TIMED_OUT, {"timed_out"}),
@@ -54,18 +56,30 @@ class RunKeys:
 
     def of(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, PairPlace]:
         """Return a record's run and its repeat, side and draw there; `facts` is what it says of runners, as
-        JSON. Raise WrongRecord for a place that no A/B comparison has, or a time that an upload cannot have,
-        unless `any_time`."""
-        known_by = (facts, *_OF_RUN(record))
+        JSON. Raise WrongRecord for a place that no A/B comparison has, a wrong number of a compilation, or a
+        time that an upload cannot have, unless `any_time`."""
+        compilation = _compilation_of(record)
+        known_by = (facts, compilation, *_OF_RUN(record))
         if known_by not in self._known:
             time = from_epoch(record.timestamp)
             if time and not (self._any_time or is_plausible(time)):
                 raise WrongRecord("/timestamp", f"{time.isoformat()} is not {PLAUSIBLE}")
-            self._known[known_by] = _run_of(record, given, time)
+            self._known[known_by] = _run_of(record, given, time, compilation)
         return self._known[known_by]
 
 
-def _run_of(record: Record, given: Parameters, time: datetime | None) -> tuple[RunKey, PairPlace]:
+def _compilation_of(record: Record) -> int | None:
+    extra = record.metric.extra_info if record.metric else None
+    number: int | None = extra.get(COMPILATION) if extra else None
+    if number is not None and not (type(number) is int and 0 <= number < _MAX_COMPILATIONS):
+        detail = f"a compilation is a whole number from 0 to {_MAX_COMPILATIONS - 1}"
+        raise WrongRecord(f"/metric/extra_info/{COMPILATION}", detail)
+    return number
+
+
+def _run_of(
+    record: Record, given: Parameters, time: datetime | None, compilation: int | None
+) -> tuple[RunKey, PairPlace]:
     runner = first_runner(record)
     facts = runner.get("extra_info")
     facts = facts if isinstance(facts, dict) else {}
@@ -75,7 +89,7 @@ def _run_of(record: Record, given: Parameters, time: datetime | None) -> tuple[R
         raise WrongRecord("/runners/0/extra_info/pair", str(error)) from error
     base, head = (text(facts["pair"].get(name))[:60] if place else "" for name in ("base", "new"))
     process = facts.get("process")
-    number = process if type(process) is int and 0 <= process < _MAX_NUMBER else None
+    number = process if type(process) is int and 0 <= process < _MAX_NUMBER else compilation
     # one process of several, which share the time of their run
     is_numbered = bool(base and head) or number is not None
     if not (place and base and head):

@@ -152,14 +152,22 @@ def status_of_code(code: str | None, metric: str) -> str:
 _DIRECTIONS = {
     "up": "up", "higher": "up", "higher_is_better": "up", "maximize": "up", "max": "up",
     "down": "down", "lower": "down", "lower_is_better": "down", "minimize": "down", "min": "down",
+    "": "", "none": "",  # nothing is better
 }  # fmt: skip
 
 
 def meaning_of(metric: Metric) -> tuple[str, str]:
     """Return unit and direction of a metric as its record says them, '' for what it does not. Raise
-    WrongRecord for a unit that cannot be stored."""
+    WrongRecord for a unit that cannot be stored, or a direction that is none."""
     extra = metric.extra_info or {}
-    return _meaning(text(extra.get("unit") or metric.unit), text(extra.get("direction")))
+    unit = _word(extra.get("unit"), "/metric/extra_info/unit") or _word(metric.unit, "/metric/unit")
+    return _meaning(unit, _word(extra.get("direction"), "/metric/extra_info/direction"))
+
+
+def _word(value: Any, pointer: str) -> str:
+    if value is not None and not isinstance(value, str):
+        raise WrongRecord(pointer, f"{str(value)[:60]!r} is no text")
+    return value or ""
 
 
 @lru_cache(maxsize=256)
@@ -169,7 +177,10 @@ def _meaning(unit: str, direction: str) -> tuple[str, str]:
     if character := invisible_in(unit):
         raise WrongRecord("/metric/extra_info/unit", f"the unit holds the invisible character {character}")
     word = direction.strip().lower().replace(" ", "_").replace("-", "_")
-    return canonical_unit(nfc(unit.strip())), _DIRECTIONS.get(word, "")
+    if word not in _DIRECTIONS:
+        known = "up, down, none, or words such as higher_is_better"
+        raise WrongRecord("/metric/extra_info/direction", f"{direction[:60]!r} is no direction: {known}")
+    return canonical_unit(nfc(unit.strip())), _DIRECTIONS[word]
 
 
 def message_of(extra: dict[str, Any]) -> str | None:

@@ -68,15 +68,15 @@ def test_an_operator_changes_a_stream(client: Client) -> None:
     key = secret_of("ops", "rules", "read")
     for name in ("one", "two"):
         ingest(BODY, Parameters(stream=name))
-    answer = put(client, key, "two", name="zwei", title="T", reference="one", front=True)
+    answer = put(client, key, "two", name="zwei", title="T é 夜 🌙", reference="one", front=True)
     assert answer.status_code == 200, answer.content
     row = answer.json()
     assert (row["name"], row["title"], row["reference"], row["front"], row["aliases"]) == (
-        "zwei", "T", "one", True, ["two"],
+        "zwei", "T é 夜 🌙", "one", True, ["two"],
     )  # fmt: skip
     assert row == streams(client, key)["zwei"]
     assert put(client, key, "two", reference=None).json()["reference"] == "", "by the old name"
-    assert put(client, key, "zwei").json()["title"] == "T", "what is left out stays"
+    assert put(client, key, "zwei").json()["title"] == "T é 夜 🌙", "what is left out stays"
     assert put(client, key, "one", archived=True).json()["archived"]
     assert not put(client, key, "one", archived=False).json()["archived"]
 
@@ -94,6 +94,11 @@ def test_an_operator_changes_a_stream(client: Client) -> None:
         ("two", {"reference": "nothing"}, 422),
         ("two", {"title": "x" * 201}, 422),
         ("two", {"title": "\0"}, 400),
+        ("two", {"title": "nightly \u202etsaf"}, 422),
+        ("two", {"title": "night\u200bly"}, 422),
+        ("two", {"title": "two\nlines"}, 422),
+        ("two", {"title": "a\u2028b"}, 422),
+        ("two", {"title": "\x1b[31mred"}, 422),
         ("two", {"archived": "yes"}, 422),
         ("two", {"colour": "red"}, 422),
         ("nothing", {"title": "x"}, 404),

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from hud.ingest import ingest
-from hud.models import Compilation
+from hud.models import Compilation, Measurement
 from runner.formats import format_of, reasons
 from runner.formats.errors import BadUpload
 from runner.formats.parameters import Parameters
@@ -53,6 +53,20 @@ def test_a_trace_tells_why_graphs_broke_and_were_compiled_again() -> None:
     assert compiled.cudagraph_skips == (Note("mutated inputs (1 instances)", "model.py:12"),)
     assert compiled.phases_s == {"entire_frame_compile": 3.5, "bytecode_tracing": 0.25}
     assert compiled.caches == {"fx_graph": (1, 1)}
+
+
+@pytest.mark.django_db
+def test_traces_of_one_run_have_each_their_own_time() -> None:
+    receipts = []
+    for start_us in (1_747_853_582_686_129, 1_747_853_703_000_000):
+        metrics = {"co_name": "f", "start_time_us": start_us, "entire_frame_compile_time_s": start_us / 1e16}
+        line = {"compilation_metrics": metrics, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+        body = f"V0403 07:28:48.065000 139 torch/_dynamo/utils.py:685] {json.dumps(line)}\n".encode()
+        receipts.append(ingest(body, Parameters(filename=_NAME, run_id="ci")))
+    assert [receipt.skipped for receipt in receipts] == [[], []]
+    assert receipts[0].stored == receipts[1].stored > 0
+    whole = Measurement.objects.filter(series__experiment__knobs={}, series__metric__name="kernel_count")
+    assert whole.values("order_time").distinct().count() == 2
 
 
 @pytest.mark.django_db

@@ -9,13 +9,14 @@ import pytest
 
 from hud.corrections.deletion import delete
 from hud.corrections.renaming import rename
-from hud.ingest import ingest
+from hud.ingest import BadUpload, ingest
 from hud.models import (
     BinaryList,
     Compilation,
     Experiment,
     Kernel,
     Measurement,
+    Point,
     Run,
     Upload,
     kernels_of,
@@ -24,7 +25,7 @@ from runner.formats.parameters import Parameters
 from runner.schema import compilations as schema
 from runner.schema.compilations import Compiled, Note, digest
 from tests.ingest.test_export import empty, exported
-from tests.support.records import as_lines, as_list, compiled_record
+from tests.support.records import as_lines, as_list, compiled_record, v3_record
 
 pytestmark = pytest.mark.django_db
 
@@ -101,6 +102,67 @@ def test_compilations_are_stored_as_they_were_said_and_exported_again() -> None:
     assert not Compilation.objects.exists()
     assert ingest(body, Parameters()).stored == 6
     assert stored() == said
+
+
+def _of_compilation(number: Any, value: float, **over: Any) -> dict[str, Any]:
+    record = v3_record(values=[value], **over)
+    record["metric"]["extra_info"] = {schema.COMPILATION: number}
+    return record
+
+
+@pytest.mark.parametrize(
+    "times", [(None, None, None), (0, 0, 0), (0, 60, 120), (50, 7, 300)], ids=["none", "same", "later", "any"]
+)
+@pytest.mark.parametrize(
+    "given", [{}, {"run_id": "r"}, {"commit": "abc1234"}], ids=["plain", "run", "commit"]
+)
+def test_records_that_name_only_their_compilation_are_several(
+    times: tuple[int | None, ...], given: dict[str, str]
+) -> None:
+    said = [
+        _of_compilation(number, value, case=case, timestamp=None if at is None else 1_700_000_000 + at)
+        for case in ("a", "b")
+        for number, (value, at) in enumerate(zip((1.0, 5.0, 2.0), times, strict=True))
+    ]
+    receipt = ingest(as_lines(*said), Parameters(**given))
+    assert (receipt.stored, receipt.skipped, len(receipt.run_ids)) == (6, [], 1)
+    points = Point.objects.values_list("value", "values", "compilations", "processes")
+    assert list(points) == [(2.0, [1.0, 5.0, 2.0], 3, 3)] * 2
+    again = ingest(as_lines(*said), Parameters(**given))
+    assert (again.stored, again.duplicates) == (0, 6)
+    assert Measurement.objects.count() == 6
+    body = exported()
+    empty()
+    assert ingest(body, Parameters()).stored == 6
+    assert list(points.all()) == [(2.0, [1.0, 5.0, 2.0], 3, 3)] * 2
+
+
+def test_the_compilations_of_a_run_may_come_apart() -> None:
+    first, second = (as_lines(_of_compilation(number, 1.0 + number)) for number in (0, 1))
+    given = Parameters(run_id="r")
+    assert [ingest(body, given).stored for body in (first, second, first + second)] == [1, 1, 0]
+    point = Point.objects.get()
+    assert (point.value, point.compilations) == (1.5, 2)
+
+
+def test_processes_of_one_compilation_are_told_apart_by_their_process() -> None:
+    said = [
+        _of_compilation(number, value, runners=[{"name": "h", "extra_info": {"process": process}}])
+        for process, (number, value) in enumerate([(0, 1.0), (1, 10.0), (0, 3.0)])
+    ]
+    assert ingest(as_lines(*said), Parameters()).stored == 3
+    point = Point.objects.get()
+    assert (point.value, point.values, point.processes) == (6.0, [2.0, 10.0], 3)
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, 1.0, "1", True, [1], 2**15])
+def test_what_is_no_number_of_a_compilation_is_refused(number: Any) -> None:
+    with pytest.raises(BadUpload) as refused:
+        ingest(as_lines(_of_compilation(0, 1.0), _of_compilation(number, 2.0)), Parameters())
+    assert [(fault.pointer, fault.line) for fault in refused.value.faults] == [
+        ("/metric/extra_info/compilation", 2)
+    ]
+    assert not Measurement.objects.exists()
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from hud.models import (
 from hud.problems import Problem
 from hud.runs import logs
 from runner.formats.parameters import Parameters
+from tests.ingest.test_export import exported
 from tests.support.factories import create_experiment, create_measurement, create_run, create_task
 from tests.support.judgements import telling_points
 from tests.support.records import as_list, v3_record
@@ -114,7 +115,8 @@ def test_a_dry_run_says_what_goes_and_changes_nothing(by: str) -> None:
         name: getattr(done, name) for name in COUNTED
     }
     row = Audit.objects.get(action=f"{by}.delete")
-    assert (row.who, row.detail) == ("t", done.to_json())
+    gone = {"run_ids": list(lonely.receipt["run_ids"]), "upload_ids": [lonely.pk]}
+    assert (row.who, row.detail) == ("t", done.to_json() | gone)
     assert not Experiment.objects.filter(case="only here").exists()
 
 
@@ -206,6 +208,41 @@ def test_a_run_in_two_uploads_stays_with_the_other_one() -> None:
     assert UnjudgedRun.objects.filter(run=run).exists()
     delete(run, who="t")
     assert not any(rows().values())
+
+
+def _exported_by(name: str, body: bytes) -> Upload:
+    key, _secret = create_key(name=name, scopes=["upload"], who="t")
+    ingest(body, Parameters(stream=name), key=key, idempotency_key="one")
+    return Upload.objects.latest("pk")
+
+
+def test_only_its_own_row_goes_with_an_upload_of_duplicates() -> None:
+    first = upload(1.5, 0)
+    body = exported()
+    ada, bob = (_exported_by(name, body) for name in ("ada", "bob"))
+    assert (ada.receipt["stored"], bob.receipt["stored"], bob.receipt["duplicates"]) == (0, 0, 1)
+    done = delete(ada, who="t")
+    assert (done.runs, done.uploads, done.measurements) == (0, 1, 0)
+    assert set(Upload.objects.values_list("pk", flat=True)) == {first.pk, bob.pk}
+    assert Audit.objects.get(action="upload.delete").detail["upload_ids"] == [ada.pk]
+    assert IdempotencyKey.objects.get().key.name == "bob"
+    bob.refresh_from_db()
+    assert not bob.content_key.startswith("outdated"), "what it names is still stored"
+
+
+def test_an_upload_whose_values_went_with_another_stays_and_can_come_again() -> None:
+    first = upload(1.5, 0)
+    body = exported()
+    bob = _exported_by("bob", body)
+    done = delete(first, who="t")
+    assert (done.runs, done.uploads, done.measurements) == (1, 1, 1)
+    assert list(Upload.objects.values_list("pk", flat=True)) == [bob.pk]
+    again = _exported_by("bob2", body)
+    assert again.receipt["stored"] == 1
+    delete(again, who="t")
+    assert ingest(body, Parameters(stream="bob"), key=bob.key, idempotency_key="one").stored == 1
+    assert delete(bob, who="t").uploads == 1
+    assert Measurement.objects.count() == 1
 
 
 def test_expectations_of_an_upload_go_with_it() -> None:

@@ -46,6 +46,20 @@ def test_a_correction_supersedes_the_value_of_its_run_and_the_audit_keeps_the_ol
     assert changed.verdict == "new"
 
 
+def test_a_dry_run_does_not_say_that_it_was_done() -> None:
+    upload(1.0)
+    body = as_lines(v3_record(case="case 0", values=[1.5]))
+    said = [
+        next(words for words in ingest(body, parameters).warnings if "superseded" in words)
+        for parameters in (
+            Parameters(run_id="night-1", replace="1", dry_run="1"),
+            Parameters(run_id="night-1", replace="1"),
+        )
+    ]
+    assert ["would be" in words for words in said] == [True, False]
+    assert ["were" in words for words in said] == [False, True]
+
+
 def test_without_replace_a_stored_value_stays() -> None:
     upload(1.0, 2.0)
     upload(1.5, 2.0)

@@ -176,6 +176,35 @@ def test_a_unit_that_cannot_be_stored(unit: str) -> None:
     assert refused(record("speedup", 1, unit)) == [(UNIT, 1)]
 
 
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ({"extra_info": {"unit": 5}}, UNIT),
+        ({"extra_info": {"unit": 0}}, UNIT),
+        ({"extra_info": {"unit": ["ms"]}}, UNIT),
+        ({"unit": 5}, "/metric/unit"),
+        ({"extra_info": {"unit": "ms", "direction": "sideways"}}, DIRECTION),
+        ({"extra_info": {"direction": ["up"]}}, DIRECTION),
+        ({"extra_info": {"direction": False}}, DIRECTION),
+    ],
+)
+@pytest.mark.parametrize("metric", ["latency_ms", "odd"])
+def test_what_is_no_unit_or_direction_is_refused_with_its_place(
+    metric: str, said: dict[str, Any], place: str
+) -> None:
+    wrong = record(metric, 2)
+    wrong["metric"] |= said
+    assert refused(record(metric, 1), wrong) == [(place, 2)]
+    assert not Measurement.objects.exists()
+
+
+def test_a_unit_or_direction_of_nothing_is_none() -> None:
+    plain = record("odd", 1)
+    plain["metric"] |= {"unit": None, "extra_info": {"unit": None, "direction": "none"}}
+    upload(plain)
+    assert meaning("odd") == ("", "none")
+
+
 def test_the_same_rows_in_another_unit_are_duplicates() -> None:
     upload(record("latency_ms", 570, case="a"), run_id="r")
     receipt = upload(record("latency_ms", 0.57, "s", case="a"), run_id="r")

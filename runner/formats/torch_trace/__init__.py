@@ -20,7 +20,7 @@ from runner.formats.measurement import ParsedMeasurement, knobs_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import shortened
 from runner.formats.torch_trace.process import HEAD, TOTAL, Trace, entries, take
-from runner.schema.compilations import COMPILATION, COMPILED
+from runner.schema.compilations import COMPILED
 from runner.schema.records import Benchmark, Metric, Model, Record
 
 _BENCHMARK = "TORCH_TRACE"
@@ -64,15 +64,14 @@ def _items(trace: Trace) -> Iterator[Item]:
     counts["cudagraph_skips"] = len(trace.skips)
     counts["compile_failures"] += 0
     counts["functions_compiled"] = len(trace.functions)
-    said = {COMPILATION: 0}
-    facts = Metric("kernel_count", [trace.kernels], extra_info={**said, COMPILED: compiled.to_json()})
+    facts = Metric("kernel_count", [trace.kernels], extra_info={COMPILED: compiled.to_json()})
     if trace.lacks_code:
         unknown = {"status": "cannot_tell", "reason": _NO_CODE}
         facts = replace(facts, benchmark_values=None, extra_info={**(facts.extra_info or {}), **unknown})
     yield LocatedRecord(_record(trace, case, knobs, facts), "/inductor_output_code")
     times_s = {name: round(seconds, 6) for name, seconds in trace.times_s.items()}
     for name, value in (times_s | counts).items():
-        metric = Metric(name, [value], extra_info=dict(said))
+        metric = Metric(name, [value])
         yield LocatedRecord(_record(trace, case, knobs, metric), f"/{name}")
     longest = sorted(trace.functions.items(), key=lambda item: -item[1].time_s)
     for name, function in longest[:_MOST_FUNCTIONS]:
@@ -114,6 +113,7 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
     """Take the suite of the upload, so that a benchmark's own traces stand beside its results."""
     measurement.suite = given.suite or "torch_trace"
     measurement.knobs = knobs_of(record)
+    measurement.compilation = 0  # and no record says so, since each trace of a run has its own time
 
 
 def _matches(preview: Preview) -> bool:
