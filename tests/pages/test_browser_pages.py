@@ -125,7 +125,7 @@ def test_the_theme_is_chosen_and_kept(live_hud: Hud, quiet: Page) -> None:
 def test_a_run_is_followed_to_its_end(live_hud: Hud, quiet: Page, experiment: Experiment) -> None:
     accelerator = create_accelerator()
     run = create_run("running", host=accelerator.host, device="cuda", experiment=experiment)
-    first = create_task(run, state="running", accelerator=accelerator)
+    first = create_task(run, state="running", accelerator=accelerator, attempt=1)
     second = create_task(run)
     log_more(first, "first words\n")
     quiet.goto(f"{live_hud.url}/runs/{run.pk}/")
@@ -149,7 +149,12 @@ def test_a_run_is_followed_to_its_end(live_hud: Hud, quiet: Page, experiment: Ex
     create_measurement(experiment, samples=[2600.0, 2601.0], run=run)
     quiet.wait_for_selector("text=2600.5 GB/s")
     Task.objects.filter(pk=second.pk).update(
-        state=Task.State.RUNNING, accelerator=accelerator, started=now, token=run.uid, lease_until=now
+        state=Task.State.RUNNING,
+        accelerator=accelerator,
+        started=now,
+        token=run.uid,
+        lease_until=now,
+        attempt=1,
     )
     log_more(Task.objects.get(pk=second.pk), "words of the second\n")
     expect(log).to_contain_text("words of the second")
