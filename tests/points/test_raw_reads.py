@@ -53,6 +53,7 @@ ALLOWED = {
     r"/api/v1/export": "",  # raw
     r"/(runs|uploads)/\d+/delete": "",  # what would go
 }
+FORMER = re.compile(r"/runs/\d+/(log|artifacts/\d+)")  # lead to the API
 STATUSES = {"/readyz": {200, 503}, "/login/": {302}, "/login/sso/": {404}, "/login/sso/callback/": {404}}
 
 
@@ -140,7 +141,8 @@ def test_no_address_reads_measurements_but_where_it_must(addresses: list[str], c
             answer: Any = client.get(address)
             if answer.streaming:
                 b"".join(answer.streaming_content)
-        assert answer.status_code in STATUSES.get(address, {200}), (address, answer.content[:300])
+        moved = {302} if FORMER.fullmatch(address) else set()
+        assert answer.status_code in STATUSES.get(address, {200}) | moved, (address, answer.content[:300])
         if raw:
             read[address] = raw
     used = set()
@@ -158,7 +160,11 @@ def test_no_message_reads_measurements(addresses: list[str]) -> None:
     now = timezone.now()
     for kind in WebhookFormat:
         Webhook.objects.create(
-            name=kind, url="https://example.org/x", format=kind, secret="c2VjcmV0", events=["open"]
+            name=kind,
+            url="https://example.org/x",
+            format=kind,
+            secret="YSBzZWNyZXQgb2YgMjQgY2hhcmFjdGVy",
+            events=["open"],
         )
     for regression in Regression.objects.all():
         Notice.objects.create(regression=regression, state="open", created=now - timedelta(hours=1))
