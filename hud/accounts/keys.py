@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from django.contrib.auth.models import Group, User
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import transaction
-from django.db.models import F, OuterRef, Q, QuerySet
+from django.db.models import OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from hud.accounts.audit import note
 from hud.accounts.roles import ROLE_SCOPES, SCOPES, Scopes, role_of, role_of_user
-from hud.models import ApiKey, DailyUse, Host, Stream
+from hud.models import ApiKey, Host, Stream
 from hud.problems import Problem
 from hud.sql import fetch_tuples
 
@@ -116,9 +116,16 @@ def take_bytes(key: ApiKey, sent_bytes: int, most_bytes: int, *, status: int = 4
     """Count bytes against the key's quota of the day (UTC). Raise Problem 429 or 507 if they exceed it, with
     the seconds until the next day."""
     now = timezone.now()
-    use, _new = DailyUse.objects.get_or_create(key=key, day=now.date())
-    has_room = DailyUse.objects.filter(pk=use.pk, sent_bytes__lte=most_bytes - sent_bytes)
-    if not has_room.update(sent_bytes=F("sent_bytes") + sent_bytes):
+    taken = fetch_tuples(
+        """
+        INSERT INTO hud_dailyuse (key_id, day, sent_bytes)
+        SELECT %(key)s, %(day)s, %(sent)s WHERE %(sent)s <= %(most)s
+        ON CONFLICT (key_id, day) DO UPDATE SET sent_bytes = hud_dailyuse.sent_bytes + excluded.sent_bytes
+        WHERE hud_dailyuse.sent_bytes + excluded.sent_bytes <= %(most)s RETURNING 1
+        """,
+        {"key": key.pk, "day": now.date(), "sent": sent_bytes, "most": most_bytes},
+    )
+    if not taken:
         tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
         wait_s = math.ceil((tomorrow - now).total_seconds())
         detail = f"this key may send {most_bytes} bytes a day (UTC), and they are used up"
