@@ -1,4 +1,4 @@
-"""What operators set, over the API: rules of judging, targets, streams; and the audit log."""
+"""Rules of judging, targets, streams and the audit log over the API."""
 
 from datetime import date, datetime
 from typing import Annotated, Any, Literal

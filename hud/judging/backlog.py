@@ -1,4 +1,4 @@
-"""What is waited for: the verdicts of series, since when and until about when; and results of suites that had
+"""The backlog: verdicts that series wait for, since when and until about when; and results of suites that had
 some in the last two weeks, and have none for a day and a half."""
 
 from dataclasses import dataclass

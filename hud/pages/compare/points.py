@@ -67,7 +67,7 @@ _NEWEST = f"""(
 
 
 class GroupKey(NamedTuple):
-    """What the experiments of a group have in common."""
+    """The facts that the experiments of a group share."""
 
     suite: str
     backend: str

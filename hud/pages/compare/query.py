@@ -32,7 +32,7 @@ HEADER = (*IDENTITY.names, "side", "stream", *COLUMNS.names)
 
 @dataclass(frozen=True)
 class Filters:
-    """What to show; '' means any."""
+    """The filters of the page; '' means any."""
 
     base: str = words(300)
     rows: str = one_of("all")  # not only the largest

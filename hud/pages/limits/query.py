@@ -29,7 +29,7 @@ _SAME_PEAK = {"float16": "bfloat16"}  # the same units multiply both
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What an arch reaches: medians of the latest seven readings."""
+    """The ceilings of an arch: medians of the latest seven readings."""
 
     copy_gbps: float | None = None
     read_gbps: float | None = None
@@ -126,7 +126,7 @@ class NamelessLine:
 
 @dataclass(slots=True)
 class RegretLine:
-    """What unlucky choices cost an experiment; the range is that of its newest compilations."""
+    """The cost of unlucky choices to an experiment; the range is that of its newest compilations."""
 
     experiment_id: int
     value: float
