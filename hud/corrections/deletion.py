@@ -42,7 +42,7 @@ from hud.sql import execute, fetch_tuples, int_array
 OWN_UPLOAD_AGE = timedelta(days=1)  # so long an uploader may delete an own upload
 
 
-class Counts:
+class ChangedRows:
     """Count what a deletion, renaming or merge touches; a dataclass derives from it."""
 
     def to_json(self) -> dict[str, int]:
@@ -53,7 +53,7 @@ class Counts:
 
 
 @dataclass
-class Deletion(Counts):
+class Deletion(ChangedRows):
     """Counts of what a deletion removes. Series that stay are judged again."""
 
     runs: int = 0

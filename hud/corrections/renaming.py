@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from hud.accounts import audit
-from hud.corrections.deletion import Counts, delete_rows, judge_again, touch
+from hud.corrections.deletion import ChangedRows, delete_rows, judge_again, touch
 from hud.ingest.runs import changing_references
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Alias, Expectation, Experiment, Host, Regression, Run, Series, Target, Threshold
@@ -32,7 +32,7 @@ _ONE_OF_A_KEY = {  # what an experiment has one of for each rest of a key; that 
 
 
 @dataclass
-class Renaming(Counts):
+class Renaming(ChangedRows):
     """Counts of what a renaming changes. `dropped_measurements`: the run has them under the new name too,
     which stay."""
 

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from hud.accounts import audit
-from hud.corrections.deletion import Counts, judge_again, touch
+from hud.corrections.deletion import ChangedRows, judge_again, touch
 from hud.corrections.deletion import delete as delete_upload
 from hud.corrections.renaming import merge_series, runs_that_come_twice
 from hud.ingest.runs import changing_references
@@ -33,7 +33,7 @@ class StreamChanges:
 
 
 @dataclass
-class Merging(Counts):
+class Merging(ChangedRows):
     """Counts of what a merge moves. `dropped_uploads` were the same in both streams."""
 
     runs: int = 0

@@ -12,7 +12,7 @@ from django.utils.text import Truncator
 from hud.pages import streams
 from hud.pages.compare import text
 from hud.pages.compare.groups import KINDS, CohortGroup, Mean
-from hud.pages.compare.judged import Judged
+from hud.pages.compare.judged import JudgedCell
 from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import ComparedRow
 from hud.pages.sparkline import TONES, change_interval
@@ -81,7 +81,7 @@ def _row(row: ComparedRow, reach: float) -> str:
     return "".join(parts)
 
 
-def _of_candidate(cell: Judged, best: Judged | None) -> str:
+def _of_candidate(cell: JudgedCell, best: JudgedCell | None) -> str:
     """Return verdict, values and change against the baseline; its metric if it is not that of `best`."""
     told = cell.why and f'<span class="under dim">{cell.why}</span>'
     if cell.verdict == "failed":

@@ -1,4 +1,4 @@
-"""What a v3 record's metric says: its values, target, outcome, unit and direction. The outside systems' own
+"""The metric of a v3 record: its values, target, outcome, unit and direction. The outside systems' own
 words for an outcome are each mapped to one of `runner.schema.records.STATUSES`.
 
 Sources: accuracy codes of torchdynamo's harness (`common.py`, check_accuracy), verifier codes of

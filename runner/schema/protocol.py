@@ -1,4 +1,4 @@
-"""What a host and the HUD tell each other beside records: the wake-up, and the fingerprint of an interpreter.
+"""Messages between a host and the HUD beside records: the wake-up, and the fingerprint of an interpreter.
 
 The wake-up is a message in Redis: an RQ job whose argument, a task, is signed in its id. It says only that
 there is work: which task, and what to do, is claimed over HTTP. The signature is made with the digest of the

@@ -28,7 +28,7 @@ class Config:
 
 @dataclass
 class Autotuner:
-    """What `tuning` uses of inductor's CachingAutotuner, whose first call takes the first candidate."""
+    """The part of CachingAutotuner that `tuning` uses; its first call takes the first candidate."""
 
     slot: str
     candidates: list[Config]

@@ -73,7 +73,7 @@ def test_a_warm_process_finds_what_a_cold_one_left(tmp_path: Path, inductor_cach
 
 
 def stages(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> None:
-    """What each stage says, in place of compiling."""
+    """Answers of the stages, in place of compiling."""
 
     def answer(name: str, _work: Any, **_kept: Any) -> Any:
         told = answers[name]

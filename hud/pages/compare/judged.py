@@ -39,7 +39,7 @@ COLUMNS = DataTable("""
 
 
 @dataclass(slots=True)
-class Judged:
+class JudgedCell:
     """A metric of an experiment on one side against the baseline."""
 
     metric: Metric
@@ -97,7 +97,7 @@ def judge(
     *,
     noise: float | None,
     points: int,
-) -> Judged:
+) -> JudgedCell:
     """Return the verdict on two points; `noise` is that of the series, known from so many points. A change is
     inconclusive if another card, host or environment or the autotuner's draw may have caused it."""
     base, head = ends
@@ -105,7 +105,7 @@ def judge(
         return _by_status(metric, base, head)
     if quality := worst_quality((base.quality, head.quality)):
         change = head.value / base.value - 1 if base.value else None
-        return Judged(metric, base, head, "inconclusive", quality, change)
+        return JudgedCell(metric, base, head, "inconclusive", quality, change)
     found = judge_points(base.values, head.values, rule, noise=noise, points=points)
     word, reason = str(found.verdict), str(found.reason)
     if found.verdict == "unchanged":
@@ -114,7 +114,7 @@ def judge(
         word, reason = "inconclusive", other
     elif metric.kind == "timing" and word != "inconclusive" and _is_other_draw(base, head):
         word, reason = "inconclusive", OTHER_DRAW
-    return Judged(metric, base, head, word, reason, found.change, found.noise, found.factor)
+    return JudgedCell(metric, base, head, word, reason, found.change, found.noise, found.factor)
 
 
 def _is_other_draw(base: ComparedPoint, head: ComparedPoint) -> bool:
@@ -124,12 +124,12 @@ def _is_other_draw(base: ComparedPoint, head: ComparedPoint) -> bool:
     return bool(before and after) and not before & after
 
 
-def _by_status(metric: Metric, base: ComparedPoint, head: ComparedPoint) -> Judged:
+def _by_status(metric: Metric, base: ComparedPoint, head: ComparedPoint) -> JudgedCell:
     if base.good and not head.good:
-        return Judged(metric, base, head, "failed")
+        return JudgedCell(metric, base, head, "failed")
     if head.good and not base.good:
-        return Judged(metric, base, head, "improved", "new_pass")
-    return Judged(metric, base, head, "unchanged", "" if base.good else "both_fail")
+        return JudgedCell(metric, base, head, "improved", "new_pass")
+    return JudgedCell(metric, base, head, "unchanged", "" if base.good else "both_fail")
 
 
 def _other_place(metric: Metric, places: tuple[PointPlace, PointPlace], level_cards: Collection[str]) -> str:
@@ -162,7 +162,7 @@ class Pairs:
     factor: Floats  # of a change in a timing, NaN otherwise
     shown: Ints  # of each experiment: the column to show if none moved, -1 without one
 
-    def cells(self, cohort: Cohort, side: int) -> list[Judged | None]:
+    def cells(self, cohort: Cohort, side: int) -> list[JudgedCell | None]:
         """Return what each experiment shows if nothing moved."""
         rows = np.flatnonzero(self.shown >= 0)
         columns = self.shown[rows]
@@ -171,12 +171,12 @@ class Pairs:
             [None if math.isnan(one) else one for one in table[rows, columns].tolist()]
             for table in (self.change, self.noise, self.factor)
         )
-        cells: list[Judged | None] = [None] * len(self.shown)
+        cells: list[JudgedCell | None] = [None] * len(self.shown)
         for row, column, before, after, *numbers in zip(
             rows.tolist(), columns.tolist(), base, head, changes, noises, factors, strict=True
         ):
             reason = "" if numbers[1] is not None or before.good or after.good else "both_fail"
-            cells[row] = Judged(cohort.metrics[column], before, after, "unchanged", reason, *numbers)
+            cells[row] = JudgedCell(cohort.metrics[column], before, after, "unchanged", reason, *numbers)
         return cells
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Regression
-from hud.pages.compare.judged import COLUMNS, Judged, Pairs, judge, screen
+from hud.pages.compare.judged import COLUMNS, JudgedCell, Pairs, judge, screen
 from hud.pages.compare.points import Cohort, ComparedPoint, Places, add_details
 from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
@@ -24,8 +24,8 @@ class ComparedRow:
     `add_regressions` and `complete` add the rest."""
 
     pk: int
-    cells: list[Judged | None]
-    best: Judged | None = None
+    cells: list[JudgedCell | None]
+    best: JudgedCell | None = None
     also: list[str] = field(default_factory=list)  # titles of further metrics that moved
     alone: tuple[int, Metric, ComparedPoint] | None = None  # its side
     facts: str = ""
@@ -59,7 +59,7 @@ class ComparedRow:
             return 3
         return 0 if self.best.moved else 1 if self.best.undecided else 2
 
-    def choose(self, of_heads: Sequence[Sequence[Judged]]) -> None:
+    def choose(self, of_heads: Sequence[Sequence[JudgedCell]]) -> None:
         """Choose the cells from the pairs of each candidate, of which the one to show if none moved is
         first."""
         for place, pairs in enumerate(of_heads):
@@ -117,7 +117,7 @@ def read(cohort: Cohort, places: Places, metric: str) -> list[ComparedRow]:
 
 def _judge_moved(rows: Sequence[ComparedRow], cohort: Cohort, pairs: Sequence[Pairs], places: Places) -> None:
     """Judge what may have moved, in the light of its cards and compilations: 1 statement."""
-    moved: dict[int, list[list[Judged]]] = {}
+    moved: dict[int, list[list[JudgedCell]]] = {}
     found = []
     for side, of_head in enumerate(pairs, start=1):
         at = np.nonzero(of_head.compared & ~of_head.quiet)
@@ -190,7 +190,7 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
                 row.facts = f"{after} kernels, was {before}"
 
 
-def _count_kernels(changed: Iterable[tuple[ComparedRow, Judged]]) -> Mapping[tuple[int, int], int]:
+def _count_kernels(changed: Iterable[tuple[ComparedRow, JudgedCell]]) -> Mapping[tuple[int, int], int]:
     """Return how many kernels the compilations of these points have, by run and experiment: 1 statement."""
     places = [(run, row.pk) for row, best in changed for run in (best.base.run_id, best.head.run_id)]
     rows = fetch_tuples(

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from hud.models import Metric
 from hud.pages.compare.groups import CohortGroup, Mean
-from hud.pages.compare.judged import WORDS, Judged
+from hud.pages.compare.judged import WORDS, JudgedCell
 from hud.pages.compare.query import Candidate, ComparePage, Sections
 from hud.pages.compare.rows import ComparedRow, complete
 from hud.tables.formatting import number as number_text
@@ -55,7 +55,7 @@ def value(number: float | None, metric: Metric) -> str:
     return number_text(number, metric)
 
 
-def ends(judged: Judged) -> tuple[str, str]:
+def ends(judged: JudgedCell) -> tuple[str, str]:
     """Return both sides' values, or the status of the one that has none."""
     metric = judged.metric
     return tuple(  # type: ignore[return-value]

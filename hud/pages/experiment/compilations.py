@@ -30,7 +30,7 @@ _KERNEL = DataTable("kernel=name lost_us choices", choices=lambda kernel: _CHOIC
 
 
 @dataclass(slots=True)
-class Mark:
+class CompilationMark:
     """One compilation with the value of the shown metric."""
 
     run: int
@@ -70,7 +70,7 @@ class ChosenKernel:
 
 @dataclass
 class Compilations:
-    marks: list[Mark] = field(default_factory=list)  # oldest first
+    marks: list[CompilationMark] = field(default_factory=list)  # oldest first
     chosen: list[ChosenKernel] = field(default_factory=list)  # that lose most
     steady: int = 0  # kernels with one choice in all compilations
     counted: int = 0  # compilations in which choices were counted
@@ -134,9 +134,11 @@ def _lost_us(choices: Sequence[CountedChoice], compilations: int) -> float:
     return sum(choice.n * (choice.median_us - best_us) for choice in choices) / compilations if known else 0.0
 
 
-def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None) -> list[Mark]:
+def _marks(
+    experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None
+) -> list[CompilationMark]:
     marks = fetch(
-        Mark,
+        CompilationMark,
         """
         SELECT c.run_id run, c.repeat, coalesce(c.number, c.repeat) number, c.order_time, r.branch,
             c.variant, cardinality(c.kernels) kernels,

@@ -1,4 +1,4 @@
-"""What inductor's autotuners chose, what they timed on the way, and what they are forced to choose.
+"""Choices of inductor's autotuners: those they made, the times they took on the way, and forced ones.
 
 `watch` must be called before the compilation: torch keeps a choice, but not what it was chosen from.
 
