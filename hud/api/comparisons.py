@@ -8,10 +8,9 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.schemas import Error, Filter, IdentityOut
+from hud.judging.compare import kernels, text
+from hud.judging.compare.query import Filters, read
 from hud.pages import streams
-from hud.pages.code import view as code
-from hud.pages.compare import text
-from hud.pages.compare.query import Filters, read
 from hud.points.sides import BadSide
 from hud.problems import Problem
 
@@ -153,7 +152,7 @@ def get_attribution(request: HttpRequest, given: Query[_SidesQuery]) -> dict[str
     """Get what changed between two points: kernels with their cause and share of the change of busy time,
     environment, graph facts and compile time."""
     try:
-        page = code.read(given.base, given.head, streams.of_request(request), with_code=False)
+        page = kernels.read(given.base, given.head, streams.of_request(request), with_code=False)
     except BadSide as error:
         raise Problem(404, str(error)) from error
     return {**page.to_json(), "kernels": page.to_rows()}

@@ -15,8 +15,7 @@ from pydantic import Field
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, parameter
 from hud.models import Point, Run, Series
-from hud.pages import compilations
-from hud.points import expectations, streams
+from hud.points import expectations, kernels, streams
 from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.problems import Problem
@@ -126,7 +125,7 @@ _Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]
 def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
     """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
     a series name it."""
-    found = compilations.of_variant(variant)
+    found = kernels.of_variant(variant)
     if found is None:
         raise Problem(404, f"no compilation has the variant {variant!r}")
     return found

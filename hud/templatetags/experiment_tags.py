@@ -11,7 +11,6 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from hud.models import Experiment, Metric, Point
-from hud.pages.code.table import KernelTable, short_name
 from hud.pages.experiment import drawing
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.multiples import Chart
@@ -19,6 +18,7 @@ from hud.pages.experiment.query import TableRow
 from hud.runs.branches import other_branch
 from hud.tables.formatting import address, ago, moment, signed_percent
 from hud.tables.html import badge_html, element, link, options
+from hud.tables.kernels import KernelTable, short_name
 from hud.templatetags.hud_tags import commit, targets_html, value_html, verdict_badge
 from hud.templatetags.kernel_tags import in_unit, signed_in_unit
 

@@ -18,9 +18,9 @@ from django.utils.safestring import SafeString
 from hud.judging.backlog import waiting
 from hud.judging.regressions.counts import Scope, count
 from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
-from hud.pages.experiment.history import fact_name
 from hud.pages.query_string import without
 from hud.pages.sparkline import sparkline as draw_line
+from hud.points.facts import fact_name
 from hud.points.nights import SHORT_COMMIT
 from hud.points.streams import Activity, front, with_results
 from hud.points.targets import AppliedTarget

@@ -2,9 +2,9 @@
 
 from django import template
 
-from hud.pages.code.table import KernelTable, short_name
 from hud.tables import formatting
 from hud.tables.formatting import NONE
+from hud.tables.kernels import KernelTable, short_name
 
 register = template.Library()
 register.filter(short_name)

@@ -16,8 +16,8 @@ from hud.ingest import deliveries, ingest
 from hud.ingest.export import export
 from hud.judging import judge
 from hud.models import Accelerator, Experiment, Measurement, Point, Run, RunRequest, Task
+from hud.pages.experiment.rerun_form import RerunForm
 from hud.pages.hosts.query import Place
-from hud.pages.rerun_form import RerunForm
 from hud.pages.run import pairs, query
 from hud.pages.run.results import ResultFilters
 from hud.points import read as points

@@ -1,22 +1,39 @@
 """Two or more runs side by side."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
+from hud.judging.compare import query, sides, text
+from hud.judging.compare.groups import Formulas
 from hud.pages import data, query_string, streams
-from hud.pages.compare import query, sides, text
-from hud.pages.compare.query import Filters
+from hud.pages.compare import chooser
+from hud.pages.query_string import one_of, words
 from hud.points.sides import BadSide
 from hud.problems import Problem
 
 
+@dataclass(frozen=True)
+class _Filters(query.Filters):
+    """The page's query string."""
+
+    base: str = words(300)
+    rows: str = one_of("all")  # not only the largest
+    metric: str = words()
+    suite: str = words(60)
+    verdict: str = one_of(*query.VERDICTS)
+    formulas: Formulas = one_of("hud")
+    arch: str = words(100)
+    mode: str = words(40)
+    dtype: str = words(40)
+
+
 def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     """Show the comparison, or without sides those that could be made."""
-    filters, complaints = query_string.read(Filters, request.GET, data_format)
+    filters, complaints = query_string.read(_Filters, request.GET, data_format)
     stream, page, status = streams.of_request(request), None, 200
     heads = list(filter(None, request.GET.getlist("head")))  # one by one, as it may be repeated
     if filters.base and heads:
@@ -31,9 +48,9 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         return redirect(f"{streams.link(reverse('compare'))}&{urlencode(chosen)}")
     everything = filters.rows == "all"
     if page is None:
-        offered = sides.offered(stream, all_streams=everything)
+        offered = chooser.offered(stream, all_streams=everything)
         if data_format:
-            return data.answer_table(data_format, "compare-sides", sides.OFFER, offered.runs)
+            return data.answer_table(data_format, "compare-sides", chooser.OFFER, offered.runs)
         context = {"offered": offered, "filters": filters, "heads": heads, "problems": complaints}
         return render(request, "compare/chooser.html", context, status=status)
     if data_format:

@@ -9,9 +9,9 @@ from typing import Any
 
 from hud.judging.attribution import attribute
 from hud.models import Compilation, Series, Stream, kernels_of
-from hud.pages.code.table import KernelTable
 from hud.runs.branches import other_branch
 from hud.sql import fetch, fetch_tuples
+from hud.tables.kernels import KernelTable
 from hud.tables.table import DataTable
 from runner.schema.statistics import median
 

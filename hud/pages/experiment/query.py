@@ -9,6 +9,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from hud.corrections import notes
 from hud.hosts.registration import is_visible, present_accelerators
 from hud.models import (
     ACTIVE,
@@ -22,16 +23,17 @@ from hud.models import (
     Series,
     Stream,
 )
-from hud.pages.experiment import compilations, multiples, notes
+from hud.pages.experiment import compilations, multiples
 from hud.pages.experiment.choice import MAX_POINTS, Choice
 from hud.pages.experiment.compilations import Compilations
-from hud.pages.experiment.history import History, changes, fill
+from hud.pages.experiment.history import History, fill
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
 from hud.pages.hosts.query import Place, places_for
 from hud.pages.hosts.queue import usual_by_place
 from hud.pages.suite.columns import COLUMNS, SuiteColumn, metric_names
 from hud.points import expectations
 from hud.points import read as points
+from hud.points.facts import changes
 from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.requests import spec_of

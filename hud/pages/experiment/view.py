@@ -14,20 +14,21 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from hud.accounts.access import after_login, form_as_it_was
+from hud.corrections import notes
 from hud.hosts.registration import present_accelerators
 from hud.judging.comparison import noise_before
 from hud.judging.regressions import known_failures
 from hud.judging.regressions.states import RegressionState, possible
 from hud.models import Annotation, Experiment, KnownFailure, Stream
 from hud.pages import data, query_string, streams
-from hud.pages.experiment import drawing, notes, query
+from hud.pages.experiment import drawing, query
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import SHAPES, Canvas, ChartEvent, Legend
 from hud.pages.experiment.history import ORIGIN
 from hud.pages.experiment.multiples import Chart, Key, Multiples, Slot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage, TableRow
+from hud.pages.experiment.rerun_form import RerunForm
 from hud.pages.hosts.query import Place, places_for
-from hud.pages.rerun_form import RerunForm
 from hud.points.read import OF_EXPERIMENT, POINT, in_stream
 from hud.points.targets import arch_name
 from hud.problems import Problem

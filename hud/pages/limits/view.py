@@ -11,12 +11,12 @@ from django.utils.safestring import SafeString
 from hud.judging.choices import AT_LEAST
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
-from hud.pages.code.table import short_name
 from hud.pages.limits import query
 from hud.pages.limits.query import KernelLine, LimitsPage, ModelLine, NamelessLine, RegretLine
 from hud.pages.sparkline import interval
 from hud.tables.formatting import NONE, address, plain_count, share, thousandths
 from hud.tables.html import NOTHING, dim, element, join, link
+from hud.tables.kernels import short_name
 from hud.tables.table import EXPERIMENT, Column, DataTable
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from hud.judging.compare.sides import resolve
 from hud.judging.regressions.counts import JOINS, Counts, Scope, cause_key, count
 from hud.judging.regressions.groups import experiments_of_runs, group, score
 from hud.judging.regressions.states import ACTIVE, TOLD, Event, RegressionState, possible
@@ -25,13 +26,12 @@ from hud.models import (
     Series,
     Stream,
 )
-from hud.pages.compare.sides import resolve
-from hud.pages.compilations import known_between
-from hud.pages.experiment.history import fact_name
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.pages.query_string import number, one_of, words
 from hud.pages.regressions import bisects
 from hud.pages.regressions.bisects import BisectView
+from hud.points.facts import fact_name
+from hud.points.kernels import known_between
 from hud.runs.branches import branch_or_default
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.table import DataTable, experiment_of

@@ -1,13 +1,12 @@
 """The suites, and a suite's experiments with the latest value of its main metrics."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 
 from hud.hosts.registration import visible_accelerators
 from hud.models import Experiment, Metric, Point, Stream
@@ -149,17 +148,6 @@ class SuitePage:
         """Return the arches of the shown rows that no attached host has."""
         there = {arch for _device, arch in self.attached}
         return sorted({row.experiment.arch for row in self.rows if row.experiment.arch} - there)
-
-
-def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """Return what identifies experiments, without making models of them: 1 statement."""
-    columns = ", ".join(f'"{name}"' for name in Experiment.IDENTITY)
-    rows = fetch_tuples(
-        f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
-        {"ids": int_array(experiments)},
-    )
-    found = [dict(zip(IDENTITY.names, row, strict=True)) for row in rows]
-    return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
 
 
 def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = "") -> SuitePage | None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from hud.judging.compare.judged import COLUMNS, JudgedCell, Pairs, judge, screen
+from hud.judging.compare.points import Cohort, ComparedPoint, Places, add_details
+from hud.judging.compare.sides import Side
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Regression
-from hud.pages.compare.judged import COLUMNS, JudgedCell, Pairs, judge, screen
-from hud.pages.compare.points import Cohort, ComparedPoint, Places, add_details
-from hud.pages.compare.sides import Side
 from hud.pages.hosts.pairs import Builds, Rerun
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 

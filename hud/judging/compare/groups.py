@@ -19,8 +19,7 @@ from hud.judging.aggregates import (
     paired_means,
     ratio_of,
 )
-from hud.models import Metric
-from hud.pages.compare.points import (
+from hud.judging.compare.points import (
     Cohort,
     ComparedPoint,
     Floats,
@@ -30,6 +29,7 @@ from hud.pages.compare.points import (
     Points,
     add_details,
 )
+from hud.models import Metric
 from hud.tables.table import DataTable
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval
