@@ -46,6 +46,7 @@ class Column(Generic[Row, Page]):
     tooltip: str = ""  # of the head
     cell_tooltip: Callable[[Row], str | None] | None = None
     sort: str = ""  # the word of the address that sorts by it
+    kind: str = ""  # of the values, as `float|None`; what the API's document says
     only: Callable[[Page], bool] | None = None  # whether the page has it
 
     def read(self) -> Callable[[Row], Any]:
@@ -84,8 +85,8 @@ class Order:
 
 
 class DataTable(Generic[Row, Page]):
-    """The columns of a table in their order; a text has columns that are only data, as ``id=pk at who``, of
-    which `computed` says how some are read."""
+    """The columns of a table in their order; a text has columns that are only data, as ``id:int=pk at who``,
+    of which `computed` says how some are read."""
 
     def __init__(self, *columns: Column[Row, Page] | str, **computed: Callable[[Row], Any]) -> None:
         self.columns: list[Column[Row, Page]] = []
@@ -93,8 +94,9 @@ class DataTable(Generic[Row, Page]):
             if isinstance(column, Column):
                 self.columns.append(column)
                 continue
-            for name, _sign, path in (part.partition("=") for part in column.split()):
-                self.columns.append(Column(name, "", computed.get(name) or path))
+            for words, _sign, path in (part.partition("=") for part in column.split()):
+                name, _colon, kind = words.partition(":")
+                self.columns.append(Column(name, "", computed.get(name) or path, kind=kind))
         self._readers = {column.name: column.read() for column in self.columns if column.name}
 
     @property
@@ -154,7 +156,7 @@ _IDENTITY = " ".join(Experiment.IDENTITY)
 
 def experiment_of(path: str) -> str:
     """Return the columns that identify the experiment at a path."""
-    return f"experiment={path}.pk {under(path, _IDENTITY)}"
+    return f"experiment:int={path}.pk {under(path, _IDENTITY)}"
 
 
 EXPERIMENT = experiment_of("experiment")

@@ -1,6 +1,6 @@
 """What changed between two points, kernel by kernel."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
@@ -30,28 +30,40 @@ from runner.schema.compilations import Compiled, Kernel
 
 CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
 _TABS = 8  # kernels whose code is one click away
-_OF_BOTH = {
-    f"{side}_{name}": (side, name)
-    for name in ("choice", "config", "binary", "calls")
-    for side in ("base", "head")
-}
-_KERNEL = DataTable(
-    "cause kernel=kernel.name kind=kernel.kind origins base_us head_us change_us",
+
+
+def _of_end(side: str, name: str) -> Callable[[Change], Any]:
+    return lambda change: getattr(getattr(change, side), name, None)
+
+
+KERNELS = DataTable[Change](
+    """cause:str kernel:str=kernel.name kind:str=kernel.kind origins:list[str] base_us:float|None
+    head_us:float|None change_us:float|None share:float|None beyond_noise:bool portion:float group:int|None
+    slot:str base_choice:str|None head_choice:str|None base_config:str|None head_config:str|None
+    base_binary:str|None head_binary:str|None base_calls:float|None head_calls:float|None""",
     origins=lambda one: list(one.kernel.origins),
     change_us=lambda one: one.change_us if one.base_us is not None or one.head_us is not None else None,
+    share=lambda _one: None,  # `to_rows` adds it, of the change of busy time
+    group=lambda one: one.group or None,
+    **{
+        f"{side}_{name}": _of_end(side, name)
+        for side in ("base", "head")
+        for name in ("choice", "config", "binary", "calls")
+    },
 )
-_NOTICE = DataTable("beyond_noise portion group slot", group=lambda one: one.group or None)
-HEADER = (*_KERNEL.names, "share", *_NOTICE.names, *_OF_BOTH)
-_POINT = DataTable(
-    f"""side run=run.pk {experiment_of("experiment")} commit=run.commit time host=run.host_name
-    torch=environment.torch environment=environment.fingerprint compilations variants""",
+POINT = DataTable(
+    f"""side:str run:int=run.pk {experiment_of("experiment")} commit:str=run.commit time:str
+    host:str=run.host_name torch:str=environment.torch environment:str=environment.fingerprint
+    compilations:list[int] variants:list[str]""",
     side=lambda point: str(point.side),
     time=lambda point: point.run.order_time.isoformat(),
     compilations=lambda point: [number_of(row) for row in point.rows],
     variants=lambda point: [row.variant for row in point.rows],
 )
-_TIMES = DataTable("busy_us kernels_us overlap_us gaps_us call_us overhead_us")
-_TOTALS = DataTable("busy_change_us gaps_change_us overhead_change_us remainder_us adds_up card_ratio")
+TIMES = DataTable("""busy_us:float|None kernels_us:float|None overlap_us:float gaps_us:float|None
+    call_us:float|None overhead_us:float|None""")
+TOTALS = DataTable("""busy_change_us:float|None gaps_change_us:float|None overhead_change_us:float|None
+    remainder_us:float|None adds_up:bool|None card_ratio:float|None""")
 _COUNT = DataTable("metric base head")
 _NOTE = DataTable("kind reason place base head")
 _PHASE = DataTable("name base_s head_s")
@@ -195,26 +207,22 @@ class KernelComparison:
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return a line for each kernel."""
-        rows = []
-        for one in self.attribution.changes:
-            share = {"share": self.attribution.share(one.change_us)}
-            both = {key: getattr(getattr(one, side), name, None) for key, (side, name) in _OF_BOTH.items()}
-            rows.append({**_KERNEL.row(one), **share, **_NOTICE.row(one), **both})
-        return rows
+        share = self.attribution.share
+        return [{**KERNELS.row(one), "share": share(one.change_us)} for one in self.attribution.changes]
 
     def to_json(self) -> dict[str, Any]:
         """Return all but the kernels."""
         found = self.attribution
         return {
             "stream": self.stream.name,
-            "base": _POINT.row(self.base),
-            "head": _POINT.row(self.head),
-            "totals": {"base": _TIMES.row(found.base), "head": _TIMES.row(found.head)},
+            "base": POINT.row(self.base),
+            "head": POINT.row(self.head),
+            "totals": {"base": TIMES.row(found.base), "head": TIMES.row(found.head)},
             "causes": {
                 cause: {"change_us": change, "share": found.share(change)}
                 for cause, change in found.by_cause.items()
             },
-            **_TOTALS.row(found),
+            **TOTALS.row(found),
             "environment": self.environment,
             "graph": {"counts": _COUNT.rows(self.counts), "notes": _NOTE.rows(self.notes)},
             "compile": {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from hud.judging.compare.kernels import HEADER, read
+from hud.judging.compare.kernels import KERNELS, read
 from hud.pages import data, query_string, streams
 from hud.pages.code import chooser
 from hud.pages.query_string import words
@@ -43,6 +43,6 @@ def code(request: HttpRequest, data_format: str = "") -> HttpResponse:
         offer = {"lines": lines, "text": asked.q, "complaints": complaints}
         return render(request, "code/chooser.html", offer)
     if data_format:
-        return data.answer(data_format, "code", page.to_rows(), HEADER, **page.to_json())
+        return data.answer(data_format, "code", page.to_rows(), KERNELS.names, **page.to_json())
     context = {"page": page, "table": KernelTable.of(page.attribution), "complaints": complaints}
     return render(request, "code/code.html", context)
