@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
 
 from django.contrib.auth.models import User
@@ -18,7 +18,7 @@ from hud.pages.suite.columns import key_of, place_of
 from hud.points.facts import changes
 from hud.points.targets import AppliedTarget, Targets
 from hud.runs.branches import branch_or_default, other_branch
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
 from runner.schema.metrics import role_of
 
 MOST_ROWS = 6
@@ -33,34 +33,33 @@ Key = tuple[datetime, int]  # of a point: its time and its run, which may have s
 
 @dataclass(slots=True)
 class Spot:
-    """A point as it is drawn: its value, and those of its compilations by their place in the run."""
+    """A point as it is drawn. Of each run one is its place on the axis, a slot."""
 
-    compilations: list[tuple[int, float]]
-    variants: list[str | None] | None  # of all compilations; None where none is known
-    value: float | None
-    verdict: str
-    code: str
-    failed: bool
-    rerun: bool
-    level: float | None  # that it was judged against
-    noise: float | None
-    change: float | None
-    quality: str | None  # why it may not decide
-
-
-@dataclass(slots=True)
-class Slot:
-    """A place on the axis: the points of one run."""
-
-    run: int
     time: datetime
-    commit: str
-    branch: str
-    host: str
-    environment: int
+    run: int
+    commit: str = ""
+    branch: str = ""
+    host: str = ""
+    environment: int = 0
     rerun: bool = False
-    changed: list[str] = field(default_factory=list)  # facts that differ from the slot before
+    series: int = 0
+    value: float | None = None
+    values: list[float | None] | None = None  # of several compilations
+    variants: list[str | None] | None = None  # of all compilations; None where none is known
+    verdict_code: int | None = None
+    code: str | None = None
+    failed: bool = False
+    level: float | None = None  # that it was judged against
+    noise: float | None = None
+    change: float | None = None
+    quality: str | None = None  # why it may not decide
+    changed: Sequence[str] = ()  # facts that differ from the slot before
     step: bool = False  # more than torch differs from the slot before
+    compilations: list[tuple[int, float]] = field(init=False)  # with a value, by their place in the run
+
+    def __post_init__(self) -> None:
+        measured = enumerate(self.values or [self.value]) if self.value is not None else ()
+        self.compilations = [(place, value) for place, value in measured if value is not None]
 
     @property
     def key(self) -> Key:
@@ -70,6 +69,11 @@ class Slot:
     def counts(self) -> bool:
         """Return whether it is of the default branch and no rerun."""
         return not (self.rerun or other_branch(self.branch))
+
+    @property
+    def word(self) -> str:
+        """Return the verdict, else the outside system's code."""
+        return (VERDICTS[self.verdict_code] if self.verdict_code is not None else "") or self.code or ""
 
 
 @dataclass
@@ -97,7 +101,7 @@ class Chart:
 
 @dataclass
 class Multiples:
-    slots: list[Slot] = field(default_factory=list)
+    slots: list[Spot] = field(default_factory=list)
     rows: list[Chart] = field(default_factory=list)  # the chosen metric's first
     strips: list[Chart] = field(default_factory=list)
     regressions: list[Regression] = field(default_factory=list)  # of the experiment, newest first
@@ -114,7 +118,7 @@ class Multiples:
         return sum(one.state in ACTIVE for one in self.regressions)
 
     @property
-    def steps(self) -> list[Slot]:
+    def steps(self) -> list[Spot]:
         return [slot for slot in self.slots if slot.step]
 
     @property
@@ -237,10 +241,11 @@ def _best(row: Chart, counting: Container[Key]) -> float | None:
 
 def _read(
     series: list[int], choice: Choice, chosen: int, *, drawn: Container[int]
-) -> tuple[dict[int, dict[Key, Spot]], list[Slot]]:
+) -> tuple[dict[int, dict[Key, Spot]], list[Spot]]:
     """Return the points of each series, and the runs of those in `drawn`, both oldest first, from the first
     point of the chosen series on: 1 statement."""
-    rows = fetch_tuples(
+    spots = fetch(
+        Spot,
         f"""
         WITH n AS MATERIALIZED (
             SELECT n.series_id, n.order_time, n.run_id, n.environment_id, n.rerun, n.branch, n.value,
@@ -248,31 +253,25 @@ def _read(
                 n.quality
             FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({WINDOW}) n
         )
-        SELECT extract(epoch FROM n.order_time)::float8, n.run_id, n.series_id, n.environment_id, n.rerun,
-            n.branch, r.commit, r.host_name, n.values, n.variants, n.value, n.verdict, n.code, n.status <> 0,
-            n.level, n.noise, n.change, n.quality
+        SELECT n.order_time, n.run_id, r.commit, n.branch, r.host_name, n.environment_id, n.rerun,
+            n.series_id, n.value, n.values, n.variants, n.verdict, n.code, n.status <> 0, n.level, n.noise,
+            n.change, n.quality
         FROM n JOIN hud_run r ON r.id = n.run_id
         WHERE n.order_time >= (SELECT min(order_time) FROM n WHERE series_id = %(chosen)s)
         ORDER BY n.order_time, n.run_id, n.series_id, n.environment_id
         """,  # noqa: S608 — a constant  # nosec B608
         {**window_params(series, replace(choice, before="")), "chosen": chosen},
     )
-    times = {epoch: datetime.fromtimestamp(epoch, UTC) for epoch in {row[0] for row in rows}}
-    spots: dict[int, dict[Key, Spot]] = {own: {} for own in series}
-    slots: dict[Key, Slot] = {}
-    for epoch, run, own, environment, rerun, branch, commit, host, values, variants, *point in rows:
-        value, verdict, code, failed, *judged = point
-        key = times[epoch], run
-        if own in drawn and key not in slots:
-            slots[key] = Slot(run, key[0], commit, branch, host, environment, rerun)
-        measured = enumerate(values or [value]) if value is not None else ()
-        compilations = [(place, each) for place, each in measured if each is not None]
-        word = "" if verdict is None else VERDICTS[verdict]
-        spots[own][key] = Spot(compilations, variants, value, word, code or "", failed, rerun, *judged)
-    return spots, list(slots.values())
+    by_series: dict[int, dict[Key, Spot]] = {own: {} for own in series}
+    slots: dict[Key, Spot] = {}
+    for spot in spots:
+        by_series[spot.series][spot.key] = spot
+        if spot.series in drawn:
+            slots.setdefault(spot.key, spot)
+    return by_series, list(slots.values())
 
 
-def _add_changes(slots: Sequence[Slot], environments: Mapping[int, Environment]) -> None:
+def _add_changes(slots: Sequence[Spot], environments: Mapping[int, Environment]) -> None:
     """Add what each run's environment changed."""
     for before, slot in pairwise([slot for slot in slots if slot.counts]):
         if before.environment != slot.environment:
@@ -299,6 +298,6 @@ def _add_level_starts(rows: Mapping[int, Chart], class_key: str) -> None:
             rows[pk].level_start = datetime.fromisoformat(start)
 
 
-def slot_of_time(slots: Sequence[Slot], time: datetime) -> int:
+def slot_of_time(slots: Sequence[Spot], time: datetime) -> int:
     """Return the index of the last slot that is not after this time; -1 where all are."""
     return bisect_right([slot.time for slot in slots], time) - 1

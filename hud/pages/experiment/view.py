@@ -25,7 +25,7 @@ from hud.pages.experiment import drawing, query
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import SHAPES, Canvas, ChartEvent, Legend
 from hud.pages.experiment.history import ORIGIN
-from hud.pages.experiment.multiples import Chart, Key, Multiples, Slot, slot_of_time
+from hud.pages.experiment.multiples import Chart, Key, Multiples, Spot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage, TableRow
 from hud.pages.experiment.rerun_form import RerunForm
 from hud.pages.hosts.query import Place, places_for
@@ -105,7 +105,7 @@ def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> 
     return list(lines.values())
 
 
-def _gaps(slots: Sequence[Slot]) -> list[tuple[int, int]]:
+def _gaps(slots: Sequence[Spot]) -> list[tuple[int, int]]:
     """Return the places before which days are missing, and how many, where most days have a result."""
     first = {slot.time.date(): place for place, slot in reversed(list(enumerate(slots)))}
     days = sorted(first)
@@ -172,7 +172,7 @@ def _values_of(row: Chart, places: Mapping[Key, int], words: dict[str, int]) -> 
     for key, spot in row.spots.items():
         value, level = (None if each is None else round(each, digits) for each in (spot.value, spot.level))
         noise, change = (None if each is None else round(each, 5) for each in (spot.noise, spot.change))
-        word = words.setdefault(spot.verdict or spot.code, len(words))
+        word = words.setdefault(spot.word, len(words))
         numbers = [places[key], value, len(spot.compilations), word, level, noise, change]
         if len(spot.compilations) > 1:
             ends = [value for _number, value in spot.compilations]
