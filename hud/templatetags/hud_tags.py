@@ -24,7 +24,7 @@ from hud.points.facts import fact_name
 from hud.points.nights import SHORT_COMMIT
 from hud.points.streams import Activity, front, with_results
 from hud.points.targets import AppliedTarget
-from hud.tables import formatting, html
+from hud.tables import formatting, html, kernels
 from hud.tables.formatting import ago, bytes_text, moment, number, percent, quantity, signed_percent, unit
 from hud.tables.html import LOOKS, NOTHING, WORDS, badge_html, code, element, join, link, span
 from hud.tables.table import Column, DataTable
@@ -33,10 +33,15 @@ from runner.schema.records import QUALITIES, quality_words
 register = template.Library()
 for _formatting in (
     formatting.address, formatting.ago, formatting.better, formatting.bytes_text, formatting.duration,
-    formatting.long_name, formatting.moment, formatting.number, formatting.p_value, formatting.percent,
-    formatting.plain, formatting.quantity, formatting.signed_percent, formatting.unit,
+    formatting.long_name, formatting.magnitude, formatting.milliseconds, formatting.moment, formatting.number,
+    formatting.p_value, formatting.percent, formatting.plain, formatting.plain_count, formatting.quantity,
+    formatting.seconds, formatting.share, formatting.signed_percent, formatting.signed_seconds,
+    formatting.signed_share, formatting.thousandths, formatting.unit, kernels.short_config, kernels.short_name,
 ):  # fmt: skip
     register.filter(_formatting)
+register.filter("in_unit", lambda us, table: table.written(us))
+register.filter("signed_in_unit", lambda us, table: table.signed(us))
+register.filter("signed_part", lambda us, table: table.signed_part(us))
 register.simple_tag(badge_html, name="badge")
 
 _FOREIGN = "set for another device; not judged here"
