@@ -11,7 +11,7 @@ from hud.models import Experiment, Metric, Regression
 from hud.pages.compare.judged import COLUMNS, JudgedCell, Pairs, judge, screen
 from hud.pages.compare.points import Cohort, ComparedPoint, Places, add_details
 from hud.pages.compare.sides import Side
-from hud.pages.hosts.pairs import Builds, Rerun
+from hud.runs.places import Builds, Rerun
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 
 _BREAKS = "graph_breaks"
