@@ -14,10 +14,8 @@ from hud.api.auth import caller_key, who
 from hud.api.schemas import Items, Labels, StreamName, StrictBody
 from hud.hosts import registration
 from hud.models import Host, Schedule, Task
-from hud.pages.hosts import queue
-from hud.pages.hosts.query import SCHEDULES, read_schedules
 from hud.problems import Problem, row_of
-from hud.runs import schedules, streams
+from hud.runs import queue, schedules, streams
 from hud.runs.tasks import detach_host
 from hud.tables.table import DataTable
 from runner.formats.errors import Fault
@@ -199,7 +197,7 @@ class ScheduleOut(ScheduleIn):
 @router.get("/schedules", response=Items[ScheduleOut], tags=["schedules"])
 def get_schedules(request: HttpRequest) -> dict[str, Any]:
     """List schedules by name, with their next and last due times."""
-    return {"items": SCHEDULES.rows(read_schedules())}
+    return {"items": schedules.COLUMNS.rows(schedules.read())}
 
 
 @router.post("/schedules", response={201: ScheduleOut}, tags=["schedules"])
@@ -232,4 +230,4 @@ def _store(request: HttpRequest, schedule: Schedule, given: ScheduleIn) -> dict[
     except ValidationError as error:
         faults = [Fault(f"/{name}", text) for name, texts in error.message_dict.items() for text in texts]
         raise Problem(422, "this schedule could never fire", errors=faults) from error
-    return next(SCHEDULES.row(line) for line in read_schedules() if line.schedule.pk == schedule.pk)
+    return next(schedules.COLUMNS.row(line) for line in schedules.read() if line.schedule.pk == schedule.pk)

@@ -14,13 +14,15 @@ from pydantic import ConfigDict, Field
 from hud.api.auth import who
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items, StrictBody
+from hud.judging.bisect import shown as bisects
 from hud.judging.bisect import work
 from hud.judging.bisect.work import Build
-from hud.judging.regressions import events, known_failures
+from hud.judging.regressions import events, known_failures, read
+from hud.judging.regressions.counts import Scope
 from hud.judging.regressions.states import TOLD, Event, RegressionState
 from hud.models import Bisect, Cause, Experiment, KnownFailure, Regression
-from hud.pages.regressions import bisects, query
 from hud.problems import Problem, row_of
+from hud.runs.branches import branch_or_default
 from hud.tables.table import EXPERIMENT, DataTable
 
 router = Router(tags=["regressions"])
@@ -74,10 +76,10 @@ def get_regressions(request: HttpRequest, given: Query[_RegressionsQuery]) -> di
     """List regressions, the newest first, at most 500: of one state and stream, or of all. They are of the
     default branch; another branch has none."""
     stream = stream_of(given.stream) if given.stream else None
-    filters = query.RegressionFilters(
-        tab="all", state=given.state or "", arch=given.arch, suite=given.suite, branch=given.branch
-    )
-    return {"items": query.listed(filters, stream)}
+    if given.branch not in ("", branch_or_default("")):
+        return {"items": []}
+    chosen = read.Chosen([given.state] if given.state else (), suite=given.suite)
+    return {"items": read.COLUMNS.rows(read.rows(Scope(stream, given.arch), chosen)[: read.MOST_ROWS])}
 
 
 class RegressionEventIn(Schema):
@@ -94,8 +96,8 @@ def post_regression(request: HttpRequest, regression_id: int, given: RegressionE
     """Decide on a regression. Accepting or dismissing makes the present level the baseline; a regression that
     the decision does not fit answers 409. `until` belongs to `mute`."""
     _decide(request, [row_of(Regression, regression_id, related="series__experiment")], given)
-    (regression,) = query.complete([row_of(Regression, regression_id, related="series")])
-    return query.COLUMNS.row(regression)
+    (regression,) = read.complete([row_of(Regression, regression_id, related="series")])
+    return read.COLUMNS.row(regression)
 
 
 def _decide(request: HttpRequest, regressions: Iterable[Regression], given: RegressionEventIn) -> None:
@@ -131,7 +133,7 @@ class CauseOut(Schema):
 def get_causes(request: HttpRequest, given: Query[_CausesQuery]) -> dict[str, Any]:
     """List causes, the newest first, at most 500: of one stream, or of all, and with a regression in a
     state."""
-    return {"items": query.causes(stream_of(given.stream) if given.stream else None, given.state or "")}
+    return {"items": read.causes(stream_of(given.stream) if given.stream else None, given.state or "")}
 
 
 @router.get("/causes/{int:cause_id}", response={200: CauseOut, 303: None})
@@ -141,7 +143,7 @@ def get_cause(request: HttpRequest, cause_id: int) -> dict[str, Any] | HttpRespo
     if cause.merged_into_id:
         address = reverse("api:get_cause", args=[cause.merged_into_id])
         return HttpResponse(status=303, headers={"Location": address})
-    return query.cause_row(cause)
+    return read.cause_row(cause)
 
 
 @router.post("/causes/{int:cause_id}", response={200: CauseOut, 409: Error})
@@ -152,7 +154,7 @@ def post_cause(request: HttpRequest, cause_id: int, given: RegressionEventIn) ->
     cause = cause.merged_into or cause
     present = cause.regressions.filter(state__in=TOLD).select_related("series__experiment").order_by("pk")
     _decide(request, present, given)
-    return query.cause_row(cause)
+    return read.cause_row(cause)
 
 
 class RegressionHistoryOut(Schema):
@@ -172,8 +174,8 @@ class RegressionDetailOut(RegressionOut):
 @router.get("/regressions/{int:regression_id}", response=RegressionDetailOut)
 def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     """Get a regression with its history."""
-    (regression,) = query.complete([row_of(Regression, regression_id, related="series")])
-    return query.with_history(regression, regression.events.order_by("pk"))
+    (regression,) = read.complete([row_of(Regression, regression_id, related="series")])
+    return read.with_history(regression, regression.events.order_by("pk"))
 
 
 class BisectStepOut(Schema):
@@ -210,13 +212,13 @@ def post_bisect(request: HttpRequest, regression_id: int) -> Status[dict[str, An
     """Search for the version of torch that made a regression, over the interpreters of the host that measured
     it: its two ends in pairs first. Answers 409 where that cannot start."""
     bisect = work.start(regression=row_of(Regression, regression_id), who=who(request))
-    return Status(201, bisects.COLUMNS.row(bisects.view(bisect)))
+    return Status(201, bisects.COLUMNS.row(bisect))
 
 
 @router.get("/bisects/{int:bisect_id}", response=BisectOut)
 def get_bisect(request: HttpRequest, bisect_id: int) -> dict[str, Any]:
     """Return a bisect with its steps so far."""
-    return bisects.COLUMNS.row(bisects.view(row_of(Bisect, bisect_id, related="accelerator__host")))
+    return bisects.COLUMNS.row(row_of(Bisect, bisect_id, related="accelerator__host"))
 
 
 class _KnownFailuresQuery(Filter):

@@ -17,11 +17,11 @@ from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
 from hud.models import Artifact, Experiment, Host, Run, Task, Upload
-from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run.query import ARTIFACT, artifacts_of
 from hud.problems import Problem, row_of
 from hud.runs import logs, requests, streams, tasks
 from hud.runs.matching import ResourceRequest
+from hud.runs.queue import Waiting, progress_of, read_waiting
 from hud.runs.requests import RunOptions
 from hud.tables.table import DataTable
 from runner.formats.errors import Fault

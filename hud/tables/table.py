@@ -119,26 +119,32 @@ class DataTable(Generic[Row, Page]):
         empty: object = "",  # in place of a table without rows
         order: Order | None = None,
         scroll: str = "scroll",  # classes of the box around the table
+        labelled_by: str = "",  # id of a heading that names the box, which a poll may replace
+        frame: Callable[[Row, str], str] | None = None,  # of `body`
         **of_table: str,
     ) -> SafeString:
         """Return the table, with its attributes, in its box."""
         if not rows and empty:
             return element("p", empty, css="empty")
         title = element("caption", caption) if caption else NOTHING
+        reach = {"tabindex": "0", "role": "group", "aria_labelledby": labelled_by} if labelled_by else {}
         return SafeString(
-            f'<div class="{scroll}"><table{attributes(**of_table)}>{title}'
+            f'<div class="{scroll}"{attributes(**reach)}><table{attributes(**of_table)}>{title}'
             f"<thead><tr>{self.head(page, order)}</tr></thead>"
-            f"<tbody>{self.body(rows, page)}</tbody></table></div>"
+            f"<tbody>{self.body(rows, page, frame)}</tbody></table></div>"
         )
 
     def head(self, page: Page, order: Order | None = None) -> SafeString:
         return SafeString("".join(_head(column, page, order) for column in self._of(page)))
 
-    def body(self, rows: Iterable[Row], page: Page) -> SafeString:
-        """Return the rows, each with its cells."""
+    def body(
+        self, rows: Iterable[Row], page: Page, frame: Callable[[Row, str], str] | None = None
+    ) -> SafeString:
+        """Return the rows: what `frame` makes of a row and its cells, by default a tr without attributes."""
         cells = [_cell(column) for column in self._of(page)]
+        framed = frame or (lambda _row, content: f"<tr>{content}</tr>")
         return SafeString(
-            "".join([f"<tr>{''.join([draw(row, page) for draw in cells])}</tr>" for row in rows])
+            "".join([framed(row, "".join([draw(row, page) for draw in cells])) for row in rows])
         )
 
     def _of(self, page: Page) -> list[Column[Row, Page]]:

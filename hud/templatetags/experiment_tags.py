@@ -20,7 +20,6 @@ from hud.tables.formatting import address, ago, moment, signed_percent
 from hud.tables.html import badge_html, element, link, options
 from hud.tables.kernels import KernelTable, short_name
 from hud.templatetags.hud_tags import commit, targets_html, value_html, verdict_badge
-from hud.templatetags.kernel_tags import in_unit, signed_in_unit
 
 register = template.Library()
 _BARS = ("before", "code", "fusion", "choices", "same", "after")  # as short as they fit

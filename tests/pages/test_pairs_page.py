@@ -17,11 +17,11 @@ from hud.ingest.export import export
 from hud.judging import judge
 from hud.models import Accelerator, Experiment, Measurement, Point, Run, RunRequest, Task
 from hud.pages.experiment.rerun_form import RerunForm
-from hud.pages.hosts.query import Place
 from hud.pages.run import pairs, query
 from hud.pages.run.results import ResultFilters
 from hud.points import read as points
 from hud.runs import tasks
+from hud.runs.places import Place
 from runner.formats.parameters import Parameters
 from runner.schema.draws import LEAST_DRAWS, pinned_repeat
 from runner.schema.records import QUALITIES

@@ -11,7 +11,7 @@ from hud.judging.compare.points import Cohort, ComparedPoint, Places, add_detail
 from hud.judging.compare.sides import Side
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Regression
-from hud.pages.hosts.pairs import Builds, Rerun
+from hud.runs.places import Builds, Rerun
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 
 _BREAKS = "graph_breaks"

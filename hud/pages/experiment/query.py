@@ -28,14 +28,14 @@ from hud.pages.experiment.choice import MAX_POINTS, Choice
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.history import History, fill
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
-from hud.pages.hosts.query import Place, places_for
-from hud.pages.hosts.queue import usual_by_place
 from hud.pages.suite.columns import COLUMNS, SuiteColumn, metric_names
 from hud.points import expectations
 from hud.points import read as points
 from hud.points.facts import changes
 from hud.points.targets import Targets
 from hud.runs import matching
+from hud.runs.places import Place, places_for
+from hud.runs.queue import usual_by_place
 from hud.runs.requests import spec_of
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from runner.schema.devices import is_named

@@ -28,12 +28,12 @@ from hud.pages.experiment.history import ORIGIN
 from hud.pages.experiment.multiples import Chart, Key, Multiples, Spot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage, TableRow
 from hud.pages.experiment.rerun_form import RerunForm
-from hud.pages.hosts.query import Place, places_for
 from hud.points.read import OF_EXPERIMENT, POINT, in_stream
 from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.branches import other_branch
 from hud.runs.matching import ResourceRequest
+from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
 from hud.tables.formatting import better, unit
 from hud.tables.table import IDENTITY, DataTable

@@ -1,5 +1,6 @@
 """The overview: the night's result in one sentence, the table of suites and backends, what needs a look."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,19 +10,19 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from hud.hosts.registration import state_of
 from hud.judging.backlog import LATE, overdue_suites
-from hud.models import VERDICT_CODES, Experiment, Metric, OverdueSuite, Point, Series, State, Stream
+from hud.judging.regressions import read as regressions
+from hud.models import VERDICT_CODES, Experiment, Host, Metric, OverdueSuite, Point, Series, State, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.query import WINDOWS, Comparison, Filters
 from hud.pages.compilers.table import TITLES, Entry, Table, colour, passing
 from hud.pages.compilers.view import table_html
 from hud.pages.health import processes_standing_still
-from hud.pages.hosts import query as hosts
 from hud.pages.overview import look, tiles
 from hud.pages.overview.look import LookRow
 from hud.pages.overview.tiles import Tile
-from hud.pages.regressions import query as regressions
 from hud.pages.runs import query as runs
 from hud.pages.runs.query import RunLine
 from hud.points import expectations, nights
@@ -66,7 +67,7 @@ class Overview:
     runs: list[RunLine]
     moved_runs: set[int]  # in which something regressed
     known_runs: set[int]  # that failed, in nothing that is news
-    hosts: dict[str, Any]  # hud.pages.hosts.query.in_one_line
+    hosts: dict[str, Any]
     tiles: list[Tile]
     overdue: list[OverdueSuite]  # suites without results for too long
     standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
@@ -203,7 +204,7 @@ def read(
         moved_runs={line.first_run_id for cause in causes for line in cause.lines if line.first_run_id},
         known_runs={failure.run_id for failure in failures}
         - {failure.run_id for failure in failures if not failure.known_failure},
-        hosts=hosts.in_one_line(),
+        hosts=_hosts(),
         tiles=tiles.read(comparison, shown, overdue, until),
         overdue=overdue,
         standing_still=processes_standing_still(),
@@ -219,6 +220,20 @@ def read(
             kept[page.trend_suite] = _trends(comparison.table, comparison.results, page.trend_suite)
         page.trends = kept[page.trend_suite]
     return page
+
+
+def _hosts() -> dict[str, Any]:
+    """Count all hosts by `states`, and tasks `running` and `waiting`: 2 statements."""
+    now = timezone.now()
+    attached = "SELECT last_beat, paused_until, drained FROM hud_host WHERE detached_at IS NULL ORDER BY id"
+    hosts = (
+        Host(last_beat=beat, paused_until=until, drained=drained)
+        for beat, until, drained in fetch_tuples(attached, {})
+    )
+    active = "SELECT state, count(*) FROM hud_task WHERE state IN ('running', 'queued') GROUP BY 1"
+    tasks = dict(fetch_tuples(active, {}))
+    states = Counter(state_of(host, now) for host in hosts)
+    return {"states": dict(states), "running": tasks.get("running", 0), "waiting": tasks.get("queued", 0)}
 
 
 def _overdue(comparison: Comparison) -> list[OverdueSuite]:

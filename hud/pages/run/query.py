@@ -27,11 +27,11 @@ from hud.models import (
     Task,
     Upload,
 )
-from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
 from hud.pages.run.results import ResultFilters, RunResults
 from hud.pages.runs.query import OfRun
 from hud.points.read import OF_EXPERIMENT
+from hud.runs.queue import Progress, Waiting, progress_of, read_waiting
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
 from hud.tables.html import NOTHING
 from hud.tables.table import DataTable

@@ -1,0 +1,157 @@
+"""Regressions with what pages and API show of them, by causes: the most certain and largest first."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from hud.judging.regressions.counts import JOINS, Scope, cause_key
+from hud.judging.regressions.groups import experiments_of_runs, group, score
+from hud.judging.regressions.states import TOLD
+from hud.models import Cause, Experiment, Metric, Regression, RegressionEvent, Run, Series, Stream
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.tables.table import DataTable, experiment_of
+
+MOST_ROWS = 500
+NOBODY = "nobody"
+COLUMNS = DataTable(f"""
+    id=pk state stream=series.stream.name {experiment_of("series.experiment")} metric=series.metric.name
+    unit=series.metric.unit direction=series.metric.direction before after change factor points kind cause
+    canaries since opened cause_id=cause_row_id first_run=first_run_id last_good_run=last_good_run_id
+    base_commit=last_good_run?.commit head_commit=first_run?.commit owner=owner?.username note link
+    muted_until state_since
+""")
+_EVENT = DataTable("at who event before after note run=run_id")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which regressions of a scope to read; nothing given means any."""
+
+    states: Sequence[str] = ()
+    is_muted: bool | None = None
+    suite: str = ""
+    owner: str = ""  # a name, or `NOBODY`
+    owner_id: int | None = None
+
+    @property
+    def conditions(self) -> list[str]:
+        """Return SQL, of a row `one` of hud_regression with `JOINS`; its parameters are the fields."""
+        texts = {
+            "one.state = ANY(%(states)s)": self.states,
+            f"coalesce(one.muted_until > now(), false) = {self.is_muted}": self.is_muted is not None,
+            "e.suite = %(suite)s": self.suite,
+            "one.owner_id IS NULL": self.owner == NOBODY,
+            "one.owner_id = (SELECT id FROM auth_user WHERE username = %(owner)s)": self.owner
+            not in ("", NOBODY),
+            "one.owner_id = %(owner_id)s": self.owner_id is not None,
+        }
+        return [text for text, holds in texts.items() if holds]
+
+
+@dataclass(frozen=True)
+class CauseLines:
+    """Regressions with one cause; `words` tell it for a group of several experiments."""
+
+    why: str
+    lines: list[Regression]
+    words: str = ""
+
+    @property
+    def first(self) -> Regression:
+        return self.lines[0]
+
+    @cached_property
+    def experiments(self) -> int:
+        return len({line.series.experiment_id for line in self.lines})
+
+    @property
+    def ids(self) -> str:
+        """Return the ids of all its regressions, as a box of the selection sends them."""
+        return " ".join(str(line.pk) for line in self.lines)
+
+    @property
+    def is_new(self) -> bool:
+        """Return whether only one night shows it so far."""
+        return all(line.points <= 1 for line in self.lines)
+
+
+def rows(scope: Scope, chosen: Chosen) -> list[Regression]:
+    """Return the newest regressions, at most one more than `MOST_ROWS`: 6 statements at most."""
+    conditions = " AND ".join([scope.condition, *chosen.conditions])
+    newest = f"{JOINS} WHERE {conditions} ORDER BY one.since DESC, one.id LIMIT {MOST_ROWS + 1}"
+    params = {**vars(chosen), "states": list(chosen.states), **scope.params}
+    return complete(fetch_models(Regression, newest, params, series=Series), scope.stream)
+
+
+def waiting(scope: Scope) -> list[CauseLines]:
+    """Return the causes of what waits for somebody, without recent values: 6 statements."""
+    return grouped(rows(scope, Chosen(TOLD, is_muted=False))[:MOST_ROWS])
+
+
+def complete(rows: list[Regression], stream: Stream | None = None) -> list[Regression]:
+    """Add what rows with their series show: 3 statements, 4 with owners, 1 more without the `stream` of all.
+    Hundreds share a few runs and metrics, which are read once and not joined to every row."""
+    series = [one.series for one in rows]
+    attach(series, "experiment", by_id(Experiment, [one.experiment_id for one in series]))
+    attach(series, "metric", by_id(Metric, [one.metric_id for one in series]))
+    streams = {stream.pk: stream} if stream else by_id(Stream, [one.stream_id for one in series])
+    attach(series, "stream", streams)
+    attach(rows, "owner", by_id(User, [one.owner_id for one in rows]))
+    names = ("first_run", "last_good_run", "latest_run")
+    runs = by_id(Run, [getattr(one, f"{name}_id") for one in rows for name in names])
+    for name in names:
+        attach(rows, name, runs)
+    return rows
+
+
+def add_recent(regressions: Sequence[Regression]) -> None:
+    """Add the newest values of their series: 1 statement."""
+    statement = "SELECT series_id, class_key, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[])"
+    rows = fetch_tuples(statement, [int_array(one.series_id for one in regressions)])
+    recent = {(series, class_key): values for series, class_key, values in rows}
+    for one in regressions:
+        one.recent = recent.get((one.series_id, one.class_key), ())
+
+
+def grouped(regressions: Sequence[Regression]) -> list[CauseLines]:
+    """Return one row for each cause, the most certain and largest first, those of hosts last: 1 statement."""
+    by_cause: dict[int, list[Regression]] = {}
+    for one in regressions:
+        by_cause.setdefault(cause_key(one), []).append(one)
+    measured = experiments_of_runs(regressions)
+    rows = []
+    for members in by_cause.values():
+        parts = group(members, measured)
+        own = [one for part in parts for one in part.members]
+        largest = max(parts, key=lambda part: len(part.members))
+        rows.append((max(map(score, members)), CauseLines(largest.why, own, largest.words())))
+    rows.sort(key=lambda row: (row[1].why == "host", -row[0], row[1].first.pk))
+    return [row for _score, row in rows]
+
+
+def causes(stream: Stream | None, state: str) -> list[dict[str, Any]]:
+    """Return the newest causes with a regression, of one stream or of all, for the API: 2 statements."""
+    wanted = {"regressions__isnull": False, "stream": stream, "regressions__state": state}
+    found = Cause.objects.filter(**{name: value for name, value in wanted.items() if value not in ("", None)})
+    newest = found.select_related("stream").prefetch_related("regressions").order_by("-night", "-pk")
+    return [cause_row(cause) for cause in newest.distinct()[:MOST_ROWS]]
+
+
+def cause_row(cause: Cause) -> dict[str, Any]:
+    members = sorted(cause.regressions.all(), key=lambda one: one.pk)
+    return {
+        **{name: getattr(cause, name) for name in ("id", "night", "title", "created")},
+        "stream": cause.stream.name,
+        "series": len({one.series_id for one in members}),
+        "states": Counter(one.state for one in members),
+        "regressions": [one.pk for one in members],
+    }
+
+
+def with_history(one: Regression, events: Iterable[RegressionEvent]) -> dict[str, Any]:
+    """Return a regression with its history for JSON."""
+    return {**COLUMNS.row(one), "history": _EVENT.rows(events)}
