@@ -36,7 +36,8 @@ for _formatting in (
     formatting.long_name, formatting.magnitude, formatting.milliseconds, formatting.moment, formatting.number,
     formatting.p_value, formatting.percent, formatting.plain, formatting.plain_count, formatting.quantity,
     formatting.seconds, formatting.share, formatting.signed_percent, formatting.signed_seconds,
-    formatting.signed_share, formatting.thousandths, formatting.unit, kernels.short_config, kernels.short_name,
+    formatting.signed_share, formatting.thousandths, formatting.unit,
+    kernels.short_config, kernels.short_name,
 ):  # fmt: skip
     register.filter(_formatting)
 register.filter("in_unit", lambda us, table: table.written(us))

@@ -14,9 +14,9 @@ from hud.pages.experiment import drawing, scale
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
 from hud.pages.experiment.multiples import Chart, Multiples, Spot
+from hud.pages.experiment.tables import json_block
 from hud.pages.experiment.view import lines_of
 from hud.tables.formatting import duration, number, quantity
-from hud.templatetags.experiment_tags import json_block
 from hud.templatetags.hud_tags import sparkline
 from tests.support.experiment_pages import read_page
 from tests.support.factories import (

@@ -1,7 +1,6 @@
 """The points of a series in a range, and where each came from."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from hud.models import Environment, Experiment, Metric, Point, Run
@@ -10,22 +9,6 @@ from hud.points.targets import Targets
 from hud.runs.branches import branch_or_default, stored_names
 from hud.sql import attach, by_id, fetch_models, int_array
 from hud.tables.table import DataTable
-
-
-@dataclass
-class History:
-    """Points of one series, oldest first, in the order of the series."""
-
-    experiment: Experiment
-    metric: Metric
-    points: list[Point] = field(default_factory=list)  # with run and environment
-    newest: Point | None = None  # that counts, also outside the range; None: not read
-
-    @property
-    def order(self) -> list[str]:
-        """Return the kinds of time that order the points."""
-        return sorted({one.run.order_time_source for one in self.points})
-
 
 # The newest points of series s in a range.
 WINDOW = """
@@ -54,35 +37,32 @@ def window_params(series: Iterable[int], choice: Choice) -> dict[str, Any]:
     }
 
 
-def fill(
-    wanted: Mapping[int, History],
+def read(
+    series: Mapping[int, tuple[Experiment, Metric]],
+    newest: Point,
     choice: Choice,
     targets: Targets,
-    newest: Mapping[int, Point],
     environments: dict[int, Environment],
-) -> None:
-    """Give each history, by its series, the points of the range, and its newest one: 2 statements, 1 more for
-    `environments` that are not known yet."""
+) -> tuple[dict[int, list[Point]], Point | None]:
+    """Return the points of the range of each series, oldest first, and the `newest` one of all, with run,
+    environment and targets: 2 statements, 1 more for `environments` that are not known yet."""
     points = fetch_models(
         Point,
         "ORDER BY one.series_id, one.order_time, one.run_id, one.environment_id",
-        window_params(wanted, choice),
+        window_params(series, choice),
         rows=f"SELECT n.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({WINDOW}) n",  # noqa: S608 — a constant  # nosec B608
     )
-    known = [*points, *(newest[pk] for pk in wanted if pk in newest)]
-    runs = by_id(Run, [point.run_id for point in known])
+    runs = by_id(Run, [point.run_id for point in (*points, newest)])
+    known = [point for point in (*points, newest) if point.run_id in runs]  # else deleted meanwhile
     environments |= by_id(Environment, {point.environment_id for point in known} - environments.keys())
     attach(known, "run", runs)
     attach(known, "environment", environments)
+    found: dict[int, list[Point]] = {pk: [] for pk in series}
     for point in known:
-        history = wanted[point.series_id]
-        point.show(history.experiment, history.metric, targets)
-    for point in points:
-        if point.run_id in runs:  # else deleted meanwhile
-            wanted[point.series_id].points.append(point)
-    for pk, history in wanted.items():
-        if pk in newest and newest[pk].run_id in runs:
-            history.newest = newest[pk]
+        point.show(*series[point.series_id], targets)
+        if point is not newest:
+            found[point.series_id].append(point)
+    return found, newest if newest.run_id in runs else None
 
 
 ORIGIN = DataTable(  # of a point with run and environment
