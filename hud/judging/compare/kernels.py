@@ -83,15 +83,12 @@ class KernelPoint:
     @property
     def others(self) -> list[tuple[Side, str]]:
         """Return the other sides that this point offers: all compilations, or one of several."""
-        sides: list[tuple[Side, str]] = []
-        if len(self.numbers) > 1:
-            if self.side.compilation is not None:
-                sides.append(
-                    (replace(self.side, compilation=None), f"mean of {len(self.numbers)} compilations")
-                )
-            own = (number for number in self.numbers if number != self.side.compilation)
-            sides += [(replace(self.side, compilation=number), f"compilation {number}") for number in own]
-        return sides
+        if len(self.numbers) < 2:
+            return []
+        words: dict[int | None, str] = {None: f"mean of {len(self.numbers)} compilations"}
+        words |= {number: f"compilation {number}" for number in self.numbers}
+        own = self.side.compilation
+        return [(replace(self.side, compilation=one), text) for one, text in words.items() if one != own]
 
     @property
     def run(self) -> Any:

@@ -1,4 +1,5 @@
-"""The headline metrics of an experiment over its runs: the data of small charts on one axis."""
+"""The points of an experiment: its headline metrics over its runs, the data of small charts on one axis; and
+the histories of one metric."""
 
 from __future__ import annotations
 
@@ -7,18 +8,19 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
+from typing import Any
 
 from django.contrib.auth.models import User
 
 from hud.judging.regressions.states import ACTIVE
 from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
 from hud.pages.experiment.choice import Choice
-from hud.pages.experiment.history import WINDOW, window_params
 from hud.pages.suite.columns import key_of, place_of
 from hud.points.facts import changes
 from hud.points.targets import AppliedTarget, Targets
-from hud.runs.branches import branch_or_default, other_branch
+from hud.runs.branches import branch_or_default, other_branch, stored_names
 from hud.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
+from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 
 MOST_ROWS = 6
@@ -29,6 +31,40 @@ _STRIPS = ("accuracy", "graph_breaks")  # a cell a run in place of a chart
 _BESIDE = {"warm_compile_s": "cold_compile_s", "eager_device_latency_ms": "device_latency_ms"}
 _STEP_FACTS = ("triton", "driver", "cuda", "python")  # of one class too, beside what its class says
 Key = tuple[datetime, int]  # of a point: its time and its run, which may have several
+
+
+ORIGIN = DataTable(  # of a point with run and environment
+    """placed_by=run.order_time_source host=run.host_name source=run.source commit=run.commit branch
+    environment=environment.fingerprint environment_class=environment.class_key torch=environment.torch
+    torch_git=environment.torch_git""",
+    branch=lambda point: branch_or_default(point.run.branch),
+)
+
+# The newest points of series s in a range.
+_WINDOW = """
+    SELECT * FROM hud_point
+    WHERE series_id = s.id
+        AND (%(since)s::timestamptz IS NULL OR order_time >= %(since)s)
+        AND (%(until)s::timestamptz IS NULL OR order_time <= %(until)s)
+        AND (%(time)s::timestamptz IS NULL OR
+            (order_time, run_id) < (%(time)s::timestamptz, %(run)s::int))
+        AND (%(branches)s::text[] IS NULL OR branch = ANY(%(branches)s))
+    ORDER BY order_time DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
+"""
+
+
+def _window_params(series: Iterable[int], choice: Choice) -> dict[str, Any]:
+    time, run = choice.place or (None, None)
+    own = {*stored_names(), *stored_names(choice.branch)}
+    return {
+        "series": int_array(series),
+        "points": choice.points,
+        "since": choice.since,
+        "until": choice.until,
+        "time": time,
+        "run": run,
+        "branches": sorted(own) if choice.branch else None,  # the default branch beside the one asked for
+    }
 
 
 @dataclass(slots=True)
@@ -251,7 +287,7 @@ def _read(
             SELECT n.series_id, n.order_time, n.run_id, n.environment_id, n.rerun, n.branch, n.value,
                 n.values, n.variants, n.status, n.code, n.verdict, n.level, n.noise, n.change,
                 n.quality
-            FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({WINDOW}) n
+            FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({_WINDOW}) n
         )
         SELECT n.order_time, n.run_id, r.commit, n.branch, r.host_name, n.environment_id, n.rerun,
             n.series_id, n.value, n.values, n.variants, n.verdict, n.code, n.status <> 0, n.level, n.noise,
@@ -260,7 +296,7 @@ def _read(
         WHERE n.order_time >= (SELECT min(order_time) FROM n WHERE series_id = %(chosen)s)
         ORDER BY n.order_time, n.run_id, n.series_id, n.environment_id
         """,  # noqa: S608 — a constant  # nosec B608
-        {**window_params(series, replace(choice, before="")), "chosen": chosen},
+        {**_window_params(series, replace(choice, before="")), "chosen": chosen},
     )
     by_series: dict[int, dict[Key, Spot]] = {own: {} for own in series}
     slots: dict[Key, Spot] = {}
@@ -301,3 +337,31 @@ def _add_level_starts(rows: Mapping[int, Chart], class_key: str) -> None:
 def slot_of_time(slots: Sequence[Spot], time: datetime) -> int:
     """Return the index of the last slot that is not after this time; -1 where all are."""
     return bisect_right([slot.time for slot in slots], time) - 1
+
+
+def histories(
+    series: Mapping[int, tuple[Experiment, Metric]],
+    newest: Point,
+    choice: Choice,
+    targets: Targets,
+    environments: dict[int, Environment],
+) -> tuple[dict[int, list[Point]], Point | None]:
+    """Return the points of the range of each series, oldest first, and the `newest` one of all, with run,
+    environment and targets: 2 statements, 1 more for `environments` that are not known yet."""
+    points = fetch_models(
+        Point,
+        "ORDER BY one.series_id, one.order_time, one.run_id, one.environment_id",
+        _window_params(series, choice),
+        rows=f"SELECT n.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({_WINDOW}) n",  # noqa: S608 — a constant  # nosec B608
+    )
+    runs = by_id(Run, [point.run_id for point in (*points, newest)])
+    known = [point for point in (*points, newest) if point.run_id in runs]  # else deleted meanwhile
+    environments |= by_id(Environment, {point.environment_id for point in known} - environments.keys())
+    attach(known, "run", runs)
+    attach(known, "environment", environments)
+    found: dict[int, list[Point]] = {pk: [] for pk in series}
+    for point in known:
+        point.show(*series[point.series_id], targets)
+        if point is not newest:
+            found[point.series_id].append(point)
+    return found, newest if newest.run_id in runs else None

@@ -24,7 +24,7 @@ from hud.models import (
     Series,
     Stream,
 )
-from hud.pages.experiment import compilations, history, multiples
+from hud.pages.experiment import compilations, multiples
 from hud.pages.experiment.choice import MAX_POINTS, Choice
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
@@ -199,7 +199,7 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
             )
         # of a table one more: its last row is compared with the point before
         most = choice.points if as_data else min(choice.points, choice.rows + 1)
-        points_of, page.newest = history.read(
+        points_of, page.newest = multiples.histories(
             wanted, latest[chosen.pk], replace(choice, points=most), targets, page.charts.environments
         )
         page.histories = list(points_of.values())

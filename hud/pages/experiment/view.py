@@ -25,8 +25,7 @@ from hud.pages import data, query_string, streams
 from hud.pages.experiment import drawing, query, tables
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import SHAPES, Canvas, ChartEvent, Legend
-from hud.pages.experiment.history import ORIGIN
-from hud.pages.experiment.multiples import Chart, Key, Multiples, Spot, slot_of_time
+from hud.pages.experiment.multiples import ORIGIN, Chart, Key, Multiples, Spot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.pages.experiment.rerun_form import RerunForm
 from hud.points.read import OF_EXPERIMENT, POINT, in_stream
