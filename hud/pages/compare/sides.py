@@ -13,11 +13,11 @@ from django.db.models import Q
 from django.utils import timezone
 
 from hud.models import TERMINAL, Run, State, Stream
-from hud.pages.runs.query import OfRun
 from hud.points import nights, sides
 from hud.points.sides import BadSide, runs_of
 from hud.points.streams import night_of
 from hud.runs.branches import branch_or_default
+from hud.runs.lines import OfRun
 from hud.sql import fetch_models, fetch_tuples
 from hud.tables.table import Column, DataTable
 
