@@ -17,11 +17,11 @@ from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
 from hud.models import Artifact, Experiment, Host, Run, Task, Upload
-from hud.pages.run.query import ARTIFACT, artifacts_of
 from hud.problems import Problem, row_of
 from hud.runs import logs, requests, streams, tasks
+from hud.runs.lines import ARTIFACT, artifacts_of, tasks_of
 from hud.runs.matching import ResourceRequest
-from hud.runs.queue import Waiting, progress_of, read_waiting
+from hud.runs.queue import QueuedRun, progress_of, read_waiting
 from hud.runs.requests import RunOptions
 from hud.tables.table import DataTable
 from runner.formats.errors import Fault
@@ -76,7 +76,7 @@ class RunOut(Schema):
     retry_of: int | None
     queue_position: int | None
     starts_in_s: float | None
-    waiting: Waiting | None
+    waiting: QueuedRun | None
 
 
 @router.post("/runs", response={201: RunOut, 404: Error})
@@ -231,7 +231,7 @@ class ArtifactOut(Schema):
 @router.get("/runs/{int:run_id}/artifacts", response=Items[ArtifactOut])
 def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
     """List the files that the run's tasks left behind, with sizes and URLs."""
-    return {"items": ARTIFACT.rows(artifacts_of(row_of(Run, run_id)))}
+    return {"items": ARTIFACT.rows(artifacts_of(tasks_of(row_of(Run, run_id))))}
 
 
 @router.get(

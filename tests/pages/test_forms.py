@@ -15,7 +15,7 @@ from hud.pages.experiment.rerun_form import RerunForm
 from hud.pages.hosts.view import DrainForm, PauseForm
 from hud.pages.regressions import query as regressions
 from hud.pages.run.view import LogPosition
-from hud.pages.runs import query as runs
+from hud.pages.runs import view as runs
 from hud.pages.suite import query as suite
 from hud.runs.places import Place
 

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.models import Stream
-from hud.pages.runs.query import PAGE_ROWS
+from hud.pages.runs.view import PAGE_ROWS
 from hud.templatetags.hud_tags import commit_range
 from tests.support.factories import (
     create_experiment,
@@ -39,7 +39,7 @@ def test_another_branch_than_the_default_one_is_marked(client: Client) -> None:
     for branch in ("", "main", "fast"):
         create_measurement(run=create_run(branch=branch))
     assert [run["branch"] for run in client.get("/runs.json").json()["items"]] == ["fast", "main", "main"]
-    tags = re.findall(r'<a class="tag" title="branch"[^>]*>(.*?)</a>', page_of(client, "/runs/"))
+    tags = re.findall(r'<a [^>]*class="tag" title="branch">(.*?)</a>', page_of(client, "/runs/"))
     assert tags == ["fast"]
     experiment = page_of(client, f"/experiments/{create_experiment().pk}/")
     assert re.findall(r'<span class="tag" title="branch[^"]*">(.*?)</span>', experiment) == ["fast"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from hud.models import TERMINAL, Run, State, Stream
-from hud.pages.runs.query import OfRun
+from hud.runs.lines import OfRun
 from hud.points import nights
 from hud.sql import fetch_tuples
 from hud.tables.table import DataTable

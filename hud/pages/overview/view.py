@@ -23,14 +23,14 @@ from hud.pages.health import processes_standing_still
 from hud.pages.overview import look, tiles
 from hud.pages.overview.look import LookRow
 from hud.pages.overview.tiles import Tile
-from hud.pages.runs import query as runs
-from hud.pages.runs.query import RunLine
 from hud.points import expectations, nights
 from hud.points import read as points
 from hud.points.nights import Night, Results
 from hud.points.targets import FRACTIONS, Targets
 from hud.problems import Problem
+from hud.runs import lines as runs
 from hud.runs.branches import branch_or_default, other_branch
+from hud.runs.lines import RunLine
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 from hud.templatetags.hud_tags import REASONS
 

@@ -2,39 +2,23 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
+from django.db.models import Subquery
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from hud.corrections.deletion import uploads_of
 from hud.judging.comparison import KernelsOfSides, MetricComparison
-from hud.models import (
-    ACTIVE,
-    Accelerator,
-    Artifact,
-    Host,
-    Point,
-    PointFields,
-    Run,
-    RunRequest,
-    SidePoint,
-    State,
-    Stream,
-    Task,
-    Upload,
-)
+from hud.models import ACTIVE, Compilation, Point, PointFields, Run, SidePoint, State, Task, Upload
 from hud.pages.run import pairs, results
 from hud.pages.run.results import ResultFilters, RunResults
-from hud.pages.runs.query import OfRun
 from hud.points.read import OF_EXPERIMENT
-from hud.runs.queue import Progress, Waiting, progress_of, read_waiting
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.runs.lines import ArtifactLine, OfRun, TaskLine, artifacts_of, tasks_of
+from hud.runs.queue import Progress, QueuedRun, progress_of, read_waiting
 from hud.tables.html import NOTHING
-from hud.tables.table import DataTable
 from runner.schema.compilations import BISECTED, EXPLAINABLE, blind_text, explained_in, inductor_texts
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
@@ -43,54 +27,6 @@ SHOWN_COMMANDS = 5
 SHOWN_PICTURES = 3
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
 HEADER = (*OF_EXPERIMENT.names, "stream")
-ARTIFACT = DataTable(
-    """id=artifact.pk task=task.task.position name=task.name process=task.task.repeat kind=artifact.kind
-    size_bytes=artifact.size_bytes sha256=artifact.sha256 url""",
-    url=lambda line: f"/api/v1/runs/{line.task.task.run_id}/artifacts/{line.artifact.pk}",
-)
-
-
-@dataclass(slots=True)
-class TaskLine:
-    task: Task
-    name: str  # case and knobs
-    now: datetime = field(default_factory=timezone.now)
-
-    @property
-    def running(self) -> bool:
-        return self.task.state == Task.State.RUNNING
-
-    @property
-    def ended(self) -> bool:
-        return self.task.state not in (Task.State.QUEUED, Task.State.RUNNING)
-
-    @property
-    def seconds(self) -> float | None:
-        """Return the duration, so far while it runs; None before it starts."""
-        if self.task.started is None or self.task.state == Task.State.QUEUED:
-            return None
-        return ((self.task.finished or self.now) - self.task.started).total_seconds()
-
-    @property
-    def word(self) -> str:
-        """Return the state to show; once done, the status of its process."""
-        return self.task.status if self.task.state == Task.State.DONE else self.task.state
-
-    @property
-    def share(self) -> float:
-        """Return the share of its work that is done, 0 to 1."""
-        if self.ended:
-            return 1.0
-        done, total = self.task.progress.get("done"), self.task.progress.get("total")
-        if not self.running or not isinstance(done, int) or not isinstance(total, int) or total < 1:
-            return 0.0
-        return min(max(done / total, 0.0), 1.0)
-
-
-@dataclass(slots=True)
-class ArtifactLine:
-    artifact: Artifact
-    task: TaskLine
 
 
 @dataclass
@@ -100,7 +36,7 @@ class RunPage(OfRun):
     progress: Progress
     results: RunResults
     retries: list[Run] = field(default_factory=list)
-    waiting: Waiting | None = None  # while it is queued
+    waiting: QueuedRun | None = None  # while it is queued
     previous: int | None = None  # the same before it: id of the run to compare with
     pairs: list[MetricComparison] = field(default_factory=list)  # of an A/B run
     kernels: list[KernelsOfSides] = field(default_factory=list)  # likewise, where they are known
@@ -170,8 +106,8 @@ class RunPage(OfRun):
         return self.active and self.progress.eta_s == 0.0
 
     def to_rows(self) -> list[dict[str, Any]]:
-        stream = {"stream": self.run.stream.name}
-        rows = [OF_EXPERIMENT.row(point) | stream for point in self.results.rows]
+        """Return the shown results as data; those of an A/B run have a side."""
+        rows = [OF_EXPERIMENT.row(point) | {"stream": self.run.stream.name} for point in self.results.rows]
         for row, point in zip(rows, self.results.rows, strict=True):
             if isinstance(point, SidePoint):
                 row["side"] = "new" if point.side else "base"
@@ -180,61 +116,37 @@ class RunPage(OfRun):
 
 def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
-    related = """JOIN hud_stream stream ON stream.id = one.stream_id
-        LEFT JOIN hud_runrequest request ON request.run_id = one.id WHERE one.id = %(run)s"""
-    found = fetch_models(Run, related, {"run": pk}, stream=Stream, request=RunRequest)
-    if not found:
+    run = Run.objects.select_related("stream", "request").filter(pk=pk).first()
+    if run is None:
         return None
-    run = found[0]
-    again = "WHERE id IN (SELECT run_id FROM hud_runrequest WHERE retry_of_id = %(run)s) ORDER BY id"
-    retries = fetch_models(Run, again, {"run": pk})
-    tasks = _tasks(run)
+    retries = list(Run.objects.filter(request__retry_of=run).order_by("pk"))
+    tasks = tasks_of(run)
     progress = Progress(sum(line.ended for line in tasks), len(tasks), None)
     if run.state in ACTIVE:
         progress = progress_of(run)
     page = RunPage(run, tasks, progress, results.read(run, filters, size), retries)
-    page.artifacts = artifacts_of(run, tasks)
+    page.artifacts = artifacts_of(tasks)
     page.waiting = read_waiting(run)
-    page.previous, failed_notes = _beside(run)
-    page.blind = blind_text(dict(failed_notes))
+    page.previous = _previous(run)
+    failed_notes = Compilation.objects.filter(run=run, blind__isnull=False).values_list("blind", flat=True)
+    page.blind = blind_text(dict(item for blind in failed_notes.distinct() for item in blind.items()))
     if run.upload_id:
         page.uploads = uploads_of(run)
     _fill_explanations(page)
     if run.is_ab:
-        comparison = pairs.read(run)
-        page.pairs, page.kernels = comparison.metrics, list(comparison.kernels.values())
+        page.pairs, page.kernels = pairs.read(run)
     return page
 
 
-def _beside(run: Run) -> tuple[int | None, list[tuple[str, str]]]:
+def _previous(run: Run) -> int | None:
     """Return the last run of the same title, source and branch that measured this one's first series too, and
-    was no rerun (None for an A/B run, which has points in no series); and which notes of torch's internals
-    failed in its compilations, with the reasons: 1 statement."""
-    found = fetch_tuples(
-        """
-        SELECT (
-            SELECT r.id FROM (
-                SELECT series_id FROM hud_point WHERE run_id = %(run)s AND value IS NOT NULL
-                ORDER BY series_id LIMIT 1
-            ) own
-            JOIN hud_point p ON p.series_id = own.series_id AND p.order_time < %(time)s AND NOT p.rerun
-                AND p.branch = %(branch)s
-            JOIN hud_run r ON r.id = p.run_id
-                AND (r.state, r.title, r.source) = (%(state)s, %(title)s, %(source)s)
-            ORDER BY p.order_time DESC, p.run_id DESC LIMIT 1
-        ), ARRAY(
-            SELECT DISTINCT ARRAY[note, reason] FROM hud_compilation, jsonb_each_text(blind) one(note, reason)
-            WHERE run_id = %(run)s
-        )
-        """,
-        {
-            "run": run.pk,
-            "time": run.order_time,
-            "state": State.SUCCEEDED,
-            **{name: getattr(run, name) for name in ("branch", "title", "source")},
-        },
+    was no rerun; None for an A/B run, which has points in no series."""
+    first = Point.objects.filter(run=run, value__isnull=False).order_by("series").values("series")[:1]
+    before = Point.objects.filter(
+        series=Subquery(first), order_time__lt=run.order_time, rerun=False, branch=run.branch
     )
-    return found[0]
+    alike = before.filter(run__state=State.SUCCEEDED, run__title=run.title, run__source=run.source)
+    return alike.order_by("-order_time", "-run").values_list("run", flat=True).first()
 
 
 def _is_of_compiler(point: PointFields) -> bool:
@@ -259,22 +171,6 @@ def _fill_explanations(page: RunPage) -> None:
     page.explainable = set() if page.run.is_ab else set(open_ones.values())
 
 
-def _tasks(run: Run) -> list[TaskLine]:
-    tasks = fetch_models(Task, "WHERE run_id = %(run)s ORDER BY position", {"run": run.pk})
-    accelerators = by_id(Accelerator, [task.accelerator_id for task in tasks])
-    attach(accelerators.values(), "host", by_id(Host, [one.host_id for one in accelerators.values()]))
-    attach(tasks, "accelerator", accelerators)
-    return [TaskLine(task, name_of(task.spec)) for task in tasks]
-
-
-def artifacts_of(run: Run, tasks: Sequence[TaskLine] | None = None) -> list[ArtifactLine]:
-    """Return the artifacts by task and kind: one statement, one more for the tasks."""
-    lines = {line.task.pk: line for line in (_tasks(run) if tasks is None else tasks)}
-    found = fetch_models(Artifact, "WHERE task_id = ANY(%(tasks)s::int[])", {"tasks": int_array(lines)})
-    found.sort(key=lambda one: (lines[one.task_id].task.position, one.kind, one.pk))
-    return [ArtifactLine(one, lines[one.task_id]) for one in found]
-
-
 def _command(task: Task) -> str:
     """Return the command of a task, '' where this release's suite does not take it any more."""
     try:
@@ -295,14 +191,3 @@ def _ab_options(run: Run) -> list[str]:
         f"--{name} {request.selection[name]}" for name in ("draws", "repeats") if request.selection.get(name)
     ]
     return options + [f"--caches {request.caches}"] * (request.caches != "pinned")
-
-
-def name_of(spec: dict[str, Any]) -> str:
-    """Return ``gemv int8`` or ``layer_norm bfloat16, D=1024+4096, compilation 1``."""
-    knobs = ", ".join(
-        f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in sorted((spec.get("knobs") or {}).items())
-    )
-    name = f"{spec.get('case', '')} {spec.get('dtype', '')}".strip()
-    number = spec.get("compilation")
-    return ", ".join(filter(None, [name, knobs, f"compilation {number}" if number else ""]))

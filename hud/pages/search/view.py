@@ -50,12 +50,12 @@ class KindResults:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class SearchFilters:
     q: str = text_field()
 
 
 def search(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    asked, complaints = query_string.read(_Asked, request.GET, data_format)
+    asked, complaints = query_string.read(SearchFilters, request.GET, data_format)
     text = asked.q
     kinds = find(streams.of_request(request), text)
     if data_format:
