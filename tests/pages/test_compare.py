@@ -14,7 +14,7 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.judging.compare.query import Filters, read
 from hud.models import Experiment, Point, Run, SeriesState, Stream, Threshold
-from hud.pages.compare.chooser import offered as offered_sides
+from hud.pages.compare.view import offered as offered_sides
 from hud.points import write as points
 from hud.points.facts import changes
 from tests.support.compilations import compiled, kernel, store

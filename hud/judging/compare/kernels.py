@@ -17,8 +17,8 @@ from hud.judging.attribution import (
     notes_of,
     phase_changes,
 )
-from hud.judging.compare.compilations import OfferedPoint, compilations_of, number_of, offered
 from hud.judging.compare.diff import Diff, Line, compare, whole
+from hud.judging.compare.sides import OfferedPoint, compilations_of, number_of, offered
 from hud.models import BinaryList, Compilation, Environment, Experiment, Stream
 from hud.models import Kernel as KernelRow
 from hud.points.facts import changes

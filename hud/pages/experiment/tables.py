@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from django.utils.safestring import SafeString
 
-from hud.models import Experiment, Point
+from hud.models import Experiment, Metric, Point
 from hud.pages import streams
 from hud.pages.experiment import drawing
 from hud.pages.experiment.compilations import Compilations
@@ -24,10 +24,9 @@ _CURRENT = ' aria-current="true"'
 _OTHER_CLASS = "device, driver or library versions differ from the newest point's; not part of its baseline"
 
 
-def _of_experiment(experiment: Experiment, page: ExperimentPage) -> str:
-    """Return the address of another experiment in the shown metric."""
-    metric = page.metric.name if page.metric else ""
-    return streams.link(address(experiment.pk, "experiment"), metric=metric)
+def _page_of(experiment: Experiment, metric: Metric | None) -> str:
+    """Return the address of an experiment in a metric."""
+    return streams.link(address(experiment.pk, "experiment"), metric=metric and metric.name)
 
 
 _VALUE, _VERDICT, _NEWEST = (
@@ -59,8 +58,9 @@ METRICS = DataTable[Point, ExperimentPage](
 )
 
 
-def _device(point: Point, page: ExperimentPage) -> SafeString:
-    return link(_of_experiment(point.experiment, page), point.experiment.arch or point.experiment.device)
+def _device(point: Point, _page: ExperimentPage) -> SafeString:
+    experiment = point.experiment
+    return link(_page_of(experiment, point.metric), experiment.arch or experiment.device)
 
 
 DEVICES = DataTable[Point, ExperimentPage](
@@ -79,7 +79,7 @@ def backends(page: ExperimentPage, others: str) -> SafeString:
     def name(line: Backend, page: ExperimentPage) -> SafeString:
         text = line[0].backend or "unknown"
         is_own = line[0] == page.experiment
-        return element("b", text) if is_own else link(_of_experiment(line[0], page), text)
+        return element("b", text) if is_own else link(_page_of(line[0], page.metric), text)
 
     def overlay(line: Backend, page: ExperimentPage) -> SafeString:
         """Return the link that draws a backend beside this one, or takes it away again."""
