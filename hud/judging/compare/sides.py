@@ -132,7 +132,17 @@ def compilations_of(
     newest: int | None = int(side.name) if side.kind == "run" else None
     if newest is None:
         newest = compilations.order_by("-order_time", "-run_id").values_list("run", flat=True).first()
-    rows = _of_run(newest, side.experiment)
+    rows = fetch_models(
+        Compilation,
+        """JOIN hud_run run ON run.id = one.run_id
+        JOIN hud_environment environment ON environment.id = one.environment_id
+        WHERE one.run_id = %(run)s AND one.draw IS NULL
+            AND one.experiment_id = coalesce(%(experiment)s, one.experiment_id)
+        ORDER BY one.repeat, one.side""",
+        {"run": newest, "experiment": side.experiment},
+        run=Run,
+        environment=Environment,
+    )
     if not rows:
         raise BadSide(f"{side}: {_why_none(side, runs)}")
     others = {row.experiment_id for row in rows}
@@ -164,16 +174,6 @@ def _why_none(side: sides.Side, runs: QuerySet[Run]) -> str:
     if not names:
         return "no kernels are known of it; only compilations that named them can be compared"
     return f"it has no kernels of experiment {side.experiment}, but of {names}"
-
-
-def _of_run(run: int | None, experiment: int | None) -> list[Compilation]:
-    condition = """JOIN hud_run run ON run.id = one.run_id
-        JOIN hud_environment environment ON environment.id = one.environment_id
-        WHERE one.run_id = %(run)s AND one.draw IS NULL
-            AND one.experiment_id = coalesce(%(experiment)s, one.experiment_id)
-        ORDER BY one.repeat, one.side"""
-    params = {"run": run, "experiment": experiment}
-    return fetch_models(Compilation, condition, params, run=Run, environment=Environment)
 
 
 def number_of(row: Compilation) -> int:

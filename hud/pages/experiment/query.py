@@ -217,11 +217,7 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, stream, own, chosen, base=base, head=head)
-    page.active = _active(experiment, stream)
-    marked = "WHERE stream_id = %(stream)s AND experiment_id = %(experiment)s"
-    failures = fetch_models(KnownFailure, marked, {"stream": stream.pk, "experiment": pk})
-    page.known_failure = next(iter(failures), None)
-    _add_places(page)
+    _add_actions(page)
     return page
 
 
@@ -270,14 +266,6 @@ def _parts(experiment: Experiment) -> dict[str, Any]:
     return found
 
 
-def _active(experiment: Experiment, stream: Stream) -> list[Run]:
-    """Return the newest reruns of it in a stream that have not ended: 1 statement."""
-    asked = """WHERE id IN (SELECT run_id FROM hud_runrequest WHERE experiment_id = %(experiment)s)
-        AND stream_id = %(stream)s AND state = ANY(%(active)s) ORDER BY created DESC LIMIT 5"""
-    found = {"experiment": experiment.pk, "stream": stream.pk, "active": list(ACTIVE)}
-    return fetch_models(Run, asked, found)
-
-
 def _add_table(page: ExperimentPage) -> None:
     """Add the newest points of the range as a table, and whether there are older ones."""
     rows = page.choice.rows
@@ -298,9 +286,16 @@ def _place(point: Point) -> tuple[datetime, int]:
     return point.order_time, point.run_id
 
 
-def _add_places(page: ExperimentPage) -> None:
-    """Add where it can be run, its task, or why there is none, why no attached host offers the suite, and why
-    none can start this case: 1 statement."""
+def _add_actions(page: ExperimentPage) -> None:
+    """Add its reruns that have not ended, its known failure, where it can be run, its task, or why there is
+    none, why no attached host offers the suite, and why none can start this case: 3 statements."""
+    params = {"stream": page.stream.pk, "experiment": page.experiment.pk, "active": list(ACTIVE)}
+    reruns = """WHERE id IN (SELECT run_id FROM hud_runrequest WHERE experiment_id = %(experiment)s)
+        AND stream_id = %(stream)s AND state = ANY(%(active)s) ORDER BY created DESC LIMIT 5"""
+    page.active = fetch_models(Run, reruns, params)
+    marked = "WHERE stream_id = %(stream)s AND experiment_id = %(experiment)s"
+    failures = fetch_models(KnownFailure, marked, params)
+    page.known_failure = next(iter(failures), None)
     experiment, present, now = page.experiment, present_accelerators(), timezone.now()
     page.places = places_for(experiment, present)
     accelerators = [one for one in present if is_visible(one.host, now)]
