@@ -11,9 +11,9 @@ from ninja import Router, Schema, Status
 from pydantic import ConfigDict, Field
 
 from hud.api.auth import caller_key, who
-from hud.api.schemas import Items, Labels, StreamName, StrictBody
+from hud.api.schemas import Items, Labels, StreamName, StrictBody, of_table
 from hud.hosts import registration
-from hud.models import Host, Schedule, Task
+from hud.models import Accelerator, Host, Schedule, Task
 from hud.problems import Problem, row_of
 from hud.runs import queue, schedules, streams
 from hud.runs.tasks import detach_host
@@ -22,38 +22,30 @@ from runner.formats.errors import Fault
 from runner.schema.suite import MAX_COMPILATIONS
 
 router = Router(tags=["hosts"])
-_HOST = DataTable("id=pk name last_beat clock_skew_s labels facts")
-_ACCELERATOR = DataTable(
-    "id=pk name device device_name arch uuid present dirty=unavailable_reason suites environments",
+_HOST = DataTable[Host]("""id:int=pk name:str last_beat:datetime|None clock_skew_s:float|None
+    labels:dict[str,str] facts:dict[str,Any]""")
+_ACCELERATOR = DataTable[Accelerator](
+    """id:int=pk name:str device:str device_name:str arch:str uuid:str present:bool
+    dirty:str=unavailable_reason suites:list[str] environments:list[str]""",
     suites=lambda one: one.catalog.get("suites", []),
     environments=lambda one: one.catalog.get("pythons", []),
 )
+_QUEUED = DataTable[queue.QueueLine](
+    """run:int title:str state:str position:int|None starts_in_s:float|None wants:str hindrance:str
+    requested_by:str watched:bool tasks:int done:int"""
+)
 
 
+@of_table(_ACCELERATOR)
 class AcceleratorOut(Schema):
-    id: int
-    name: str
-    device: str
-    device_name: str
-    arch: str
-    uuid: str
-    present: bool
-    dirty: str
-    suites: list[str]
-    environments: list[str]
     run: int | None
 
 
+@of_table(_HOST)
 class HostOut(Schema):
-    id: int
-    name: str
     state: str
     note: str
     paused_until: datetime | None
-    last_beat: datetime | None
-    clock_skew_s: float | None
-    labels: dict[str, str]
-    facts: dict[str, Any]
     accelerators: list[AcceleratorOut]
 
 
@@ -65,18 +57,9 @@ def get_hosts(request: HttpRequest) -> dict[str, Any]:
     return {"items": [_host_out(host, running) for host in found]}
 
 
+@of_table(_QUEUED)
 class QueuedOut(Schema):
-    run: int
-    title: str
-    state: str
-    position: int | None
-    starts_in_s: float | None
-    wants: str
-    hindrance: str
-    requested_by: str
-    watched: bool
-    tasks: int
-    done: int
+    """A run of the queue."""
 
 
 class QueueOut(Items[QueuedOut]):

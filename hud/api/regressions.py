@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
 from hud.api.experiments import stream_of
-from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items, StrictBody
+from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items, StrictBody, of_table
 from hud.judging.bisect import shown as bisects
 from hud.judging.bisect import work
 from hud.judging.bisect.work import Build
@@ -27,7 +27,7 @@ from hud.tables.table import EXPERIMENT, DataTable
 
 router = Router(tags=["regressions"])
 _MOST_FAILURES = 500
-_FAILURE = DataTable(f"id=pk stream=stream.name {EXPERIMENT} reason author created")
+_FAILURE = DataTable(f"id:int=pk stream:str=stream.name {EXPERIMENT} reason:str author:str created:datetime")
 
 
 class _CausesQuery(Filter):
@@ -41,16 +41,9 @@ class _RegressionsQuery(_CausesQuery):
     branch: str = Field("", max_length=200)
 
 
+@of_table(read.COLUMNS)
 class RegressionOut(IdentityOut):
-    id: int
-    state: str
-    stream: str
-    experiment: int
-    metric: str
-    unit: str
-    direction: str
     before: float | None = Field(description="the accepted level")
-    after: float | None
     change: float | None = Field(description="relative, signed as the value moved")
     factor: float | None = Field(description="the change in units of the series' noise")
     points: int = Field(description="runs since it moved")
@@ -59,16 +52,6 @@ class RegressionOut(IdentityOut):
     cause_id: int | None = Field(description="null until its night is complete")
     canaries: str = Field(description="what the host measured without a compiler: moved, quiet, or empty")
     since: datetime = Field(description="order time of the first run that moved")
-    first_run: int | None
-    last_good_run: int | None
-    base_commit: str
-    head_commit: str
-    owner: str
-    note: str
-    link: str
-    muted_until: datetime | None
-    opened: datetime
-    state_since: datetime
 
 
 @router.get("/regressions", response={200: Items[RegressionOut], 404: Error})
@@ -157,14 +140,9 @@ def post_cause(request: HttpRequest, cause_id: int, given: RegressionEventIn) ->
     return read.cause_row(cause)
 
 
+@of_table(read.EVENT)
 class RegressionHistoryOut(Schema):
-    at: datetime
     who: str = Field(description="empty: the judge")
-    event: str
-    before: str
-    after: str
-    note: str
-    run: int | None
 
 
 class RegressionDetailOut(RegressionOut):
@@ -178,33 +156,20 @@ def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     return read.with_history(regression, regression.events.order_by("pk"))
 
 
+@of_table(bisects.STEP)
 class BisectStepOut(Schema):
     base: int = Field(description="place in `environments`, as are `head`, `good` and `bad`")
-    head: int
-    run: int | None
     answer: str = Field(description="worse, same, unclear, none; empty until the run has ended")
-    pairs: list[tuple[float, float]] | None
     change: float | None = Field(description="relative, over all pairs of these two so far")
     low: float | None = Field(description="95 % interval of the log ratio")
-    high: float | None
-    finished: datetime | None
 
 
+@of_table(bisects.COLUMNS)
 class BisectOut(Schema):
     model_config = ANSWER
-    id: int
-    regression: int
     state: str = Field(description="running, found, not_reproduced, cannot_tell, cancelled")
-    host: str
     environments: list[Build]
     steps: list[BisectStepOut]
-    usual_steps: int
-    good: int | None
-    bad: int | None
-    conclusion: str
-    requested_by: str
-    created: datetime
-    finished: datetime | None
 
 
 @router.post("/regressions/{int:regression_id}/bisect", response={201: BisectOut, 409: Error})
@@ -234,13 +199,9 @@ class KnownFailureIn(StrictBody):
     reason: str = Field(min_length=1, max_length=known_failures.MOST_REASON)
 
 
+@of_table(_FAILURE)
 class KnownFailureOut(IdentityOut):
-    id: int
-    stream: str
-    experiment: int
-    reason: str
-    author: str
-    created: datetime
+    """A failure that a person marked."""
 
 
 @router.get("/known_failures", response={200: Items[KnownFailureOut], 404: Error}, tags=["known failures"])

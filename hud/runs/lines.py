@@ -19,8 +19,8 @@ COLUMNS = DataTable["RunLine"]("""
     retry_of=asked.retry_of_id upload=run.upload_id seconds regressed=run.regressed stream=run.stream.name
 """)
 ARTIFACT = DataTable["ArtifactLine"](
-    """id=artifact.pk task=task.task.position name=task.name process=task.task.repeat kind=artifact.kind
-    size_bytes=artifact.size_bytes sha256=artifact.sha256 url""",
+    """id:int=artifact.pk task:int=task.task.position name:str=task.name process:int=task.task.repeat
+    kind:str=artifact.kind size_bytes:int=artifact.size_bytes sha256:str=artifact.sha256 url:str""",
     url=lambda line: f"/api/v1/runs/{line.task.task.run_id}/artifacts/{line.artifact.pk}",
 )
 

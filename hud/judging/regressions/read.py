@@ -18,13 +18,14 @@ from hud.tables.table import DataTable, experiment_of
 MOST_ROWS = 500
 NOBODY = "nobody"
 COLUMNS = DataTable(f"""
-    id=pk state stream=series.stream.name {experiment_of("series.experiment")} metric=series.metric.name
-    unit=series.metric.unit direction=series.metric.direction before after change factor points kind cause
-    canaries since opened cause_id=cause_row_id first_run=first_run_id last_good_run=last_good_run_id
-    base_commit=last_good_run?.commit head_commit=first_run?.commit owner=owner?.username note link
-    muted_until state_since
+    id:int=pk state:str stream:str=series.stream.name {experiment_of("series.experiment")}
+    metric:str=series.metric.name unit:str=series.metric.unit direction:str=series.metric.direction before
+    after:float|None change factor points kind cause canaries since opened:datetime cause_id=cause_row_id
+    first_run:int|None=first_run_id last_good_run:int|None=last_good_run_id
+    base_commit:str=last_good_run?.commit head_commit:str=first_run?.commit owner:str=owner?.username note:str
+    link:str muted_until:datetime|None state_since:datetime
 """)
-_EVENT = DataTable("at who event before after note run=run_id")
+EVENT = DataTable("at:datetime who event:str before:str after:str note:str run:int|None=run_id")
 
 
 @dataclass(frozen=True)
@@ -154,4 +155,4 @@ def cause_row(cause: Cause) -> dict[str, Any]:
 
 def with_history(one: Regression, events: Iterable[RegressionEvent]) -> dict[str, Any]:
     """Return a regression with its history for JSON."""
-    return {**COLUMNS.row(one), "history": _EVENT.rows(events)}
+    return {**COLUMNS.row(one), "history": EVENT.rows(events)}
