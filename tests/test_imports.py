@@ -144,6 +144,15 @@ def test_hud_imports_what_is_shared_and_no_layer_above_its_own(name: str) -> Non
             assert layer <= own, f"{name} imports {imported}, which is above it"
 
 
+@pytest.mark.parametrize("name", [one for one in modules("hud/pages") if one.count(".") > 2])
+def test_pages_do_not_import_each_other(name: str) -> None:
+    """What two of them read stands below; what all of them share is in modules of `hud.pages` itself."""
+    own = ".".join(name.split(".")[:3])
+    pages = [f"hud.pages.{folder.name}" for folder in (ROOT / "hud" / "pages").iterdir() if folder.is_dir()]
+    others = {one for one in imports(name) if below(one, tuple(page for page in pages if page != own))}
+    assert not others, f"{name} imports another page"
+
+
 @pytest.mark.parametrize("name", RUNNER)
 def test_the_runner_imports_nothing_of_hud_and_each_package_what_it_may(name: str) -> None:
     package = next((package for package in MAY_IMPORT if below(name, (package,))), "")
