@@ -14,7 +14,7 @@ from hud.judging.regressions.states import ACTIVE
 from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.history import WINDOW, changes, window_params
-from hud.pages.suite.columns import key_of, place_of
+from hud.points.columns import key_of, place_of
 from hud.points.targets import AppliedTarget, Targets
 from hud.runs.branches import branch_or_default, other_branch
 from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
