@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from hud.judging.regressions.states import ACTIVE
 from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
 from hud.pages.experiment.choice import Choice
-from hud.pages.suite.columns import key_of, place_of
+from hud.points.columns import key_of, place_of
 from hud.points.facts import changes
 from hud.points.targets import AppliedTarget, Targets
 from hud.runs.branches import branch_or_default, other_branch, stored_names

@@ -28,9 +28,9 @@ from hud.pages.experiment import compilations, multiples
 from hud.pages.experiment.choice import MAX_POINTS, Choice
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
-from hud.pages.suite.columns import COLUMNS, SuiteColumn, metric_names
 from hud.points import expectations
 from hud.points import read as points
+from hud.points.columns import COLUMNS, SuiteColumn, metric_names
 from hud.points.facts import changes
 from hud.points.targets import Targets
 from hud.runs import matching

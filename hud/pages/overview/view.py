@@ -13,7 +13,17 @@ from django.utils import timezone
 from hud.hosts.registration import state_of
 from hud.judging.backlog import LATE, overdue_suites
 from hud.judging.regressions import read as regressions
-from hud.models import VERDICT_CODES, Experiment, Host, Metric, OverdueSuite, Point, Series, State, Stream
+from hud.models import (
+    VERDICT_CODES,
+    Experiment,
+    Host,
+    Metric,
+    OverdueSuite,
+    Point,
+    Series,
+    State,
+    Stream,
+)
 from hud.pages import data, query_string, streams
 from hud.pages.compilers import query as compilers
 from hud.pages.compilers.query import WINDOWS, Comparison, Filters

@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q
 from django.utils import timezone
 
 from hud.judging.bisect import work
@@ -193,16 +192,23 @@ def read(stream: Stream, filters: RegressionFilters, user: User | None) -> Regre
 
 def _opened(stream: Stream) -> dict[str, int]:
     """Return what became of the regressions that were opened in 28 nights."""
-    opened = Regression.objects.filter(opened__gt=timezone.now() - _NIGHTS, series__stream=stream)
-
-    def with_event(event: Event) -> Count:
-        return Count("pk", filter=Q(events__event=event), distinct=True)
-
-    return opened.aggregate(
-        opened=Count("pk", distinct=True),
-        confirmed=with_event(Event.CONFIRMED_BY_PAIRS),
-        dismissed=with_event(Event.NOT_REPRODUCED),
+    (counts,) = fetch_tuples(
+        """
+        SELECT count(*), count(*) FILTER (WHERE %(confirmed)s = ANY(events)),
+            count(*) FILTER (WHERE %(dismissed)s = ANY(events))
+        FROM hud_regression one CROSS JOIN LATERAL (
+            SELECT array_agg(event) AS events FROM hud_regressionevent WHERE regression_id = one.id) happened
+        WHERE one.opened > %(since)s
+            AND (SELECT stream_id FROM hud_series WHERE id = one.series_id) = %(stream)s
+        """,
+        {
+            "stream": stream.pk,
+            "since": timezone.now() - _NIGHTS,
+            "confirmed": Event.CONFIRMED_BY_PAIRS,
+            "dismissed": Event.NOT_REPRODUCED,
+        },
     )
+    return dict(zip(("opened", "confirmed", "dismissed"), counts, strict=True))
 
 
 def _detail(one: Regression, causes: Sequence[CauseLines]) -> Detail:

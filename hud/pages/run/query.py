@@ -6,18 +6,29 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Subquery
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from hud.corrections.deletion import uploads_of
 from hud.judging.comparison import KernelsOfSides, MetricComparison
-from hud.models import ACTIVE, Compilation, Point, PointFields, Run, SidePoint, State, Task, Upload
+from hud.models import (
+    ACTIVE,
+    Point,
+    PointFields,
+    Run,
+    RunRequest,
+    SidePoint,
+    State,
+    Stream,
+    Task,
+    Upload,
+)
 from hud.pages.run import pairs, results
 from hud.pages.run.results import ResultFilters, RunResults
 from hud.points.read import OF_EXPERIMENT
 from hud.runs.lines import ArtifactLine, OfRun, TaskLine, artifacts_of, tasks_of
 from hud.runs.queue import Progress, QueuedRun, progress_of, read_waiting
+from hud.sql import fetch_models, fetch_tuples
 from hud.tables.html import NOTHING
 from runner.schema.compilations import BISECTED, EXPLAINABLE, blind_text, explained_in, inductor_texts
 from runner.schema.suite import BadRequest, TaskSpec
@@ -116,10 +127,14 @@ class RunPage(OfRun):
 
 def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
-    run = Run.objects.select_related("stream", "request").filter(pk=pk).first()
-    if run is None:
+    related = """JOIN hud_stream stream ON stream.id = one.stream_id
+        LEFT JOIN hud_runrequest request ON request.run_id = one.id WHERE one.id = %(run)s"""
+    rows = fetch_models(Run, related, {"run": pk}, stream=Stream, request=RunRequest)
+    if not rows:
         return None
-    retries = list(Run.objects.filter(request__retry_of=run).order_by("pk"))
+    run = rows[0]
+    again = "WHERE id IN (SELECT run_id FROM hud_runrequest WHERE retry_of_id = %(run)s) ORDER BY id"
+    retries = fetch_models(Run, again, {"run": pk})
     tasks = tasks_of(run)
     progress = Progress(sum(line.ended for line in tasks), len(tasks), None)
     if run.state in ACTIVE:
@@ -127,9 +142,8 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     page = RunPage(run, tasks, progress, results.read(run, filters, size), retries)
     page.artifacts = artifacts_of(tasks)
     page.waiting = read_waiting(run)
-    page.previous = _previous(run)
-    failed_notes = Compilation.objects.filter(run=run, blind__isnull=False).values_list("blind", flat=True)
-    page.blind = blind_text(dict(item for blind in failed_notes.distinct() for item in blind.items()))
+    page.previous, failed_notes = _beside(run)
+    page.blind = blind_text(dict(failed_notes))
     if run.upload_id:
         page.uploads = uploads_of(run)
     _fill_explanations(page)
@@ -138,15 +152,35 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     return page
 
 
-def _previous(run: Run) -> int | None:
+def _beside(run: Run) -> tuple[int | None, list[tuple[str, str]]]:
     """Return the last run of the same title, source and branch that measured this one's first series too, and
-    was no rerun; None for an A/B run, which has points in no series."""
-    first = Point.objects.filter(run=run, value__isnull=False).order_by("series").values("series")[:1]
-    before = Point.objects.filter(
-        series=Subquery(first), order_time__lt=run.order_time, rerun=False, branch=run.branch
+    was no rerun (None for an A/B run, which has points in no series); and which notes of torch's internals
+    failed in its compilations, with the reasons: 1 statement."""
+    found = fetch_tuples(
+        """
+        SELECT (
+            SELECT r.id FROM (
+                SELECT series_id FROM hud_point WHERE run_id = %(run)s AND value IS NOT NULL
+                ORDER BY series_id LIMIT 1
+            ) own
+            JOIN hud_point p ON p.series_id = own.series_id AND p.order_time < %(time)s AND NOT p.rerun
+                AND p.branch = %(branch)s
+            JOIN hud_run r ON r.id = p.run_id
+                AND (r.state, r.title, r.source) = (%(state)s, %(title)s, %(source)s)
+            ORDER BY p.order_time DESC, p.run_id DESC LIMIT 1
+        ), ARRAY(
+            SELECT DISTINCT ARRAY[note, reason] FROM hud_compilation, jsonb_each_text(blind) one(note, reason)
+            WHERE run_id = %(run)s
+        )
+        """,
+        {
+            "run": run.pk,
+            "time": run.order_time,
+            "state": State.SUCCEEDED,
+            **{name: getattr(run, name) for name in ("branch", "title", "source")},
+        },
     )
-    alike = before.filter(run__state=State.SUCCEEDED, run__title=run.title, run__source=run.source)
-    return alike.order_by("-order_time", "-run").values_list("run", flat=True).first()
+    return found[0]
 
 
 def _is_of_compiler(point: PointFields) -> bool:

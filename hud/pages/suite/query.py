@@ -12,9 +12,9 @@ from hud.hosts.registration import visible_accelerators
 from hud.models import Experiment, Metric, Point, Stream
 from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.pages.suite import newest
-from hud.pages.suite.columns import COLUMNS, SuiteColumn, columns_of, metric_names
 from hud.pages.suite.newest import Newest, SuiteTotals
 from hud.points import expectations
+from hud.points.columns import COLUMNS, SuiteColumn, columns_of, metric_names
 from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.runs import matching
