@@ -1,5 +1,6 @@
 """Tables of the experiment page, and drawings that are no charts over time."""
 
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -94,7 +95,7 @@ def backends(page: ExperimentPage, others: str) -> SafeString:
     table = DataTable[Backend, ExperimentPage](
         Column("", "Backend", draw=name, is_head=True),
         *(
-            Column("", column.title, lambda line, at=at: line[1][at], show=_cell, css="num")
+            Column("", column.title, draw=partial(_cell, at), css="num")
             for at, column in enumerate(page.columns)
         ),
         Column("", "Overlay", draw=overlay),
@@ -106,8 +107,8 @@ def backends(page: ExperimentPage, others: str) -> SafeString:
     return table.html(page.backends, page, css="backends", frame=frame)
 
 
-def _cell(point: Point | None) -> SafeString:
-    return cell_html(point, with_unit=True)
+def _cell(at: int, line: Backend, _page: ExperimentPage) -> SafeString:
+    return cell_html(line[1][at], with_unit=True)
 
 
 def _tag(text: str, title: str) -> SafeString:
