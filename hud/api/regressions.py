@@ -61,8 +61,9 @@ def get_regressions(request: HttpRequest, given: Query[_RegressionsQuery]) -> di
     stream = stream_of(given.stream) if given.stream else None
     if given.branch not in ("", branch_or_default("")):
         return {"items": []}
-    chosen = read.Chosen([given.state] if given.state else (), suite=given.suite)
-    return {"items": read.COLUMNS.rows(read.rows(Scope(stream, given.arch), chosen)[: read.MOST_ROWS])}
+    states = [given.state] if given.state else ()
+    rows = read.rows(Scope(stream, given.arch), states=states, suite=given.suite)
+    return {"items": read.COLUMNS.rows(rows[: read.MOST_ROWS])}
 
 
 class RegressionEventIn(Schema):

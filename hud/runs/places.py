@@ -64,7 +64,11 @@ class Builds:
         """Return how to compare the last good run of each with the first that moved: 1 statement, where any
         host has two versions. The experiments and metrics of their series are read already."""
         can_pair = any(len(names) > 1 for _accelerator, names in self._interpreters)
-        torches = _torches(found) if can_pair else {}
+        runs = {run for one in found for run in (one.last_good_run_id, one.first_run_id) if run}
+        of_points = Environment.objects.filter(point__series__in={one.series_id for one in found})
+        names = ("point__series", "point__run", "torch", "torch_git")
+        rows = of_points.filter(point__run__in=runs).values_list(*names) if can_pair else ()
+        torches = {(series, run): (torch, git) for series, run, torch, git in rows}
         return {
             one.pk: self.pairs(
                 one.series.experiment,
@@ -92,15 +96,6 @@ def _interpreters(accelerator: Accelerator) -> dict[Torch | None, str]:
         for name, facts in (pythons.items() if isinstance(pythons, Mapping) else ())
         if name in offered and isinstance(facts, Mapping) and facts.get("torch")  # a host says what it likes
     }
-
-
-def _torches(found: Collection[Regression]) -> dict[tuple[int, int | None], Torch]:
-    """Return the torch of both runs of each regression, by series and run."""
-    runs = {run for one in found for run in (one.last_good_run_id, one.first_run_id) if run}
-    rows = Environment.objects.filter(
-        point__series__in={one.series_id for one in found}, point__run__in=runs
-    ).values_list("point__series", "point__run", "torch", "torch_git")
-    return {(series, run): (torch, git) for series, run, torch, git in rows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,31 +29,6 @@ EVENT = DataTable("at:datetime who event:str before:str after:str note:str run:i
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Which regressions of a scope to read; nothing given means any."""
-
-    states: Sequence[str] = ()
-    is_muted: bool | None = None
-    suite: str = ""
-    owner: str = ""  # a name, or `NOBODY`
-    owner_id: int | None = None
-
-    @property
-    def conditions(self) -> list[str]:
-        """Return SQL, of a row `one` of hud_regression with `JOINS`; its parameters are the fields."""
-        texts = {
-            "one.state = ANY(%(states)s)": self.states,
-            f"coalesce(one.muted_until > now(), false) = {self.is_muted}": self.is_muted is not None,
-            "e.suite = %(suite)s": self.suite,
-            "one.owner_id IS NULL": self.owner == NOBODY,
-            "one.owner_id = (SELECT id FROM auth_user WHERE username = %(owner)s)": self.owner
-            not in ("", NOBODY),
-            "one.owner_id = %(owner_id)s": self.owner_id is not None,
-        }
-        return [text for text, holds in texts.items() if holds]
-
-
-@dataclass(frozen=True)
 class CauseLines:
     """Regressions with one cause; `words` tell it for a group of several experiments."""
 
@@ -80,17 +55,35 @@ class CauseLines:
         return all(line.points <= 1 for line in self.lines)
 
 
-def rows(scope: Scope, chosen: Chosen) -> list[Regression]:
-    """Return the newest regressions, at most one more than `MOST_ROWS`: 6 statements at most."""
-    conditions = " AND ".join([scope.condition, *chosen.conditions])
-    newest = f"{JOINS} WHERE {conditions} ORDER BY one.since DESC, one.id LIMIT {MOST_ROWS + 1}"
-    params = {**vars(chosen), "states": list(chosen.states), **scope.params}
+def rows(
+    scope: Scope,
+    *,
+    states: Sequence[str] = (),
+    is_muted: bool | None = None,
+    suite: str = "",
+    owner: str = "",
+    owner_id: int | None = None,
+) -> list[Regression]:
+    """Return the newest regressions of a scope, at most one more than `MOST_ROWS`: 6 statements at most. What
+    is not given may be anything; `owner` is a name, or `NOBODY`."""
+    conditions = {
+        scope.condition: True,
+        "one.state = ANY(%(states)s)": states,
+        f"coalesce(one.muted_until > now(), false) = {is_muted}": is_muted is not None,
+        "e.suite = %(suite)s": suite,
+        "one.owner_id IS NULL": owner == NOBODY,
+        "one.owner_id = (SELECT id FROM auth_user WHERE username = %(owner)s)": owner not in ("", NOBODY),
+        "one.owner_id = %(owner_id)s": owner_id is not None,
+    }
+    chosen = " AND ".join(text for text, holds in conditions.items() if holds)
+    newest = f"{JOINS} WHERE {chosen} ORDER BY one.since DESC, one.id LIMIT {MOST_ROWS + 1}"
+    params = {"states": list(states), "suite": suite, "owner": owner, "owner_id": owner_id, **scope.params}
     return complete(fetch_models(Regression, newest, params, series=Series), scope.stream)
 
 
 def waiting(scope: Scope) -> list[CauseLines]:
     """Return the causes of what waits for somebody, without recent values: 6 statements."""
-    return grouped(rows(scope, Chosen(TOLD, is_muted=False))[:MOST_ROWS])
+    return grouped(rows(scope, states=TOLD, is_muted=False)[:MOST_ROWS])
 
 
 def complete(rows: list[Regression], stream: Stream | None = None) -> list[Regression]:

@@ -141,7 +141,14 @@ class Overview:
     @property
     def strip(self) -> list[tuple[RunLine, str]]:
         """Return the last runs, oldest first, with what to show of each."""
-        return [(line, _look_of(line, self.moved_runs, self.known_runs)) for line in reversed(self.runs)]
+        quiet = {line.run.pk for line in self.runs if line.run.state == "succeeded"} | self.known_runs
+
+        def look(line: RunLine) -> str:
+            if line.run.pk in self.moved_runs:
+                return "regressed"
+            return "active" if line.active else "ok" if line.run.pk in quiet else "failed"
+
+        return [(line, look(line)) for line in reversed(self.runs)]
 
     def to_rows(self) -> list[dict[str, Any]]:
         lists = {"regressed": self.regressed, "misses target": self.missed}
@@ -150,13 +157,6 @@ class Overview:
             for name, listed in lists.items()
             for point in listed
         ]
-
-
-def _look_of(line: RunLine, moved: set[int], known: set[int]) -> str:
-    if line.run.pk in moved:
-        return "regressed"
-    is_quiet = line.run.state == "succeeded" or line.run.pk in known
-    return "active" if line.active else "ok" if is_quiet else "failed"
 
 
 def read(

@@ -18,7 +18,6 @@ from hud.judging.regressions.read import (
     MOST_ROWS,
     NOBODY,
     CauseLines,
-    Chosen,
     add_recent,
     complete,
     grouped,
@@ -115,11 +114,10 @@ class RegressionsPage:
     @property
     def sections(self) -> list[tuple[str, list[CauseLines]]]:
         """Return the causes under their headings: those of the last night first."""
-        parts = [
-            ("New tonight", [cause for cause in self.causes if cause.is_new]),
-            ("Open for longer", [cause for cause in self.causes if not cause.is_new]),
-        ]
-        return [(title, causes) for title, causes in parts if causes]
+        parts: dict[str, list[CauseLines]] = {"New tonight": [], "Open for longer": []}
+        for cause in self.causes:
+            parts["New tonight" if cause.is_new else "Open for longer"].append(cause)
+        return [(title, causes) for title, causes in parts.items() if causes]
 
     @property
     def new(self) -> int:
@@ -143,12 +141,20 @@ class RegressionsPage:
         ]
 
 
-def _chosen(filters: RegressionFilters, user: User | None) -> Chosen:
-    """Return what a tab shows, or exactly one state; `mine` is empty without a login."""
+def _rows(scope: Scope, filters: RegressionFilters, user: User | None) -> list[Regression]:
+    """Return what a tab shows, or those of exactly one state; `mine` is empty without a login."""
+    if filters.branch not in ("", branch_or_default("")):
+        return []  # regressions are of the default branch
     states, is_muted = ([filters.state], None) if filters.state else _TABS[filters.tab]
     is_mine = filters.tab == "mine" and not filters.state
-    mine = (user.pk if user else 0) if is_mine else None
-    return Chosen(states, is_muted, filters.suite, filters.owner, mine)
+    return rows(
+        scope,
+        states=states,
+        is_muted=is_muted,
+        suite=filters.suite,
+        owner=filters.owner,
+        owner_id=(user.pk if user else 0) if is_mine else None,
+    )
 
 
 def stream_of(pk: int) -> Stream | None:
@@ -160,8 +166,7 @@ def read(stream: Stream, filters: RegressionFilters, user: User | None) -> Regre
     """Return the page of a stream, in 7 statements, 20 with a detail, and those of its sides. Raise
     BadSide."""
     scope = filters.scope(stream)
-    is_judged = filters.branch in ("", branch_or_default(""))  # regressions are of the default branch
-    found = rows(scope, _chosen(filters, user)) if is_judged else []
+    found = _rows(scope, filters, user)
     shown = found[:MOST_ROWS]
     add_recent(shown)
     chosen = next((one for one in shown if one.pk == filters.open), None)

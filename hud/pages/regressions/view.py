@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from django import forms
@@ -123,7 +123,9 @@ def act(request: HttpRequest, pk: int | None = None) -> HttpResponse:
     found = list(Regression.objects.filter(pk__in=chosen).select_related("series__experiment").order_by("pk"))
     if not found:
         messages.warning(request, "Nothing is selected.")
-    until = _end(said["until"], said["days"])
+    until = timezone.now() + timedelta(days=said["days"] or _MUTE_DAYS)
+    if said["until"]:  # the end of that day
+        until = datetime.combine(said["until"], time(23, 59), UTC)
     done, refused = events.decide_each(
         found, lambda regression: _decide(request, regression, said["event"], said["note"], until)
     )
@@ -148,13 +150,6 @@ def bisect(request: HttpRequest, pk: int) -> HttpResponse:
             text = str(error)
             messages.error(request, f"{text[:1].upper()}{text[1:]}.")
     return redirect(f"{reverse('regressions')}?open={pk}")
-
-
-def _end(until: date | None, days: int | None) -> datetime:
-    """Return when a muting ends: at the end of that day, else after some days."""
-    if until is None:
-        return timezone.now() + timedelta(days=days or _MUTE_DAYS)
-    return datetime.combine(until, time(23, 59), UTC)
 
 
 def _decide(request: HttpRequest, regression: Regression, event: str, note: str, until: datetime) -> None:

@@ -14,7 +14,6 @@ from hud.judging.comparison import KernelsOfSides, MetricComparison
 from hud.models import (
     ACTIVE,
     Point,
-    PointFields,
     Run,
     RunRequest,
     SidePoint,
@@ -183,15 +182,14 @@ def _beside(run: Run) -> tuple[int | None, list[tuple[str, str]]]:
     return found[0]
 
 
-def _is_of_compiler(point: PointFields) -> bool:
-    suite, metric, backend = point.experiment.suite, point.metric.name, point.experiment.backend
-    failed = point.value is None and point.status in EXPLAINABLE and suite in SUITES
-    return failed and bool(SUITES[suite].explaining_knobs(metric, backend))
-
-
 def _fill_explanations(page: RunPage) -> None:
     """Add which failures a new run can explain, and what such runs found: one statement if there are any."""
-    failed = [one for one in page.results.rows if _is_of_compiler(one)]
+    failed = [
+        one
+        for one in page.results.rows
+        if one.value is None and one.status in EXPLAINABLE and one.experiment.suite in SUITES
+        if SUITES[one.experiment.suite].explaining_knobs(one.metric.name, one.experiment.backend)
+    ]
     if failed and page.retries:
         later = Point.objects.filter(run__in=page.retries, series__in={one.series_id for one in failed})
         found = later.filter(note__startswith=BISECTED).order_by("run_id")

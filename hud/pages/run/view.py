@@ -234,9 +234,12 @@ def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     streams.enter(request, page.run.stream)
     if data_format:
         return _data(request, page, data_format)
-    place, _complaints = query_string.read(LogPosition, request.GET)
-    context = {**_context(request, page), "log": _log(page, place.task, place.line)}
-    return render(request, "run/run.html", {**context, "complaints": complaints})
+    # the log of the chosen task; else of the one that runs, failed first or was the last
+    asked, _complaints = query_string.read(LogPosition, request.GET)
+    chosen = next((one for one in page.tasks if one.task.position == asked.task), None)
+    shown = chosen or (page.failed if not page.active else None) or page.current
+    log = read_log(shown.task, pinned=chosen is not None, line=asked.line) if shown else None
+    return render(request, "run/run.html", {**_context(request, page), "log": log, "complaints": complaints})
 
 
 def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse:
@@ -296,13 +299,6 @@ def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
         "deletable": not page.active and may(page.uploads),
         "deletable_uploads": {upload.pk for upload in page.uploads if may([upload])},
     }
-
-
-def _log(page: RunPage, position: int | None, line: int | None) -> LogView | None:
-    """Return the log of the chosen task; else of the one that runs, failed first or was the last."""
-    chosen = next((one for one in page.tasks if one.task.position == position), None)
-    shown = chosen or (page.failed if not page.active else None) or page.current
-    return read_log(shown.task, pinned=chosen is not None, line=line) if shown else None
 
 
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:

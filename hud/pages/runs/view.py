@@ -60,11 +60,6 @@ def _state(line: RunLine, _others: _Others) -> SafeString:
     return join(badge_html(line.run.state, title=line.run.reason), regressed)
 
 
-def _stream(line: RunLine, others: _Others) -> SafeString:
-    name = line.run.stream.name
-    return link(f"?stream={name}{others.than_stream}", name)
-
-
 def _title(line: RunLine, _others: _Others) -> SafeString:
     reason = line.run.reason if len(line.run.reason) <= 120 else f"{line.run.reason[:119]}…"
     return join(line.title, span(" · ".join(line.origin), "fact"), span(reason, "reason fact"))
@@ -78,27 +73,29 @@ def _commit(line: RunLine, others: _Others) -> SafeString:
     return join(branch, commit(line.run.commit))
 
 
-def _tasks(line: RunLine) -> str:
-    return f"{line.done} of {line.total}" if line.total else ""
-
-
-def _duration(line: RunLine) -> str:
-    return "" if line.seconds is None or line.run.upload_id else duration(line.seconds)
-
-
 _RUNS = DataTable[RunLine, _Others](
+    *lines.COLUMNS.columns,
     Column("", "Compare", draw=_tick, css="tick", hides_title=True),
     Column("", "Run", "run.pk", show=lambda pk: link(address(pk, "run"), pk), is_head=True),
     Column("", "State", draw=_state, cell_css="states"),
-    Column("", "Stream", draw=_stream),
+    Column(
+        "", "Stream", "run.stream.name",
+        draw=lambda line, page: link(f"?stream={(name := line.run.stream.name)}{page.than_stream}", name),
+    ),
     Column("", "Title", draw=_title, cell_css="title"),
     Column("", "Branch and commit", draw=_commit, cell_css="place"),
     Column("", "Host", draw=lambda line, _: join(line.host, dim(line.asked.arch)), cell_css="host-name"),
-    Column("", "Tasks", _tasks, css="num", label="tasks"),
-    Column("", "Duration", _duration, css="num"),
+    Column(
+        "", "Tasks", css="num", label="tasks",
+        value=lambda line: f"{line.done} of {line.total}" if line.total else "",
+    ),
+    Column(
+        "", "Duration", css="num",
+        value=lambda line: "" if line.seconds is None or line.run.upload_id else duration(line.seconds),
+    ),
     Column("", "Requested by", "who", cell_css="who"),
     Column("", "Created", "run.created", show=ago, cell_css="when"),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,7 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
     shown, total = lines.read(ids[:PAGE_ROWS]), matching.count()
     next_before = ids[PAGE_ROWS - 1] if len(ids) > PAGE_ROWS else None
     if data_format:
-        return data.answer_table(data_format, "runs", lines.COLUMNS, shown, next=next_before, total=total)
+        return data.answer_table(data_format, "runs", _RUNS, shown, next=next_before, total=total)
     form = query_string.filter_form(
         filters,
         offered={

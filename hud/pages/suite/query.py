@@ -201,15 +201,6 @@ def data_rows(page: SuitePage, stream: Stream) -> list[dict[str, Any]]:
     return rows
 
 
-def add_places(page: SuitePage) -> None:
-    """Add which attached hosts offer the suite, or why none does: 1 statement."""
-    accelerators = visible_accelerators()
-    page.attached = sorted(
-        {(one.device, one.arch) for one in accelerators if page.name in one.catalog.get("suites", [])}
-    )
-    page.not_offered = matching.reasons_of([page.name], accelerators).get(page.name, "")
-
-
 def _experiments(stream: Stream, name: str, q: str) -> list[tuple[Any, ...]]:
     """Return the stream's experiments of a suite in the usual order: id, whether all words of `q` occur, the
     choices and the device; 1 statement. Words are looked for in options as D=1024, where JSON doubles a
