@@ -6,7 +6,7 @@ from django import template
 from django.utils.safestring import SafeString
 
 from hud.models import Regression
-from hud.pages.compilers.table import Cell, Table
+from hud.pages.backends_table import Cell, Table
 from hud.pages.sparkline import interval
 from hud.pages.sparkline import sparkline as draw
 from hud.points.nights import COMPILE, MEMORY, SPEEDUP, Night

@@ -24,11 +24,10 @@ from hud.models import (
     State,
     Stream,
 )
+from hud.pages import backends as compilers
 from hud.pages import data, query_string, streams
-from hud.pages.compilers import query as compilers
-from hud.pages.compilers.query import WINDOWS, Comparison, Filters
-from hud.pages.compilers.table import TITLES, Entry, Table, colour, passing
-from hud.pages.compilers.view import table_html
+from hud.pages.backends import WINDOWS, Comparison, Filters, table_html
+from hud.pages.backends_table import TITLES, Entry, Table, colour, passing
 from hud.pages.health import processes_standing_still
 from hud.pages.overview import look, tiles
 from hud.pages.overview.look import LookRow
