@@ -102,15 +102,9 @@ def _decide(request: HttpRequest, regressions: Iterable[Regression], given: Regr
         raise refused[0] if refused else Problem(409, "nothing of this cause waits for a decision")
 
 
+@of_table(read.CAUSE)
 class CauseOut(Schema):
-    id: int
-    stream: str
-    night: datetime
-    title: str
-    created: datetime
-    series: int
     states: dict[str, int] = Field(description="how many of its regressions are in each state")
-    regressions: list[int]
 
 
 @router.get("/causes", response={200: Items[CauseOut], 404: Error})
@@ -127,7 +121,7 @@ def get_cause(request: HttpRequest, cause_id: int) -> dict[str, Any] | HttpRespo
     if cause.merged_into_id:
         address = reverse("api:get_cause", args=[cause.merged_into_id])
         return HttpResponse(status=303, headers={"Location": address})
-    return read.cause_row(cause)
+    return read.CAUSE.row(cause)
 
 
 @router.post("/causes/{int:cause_id}", response={200: CauseOut, 409: Error})
@@ -138,7 +132,7 @@ def post_cause(request: HttpRequest, cause_id: int, given: RegressionEventIn) ->
     cause = cause.merged_into or cause
     present = cause.regressions.filter(state__in=TOLD).select_related("series__experiment").order_by("pk")
     _decide(request, present, given)
-    return read.cause_row(cause)
+    return read.CAUSE.row(cause)
 
 
 @of_table(read.EVENT)

@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from hud.judging.backlog import waiting
+from hud.judging.compare import kernel_table
 from hud.judging.regressions.counts import Scope, count
 from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
 from hud.pages.query_string import without
@@ -24,7 +25,7 @@ from hud.points.facts import fact_name
 from hud.points.nights import SHORT_COMMIT
 from hud.points.streams import Activity, front, with_results
 from hud.points.targets import AppliedTarget
-from hud.tables import formatting, html, kernels
+from hud.tables import formatting, html
 from hud.tables.formatting import ago, bytes_text, moment, number, percent, quantity, signed_percent, unit
 from hud.tables.html import LOOKS, NOTHING, WORDS, badge_html, code, element, join, link, span
 from hud.tables.table import Column, DataTable
@@ -37,7 +38,7 @@ for _formatting in (
     formatting.p_value, formatting.percent, formatting.plain, formatting.plain_count, formatting.quantity,
     formatting.seconds, formatting.share, formatting.signed_percent, formatting.signed_seconds,
     formatting.signed_share, formatting.thousandths, formatting.unit,
-    kernels.short_config, kernels.short_name,
+    kernel_table.short_config, kernel_table.short_name,
 ):  # fmt: skip
     register.filter(_formatting)
 register.filter("in_unit", lambda us, table: table.written(us))

@@ -18,9 +18,9 @@ from hud.accounts.keys import create_key
 from hud.judging.attribution import attribute
 from hud.judging.compare import kernels as query
 from hud.judging.compare.diff import compare
+from hud.judging.compare.kernel_table import CauseGroup, KernelTable, config_change
 from hud.models import IMPORT, Experiment, Run, Stream
 from hud.points.sides import BadSide, parse
-from hud.tables.kernels import CauseGroup, KernelTable, config_change
 from runner.schema.compilations import Compiled, Note
 from tests.support.compilations import AFTER, BEFORE, compiled, kernel, mobilenet, planted, store
 from tests.support.factories import create_environment, create_experiment, create_measurement, create_run

@@ -25,6 +25,13 @@ COLUMNS = DataTable(f"""
     base_commit:str=last_good_run?.commit head_commit:str=first_run?.commit owner:str=owner?.username note:str
     link:str muted_until:datetime|None state_since:datetime
 """)
+CAUSE = DataTable[Cause](
+    """id:int stream:str=stream.name night:datetime title:str created:datetime series:int states
+    regressions:list[int]""",
+    series=lambda cause: len({one.series_id for one in cause.regressions.all()}),
+    states=lambda cause: Counter(one.state for one in cause.regressions.all()),
+    regressions=lambda cause: sorted(one.pk for one in cause.regressions.all()),
+)
 EVENT = DataTable("at:datetime who event:str before:str after:str note:str run:int|None=run_id")
 
 
@@ -132,18 +139,7 @@ def causes(stream: Stream | None, state: str) -> list[dict[str, Any]]:
     wanted = {"regressions__isnull": False, "stream": stream, "regressions__state": state}
     found = Cause.objects.filter(**{name: value for name, value in wanted.items() if value not in ("", None)})
     newest = found.select_related("stream").prefetch_related("regressions").order_by("-night", "-pk")
-    return [cause_row(cause) for cause in newest.distinct()[:MOST_ROWS]]
-
-
-def cause_row(cause: Cause) -> dict[str, Any]:
-    members = sorted(cause.regressions.all(), key=lambda one: one.pk)
-    return {
-        **{name: getattr(cause, name) for name in ("id", "night", "title", "created")},
-        "stream": cause.stream.name,
-        "series": len({one.series_id for one in members}),
-        "states": Counter(one.state for one in members),
-        "regressions": [one.pk for one in members],
-    }
+    return CAUSE.rows(newest.distinct()[:MOST_ROWS])
 
 
 def with_history(one: Regression, events: Iterable[RegressionEvent]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from datetime import datetime
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from hud.judging.compare.kernel_table import KernelTable
 from hud.judging.compare.kernels import KERNELS, read
 from hud.models import Experiment, Stream
 from hud.pages import data, query_string, streams
@@ -13,7 +14,6 @@ from hud.pages.query_string import words
 from hud.points.sides import BadSide
 from hud.problems import Problem
 from hud.sql import fetch
-from hud.tables.kernels import KernelTable
 from hud.tables.table import EXPERIMENT, DataTable
 
 _COMPARABLE = DataTable(

@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import Any
 
 from hud.judging.attribution import attribute
+from hud.judging.compare.kernel_table import KernelTable
 from hud.models import Compilation, Series, Stream, kernels_of
 from hud.runs.branches import other_branch
 from hud.sql import fetch, fetch_tuples
-from hud.tables.kernels import KernelTable
 from hud.tables.table import DataTable
 from runner.schema.statistics import median
 

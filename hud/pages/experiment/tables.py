@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from django.utils.safestring import SafeString
 
+from hud.judging.compare.kernel_table import KernelTable, short_name
 from hud.models import Experiment, Metric, Point
 from hud.pages import streams
 from hud.pages.experiment import drawing
@@ -15,7 +16,6 @@ from hud.pages.experiment.query import Backend, ExperimentPage, TableRow
 from hud.runs.branches import other_branch
 from hud.tables.formatting import address, ago, moment
 from hud.tables.html import NOTHING, badge_html, dim, element, join, link, span
-from hud.tables.kernels import KernelTable, short_name
 from hud.tables.table import Column, DataTable
 from hud.templatetags.hud_tags import cell_html, commit, targets_html, value_html, verdict_badge
 

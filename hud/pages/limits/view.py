@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from hud.judging.choices import AT_LEAST
+from hud.judging.compare.kernel_table import short_name
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.limits import query
@@ -16,7 +17,6 @@ from hud.pages.limits.query import KernelLine, LimitsPage, ModelLine, NamelessLi
 from hud.pages.sparkline import interval
 from hud.tables.formatting import NONE, address, plain_count, share, thousandths
 from hud.tables.html import NOTHING, dim, element, join, link
-from hud.tables.kernels import short_name
 from hud.tables.table import EXPERIMENT, Column, DataTable
 
 
