@@ -29,6 +29,7 @@ LAYERS = {
     "hud.judging.regressions.states": 0,  # likewise
     "hud.judging.bisect.search": 0,  # likewise
     "hud.models": 0,
+    "hud.tables": 1,
     "hud.accounts": 1,
     "hud.hosts": 1,
     "hud.runs": 2,
@@ -39,6 +40,10 @@ LAYERS = {
     "hud.pages": 5,
     "hud.api": 5,
 }
+
+# What pages still take from another page: its package, and the packages that it imports.
+OF_OTHER_PAGES = {"overview": {"compilers"}, "regressions": {"compare", "experiment"}}
+APART = ("hosts", "overview", "regressions", "run", "runs", "search", "suite")
 
 
 def modules(package: str) -> list[str]:
@@ -142,6 +147,15 @@ def test_hud_imports_what_is_shared_and_no_layer_above_its_own(name: str) -> Non
         layer = next((layer for package, layer in LAYERS.items() if below(imported, (package,))), None)
         if own is not None and layer is not None:
             assert layer <= own, f"{name} imports {imported}, which is above it"
+
+
+@pytest.mark.parametrize("page", APART)
+def test_a_page_imports_no_other_page(page: str) -> None:
+    pages = {path.name for path in (ROOT / "hud" / "pages").iterdir() if (path / "__init__.py").exists()}
+    others = pages - {page} - OF_OTHER_PAGES.get(page, set())
+    for name in modules(f"hud/pages/{page}"):
+        for imported in imports(name):
+            assert not below(imported, tuple(f"hud.pages.{other}" for other in others)), f"{name}: {imported}"
 
 
 @pytest.mark.parametrize("name", RUNNER)
