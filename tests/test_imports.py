@@ -29,6 +29,7 @@ LAYERS = {
     "hud.judging.regressions.states": 0,  # likewise
     "hud.judging.bisect.search": 0,  # likewise
     "hud.models": 0,
+    "hud.tables": 1,
     "hud.accounts": 1,
     "hud.hosts": 1,
     "hud.runs": 2,
