@@ -3,6 +3,7 @@
 from functools import partial
 from html import escape
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from django.utils.safestring import SafeString
@@ -40,9 +41,10 @@ _VALUE, _VERDICT, _NEWEST = (
 )  # fmt: skip
 
 
-def _metric(point: Point, _page: ExperimentPage) -> SafeString:
-    name = point.metric.name
-    return join(link(streams.link("", metric=name), point.metric.title), dim(name))
+def _metric(point: Point, page: ExperimentPage) -> SafeString:
+    address = f"?stream={page.stream.name}&amp;metric={quote(point.metric.name, safe='')}"
+    title, name = escape(point.metric.title), escape(point.metric.name)
+    return SafeString(f'<a href="{address}">{title}</a> <span class="dim">{name}</span>')
 
 
 def frame_of_metric(page: ExperimentPage, point: Point, cells: str) -> str:
