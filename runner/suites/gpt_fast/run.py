@@ -278,10 +278,9 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
 def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, report: Report) -> list[Result]:
     """Return the counts, and the kernels of prefill and decode; a decode step was profiled. `graphs` are the
     facts of the process that compiled with empty caches."""
-    modules = counters.modules()
-    contents = produced(modules, generator.profiled)
+    contents = produced(counters.modules(), generator.profiled)
     keep_code(report, contents.code)
-    count = contents.count(modules, counters.extern_calls(), generator.called)
+    count = contents.count(counters.extern_calls(), generator.called)
     own = count.facts[COMPILED]
     own |= {**graphs, "blind": {**graphs.get("blind", {}), **own.get("blind", {})}}
     return [

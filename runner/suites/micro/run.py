@@ -21,7 +21,6 @@ from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.compiled import by_inductor, compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options
-from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels.produced import keep_code, produced, profiled_steps
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, device_state, keep_gpu_states, prepare, warning
@@ -114,16 +113,15 @@ def _measure(
         begin("measure")
         at_least = cast("int", spec.knobs.get("repeat", _LEAST_PAIRS))
         results = _call_results(kernel, compiled, device, at_least)
-        modules = counters.modules()
-        found = produced(modules, profiled_steps(lambda: compiled(*kernel.operands), device))
+        found = produced(counters.modules(), profiled_steps(lambda: compiled(*kernel.operands), device))
         if device.type == "cuda":
             results += _device_results(kernel, compiled, device)
         if kernel.flops:
             results += _utilization(kernel, results, device)
     keep_code(report, found.code, f"-{size}")
-    checked["kernels"] = dict(kernels(modules))
+    checked["kernels"] = dict(found.generated or ())
     results += [
-        found.count(modules, counters.extern_calls(), results, **checked),
+        found.count(counters.extern_calls(), results, **checked),
         Result("recompiles", [float(counters.unique_graphs() - 1)]),
     ]
     if kernel.of_gpt_fast and not spec.compilation:  # which compiles anew, by other options
