@@ -9,10 +9,9 @@ from types import MappingProxyType
 
 from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
-from runner.measure.compiler.counters import blind
 from runner.measure.kernels import tuning
 from runner.measure.state.device import Device, environment
-from runner.schema.compilations import blind_text
+from runner.schema.compilations import COMPILED, blind_text
 from runner.schema.metrics import metric_info
 from runner.schema.records import (
     NO_WARNING,
@@ -79,7 +78,7 @@ class Recorder:
         about the clocks and so left out for counts; memory may decide whatever slowed the clocks. One
         without values could not be read from torch's internals."""
         if not result.values:
-            failure = TaskFailure("unsupported", "blind", blind_text(blind))
+            failure = TaskFailure("unsupported", "blind", blind_text(result.facts[COMPILED]["blind"]))
             self.missing([result.metric], failure, result.facts, knobs=knobs)
             return
         metric = metric_info(result.metric)

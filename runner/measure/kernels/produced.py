@@ -124,7 +124,7 @@ def produced(modules: list[Any], steps: Sequence[Sequence[Work]] = ()) -> Produc
 def _kernels(
     modules: list[Any], steps: Sequence[Sequence[Work]], *, any_generated: bool
 ) -> tuple[Compiled, dict[str, str]]:
-    """Return the kernels, and the code of the largest. Raise LookupError where generated ones have no call."""
+    """Return the kernels and the code of the largest. Raise LookupError where generated ones have no call."""
     found = graphs(modules)
     if any_generated and not any(call.generated for graph in found for call in graph.calls):
         raise LookupError("the wrappers' calls of their kernels are not recognised")
