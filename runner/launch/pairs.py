@@ -11,6 +11,7 @@ A task alone compiles afresh too, or uses the caches that the first process of i
 """
 
 import json
+import math
 import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ from runner.schema.compilations import (
     inductor_words,
     timed_kernels,
 )
-from runner.schema.draws import BASE, NEW, RUN_TIMES, Side, outliers
+from runner.schema.draws import BASE, LEAST_DRAWS, NEW, RUN_TIMES, Side, outliers
 from runner.schema.metrics import is_of_running
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
@@ -44,7 +45,7 @@ SIDES: tuple[Side, Side] = (BASE, NEW)
 _UNKNOWN = "not pinned: the process that drew these choices did not tell its kernels"
 _OF_KERNELS = ("kernels", "busy_us", "gaps_us", "overlap_us", "unpinned", "blind")  # of `Compiled`
 _WITH = "/@"  # in a key, before what a job is measured with
-_MOST_CANDIDATES = 4  # that a pair times on both sides; the next pair goes on with others
+_CANDIDATES = 4  # that a pair times on both sides; more where three pairs would not time all
 _FILLED = "filled"  # in a folder of caches: a process has filled them; it holds the number of its compilation
 
 
@@ -230,12 +231,13 @@ class _Pair:
             self._run_candidates()
 
     def _run_candidates(self) -> None:
-        """Pin both sides to the candidates of slots whose candidates differ: a few, and no further ones once
-        they took twice as long as all before them."""
+        """Pin both sides to the candidates of slots whose candidates differ: a part of them, and no further
+        ones once they took twice as long as all before them."""
         self._candidates = candidate_pins(self._kernels[BASE], self._kernels[NEW])
         count, until_s = len(self._candidates), 3 * self._seconds
-        for turn in range(min(count, _MOST_CANDIDATES)):
-            number = (self._job.process * _MOST_CANDIDATES + turn) % count
+        part = min(count, max(_CANDIDATES, math.ceil(count / LEAST_DRAWS)))
+        for turn in range(part):
+            number = (self._job.process * part + turn) % count
             if self._seconds < until_s:
                 self._total += 2
                 self._run_each(
