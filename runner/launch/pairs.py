@@ -34,6 +34,7 @@ from runner.schema.compilations import (
 )
 from runner.schema.draws import BASE, LEAST_DRAWS, NEW, RUN_TIMES, Side, outliers
 from runner.schema.metrics import is_of_running
+from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
 from runner.schema.suite import COMPILATION_VARIABLE, TaskSpec, suite_of
@@ -103,18 +104,20 @@ class LaunchRequest:
     on_event: Callable[[Event], None]
     should_stop: Callable[[], str]
     run_folder: Path  # of the caches that the processes of a run share on this accelerator
+    check: Callable[[TaskOutcome], TaskOutcome] = lambda outcome: outcome  # fails where torch was replaced
 
     def launch(self, python: str, variables: Mapping[str, str], **changes: Any) -> TaskOutcome:
         """Launch the task by an interpreter of `pythons`; `variables` are added to its environment, and
         `changes` are other arguments of `launch`."""
         interpreter = self.pythons[python]
-        return launch(
+        outcome = launch(
             **{"spec": self.job.task, "folder": self.folder, "on_event": self.on_event, **changes},
             python=interpreter.path,
             environment={**self.environment, **interpreter.environment, **variables},
             lock_fd=self.lock_fd,
             should_stop=self.should_stop,
         )
+        return self.check(outcome)
 
 
 def run_task(request: LaunchRequest) -> TaskOutcome:
@@ -280,13 +283,18 @@ class _Pair:
             log=self._log,
         )
         self._seconds += outcome.seconds
+        is_changed = outcome.code == CHANGED_INTERPRETER  # what it measured would make a mixed pair
         is_candidate = process.candidate is not None and outcome.status in STATUSES  # some do not compile
-        if outcome.status not in SUCCESS and not is_candidate:
+        if is_changed:
+            self._failed = {process: outcome}
+        elif outcome.status not in SUCCESS and not is_candidate:
             self._failed[process] = outcome
-        if (not process.warms or process in self._failed) and outcome.status in {*STATUSES, CANCELLED}:
+        is_kept = not process.warms or process in self._failed
+        if is_kept and not is_changed and outcome.status in {*STATUSES, CANCELLED}:
             self._take(process, outcome)
         shutil.rmtree(request.folder / side, ignore_errors=True)
-        self._stopped = outcome.status not in STATUSES or bool(outcome.leftover)  # or the GPU is not free
+        # with processes left the GPU is not free
+        self._stopped = is_changed or outcome.status not in STATUSES or bool(outcome.leftover)
         if process.warms and process not in self._failed and not self._stopped:
             self._folders[side].mkdir(parents=True, exist_ok=True)
             (self._folders[side] / _FILLED).write_text("0")
