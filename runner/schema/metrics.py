@@ -142,41 +142,14 @@ def metric_info(name: str) -> MetricInfo:
     return MetricInfo(name, name, "", "none", "timing", 4, signed=True)
 
 
-# Units: KB, MB and GB are powers of ten, KiB, MiB and GiB powers of two.
-_PREFIXES = ("", "k", "M", "G", "T", "P")
-_BYTES = {f"{prefix}B": 1000**power for power, prefix in enumerate(_PREFIXES)} | {
-    f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", start=1)
-}
-# By unit: what it measures, and how many of the smallest one it is. Not '%' and 'x': a speedup of 20 % is no
-# factor of 0.2.
-_UNITS: dict[str, tuple[str, int]] = {
-    "ns": ("time", 1), "µs": ("time", 10**3), "ms": ("time", 10**6), "s": ("time", 10**9),
-    "min": ("time", 60 * 10**9),
-    "%": ("share", 1), "ratio": ("share", 100), "": ("share", 100),
-    **{unit: ("bytes", size) for unit, size in _BYTES.items()},
-    **{f"{unit}/s": ("bytes per time", size) for unit, size in _BYTES.items()},
-    **{f"{prefix}FLOP/s": ("FLOP", 1000**power) for power, prefix in enumerate(_PREFIXES)},
-}  # fmt: skip
+_UNIT_ROWS = list(_rows("units.csv"))
+# By unit: what it measures, and how many of the smallest one it is.
+_UNITS = {row["unit"]: (row["quantity"], int(row["size"])) for row in _UNIT_ROWS if row["quantity"]}
 _FACTORS = {"", "x", "ratio"}
-# Other spellings, of which those of `_WORDS` may have capitals: Mb and Gbps are bits.
-_SPELLINGS = {
-    **{f"{prefix}FLOPS": f"{prefix}FLOP/s" for prefix in _PREFIXES},
-    **{f"{prefix}FLOPs/s": f"{prefix}FLOP/s" for prefix in _PREFIXES},
-    **{f"{prefix}Bps": f"{prefix}B/s" for prefix in _PREFIXES},
-    "KB": "kB", "KB/s": "kB/s", "kb": "kB", "mb": "MB", "gb": "GB", "kib": "KiB", "mib": "MiB", "gib": "GiB",
-    "μs": "µs",  # the Greek letter
-}  # fmt: skip
-_WORDS = {
-    **dict.fromkeys(("nsec", "nanosecond", "nanoseconds"), "ns"),
-    **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), "µs"),
-    **dict.fromkeys(("msec", "millisecond", "milliseconds"), "ms"),
-    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("mins", "minute", "minutes"), "min"),
-    **dict.fromkeys(("byte", "bytes"), "B"),
-    **dict.fromkeys(("percent", "pct"), "%"),
-    **dict.fromkeys(("tokens/s", "tok/s", "tokens/sec", "token/sec", "tokens/second"), "token/s"),
-    **dict.fromkeys(("requests/s", "req/s", "requests/sec", "requests/second"), "request/s"),
-}
+_SPELLINGS, _WORDS = (
+    {text: row["unit"] for row in _UNIT_ROWS for text in row[column].split()}
+    for column in ("spellings", "words")
+)
 
 
 def canonical_unit(unit: str) -> str:
@@ -206,24 +179,11 @@ def _ratio(unit: str, to: str) -> tuple[int, int]:
     return numerator, denominator
 
 
-# What gpt-fast's scripts write whatever the device: the targets are a 40 GB A100's.
+# What gpt-fast's scripts write whatever the device: the targets are a 40 GB A100's, as texts.
 GPT_FAST_TARGET_ARCH = "a100-40gb"
 GPT_FAST_SIZES = (1024, 4096, 8192, 16384)  # over which each of its micro-benchmarks is a mean
-# (case, dtype) → the target as its script writes it, of `memory_bandwidth(GB/s)` or `flops_utilization`
 _GPT_FAST_TARGETS = {
-    ("layer_norm", "bfloat16"): "950",
-    ("gemv", "int8"): "870",
-    ("gemv", "bfloat16"): "990",
-    ("gather_gemv", "int8"): "990",
-    ("gather_gemv", "bfloat16"): "1060",
-    ("mlp_layer_norm_gelu", "bfloat16"): "0.8",
-}
-# the same for its models, by metric
-_GPT_FAST_MODEL_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)")
-_GPT_FAST_MODEL_TARGETS = {
-    ("Llama-2-7b-chat-hf", "bfloat16"): ("94", "1253", "133"),
-    ("Llama-2-7b-chat-hf", "int8"): ("144", "957", "136"),
-    ("Mixtral-8x7B-v0.1", "int8"): ("175", "1130", "133"),
+    (row["case"], row["dtype"], row["metric"]): row["target"] for row in _rows("gpt_fast_targets.csv")
 }
 
 
@@ -232,12 +192,6 @@ def mean_over(sizes: Iterable[int]) -> dict[str, Any]:
     return {"D": "mean", "sizes": ",".join(map(str, sorted(sizes)))}
 
 
-def gpt_fast_target(case: str, dtype: str) -> str | None:
-    """Return gpt-fast's target for the mean over its sizes, or None."""
-    return _GPT_FAST_TARGETS.get((case, dtype))
-
-
-def gpt_fast_model_target(case: str, dtype: str, metric: str) -> str | None:
-    """Return gpt-fast's target for a model, or None."""
-    targets = _GPT_FAST_MODEL_TARGETS.get((case, dtype), ())
-    return dict(zip(_GPT_FAST_MODEL_METRICS, targets, strict=False)).get(metric)
+def gpt_fast_target(case: str, dtype: str, metric: str) -> str | None:
+    """Return gpt-fast's target for a model, or for the mean over the sizes of a micro-benchmark, or None."""
+    return _GPT_FAST_TARGETS.get((case, dtype, metric))

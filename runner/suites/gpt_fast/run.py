@@ -34,7 +34,7 @@ from runner.measure.timing.call_time import TimingPlan, interleaved_timings, lat
 from runner.measure.timing.compile_time import FirstCalls
 from runner.measure.timing.gpu_active_time import Work
 from runner.schema.compilations import COMPILED
-from runner.schema.metrics import GPT_FAST_TARGET_ARCH, STEP_METRICS, gpt_fast_model_target
+from runner.schema.metrics import GPT_FAST_TARGET_ARCH, STEP_METRICS, gpt_fast_target
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json, MeasurementWarning, joined_warnings
 from runner.schema.statistics import median
@@ -291,7 +291,7 @@ def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, repo
 
 
 def _with_target(spec: TaskSpec, result: Result) -> Result:
-    target = gpt_fast_model_target(spec.case, spec.dtype, result.metric)
+    target = gpt_fast_target(spec.case, spec.dtype, result.metric)
     if target is None or spec.identity():
         return result
     facts = {**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}

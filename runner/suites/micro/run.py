@@ -45,12 +45,10 @@ _GPT_FAST_CLOCK = "inductor benchmarker, as gpt-fast's benchmark.py"
 _GPT_FAST_WARM_CALLS = 5
 _EXPLAIN_SHARE = 0.5  # of the task's time, at most
 _GOES_ON = ("wrong", "oom")  # the other sizes can still be measured after these
-
-_GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
 _MEANS = (
     *("device_bandwidth_gbps", "share_of_ceiling", "call_bandwidth_gbps"),
     *("flops_utilization_of_peak", "call_flops_utilization_of_peak"),
-    *_GPT_FAST_METRICS,
+    *("memory_bandwidth(GB/s)", "flops_utilization"),
 )
 _GEOMETRIC_MEANS = ("speedup", "device_speedup")
 
@@ -226,8 +224,6 @@ def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
     """Return the means over the sizes, at each quantile of their samples, so that the median of a mean is
     the mean of the sizes' medians, however noisy one of them is. Ratios have the geometric mean. A mean has
     the worst quality of its parts."""
-    # gpt-fast's target was set for a GPU and does not apply to a CPU
-    target = gpt_fast_target(spec.case, spec.dtype) if spec.device == "cuda" else None
     by_size = [{result.metric: result for result in results} for results in complete]
     means = []
     for metric in (*_MEANS, *_GEOMETRIC_MEANS):
@@ -243,7 +239,9 @@ def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
             n=min(part.n or len(part.values) for part in parts),
             facts={"quality": quality} if quality else {},
         )
-        if target is not None and metric in _GPT_FAST_METRICS:
+        # gpt-fast's target was set for a GPU and does not apply to a CPU
+        target = gpt_fast_target(spec.case, spec.dtype, metric) if spec.device == "cuda" else None
+        if target is not None:
             facts = {**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}
             result = dataclasses.replace(result, target=target, facts=facts)
         means.append(result)
