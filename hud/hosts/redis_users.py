@@ -7,7 +7,10 @@ key. Redis forgets its users when it restarts; `manage.py tick` restores them.
 
 import hmac
 import logging
+import re
+from collections import Counter
 from contextlib import suppress
+from itertools import islice
 from urllib.parse import urlsplit, urlunsplit
 
 from django.conf import settings
@@ -16,6 +19,7 @@ from redis.exceptions import RedisError, ResponseError
 from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 
 from hud.hosts import queues
+from hud.hosts.registration import drain
 from hud.models import Accelerator, ApiKey, Host
 
 logger = logging.getLogger(__name__)
@@ -23,6 +27,8 @@ _COMMANDS = (  # what RQ's worker needs; others, such as PFCOUNT, have had holes
     *("+auth", "+hello", "+select", "+ping", "+multi", "+exec", "+info", "+exists", "+del", "+expire"),
     *("+hget", "+hstrlen", "+hexists", "+hset", "+sadd", "+srem", "+blmove"),
 )
+_OWNED = re.compile(rb"rq:(?:queue|job|worker|workers):host-(\d+)-")
+_MOST_BYTES = 2**20  # of a host's keys; those of RQ's workers have a hundredth
 
 
 def url_of(host: Host) -> str:
@@ -38,11 +44,14 @@ def url_of(host: Host) -> str:
 
 def sync() -> None:
     """Create and delete Redis users to match the attached hosts, with the rights of this release; store for
-    each host whether it has one. Do nothing while Redis is down."""
+    each host whether it has one. A host whose keys are too large is drained, and has neither them nor a user
+    until it is resumed. Do nothing while Redis is down."""
     attached = Host.objects.filter(detached_at__isnull=True)
     try:
         with queues.connect() as redis:
-            for host in attached:
+            for host in attached.filter(pk__in=_with_large_keys(redis), redis_user=True):
+                _shut_out(redis, host)
+            for host in attached.filter(drained=False):
                 if digest := key_digest_of(host.pk):
                     redis.execute_command("ACL", "SETUSER", _name(host), *_rules(host, _password(digest)))
                     if not host.redis_user:
@@ -56,6 +65,25 @@ def sync() -> None:
             logger.warning("all hosts share one Redis user, because the server makes no others: %s", error)
     except (RedisError, OSError) as error:
         logger.warning("Redis is away: %s", error)
+
+
+def _with_large_keys(redis: Redis) -> list[int]:
+    """Return the hosts whose keys have more than `_MOST_BYTES`."""
+    held_bytes: Counter[bytes] = Counter()
+    for key in redis.scan_iter("rq:*:host-*", count=1000):
+        if (owned := _OWNED.match(key)) and held_bytes[owned[1]] <= _MOST_BYTES:
+            held_bytes[owned[1]] += redis.memory_usage(key) or 0
+    return [int(host) for host, size_bytes in held_bytes.items() if size_bytes > _MOST_BYTES]
+
+
+def _shut_out(redis: Redis, host: Host) -> None:
+    redis.execute_command("ACL", "DELUSER", _name(host))  # also ends its connections
+    keys = redis.scan_iter(f"rq:*:{_name(host)}-*", count=1000)
+    while some := list(islice(keys, 1000)):
+        redis.unlink(*some)
+    note = f"It filled Redis with more than {_MOST_BYTES >> 10} KiB of its own. Resume it when it is safe."
+    logger.warning("%s is drained: %s", host.name, note)
+    drain(host=host, note=note, who="tick")
 
 
 def _list_workers(redis: Redis) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.test import Client
 from redis import Redis
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as NoConnection
 from rq import Queue, Worker
 from rq.serializers import JSONSerializer
@@ -190,6 +191,33 @@ def test_a_host_keeps_no_other_from_listening_by_what_it_does_to_the_list_of_wor
     with Redis.from_url(open_redis.url) as redis:
         assert [each.name for each in Worker.all(redis)] == [worker.name]
     worker.register_death()
+
+
+def test_a_host_that_fills_redis_loses_its_user_and_stops_no_other(open_redis: OpenRedis) -> None:
+    (one, url), (_other, other_url) = register("one"), register("other")
+    with Redis.from_url(open_redis.url) as redis, Redis.from_url(url) as hostile:
+        redis.config_set("maxmemory", "8mb")
+        for size_bytes in (2**19, 2**10):
+            with suppress(ResponseError):
+                for number in range(1000):
+                    hostile.hset(f"rq:job:host-{one.pk}-{size_bytes}-{number}", "x", "x" * size_bytes)
+        request()
+        assert matching.ring_idle() == 0, "no write is taken"
+        redis_users.sync()
+        assert not redis.keys(f"rq:job:host-{one.pk}-*")
+        with pytest.raises(RedisError):
+            hostile.exists("rq:workers")
+        with pytest.raises(AuthenticationError):
+            Redis.from_url(url).ping()
+        assert Host.objects.get(drained=True).name == "one"
+        assert matching.ring_idle() == 1
+        assert Redis.from_url(other_url).ping()
+        redis_users.sync()
+        with pytest.raises(AuthenticationError):
+            Redis.from_url(url).ping()
+        registration.resume(host=one, who="t")
+        redis_users.sync()
+        assert Redis.from_url(url).ping()
 
 
 def test_redis_users_are_restored_and_end_with_their_hosts(open_redis: OpenRedis) -> None:
