@@ -21,6 +21,7 @@ UID = "RUNNER_BENCHMARK_UID"  # of an agent that is not root and may change the 
 _HOME = "RUNNER_BENCHMARK_HOME"
 _FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
 _GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all
+_TRIAL = 'cd "$0" && exec "$@"'  # a process may start in a folder that its user cannot enter
 _TRIAL_S = 60
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
@@ -28,10 +29,10 @@ _REPOSITORY = Path(__file__).resolve().parent.parent.parent
 def prepare(data: Path, pythons: Iterable[str]) -> str:
     """Choose the account for this agent and its workers, and make its home below the data folder. Return why
     benchmarks run under the agent's own account instead, or ''."""
-    if os.geteuid() and not os.environ.get(UID):
+    if os.geteuid() and not _uid():
         return "only root can change the user"
     number = zlib.crc32(bytes(data)) % _INSTALLATIONS
-    os.environ.setdefault(UID, str(_FIRST_UID + 4 * number + 3))
+    os.environ[UID] = str(_uid() or _FIRST_UID + 4 * number + 3)
     home = data / "benchmarks"
     try:
         let_pass(data, data / "spool", data / "caches")
@@ -41,9 +42,8 @@ def prepare(data: Path, pythons: Iterable[str]) -> str:
             shutil.move(data / "ceilings.json", home)
         for python in pythons:
             subprocess.run(
-                [python, "-c", "import runner.launch.child"],
+                ["/bin/sh", "-c", _TRIAL, str(home), python, "-c", "import runner.launch.child"],
                 env=environment({**os.environ, "PYTHONPATH": str(_REPOSITORY)}),
-                cwd=home,
                 capture_output=True,
                 check=True,
                 timeout=_TRIAL_S,
