@@ -19,7 +19,7 @@ from runner.system.task_files import write_json
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user")
 SPEC = TaskSpec("micro", "layer_norm", "inference", "bfloat16", "inductor", "cpu", timeout_s=60)
-OK = "echo '{\"status\": \"ok\"}' > outcome.json"
+OK = 'echo \'{"status": "ok"}\' > outcome.json'
 
 
 @pytest.fixture
