@@ -17,7 +17,9 @@ from typing import Any
 
 from runner.system.processes import dying_with_me
 
-UID = "RUNNER_BENCHMARK_UID"  # of an agent that is not root and may change the user, and of all workers
+UID = "RUNNER_BENCHMARK_UID"  # of an agent of `make up`, and of workers; an operator may set it, 0: the agent's
+    "RUNNER_BENCHMARK_UID"  # of all workers, of `make up`'s agent, or as an operator says; 0: the agent's own
+)
 _HOME = "RUNNER_BENCHMARK_HOME"
 _FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
 _GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all
@@ -31,6 +33,8 @@ def prepare(data: Path, pythons: Iterable[str]) -> str:
     benchmarks run under the agent's own account instead, or ''."""
     if os.geteuid() and not _uid():
         return "only root can change the user"
+    if os.environ.get(UID) == "0":
+        return f"{UID} is 0"
     number = zlib.crc32(bytes(data)) % _INSTALLATIONS
     os.environ[UID] = str(_uid() or _FIRST_UID + 4 * number + 3)
     home = data / "benchmarks"

@@ -77,6 +77,16 @@ def test_links_that_a_benchmark_left_are_not_followed(data: Path) -> None:
     assert json.loads((data / "spool" / "task-1" / "spec.json").read_text())["case"] == SPEC.case
 
 
+@pytest.mark.parametrize(("chosen", "used"), [("1234", "1234"), ("0", "0")])
+def test_an_operator_chooses_the_user_id(
+    data: Path, monkeypatch: pytest.MonkeyPatch, chosen: str, used: str
+) -> None:
+    monkeypatch.setenv(account.UID, chosen)
+    assert bool(account.prepare(data, ["/bin/true"])) is (chosen == "0")
+    run(data, "id -u > uid")
+    assert (data / "spool" / "task-1" / "uid").read_text() == f"{used}\n"
+
+
 @pytest.mark.parametrize("python", ["/bin/false", "/nowhere/python"])
 def test_an_interpreter_that_does_not_start_leaves_benchmarks_with_the_agent(data: Path, python: str) -> None:
     assert python in account.prepare(data, ["/bin/true", python])
