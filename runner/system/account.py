@@ -17,9 +17,7 @@ from typing import Any
 
 from runner.system.processes import dying_with_me
 
-UID = "RUNNER_BENCHMARK_UID"  # of an agent of `make up`, and of workers; an operator may set it, 0: the agent's
-    "RUNNER_BENCHMARK_UID"  # of all workers, of `make up`'s agent, or as an operator says; 0: the agent's own
-)
+UID = "RUNNER_BENCHMARK_UID"  # of workers, and of the agent of `make up`; an operator's 0 changes nothing
 _HOME = "RUNNER_BENCHMARK_HOME"
 _FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
 _GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all
