@@ -343,6 +343,12 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no annotations
             self._next_sweep = 0.0
             self._turn(keepalive_s=0)
 
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        super().handle_exit(sig, frame)
+        for listener in self._channels.values():
+            if hasattr(listener, "pull_trigger"):
+                listener.pull_trigger()  # so that the main loop notices at once
+
 
 def _without_bodies_of_head(application: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
     """Wrap a WSGI application, since waitress sends what Django answers to HEAD."""
