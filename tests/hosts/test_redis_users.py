@@ -199,7 +199,7 @@ def test_a_host_that_fills_redis_loses_its_user_and_stops_no_other(open_redis: O
         redis.config_set("maxmemory", "8mb")
         for size_bytes in (2**19, 2**10):
             with suppress(ResponseError):
-                for number in range(1000):
+                for number in range(20_000):
                     hostile.hset(f"rq:job:host-{one.pk}-{size_bytes}-{number}", "x", "x" * size_bytes)
         request()
         assert matching.ring_idle() == 0, "no write is taken"
@@ -218,6 +218,29 @@ def test_a_host_that_fills_redis_loses_its_user_and_stops_no_other(open_redis: O
         registration.resume(host=one, who="t")
         redis_users.sync()
         assert Redis.from_url(url).ping()
+
+
+def test_a_host_that_fills_the_list_of_all_workers_gains_and_stops_nothing(open_redis: OpenRedis) -> None:
+    (_one, url), (_other, other_url) = register("one"), register("other")
+    with Redis.from_url(open_redis.url) as redis, Redis.from_url(url) as hostile:
+        redis.config_set("maxmemory", "8mb")
+        for size_bytes in (2**19, 2**10):
+            with suppress(ResponseError):
+                for number in range(20_000):
+                    hostile.sadd("rq:workers", f"{number}-" + "x" * size_bytes)
+        request()
+        assert matching.ring_idle() == 0, "no write is taken"
+        redis_users.sync()
+        for host in Host.objects.all():
+            assert host.redis_user is True
+            assert "boss" not in redis_users.url_of(host), "nobody is given the rights of the dashboard"
+        assert matching.ring_idle() == 2
+        for _ in range(2):
+            for address in (url, other_url):
+                with pytest.raises(NoPermissionError):
+                    Redis.from_url(address).sadd("rq:workers", "x")
+            redis_users.sync()
+        assert Host.objects.filter(drained=False).count() == 2, "none of them has to be the one"
 
 
 def test_redis_users_are_restored_and_end_with_their_hosts(open_redis: OpenRedis) -> None:
