@@ -141,18 +141,15 @@ def check_port(options: Options, *, patience_s: float) -> None:
     deadline = time.monotonic() + patience_s
     family = socket.AF_INET6 if ":" in options.bind else socket.AF_INET
     while True:
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((options.bind, options.port))
-            except OSError as error:
-                if time.monotonic() >= deadline:
-                    raise UpError(
-                        f"port {options.port} on {options.bind} cannot be used ({error.strerror}); "
-                        "choose another one: make up PORT=8001"
-                    ) from None
-            else:
-                return
+        try:
+            socket.create_server((options.bind, options.port), family=family).close()
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise UpError(
+                    f"port {options.port} cannot be used: {error.strerror}; choose another: make up PORT=8001"
+                ) from None
+        else:
+            return
         time.sleep(0.1)
 
 

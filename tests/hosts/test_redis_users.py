@@ -220,7 +220,7 @@ def test_a_host_that_fills_redis_loses_its_user_and_stops_no_other(open_redis: O
         redis_users.sync()
         with pytest.raises(AuthenticationError):
             Redis.from_url(url).ping()
-        registration.resume(host=one, who="t")
+        registration.control("resume", host=one, who="t")
         redis_users.sync()
         assert Redis.from_url(url).ping()
 
