@@ -10,7 +10,7 @@ from ninja import Router, Schema, Status
 
 from hud.accounts.keys import take_bytes, take_call
 from hud.api.auth import caller_key
-from hud.api.schemas import RECORD, Error, parameter, raw_body
+from hud.api.schemas import RECORD, Error, of_table, parameter, raw_body
 from hud.ingest import BadUpload, TooManyRecords, import_jobs, inflate, ingest
 from hud.models import Import
 from hud.models.streams import NAME_PATTERN
@@ -29,8 +29,8 @@ _CONTENT: dict[str, Any] = {  # for people: the format is detected from the cont
     "text/csv": {"type": "string"},
 }
 
-_IMPORT = DataTable(
-    "id state done_records receipt problem links",
+_IMPORT = DataTable[Import](
+    "id:str state:str done_records:int receipt problem:dict[str,Any]|None links:dict[str,str]",
     id=lambda job: str(job.uid),
     links=lambda job: {"self": f"/api/v1/imports/{job.uid}"},
 )
@@ -70,13 +70,9 @@ class ReceiptOut(Schema):
     links: dict[str, str]
 
 
+@of_table(_IMPORT)
 class ImportOut(Schema):
-    id: str
-    state: str
-    done_records: int
     receipt: ReceiptOut | None
-    problem: dict[str, Any] | None
-    links: dict[str, str]
 
 
 def body_of(request: HttpRequest, most: int | None = None) -> bytes:

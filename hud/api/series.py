@@ -12,8 +12,8 @@ from pydantic import Field
 
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, of_table, parameter
-from hud.models import Point, Run, Series
-from hud.points import expectations, kernels, streams
+from hud.models import Compilation, Point, Run, Series, kernels_of
+from hud.points import expectations, streams
 from hud.points.targets import Targets
 from hud.problems import Problem
 from hud.runs.branches import branch_or_default, stored_names
@@ -24,6 +24,9 @@ from runner.schema.compilations import Kernel
 
 router = Router(tags=["reading"])
 MAX_POINTS = 2000  # of one page
+_COMPILATION = DataTable[Compilation](
+    "variant:str run:int=run_id experiment:int=experiment_id time=order_time busy_us:float|None"
+)
 _CACHED = {"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]}
 _CURSOR = r"^(\d{4}-\d\d-\d\dT[\d:.]{8,15}Z_\d{1,10}_\d{1,10})?$"
 
@@ -145,16 +148,13 @@ def get_series(
     }
 
 
+@of_table(_COMPILATION)
 class VariantOut(Schema):
     """The kernels of a variant in its newest compilation, which is of this run and experiment."""
 
     model_config = ANSWER
-    variant: str
     compilations: int
-    run: int
-    experiment: int
     time: datetime
-    busy_us: float | None
     kernels: list[Kernel]
 
 
@@ -165,10 +165,12 @@ _Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]
 def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
     """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
     a series name it."""
-    found = kernels.of_variant(variant)
-    if found is None:
+    rows = Compilation.objects.filter(variant=variant)
+    newest = rows.order_by("-order_time", "-run", "-repeat").first()
+    if newest is None:
         raise Problem(404, f"no compilation has the variant {variant!r}")
-    return found
+    compiled = newest.compiled(kernels_of([newest]))
+    return {**_COMPILATION.row(newest), "compilations": rows.count(), "kernels": compiled.kernels}
 
 
 def _cursor(point: Point) -> str:

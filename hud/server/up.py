@@ -145,9 +145,8 @@ def check_port(options: Options, *, patience_s: float) -> None:
             socket.create_server((options.bind, options.port), family=family).close()
         except OSError as error:
             if time.monotonic() >= deadline:
-                raise UpError(
-                    f"port {options.port} cannot be used: {error.strerror}; choose another: make up PORT=8001"
-                ) from None
+                detail = f"port {options.port} cannot be used: {error.strerror}"
+                raise UpError(f"{detail}; choose another one: make up PORT=8001") from None
         else:
             return
         time.sleep(0.1)
