@@ -33,7 +33,6 @@ from hud.server.processes import Program
 MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path, with its name, has at most 107 bytes
 PORT = 5432  # only part of the socket's name
 _NOBODY = 65534
-_CHECKOUT = Path(__file__).resolve().parents[2]
 _STOP_S = 20
 _REDIS_USER = "hud"
 _WHEEL_REDIS = (6, 2, 14)
@@ -188,7 +187,7 @@ def redis(data: Path) -> Server:
     folder, sockets = make_folder(data / "redis"), make_folder(run / "redis")
     binary = redis_binary()[0]
     uid = worker_account.uid_of(data, "redis")
-    account = worker_account.server_prefix(data, run, _CHECKOUT, uid, binary)
+    account = worker_account.server_prefix(data, run, uid, binary)
     worker_account.give(uid if account else os.geteuid(), folder, sockets)
     sockets.chmod(0o710)
     command = [*account, *dies_with_parent("TERM"), binary, "--port", "0"]
@@ -308,7 +307,7 @@ def _unprivileged(data: Path, run: Path, binaries: Path, uid: int) -> tuple[tupl
     if os.geteuid() != 0:
         return (), os.geteuid()
     postgres = str(binaries / "postgres")
-    if account := worker_account.server_prefix(data, run, _CHECKOUT, uid, postgres):
+    if account := worker_account.server_prefix(data, run, uid, postgres):
         return account, uid
     namespace = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
     if not subprocess.run([*namespace, postgres, "--version"], capture_output=True, check=False).returncode:

@@ -263,17 +263,17 @@ def _python(options: Options, name: str, *arguments: str) -> Program:
 
 def _agent(options: Options) -> Program:
     """Return the agent of this machine. Root's has an account of its own where that is possible."""
-    problem = worker_account.prepare(options.data, embedded.run_folder(options.data), BASE)
+    problem = worker_account.prepare(options.data, embedded.run_folder(options.data))
     if os.geteuid() == 0 and problem:
         say(
             "Benchmarks run as root, who can read every secret of this machine, since no other user works: "
             f"{problem}"
         )
     known = json.loads((options.data / "host.json").read_text())
-    prefix = embedded.dies_with_parent("TERM") if problem else worker_account.prefix(options.data, BASE)
+    prefix = embedded.dies_with_parent("TERM") if problem else worker_account.prefix(options.data)
     command = [*prefix, sys.executable, "-m", "runner", "attach", "--stay"]
     command += ["--data", str(options.data / "agent"), "--name", known["name"]]
-    environment = options.environment() if problem else worker_account.environment(options.data, BASE)
+    environment = options.environment() if problem else worker_account.environment(options.data)
     environment |= {"HUD_URL": known["hud"], "HUD_KEY": known["key"]}
     return Program("agent", command, environment, stop_s=20)
 
