@@ -12,12 +12,6 @@ from django.db import connection, transaction
 from hud.points import write as points
 from hud.sql import fetch_tuples
 
-_OF_STREAMS = """
-    SELECT s.name, count(DISTINCT r.id), count(m.run_id)
-    FROM hud_run r JOIN hud_stream s ON s.id = r.stream_id LEFT JOIN hud_measurement m ON m.run_id = r.id
-    GROUP BY 1 ORDER BY 1
-"""
-
 
 class Command(BaseCommand):
     help = "Migrate the database and make missing points; print rows before and after, if they are others."
@@ -47,8 +41,6 @@ class Command(BaseCommand):
         self.stdout.write(f"{'':<38}{'before':>12}{'after':>12}")
         for table in sorted({*before, *after}):
             self.stdout.write(f"{table:<38}{before[table]:>12,}{after[table]:>12,}")
-        for stream, runs, measurements in fetch_tuples(_OF_STREAMS, []):
-            self.stdout.write(f"stream {stream}: {runs:,} runs, {measurements:,} measurements")
 
 
 def _counts() -> Counter[str]:
