@@ -51,7 +51,8 @@ def judge_pairs(
     change = paired_change(both, is_exact=kind == "deterministic")
     if not both:
         sides = ([value for value in side if value is not None] for side in (base, head))
-        return PairVerdict(*(median(side) if side else None for side in sides), 0, change, None)
+        base_median, head_median = (median(side) if side else None for side in sides)
+        return PairVerdict(base_median, head_median, 0, change, None)
     better = None
     if change.word == "confirmed" and change.change and direction != "none":
         better = (change.change > 0) == (direction == "up")
