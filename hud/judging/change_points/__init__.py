@@ -23,7 +23,9 @@ _LEAST_SWITCHES = 5  # of a series with two modes; two bumps have four
 _APART = 10  # nights: a change of the mixture this near to a step is the same change
 # of series that hop between two modes
 _LAGS = range(1, 7)
+_SPREAD = 3.8  # of the 80th percentile of differences over the 30th; 3.3 if they are gaussian
 _VALLEY = 0.7  # of the heap's height at most
+_HEAPS_APART = 3.3  # standard deviations between the heaps of differences
 
 
 def change_points(
@@ -166,12 +168,30 @@ def _clipped(values: Array, candidates: Sequence[int], deviation: float) -> Arra
 def _gap(values: Array, least: float) -> tuple[float, float] | None:
     """Return how far apart the two modes are and the deviation inside one, or None if there are not two.
 
-    Differences between near nights then fall into two heaps, around nothing and around the gap: those of the
-    likeliest mixture (by expectation maximisation), with clearly fewer differences of half the gap than of
-    the gap. Sizes of outliers are not heaped, and a step puts few differences into the second heap.
+    Differences between near nights then fall into two narrow heaps, around nothing and around the gap. Sizes
+    of outliers are not heaped, and a step puts few differences into the second heap.
     """
     lagged = [values[lag:] - values[:-lag] for lag in _LAGS if lag < len(values)]
     differences = np.sort(np.abs(np.concatenate(lagged)))
+    # start from half of what one mode alone would show, and widen to what belongs to it
+    small = max(float(differences[int(0.3 * len(differences))]) / 0.545 / 2, least)
+    for _ in range(6):
+        inside = differences[: np.searchsorted(differences, _HEAPS_APART * small)]
+        small = max(float(np.sqrt(np.mean(inside**2))) if len(inside) else 0.0, np.sqrt(2) * least)
+    far = differences[np.searchsorted(differences, _HEAPS_APART * small) :]
+    if len(far) < 0.12 * len(differences):
+        return _overlapping(differences, least)
+    middle = float(np.median(far))
+    if float(np.median(np.abs(far - middle))) > 1.1 * small:
+        return _overlapping(differences, least)
+    return middle, small / np.sqrt(2)
+
+
+def _overlapping(differences: Array, least: float) -> tuple[float, float] | None:
+    """Return the gap and the deviation of heaps that overlap: of the likeliest mixture (by expectation
+    maximisation), if there are clearly fewer differences of half the gap than of the gap."""
+    if differences[int(0.8 * len(differences))] < _SPREAD * differences[int(0.3 * len(differences))]:
+        return None  # as of one mode
     thinned = differences[:: max(1, len(differences) // 300)]
     middle, small, share = float(np.quantile(thinned, 0.8)), float(np.quantile(thinned, 0.25)), 0.4
     for _ in range(8):
