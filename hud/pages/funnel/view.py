@@ -62,14 +62,10 @@ def read(stream: Stream, now: datetime) -> list[Week]:
         f"""
         SELECT start, {counts} FROM unnest(%(starts)s::date[]) AS start
         LEFT JOIN (
-            SELECT {_WEEK.format("created")} AS start, sum(points)::int AS points FROM hud_run
-            WHERE stream_id = %(stream)s AND created >= %(first)s GROUP BY 1
+            SELECT {_WEEK.format("created")} AS start, sum(points)::int AS points,
+                count(*) FILTER (WHERE id IN (SELECT repeat_run_id FROM hud_regression)) AS repeats
+            FROM hud_run WHERE stream_id = %(stream)s AND created >= %(first)s GROUP BY 1
         ) runs USING (start)
-        LEFT JOIN (
-            SELECT {_WEEK.format("r.created")} AS start, count(DISTINCT r.id) AS repeats
-            FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id
-            WHERE r.stream_id = %(stream)s AND r.created >= %(first)s GROUP BY 1
-        ) repeated USING (start)
         LEFT JOIN (
             SELECT {_WEEK.format("at")} AS start,
                 count(*) FILTER (WHERE after = 'suspect') AS suspects,
@@ -83,8 +79,8 @@ def read(stream: Stream, now: datetime) -> list[Week]:
                 count(*) FILTER (WHERE after = 'confirmed' OR before = 'open' AND after = 'accepted') AS real
             FROM hud_regressionevent
             WHERE at >= %(first)s AND before <> after AND regression_id IN (
-                SELECT g.id FROM hud_regression g JOIN hud_series s ON s.id = g.series_id
-                WHERE s.stream_id = %(stream)s)
+                SELECT g.id FROM hud_regression g  -- by their keys, as regressions are few
+                WHERE (SELECT stream_id FROM hud_series WHERE id = g.series_id) = %(stream)s)
             GROUP BY 1
         ) changes USING (start)
         ORDER BY start DESC
