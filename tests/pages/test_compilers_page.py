@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from hud.judging.aggregates import compare_means
-from hud.models import Run
+from hud.models import Experiment, KnownFailure, Run
 from tests.support.factories import create_experiment, create_measurement, create_run
 from tests.support.pages import page_of
 
@@ -67,6 +67,29 @@ def test_passes_are_counted_over_the_expected_cases(client: Client) -> None:
     night(0, {"fails now": None, "fails always": None, "fine": 1.0})
     row = rows(client)["speedup"]
     assert (row["passed"], row["expected"], row["newly_failed"], row["not_run"]) == (1, 4, 1, 1)
+
+
+def test_only_what_somebody_declared_is_a_known_failure(client: Client) -> None:
+    failing = {"fails always": None, "fails first": None, "declared": None}
+    night(7, {"fails always": None, "declared": 1.0, "fine": 1.0})
+    last = night(0, {**failing, "fine": 1.0})
+
+    def failures() -> tuple[int, ...]:
+        row = rows(client)["speedup"]
+        return tuple(row[name] for name in ("newly_failed", "failed_before", "known_failures"))
+
+    assert failures() == (1, 1, 0)
+    assert "known" not in page_of(client, "/compilers/").partition('id="cases"')[0]
+    declared = Experiment.objects.get(case="declared")
+    KnownFailure.objects.create(stream=last.stream, experiment=declared, reason="index out of range")
+    assert failures() == (0, 1, 1)
+    for page in ("/compilers/", "/"):
+        table = page_of(client, page).partition('id="cases"')[0]
+        assert "1 failed, 1 failed before, 1 known" in table, page
+    night(-1, {**failing, "fine": None})
+    answer = client.get("/compilers.json?cell=huggingface/inductor_cudagraphs").json()
+    assert answer["cases"][0]["case"] == "fine", "the only news"
+    assert "index out of range" in page_of(client, "/compilers/?cell=huggingface/inductor_cudagraphs")
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(0.9, "regressed"), (1.1, "improved"), (1.002, "unchanged")])

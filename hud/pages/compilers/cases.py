@@ -18,8 +18,7 @@ from hud.models import Experiment, Point
 from hud.pages.compilers.query import SHOWN, SORTS, Comparison
 from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import change_interval
-from hud.points import expectations
-from hud.points.nights import UNDECIDED, Block, Night, Values, day
+from hud.points.nights import PASSES, UNDECIDED, Block, Night, Values, day
 from hud.runs.branches import branch_or_default
 from hud.sql import by_id, fetch_tuples, int_array
 from hud.tables.formatting import address, signed_percent
@@ -61,7 +60,7 @@ class Case:
     compile_head: float | None
     status: str  # ok, failed or not run, in the candidate
     noise: float | None = None  # of the judge, relative
-    accuracy: Point | None = None  # in the candidate, where a list says what to expect
+    declared: Point | None = None  # in the candidate, where a list or a person says what to expect
     marks: list[Mark] = field(default_factory=list)
     undecided: bool = False  # one of its numbers may not decide
     moved: bool = False  # beyond the noise, beside all other cases of the list
@@ -112,7 +111,8 @@ class Case:
     def rank(self) -> float:
         """Return certainty × size, as regressions are ranked."""
         if self.status != "ok":
-            return math.inf if self.base is not None else 0.0
+            is_news = self.base is not None and not (self.declared and self.declared.known_failure)
+            return math.inf if is_news else 0.0
         if self.change is None:
             return 0.0
         return min((self.factor or 0.0) / CERTAIN, 1.0) * self._size
@@ -122,7 +122,7 @@ COLUMNS = DataTable(
     """experiment=experiment.pk case=experiment.case knobs=experiment.knobs verdict base_value=base
     head_value=head change noise factor base_compile_s=compile_base head_compile_s=compile_head nights=marks
     expectation""",
-    expectation=lambda case: (case.accuracy and case.accuracy.expectation) or None,
+    expectation=lambda case: (case.declared and case.declared.expectation) or None,
 )
 
 
@@ -141,8 +141,8 @@ class CaseList:
 
 
 def read(page: Comparison, block: Block) -> CaseList | None:
-    """Return the cases of an entry, in 3 statements, 6 more where the stream has lists; None for one
-    that the table does not have."""
+    """Return the cases of an entry, in 2 statements, and those of `Comparison.declared`; None for one that the
+    table does not have."""
     table, results, filters = page.table, page.results, page.filters
     entry = table.entries.get(block) if table else None
     if table is None or entry is None:
@@ -169,11 +169,8 @@ def read(page: Comparison, block: Block) -> CaseList | None:
     )
     levels = {experiment: (level, noise) for experiment, level, noise in rows}
     follows = branch_or_default(filters.branch) == branch_or_default("")
-    accuracy = {
-        point.experiment.pk: point
-        for point in expectations.of_runs(page.stream.pk, table.head.runs)
-        if point.metric.name == "accuracy"
-    }
+    declared = {point.experiment.pk: point for point in page.declared if point.known_failure}
+    declared |= {point.experiment.pk: point for point in page.declared if point.metric.name == PASSES}
     cases = []
     speedups = [side.get(speedup.metric, {}) for side in (before, after)]
     by_night = [results[night].get(block, {}) for night in nights]
@@ -186,7 +183,7 @@ def read(page: Comparison, block: Block) -> CaseList | None:
             shown(side, cell.metric, pk) for cell in (speedup, compiled) for side in (before, after)
         )
         status = "not run" if ok is None else "ok" if ok else "failed"
-        case = Case(experiment, base, head, compile_base, compile_head, status, noise, accuracy.get(pk))
+        case = Case(experiment, base, head, compile_base, compile_head, status, noise, declared.get(pk))
         case.undecided = any(math.isnan(side.get(pk) or 0.0) for side in speedups)
         nightly = [
             None if accuracies.get(pk, 1.0) is None else values.get(pk, False)
@@ -257,7 +254,7 @@ def rows_html(chosen: CaseList, in_stream: str) -> SafeString:
 def _row(case: Case, query: str, reach: float) -> str:
     verdict, change = case.verdict, case.change
     words = _VERDICTS.get(verdict) or f'<span class="dim">{verdict}</span>'
-    expected = f" {expectation_html(case.accuracy)}" if case.accuracy else ""
+    expected = f" {expectation_html(case.declared)}" if case.declared else ""
     before = f'<span class="faint">{fixed(case.base, 3)} →</span> ' if case.base is not None else ""
     sign = '<span class="u">×</span>' if case.head is not None else ""
     interval = f'<span class="pm"> {margin(case.margin)}</span>' if case.margin else ""

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,12 +14,12 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from hud.judging.regressions.counts import Counts, Scope, count
-from hud.models import Stream
+from hud.models import Point, Stream
 from hud.pages.compilers import table as of_table
 from hud.pages.compilers.table import TREND_NIGHTS, Table
 from hud.pages.query_string import one_of, parameter, select, words
+from hud.points import expectations, streams
 from hud.points import nights as of_nights
-from hud.points import streams
 from hud.points.nights import Night, Results, Subject
 from hud.runs.branches import branch_or_default, other_branch
 from hud.sql import fetch_tuples
@@ -90,6 +91,12 @@ class Comparison:
         base, head = (side.time if side else None for side in (self.base, self.head))
         return Scope(self.stream, **self.filters.subject, base=base, head=head)
 
+    @cached_property
+    def declared(self) -> list[Point]:
+        """Return the points of the candidate of which lists or people say something: 6 statements, 1 where
+        nothing is said in the stream."""
+        return expectations.of_runs(self.stream.pk, self.head.runs) if self.head else []
+
     @property
     def branch(self) -> str:
         return branch_or_default(self.filters.branch)
@@ -153,7 +160,8 @@ class Comparison:
 
 
 def read(filters: Filters, stream: Stream) -> Comparison:
-    """Return the comparison, in 5 statements, and 1 for each side that is given, 2 for new nights."""
+    """Return the comparison, in 5 statements, and 1 for each side that is given, 2 for new nights; where a
+    case failed 1 more, 6 where lists or people say something of it."""
     measured = streams.measured_by(stream)
     branches = [
         branch_or_default(name)
@@ -249,11 +257,13 @@ def _table(subject: Subject, page: Comparison, trend: list[Night]) -> Table:
     """Return the table, from memory where it was made from the same nights."""
     base, head = page.base, page.head
     assert head
-    key = (subject, base, head, tuple(trend), page.filters.formulas)
+    failed = any(None in values.values() for one in page.results[head].values() for values in one.values())
+    known = frozenset(point.experiment.pk for point in page.declared if point.known_failure) if failed else ()
+    key = (subject, base, head, tuple(trend), page.filters.formulas, known)
     now = time.monotonic()
     if key in _kept and now - _kept[key][0] < of_nights.KEPT_S:
         return replace(_kept[key][1], base=base, head=head)  # as this address names them
-    table = of_table.build(base, head, trend, page.results)
+    table = of_table.build(base, head, trend, page.results, known)
     if page.filters.formulas:
         of_table.use_hud_formulas(table, page.results)
     if all(night.complete for night in (*trend, head, *([base] if base else []))):
