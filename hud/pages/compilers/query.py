@@ -67,7 +67,6 @@ class Comparison:
     stream: Stream
     filters: Filters  # with what was chosen for the empty ones
     choices: dict[str, list[str]]
-    branches: list[str]
     suites: list[str]  # that the stream has measured on the arch
     only_arch: bool  # it has measured no other
     nights: list[Night] = field(default_factory=list)  # with results of the subject, oldest first
@@ -100,6 +99,16 @@ class Comparison:
     @property
     def branch(self) -> str:
         return branch_or_default(self.filters.branch)
+
+    @cached_property
+    def branches(self) -> list[str]:
+        """Return the branches of the stream, the newest first: 1 statement."""
+        rows = fetch_tuples(
+            "SELECT branch FROM hud_run WHERE stream_id = %(stream)s GROUP BY 1"
+            " ORDER BY max(order_time) DESC LIMIT 50",
+            {"stream": self.stream.pk},
+        )
+        return list(dict.fromkeys(branch_or_default(name) for (name,) in rows))
 
     @property
     def pickers(self) -> SafeString:
@@ -160,17 +169,9 @@ class Comparison:
 
 
 def read(filters: Filters, stream: Stream) -> Comparison:
-    """Return the comparison, in 5 statements, and 1 for each side that is given, 2 for new nights; where a
+    """Return the comparison, in 4 statements, and 1 for each side that is given, 2 for new nights; where a
     case failed 1 more, 6 where lists or people say something of it."""
     measured = streams.measured_by(stream)
-    branches = [
-        branch_or_default(name)
-        for (name,) in fetch_tuples(
-            "SELECT branch FROM hud_run WHERE stream_id = %(stream)s GROUP BY 1"
-            " ORDER BY max(order_time) DESC LIMIT 50",
-            {"stream": stream.pk},
-        )
-    ]
     nights = of_nights.read(stream, filters.branch)
     subjects = streams.subjects(nights, measured)
     subject = streams.subject_of(filters.subject, subjects)
@@ -178,7 +179,6 @@ def read(filters: Filters, stream: Stream) -> Comparison:
         stream,
         replace(filters, **asdict(subject)),
         {name: sorted({getattr(one, name) for one in subjects if is_named(one.arch)}) for name in CHOICES},
-        list(dict.fromkeys(branches)),
         sorted({suite for one, suite in measured if one.arch == subject.arch} - {CEILINGS}),
         only_arch=all(one.arch == subject.arch for one, _suite in measured),
     )
