@@ -226,17 +226,15 @@ def _judged(
     experiment's newest judged point: 1 statement."""
     if not nights:
         return {}, {}
-    runs = [(run, place) for place, night in enumerate(nights) for run in night.runs]
-    ids, places, values, verdicts, noise = fetch_columns(
-        ("experiment_id", "place", "value", "verdict", "noise"),
+    ids, runs, values, verdicts, noise = fetch_columns(
+        ("experiment_id", "run_id", "value", "verdict", "noise"),
         """(
-            SELECT s.experiment_id, night.place, p.value, coalesce(p.noise, 'NaN') AS noise,
+            SELECT s.experiment_id, p.run_id, p.value, coalesce(p.noise, 'NaN') AS noise,
                 CASE WHEN p.verdict_reason = 'suspect' THEN %(suspect)s::int * sign(p.change)::int
                     ELSE coalesce(p.verdict, 0) END AS verdict
             FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id AND k.name = %(metric)s
             JOIN hud_point p ON p.series_id = s.id AND p.order_time BETWEEN %(since)s AND %(until)s
-                AND p.value IS NOT NULL
-            JOIN unnest(%(runs)s::int[], %(places)s::int[]) AS night(run_id, place) USING (run_id)
+                AND p.value IS NOT NULL AND NOT p.rerun
             WHERE s.experiment_id = ANY(%(ids)s::int[]) AND s.stream_id = %(stream)s
         ) judged""",
         {
@@ -244,13 +242,13 @@ def _judged(
             "metric": metric,
             "stream": stream.pk,
             "ids": int_array(experiments),
-            "runs": int_array(run for run, _place in runs),
-            "places": int_array(place for _run, place in runs),
             "since": nights[0].time - timedelta(days=1),  # its first run
             "until": nights[-1].time,
         },
     )
-    keys = zip(ids.tolist(), places.tolist(), values.tolist(), strict=True)
+    place_of = {run: place for place, night in enumerate(nights) for run in night.runs}
+    places = [place_of.get(run, -1) for run in runs.tolist()]  # -1: of no night, as a rerun
+    keys = zip(ids.tolist(), places, values.tolist(), strict=True)
     in_order = np.argsort(places, kind="stable")
     in_order = in_order[~np.isnan(noise[in_order])]
     noise_of = dict(zip(ids[in_order].tolist(), noise[in_order].tolist(), strict=True))
