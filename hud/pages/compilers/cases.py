@@ -221,7 +221,7 @@ def shown(values: Values, metric: str, experiment: int) -> float | None:
 
 def _judged(
     stream: Stream, nights: Sequence[Night], experiments: Iterable[int], metric: str
-) -> tuple[dict[tuple[int, int, float], int], dict[int, float]]:
+) -> tuple[dict[tuple[int, int, float | None], int], dict[int, float]]:
     """Return the verdicts of points by experiment, the place of the night and value, and the noise of each
     experiment's newest judged point: 1 statement."""
     if not nights:
@@ -230,8 +230,8 @@ def _judged(
         ("experiment_id", "run_id", "value", "verdict", "noise"),
         """(
             SELECT s.experiment_id, p.run_id, p.value, coalesce(p.noise, 'NaN') AS noise,
-                CASE WHEN p.verdict_reason = 'suspect' THEN %(suspect)s::int * sign(p.change)::int
-                    ELSE coalesce(p.verdict, 0) END AS verdict
+                coalesce(CASE p.verdict_reason WHEN 'suspect' THEN %(suspect)s::int * sign(p.change)::int END,
+                    p.verdict, 0) AS verdict
             FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id AND k.name = %(metric)s
             JOIN hud_point p ON p.series_id = s.id AND p.order_time BETWEEN %(since)s AND %(until)s
                 AND p.value IS NOT NULL AND NOT p.rerun

@@ -108,7 +108,7 @@ class Entry:
     new: tuple[str, ...]  # cases that failed, and passed in the baseline
     failed_before: int  # cases that failed, and in the baseline too
     failed: int  # cases that failed, and are not in the baseline
-    known: int  # cases whose failure a list or a person has declared; they are in none of the above
+    known: int  # cases whose failure a person has declared; they are in none of the above
     cells: list[Cell]
     ran: bool = True  # anything in the candidate
     last: Night | None = None  # the newest night with results, where the candidate has none
@@ -227,7 +227,7 @@ def build(
     known: Collection[int],
 ) -> Table:
     """Return the table of two sides. `nights` are those of the trends, oldest first; `known` are the
-    experiments of which the candidate has a known failure."""
+    experiments whose failures a person has declared."""
     blocks = {block for results in by_night.values() for block in results}
     recent = [by_night[night] for night in nights[-EXPECTED_NIGHTS:]]
     before = by_night[base] if base else {}
