@@ -21,6 +21,7 @@ import uuid
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ from runner.schema.compilations import checked_inductor_options, pinned_from_jso
 from runner.schema.protocol import FUNCTION, Fingerprint, digest_of, sign
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome
-from runner.system import locks
+from runner.system import account, locks
 
 _CONNECT_S = 5
 _LISTEN_S = 10  # Redis answers a waiting worker at least this often
@@ -205,7 +206,9 @@ def _run(
         return False
     try:
         reporter = ProgressReporter(hud, folder)
-        outcome = _launch(config, folder, lock_fd, reporter, stopping)
+        names = [name for name in (lease.python, lease.base_python) if name]
+        check = partial(config.fingerprints().checked, names=names, begun=fingerprints, place=config.host)
+        outcome = _launch(config, folder, lock_fd, reporter, stopping, check=check)
         if outcome.status == ProgressReporter.LOST:
             folder.refuse("its lease was broken while it ran")
             return True
@@ -213,8 +216,7 @@ def _run(
             folder.end(TaskOutcome("not_run", HANDED_BACK, "its host stops", outcome.seconds))
             hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
         else:
-            names = filter(None, (lease.python, lease.base_python))
-            folder.end(config.fingerprints().checked(outcome, names, fingerprints, config.host))
+            folder.end(outcome)
         try:
             patience_s = 0.0 if stopping() else _PATIENCE_S
             with_retries(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
@@ -231,6 +233,8 @@ def _launch(
     lock_fd: int,
     reporter: ProgressReporter,
     stopping: Callable[[], bool],
+    *,
+    check: Callable[[TaskOutcome], TaskOutcome],
 ) -> TaskOutcome:
     lease = folder.lease
     try:
@@ -262,12 +266,13 @@ def _launch(
                     environment={
                         "CUDA_VISIBLE_DEVICES": config.visible,
                         "RUNNER_HOST": config.host,
-                        "RUNNER_CEILINGS": str(Path(config.data) / "ceilings.json"),
+                        "RUNNER_CEILINGS": str(account.ceilings(Path(config.data))),
                     },
                     lock_fd=lock_fd,
                     on_event=reporter.note,
                     should_stop=lambda: HANDED_BACK if stopping() else reporter.stop_reason,
                     run_folder=_run_folder(config, lease.run),
+                    check=check,
                 )
             )
         except OSError as error:  # the disk is full, or the machine has no process left
@@ -282,8 +287,10 @@ def _run_folder(config: WorkerConfig, run: int) -> Path:
     own = Path(config.data) / "caches" / f"{config.accelerator}" / f"run-{run}"
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
+            account.take_back(other)
             shutil.rmtree(other, ignore_errors=True)
-    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    account.let_pass(own.parent.parent, own.parent)
+    account.share(own)
     return own
 
 

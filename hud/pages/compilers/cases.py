@@ -17,8 +17,8 @@ from django.utils.safestring import SafeString
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
 from hud.models import VERDICT_CODES, Experiment, Point, Stream
-from hud.pages.compilers.query import SHOWN, SORTS, Comparison
-from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
+from hud.pages.backends import SHOWN, SORTS, Comparison
+from hud.pages.backends_table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import change_interval
 from hud.points.nights import PASSES, UNDECIDED, Block, Night, Values, day
 from hud.sql import by_id, fetch_columns, int_array
