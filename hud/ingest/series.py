@@ -55,8 +55,9 @@ def check_names(measurement: ParsedMeasurement) -> None:
     """Write the names in one form. Raise WrongRecord for names that cannot be stored."""
     texts: tuple[str, ...] = measurement.identity[:8]
     joined = "".join(texts)
+    is_ascii = joined.isascii() and measurement.metric.isascii()
     escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII
-    if escaped or not (joined.isascii() and measurement.metric.isascii()):
+    if escaped or not is_ascii:
         settings = json.dumps(measurement.knobs, ensure_ascii=False) if escaped else ""
         if found := invisible_in(joined + measurement.metric + settings):
             raise WrongRecord("", f"a name or a setting holds the invisible character {found}")
@@ -70,7 +71,7 @@ def check_names(measurement: ParsedMeasurement) -> None:
             one for one, value in zip(_LIMITS.items(), texts, strict=True) if len(value) > one[1]
         )
         raise WrongRecord("", f"the {name} is longer than {limit} characters")
-    if len(joined.encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
+    if len(joined if is_ascii else joined.encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
         raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
     if not _SUITE.fullmatch(measurement.suite):
         raise WrongRecord("", "a suite's name has 1 to 60 characters, no slash and no control character")
