@@ -3,7 +3,7 @@
 This and the formats' `describe` decide to which series a number belongs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import is_
 from typing import Any
@@ -159,7 +159,7 @@ class RecordParser:
         if not has_outcome and target is None:
             self.receipt.skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
-        given = self._with_hints(item)
+        given = self._with_hints(item.hints) if item.hints else self.parameters
         runners, dependencies, facts = self._last_facts
         if record.runners is not runners or record.dependencies is not dependencies:  # neighbours share them
             facts = msgspec.json.encode((record.runners, record.dependencies))
@@ -299,11 +299,9 @@ class RecordParser:
         else:
             self.kernels += len(measurement.compiled.kernels)
 
-    def _with_hints(self, item: LocatedRecord) -> Parameters:
+    def _with_hints(self, hints: Mapping[str, str]) -> Parameters:
         """Return the upload's parameters, completed by the hints of the file's name."""
-        if not item.hints:
-            return self.parameters
-        missing = {name: value for name, value in item.hints.items() if not getattr(self.parameters, name)}
+        missing = {name: value for name, value in hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
 
     def _place(self, record: Record, facts: bytes, given: Parameters) -> _Place:

@@ -80,6 +80,9 @@ class _Frame(NamedTuple):
     host: dict[str, Any]
 
 
+_NO_FRAME = _Frame(b"\0", b"\0", Benchmark(""), {})
+
+
 class _RecordReader:
     """Make a record of one JSON text and its place, or say what is wrong with it.
 
@@ -94,14 +97,14 @@ class _RecordReader:
 
         parts: list[Any] = [("benchmark", msgspec.Raw), *((name, msgspec.Raw, None) for name in _HOST)]
         with_raw_parts: Any = make_dataclass("WithRawParts", parts, bases=(Record,))
-        self._decode = msgspec.json.Decoder(with_raw_parts).decode
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw_parts).decode
         self._decode_whole = msgspec.json.Decoder(Record).decode
         self._decode_benchmark = msgspec.json.Decoder(Benchmark).decode
         self._decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
         self._host_part = lru_cache(maxsize=4)(msgspec.json.decode)
-        self._error = msgspec.ValidationError
+        self._error, self._errors = msgspec.ValidationError, json_text.ERRORS
         self._problem = json_text.problem
-        self._frame = _Frame(b"\0", b"\0", Benchmark(""), {})
+        self._frame = _NO_FRAME
 
     def read(self, text: bytes, pointer: str, line: int | None) -> Item:
         if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
@@ -114,24 +117,40 @@ class _RecordReader:
 
     def _record_of(self, text: bytes) -> tuple[Record, str]:
         """Return the record, and what is refused in its text."""
-        head, tail, benchmark, host = self._frame  # which another thread may replace
-        start, end = len(head), len(text) - len(tail)
-        is_framed = start <= end and text.startswith(head) and text.endswith(tail)
-        rest = b'{"benchmark":0%s}' % text[start:end] if is_framed else text
-        record: Any = self._decode(rest)
-        raw = bytes(record.benchmark)
-        record.benchmark = benchmark if is_framed else self._decode_benchmark(raw)
+        frame = self._frame  # which another thread may replace
+        start, end = len(frame.head), len(text) - len(frame.tail)
+        if start <= end and text.startswith(frame.head) and text.endswith(frame.tail):
+            record = self._framed(b'{"benchmark":0%s}' % text[start:end], frame)
+            if record:
+                return record, ""
+        found = self._decode(text)
+        raw = bytes(found.benchmark)
+        found.benchmark = self._decode_benchmark(raw)
         for name in _HOST:
-            part = getattr(record, name)
-            if is_framed and name in host:
-                rest = rest if part is None else text  # which says it twice
-                setattr(record, name, host[name])
-            elif part is not None:
-                setattr(record, name, self._host_part(bytes(part)))
-        problem = self._problem(rest)
-        if not (is_framed or problem):
-            self._frame = self._frame_of(text, raw, record)
-        return record, problem
+            if (part := getattr(found, name)) is not None:
+                setattr(found, name, self._host_part(bytes(part)))
+        problem = self._problem(text)
+        if not problem:
+            self._frame = self._frame_of(text, raw, found)
+        return found, problem
+
+    def _framed(self, rest: bytes, frame: _Frame) -> Record | None:
+        """Return the record of a text without its frame, None where anything is wrong with it."""
+        try:
+            found = self._decode(rest)
+        except self._errors:
+            return None
+        found.benchmark = frame.benchmark
+        for name in _HOST:
+            part = getattr(found, name)
+            if name not in frame.host:
+                if part is not None:
+                    setattr(found, name, self._host_part(bytes(part)))
+            elif part is None:
+                setattr(found, name, frame.host[name])
+            else:  # the text says it twice
+                return None
+        return None if self._problem(rest) else found
 
     def _frame_of(self, text: bytes, raw: bytes, record: Record) -> _Frame:
         """Return the frame of a record, whose benchmark is `raw`; the latest one where it has none."""
