@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from django.db.models import Max, Q
@@ -71,6 +71,21 @@ class Receipt:
         """Add a warning once, '' never."""
         if words and words not in self.warnings and len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(words)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Receipt:
+        """Return a stored receipt without the runs that were deleted since."""
+        receipt = cls(**stored)
+        left = Run.objects.filter(pk__in=receipt.run_ids).order_by("pk")
+        receipt.name_runs(left.values_list("pk", flat=True))
+        return receipt
+
+    def name_runs(self, run_ids: Iterable[int]) -> None:
+        """Name these runs, and link to the first of them."""
+        self.run_ids = sorted(run_ids)
+        self.links.pop("runs", None)
+        if self.run_ids:
+            self.links = {"runs": f"/runs/{self.run_ids[0]}/", **self.links}
 
     def add(self, other: Receipt) -> None:
         """Add the receipt of another piece of the same file."""
@@ -230,23 +245,25 @@ def _alone(
     rows: Mapping[RowKey, tuple[Any, ...]], runs: Mapping[int, Run], grown: Collection[int]
 ) -> dict[RowKey, tuple[Any, ...]]:
     """Return the rows that are all of their points, as far as `hud.points.write.make` has nothing to add."""
-    count = Counter(key[:2] for key in rows)
+    count = Counter(map(_OF_PLACE, rows.values()))
     compared = {run_id for run_id, run in runs.items() if run.is_ab}
     alone = {
-        key: row for key, row in rows.items() if count[key[:2]] == 1 and not key[4] and key[0] not in compared
+        key: row
+        for key, row in rows.items()
+        if count[_OF_PLACE(row)] == 1 and not key[4] and key[0] not in compared
     }
-    if in_grown := [key for key in alone if key[0] in grown]:
+    if in_grown := [_OF_PLACE(row) for key, row in alone.items() if key[0] in grown]:
         stored = fetch_tuples(
             """
-            SELECT run_id, series_id FROM unnest(%s::int[], %s::int[]) AS given(run_id, series_id)
-            WHERE EXISTS (SELECT FROM hud_point p
-                    WHERE p.run_id = given.run_id AND p.series_id = given.series_id)
-                OR EXISTS (SELECT FROM hud_compilation c WHERE c.run_id = given.run_id)
+            SELECT * FROM unnest(%s::int[], %s::int[], %s::timestamptz[]) AS given(run, series, order_time)
+            WHERE EXISTS (SELECT FROM hud_point p WHERE p.series_id = given.series
+                    AND p.order_time = given.order_time AND p.run_id = given.run)
+                OR EXISTS (SELECT FROM hud_compilation c WHERE c.run_id = given.run)
             """,
-            [[key[0] for key in in_grown], [key[1] for key in in_grown]],
+            [list(column) for column in zip(*in_grown, strict=True)],
         )
         known = set(stored)
-        return {key: row for key, row in alone.items() if key[:2] not in known}
+        return {key: row for key, row in alone.items() if _OF_PLACE(row) not in known}
     return alone
 
 
@@ -300,6 +317,7 @@ _TYPES = {
 _OF_ITEM = attrgetter("target_arch", "code", "message", "quality", "compilation", "draw")
 _COLUMNS = ", ".join(_TYPES)
 _SAMPLES = list(_TYPES).index("samples")
+_OF_PLACE = itemgetter(0, 1, len(_KEY))  # run, series and order time of a row, which one point has
 _OF_POINT = {
     "run_id": "int4", "series_id": "int4", "environment_id": "int4", "order_time": "timestamptz",
     "value": "float8", "target": "float8", "samples": "int4", "status": "int2", "target_arch": "varchar",
