@@ -5,16 +5,15 @@ This and the formats' `describe` decide to which series a number belongs.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from operator import is_
 from typing import Any
 
 import msgspec
 
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.export import exported
+from hud.ingest.receipt import Receipt
 from hud.ingest.runs import RunKeys, from_epoch
 from hud.ingest.series import Meanings, check_names, rename_by
-from hud.ingest.store import Receipt
 from hud.models import FIRST_RUN_ONLY, Aliases
 from runner.formats import describe_of, reasons
 from runner.formats.errors import Fault, WrongRecord
@@ -42,14 +41,7 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import INVISIBLE, branch_name, invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key, device_kind, is_named
-from runner.schema.records import (
-    CLASS_PACKAGES,
-    QUALITIES,
-    SUCCESS,
-    UNEXPECTED,
-    Environment,
-    Record,
-)
+from runner.schema.records import CLASS_PACKAGES, QUALITIES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
 _REPEATS = (
@@ -62,7 +54,6 @@ _COMPARED: dict[str, Callable[[str], str]] = {  # parameters that the content ma
     "arch": arch_key, "device": device_kind, "host": nfc, "branch": branch_name,
     "backend": str, "mode": str, "dtype": str, "batch_size": str, "commit": str,
 }  # fmt: skip
-_Place = tuple[str, str, Environment]  # a device, its name and where it is
 _GOES_ON = {"arch": "-", "backend": "_", "commit": ""}  # after a parameter that says less than the content
 
 
@@ -93,12 +84,10 @@ class RecordParser:
         self._flushed = 0  # of them
         self.unsaid: set[str] = set()  # parts of identities that nothing in the upload gives
         self._environments: dict[str, Environment] = {}  # by fingerprint: measurements share one object
-        self._places: dict[tuple[bytes, str, str, str, str], _Place] = {}
-        self._latest_place: tuple[tuple[Any, ...], _Place | None] = (), None
+        self._places: dict[tuple[bytes, str, str, str, str], tuple[str, str, Environment]] = {}
         self._of_suites: dict[tuple[int, str], Environment] = {}
         self._last_facts: tuple[Any, Any, bytes] = (None, None, b"[null,null]")  # of runners and dependencies
-        # as a record says them, for which suite and device, and as they are stored
-        self._last_knobs: tuple[Any, tuple[str, str], tuple[dict[str, Any], str]] = None, ("", ""), ({}, "{}")
+        self._last_knobs: tuple[Any, dict[str, Any], str] = (None, {}, "{}")  # what they are of; as stored
         self._run_keys = RunKeys(any_time=any_time)
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
@@ -252,17 +241,14 @@ class RecordParser:
 
     def _store_knobs(self, measurement: ParsedMeasurement) -> None:
         """Complete the settings as the suite does, and write them as JSON; neighbours share them."""
-        knobs = measurement.knobs
-        if not knobs:
+        if not measurement.knobs:
             return
-        latest, of_suite, stored = self._last_knobs
-        said = measurement.suite, measurement.device
-        if not (of_suite == said and (latest is knobs or repr(latest) == repr(knobs))):
-            suite = SUITES.get(measurement.suite)
-            completed = dict(suite.complete_knobs(knobs, measurement.device)) if suite else knobs
-            stored = completed, stored_knobs(completed)
-        self._last_knobs = knobs, said, stored
-        measurement.knobs, measurement.knobs_key = stored
+        said = repr(measurement.knobs), measurement.suite, measurement.device
+        if said != self._last_knobs[0]:
+            suite, knobs = SUITES.get(measurement.suite), measurement.knobs
+            knobs = dict(suite.complete_knobs(knobs, measurement.device)) if suite else knobs
+            self._last_knobs = said, knobs, stored_knobs(knobs)
+        _said, measurement.knobs, measurement.knobs_key = self._last_knobs
 
     def _number_row(self, measurement: ParsedMeasurement, row: tuple[str, ...]) -> None:
         """Take a further row of an experiment as a repeat; the same row again is no other one."""
@@ -304,13 +290,9 @@ class RecordParser:
         missing = {name: value for name, value in hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
 
-    def _place(self, record: Record, facts: bytes, given: Parameters) -> _Place:
+    def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an
         upload share them."""
-        told_by = record.benchmark, facts, given
-        known, place = self._latest_place
-        if place and all(map(is_, known, told_by)):
-            return place
         info = info_of(record)
         key = (facts, text(info.get("device")), text(info.get("arch")), given.device, given.arch)
         if key not in self._places:
@@ -318,7 +300,6 @@ class RecordParser:
             name = card if is_named(arch_key(card)) else given.arch or card
             environment = self._environment(record, facts, key[1] or given.device, card or name)
             self._places[key] = device, name, environment
-        self._latest_place = told_by, self._places[key]
         return self._places[key]
 
     def _environment(self, record: Record, facts: bytes, device: str, device_name: str) -> Environment:

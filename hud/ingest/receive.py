@@ -17,8 +17,9 @@ from django.db import transaction
 from hud.accounts import audit
 from hud.accounts.keys import name_of
 from hud.ingest.parse import RecordParser
+from hud.ingest.receipt import Receipt
 from hud.ingest.runs import Runs, keep_references
-from hud.ingest.store import Receipt, store
+from hud.ingest.store import store
 from hud.models import Aliases, ApiKey, IdempotencyKey, Measurement, Run, Stream, Upload
 from hud.points.expectations import store_expectations
 from hud.problems import Problem

@@ -137,21 +137,19 @@ def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int]]) -> dict[st
         }
         for digest, (item, stream) in missing.items()
     ]
-    ids: dict[str, int] = dict(insert(Series, rows, returning="digest, id"))
-    if others := [row for row in rows if row["digest"] not in ids]:
-        # equal ones, those that a concurrent upload has made, and renamed ones, which have lost their digest
-        known = f"""
-            WITH known AS (
-                SELECT given.digest, s.id FROM {_given(Series, rows[0])} JOIN hud_series s
-                USING (experiment_id, metric_id, stream_id) ORDER BY s.id
-            ), named AS (
-                UPDATE hud_series s SET digest = known.digest FROM known
-                WHERE s.id = known.id AND s.digest IS NULL
-            )
-            SELECT digest, id FROM known
-            """  # noqa: S608 — only names of columns are put into the text  # nosec B608
-        ids |= dict(fetch_tuples(known, [orjson.dumps(others).decode()]))
-    return ids
+    insert(Series, rows)
+    # those of equal knobs keep their digest; renamed ones, which have lost theirs, get this one
+    known = f"""
+        WITH known AS (
+            SELECT given.digest, s.id FROM {_given(Series, rows[0])} JOIN hud_series s
+            USING (experiment_id, metric_id, stream_id) ORDER BY s.id
+        ), named AS (
+            UPDATE hud_series s SET digest = known.digest FROM known
+            WHERE s.id = known.id AND s.digest IS NULL
+        )
+        SELECT digest, id FROM known
+        """  # noqa: S608 — only names of columns are put into the text  # nosec B608
+    return dict(fetch_tuples(known, [orjson.dumps(rows).decode()]))
 
 
 def ids_of(
@@ -181,23 +179,14 @@ def ids_of(
     return [ids[place] for place in range(len(rows))]
 
 
-def insert(
-    model: type[Model],
-    rows: Sequence[Mapping[str, Any]],
-    conflict: str = "DO NOTHING",
-    *,
-    returning: str = "",
-) -> list[tuple[Any, ...]]:
-    """Insert rows with the same columns as one JSON text, which costs a tenth of psycopg's arrays; return
-    what `returning` names of those that were not there."""
+def insert(model: type[Model], rows: Sequence[Mapping[str, Any]], conflict: str = "DO NOTHING") -> None:
+    """Insert rows with the same columns as one JSON text, which costs a tenth of psycopg's arrays."""
     names = ", ".join(f'"{name}"' for name in rows[0])
-    statement = f"""INSERT INTO {model._meta.db_table} ({names}) SELECT {names} FROM {_given(model, rows[0])}
-        ON CONFLICT {conflict}"""  # noqa: S608  # nosec B608
-    body = orjson.dumps(rows).decode()
-    if returning:
-        return fetch_tuples(f"{statement} RETURNING {returning}", [body])
-    execute(statement, [body])
-    return []
+    execute(
+        f"""INSERT INTO {model._meta.db_table} ({names}) SELECT {names} FROM {_given(model, rows[0])}
+        ON CONFLICT {conflict}""",  # noqa: S608  # nosec B608
+        [orjson.dumps(rows).decode()],
+    )
 
 
 def _given(model: type[Model], names: Iterable[str]) -> str:

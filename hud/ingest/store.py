@@ -1,5 +1,4 @@
-"""Measurements → rows: a fixed number of bulk statements, in the caller's transaction; and the receipt, which
-every step of ingestion completes.
+"""Measurements → rows: a fixed number of bulk statements, in the caller's transaction.
 
 One that is all of its point goes by COPY into the points, where nothing of its place is stored. The others
 go into a temporary table and from there with ON CONFLICT, so that a repeated upload stores each of them once.
@@ -11,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -19,89 +17,17 @@ from typing import Any
 from django.db.models import Max, Q
 
 from hud.ingest.compilations import store_compilations
+from hud.ingest.receipt import Receipt
 from hud.ingest.runs import Runs
 from hud.ingest.series import RowKey, row_keys
 from hud.models import STATUS_CODES, Measurement, Run
 from hud.points import write as points
 from hud.sql import copy_rows, empty_temporary_table, execute, fetch_tuples, int_array
 from runner.formats import reasons
-from runner.formats.format import Skipped
 from runner.formats.measurement import ParsedMeasurement
 from runner.schema.records import STATUSES
 from runner.schema.statistics import spread_of, value_of
 from runner.schema.suite import value_rule
-
-_MAX_SKIPPED = 1000  # entries that a receipt lists; it has the number of all
-_MAX_WARNINGS = 100
-
-
-@dataclass
-class Receipt:
-    """The result of an upload. `skipped` has the first entries that became no measurement, each with its
-    place, the reason and its kind; `skipped_total` and, for each kind, `skipped_kinds` count all.
-    `expectations` has what lists of expected results are for, with a count and what they do not say."""
-
-    id: int | None = None
-    run_ids: list[int] = field(default_factory=list)
-    stored: int = 0
-    duplicates: int = 0
-    skipped: list[dict[str, Any]] = field(default_factory=list)
-    skipped_total: int = 0
-    skipped_kinds: dict[str, int] = field(default_factory=dict)
-    expectations: list[dict[str, Any]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    metrics: list[dict[str, Any]] = field(default_factory=list)  # as `Meanings.to_json` says them
-    links: dict[str, str] = field(default_factory=dict)
-    replayed: bool = False  # the answer to an earlier request with the same idempotency key
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "replayed"}
-
-    def skip(self, entry: Skipped) -> None:
-        self.skipped_total += 1
-        self.skipped_kinds[entry.kind] = self.skipped_kinds.get(entry.kind, 0) + 1
-        if len(self.skipped) < _MAX_SKIPPED:
-            self.skipped.append(entry.to_json())
-
-    def leave_out(self, item: ParsedMeasurement, reason: str) -> None:
-        """Skip a measurement that was read."""
-        self.skip(Skipped(item.pointer, reason, item.line))
-
-    def warn(self, words: str) -> None:
-        """Add a warning once, '' never."""
-        if words and words not in self.warnings and len(self.warnings) < _MAX_WARNINGS:
-            self.warnings.append(words)
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Receipt:
-        """Return a stored receipt without the runs that were deleted since."""
-        receipt = cls(**stored)
-        left = Run.objects.filter(pk__in=receipt.run_ids).order_by("pk")
-        receipt.name_runs(left.values_list("pk", flat=True))
-        return receipt
-
-    def name_runs(self, run_ids: Iterable[int]) -> None:
-        """Name these runs, and link to the first of them."""
-        self.run_ids = sorted(run_ids)
-        self.links.pop("runs", None)
-        if self.run_ids:
-            self.links = {"runs": f"/runs/{self.run_ids[0]}/", **self.links}
-
-    def add(self, other: Receipt) -> None:
-        """Add the receipt of another piece of the same file."""
-        self.id = self.id or other.id
-        self.run_ids = sorted({*self.run_ids, *other.run_ids})
-        self.stored += other.stored
-        self.duplicates += other.duplicates
-        self.skipped = [*self.skipped, *other.skipped][:_MAX_SKIPPED]
-        self.skipped_total += other.skipped_total
-        self.skipped_kinds = dict(Counter(self.skipped_kinds) + Counter(other.skipped_kinds))
-        self.expectations += other.expectations
-        self.warnings += [warning for warning in other.warnings if warning not in self.warnings]
-        names = {metric["name"] for metric in self.metrics}
-        self.metrics += [metric for metric in other.metrics if metric["name"] not in names]
-        self.links = self.links or other.links
-
 
 _MAX_REPEAT = 2**15 - 1  # that its column holds
 _MOST_SPREAD = 1e30  # that a point holds, as `hud.sql.real` has it

@@ -254,9 +254,7 @@ def test_an_upload_of_which_one_run_is_deleted_names_the_other_alone(is_named: b
     assert ingest(both, Parameters()).duplicates == 1
     delete(Run.objects.earliest("pk"), who="t")
     receipt = ingest(both, Parameters())
-    assert receipt.stored == is_named, (
-        "what is gone comes again, unless the rest would too"
-    )
+    assert receipt.stored == is_named, "what is gone comes again, unless the rest would too"
     assert receipt.run_ids == list(Run.objects.order_by("pk").values_list("pk", flat=True))
     assert receipt.links["runs"] == f"/runs/{receipt.run_ids[0]}/"
 
