@@ -87,7 +87,7 @@ def row_keys(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, Ru
     fingerprints = {place: environment.fingerprint() for place, environment in distinct.items()}
     ids = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
     environments = {place: ids[fingerprint] for place, fingerprint in fingerprints.items()}
-    own: list[tuple[int, int]] = []  # run and stream of each; neighbours share the run
+    own: list[tuple[int, int | None]] = []  # run and stream of each; neighbours share the run
     for key, group in groupby(measurements, attrgetter("run")):
         run = runs[key]
         own += [(run.pk, run.stream_id)] * len(list(group))
@@ -98,7 +98,7 @@ def row_keys(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, Ru
     ]
 
 
-def _series_of(measurements: Sequence[ParsedMeasurement], streams: Sequence[int]) -> list[int]:
+def _series_of(measurements: Sequence[ParsedMeasurement], streams: Sequence[int | None]) -> list[int]:
     """Return the series of each measurement, by one look-up where all are known."""
     digests = list(map(_digest, measurements, streams))
     known = "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])"
@@ -113,13 +113,13 @@ def _series_of(measurements: Sequence[ParsedMeasurement], streams: Sequence[int]
     return [ids[digest] for digest in digests]
 
 
-def _digest(item: ParsedMeasurement, stream: int) -> str:
+def _digest(item: ParsedMeasurement, stream: int | None) -> str:
     """Return 32 hex digits over what makes a series. NUL, which no text holds, keeps the parts apart."""
     said = "\0".join((*item.identity[:8], "1" if item.dynamic else "0", item.metric, str(stream)))
     return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int]]) -> dict[str, int]:
+def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int | None]]) -> dict[str, int]:
     """Return the series of these digests; make those that are not there. Knobs that are equal in other words
     (1 and 1.0) are one series, which keeps its first digest."""
     identities = {digest: item.identity for digest, (item, _stream) in missing.items()}

@@ -317,7 +317,7 @@ def test_an_upload_that_only_repeated_another_stream_s_results_goes_with_its_str
     lists = ingest(counts, Parameters(format="pr_time", filename="expected_results.csv", stream="list"))
     with pytest.raises(Problem, match="expected results"):
         delete(stream("list"), who="t")
-    assert Upload.objects.filter(pk=lists.id).exists()
+    assert Upload.objects.get(stream__name="list").receipt["id"] == lists.id
 
 
 def test_only_an_empty_stream_is_deleted() -> None:
