@@ -16,7 +16,7 @@ from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
-from hud.models import Artifact, Experiment, Host, Run, Task, Upload
+from hud.models import Aliases, Artifact, Experiment, Host, Run, Task, Upload
 from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run.query import ARTIFACT, artifacts_of
 from hud.problems import Problem, row_of
@@ -95,12 +95,14 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     """
     take_call(caller_key(request), settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
-    host, device, knobs = _host(given.host), given.device, given.knobs or {}
+    names = Aliases.read()
+    host, arch = _host(names.current("host", given.host)), names.current("arch", given.arch)
+    device, knobs = given.device, given.knobs or {}
     if given.experiment is None and host is None and not device:
-        kinds = {item.device for item in visible_accelerators() if given.arch in {"", item.arch}}
+        kinds = {item.device for item in visible_accelerators() if arch in {"", item.arch}}
         device = "cpu" if kinds == {"cpu"} else ""  # '' leaves the choice to the suite
     options = RunOptions(
-        ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
+        ResourceRequest(device, host, arch, given.labels, given.environment, given.base_environment),
         who=who(request),
         replication=Replication(
             pairs=None if given.pairs == "auto" else given.pairs,
