@@ -17,7 +17,7 @@ from hud.api.schemas import ANSWER, parameter
 from hud.models import Point, Run, Series
 from hud.pages import compilations
 from hud.points import expectations, streams
-from hud.points.read import POINT
+from hud.points.read import POINT, with_levels
 from hud.points.targets import Targets
 from hud.problems import Problem
 from hud.runs.branches import branch_or_default, stored_names
@@ -62,6 +62,7 @@ class PointOut(Schema):
     target_met: bool | None
     verdict: str | None
     level: float | None
+    level_stream: str | None  # whose level it is; null: of its own stream
     expectation: str | None  # as_expected, unexpected_failure or unexpected_pass
     known_failure: str | None  # why its failure is no news
     change: float | None
@@ -181,7 +182,7 @@ def _page(
         run=Run,
     )
     targets = Targets.read()
-    page = newest_first[:MAX_POINTS][::-1]
+    page = with_levels(newest_first[:MAX_POINTS][::-1])
     for point in page:
         point.show(series.experiment, series.metric, targets)
     expectations.add(series.stream_id, page)

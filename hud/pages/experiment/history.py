@@ -6,6 +6,7 @@ from typing import Any
 
 from hud.models import Environment, Experiment, Metric, Point, Run
 from hud.pages.experiment.choice import Choice
+from hud.points.read import with_levels
 from hud.points.targets import Targets
 from hud.runs.branches import branch_or_default, stored_names
 from hud.sql import attach, by_id, fetch_models, int_array
@@ -85,6 +86,7 @@ def fill(
         window_params(wanted, choice),
         rows=f"SELECT n.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({WINDOW}) n",  # noqa: S608 — a constant  # nosec B608
     )
+    with_levels(points)
     known = [*points, *(newest[pk] for pk in wanted if pk in newest)]
     runs = by_id(Run, [point.run_id for point in known])
     environments |= by_id(Environment, {point.environment_id for point in known} - environments.keys())
