@@ -1,5 +1,7 @@
 """Runs over the API: request, watch and cancel them, read logs and artifacts."""
 
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Annotated, Any, Literal
@@ -12,12 +14,14 @@ from pydantic import Field, create_model
 
 from hud.accounts.keys import take_call
 from hud.api.auth import caller_key, check_may_delete, who
-from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody, file_answer
+from hud.api.schemas import ANSWER, Error, Filter, Items, Labels, StreamName, StrictBody, file_answer
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
-from hud.models import Aliases, Artifact, Experiment, Host, Run, Task, Upload
+from hud.judging.comparison import KernelsOfSides, MetricComparison
+from hud.models import ACTIVE, VERDICTS, Aliases, Artifact, Experiment, Host, Point, Run, Task, Upload
 from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
+from hud.pages.run import pairs
 from hud.pages.run.query import ARTIFACT, artifacts_of
 from hud.problems import Problem, row_of
 from hud.runs import logs, requests, streams, tasks
@@ -31,6 +35,9 @@ from runner.schema.suite import MAX_COMPILATIONS, BadRequest
 from runner.schema.tasks import Caches, Replication, Selection
 
 router = Router(tags=["runs"])
+_WAITING = threading.Lock()  # of one request in a process, whose threads are few
+_LOOK_S = 0.5
+_WORST_FIRST = ("failed", "regressed", "inconclusive", "improved", "unchanged", "new", "not_run")
 _MAX_LOG_PIECE_BYTES = 512 * 1024
 _LOG_TYPE = "text/plain; charset=utf-8"
 _COLUMNS = DataTable(
@@ -149,6 +156,74 @@ def _host(name: str) -> Host | None:
 @router.get("/runs/{int:run_id}", response=RunOut)
 def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
+
+
+class RunVerdictOut(Schema):
+    """The answers of an experiment in an A/B run: confirmed, dismissed or inconclusive. Those of kernels are
+    null, and none has one side alone, where the kernels are not known."""
+
+    experiment: int
+    metric: str
+    code: str
+    choice: str | None
+    one_sided: list[str] = Field(description="kernels of one side alone")
+    equal_choice_percent: float | None = Field(description="of the device time")
+
+
+class RunResultOut(Schema):
+    model_config = ANSWER
+    state: str
+    verdict: str | None = Field(description="the worst of all; null until the run has ended and is judged")
+    pairs: int = Field(description="draws or pairs, the most of an experiment of an A/B run")
+    verdicts: list[RunVerdictOut]
+
+
+class _ResultQuery(Filter):
+    wait: int = Field(0, ge=0, le=60, description="seconds to wait for the end of the run")
+
+
+@router.get("/runs/{int:run_id}/result", response=RunResultOut)
+def get_result(request: HttpRequest, run_id: int, given: Query[_ResultQuery]) -> dict[str, Any]:
+    """Get what came of a run. With `wait` the answer comes when it has ended, or when the time is over; at
+    once where others wait."""
+    run, until = row_of(Run, run_id), time.monotonic() + given.wait
+    if given.wait and _WAITING.acquire(blocking=False):
+        try:
+            while run.state in ACTIVE and time.monotonic() < until:
+                time.sleep(_LOOK_S)
+                run.refresh_from_db(fields=["state"])
+        finally:
+            _WAITING.release()
+    lines, kernels = [], {}
+    if run.is_ab:
+        comparison = pairs.read(run)
+        lines, kernels = pairs.headlines(comparison.metrics), comparison.kernels
+        verdicts = {pairs.verdict_of(line) for line in lines}
+    else:
+        codes = Point.objects.filter(run=run, verdict_code__isnull=False).values_list(
+            "verdict_code", flat=True
+        )
+        verdicts = {VERDICTS[code] for code in codes.distinct()}
+    return {
+        "state": run.state,
+        "verdict": next(
+            (word for word in _WORST_FIRST if word in verdicts and run.state not in ACTIVE), None
+        ),
+        "pairs": max((line.count for line in lines), default=0),
+        "verdicts": [_verdict(line, kernels.get(line.experiment.pk)) for line in lines],
+    }
+
+
+def _verdict(line: MetricComparison, kernels: KernelsOfSides | None) -> dict[str, Any]:
+    found = kernels and kernels.found
+    return {
+        "experiment": line.experiment.pk,
+        "metric": line.metric.name,
+        "code": found.code.word if found else line.word,
+        "choice": found and found.choice.word,
+        "one_sided": [*kernels.only_base, *kernels.only_head] if kernels else [],
+        "equal_choice_percent": found and found.equal_choice_percent,
+    }
 
 
 _COUNTS: dict[str, Any] = {one.name: (int, ...) for one in fields(Deletion)}

@@ -63,6 +63,14 @@ def headlines(metrics: Iterable[MetricComparison]) -> list[MetricComparison]:
     return [min(lines, key=rank) for lines in times.values()]
 
 
+def verdict_of(line: MetricComparison) -> str:
+    """Return the answer of a metric in the words of a point's verdict."""
+    if line.values[0] is not None and line.values[1] is None:
+        return "failed"
+    changed = {True: "improved", False: "regressed"}.get(line.better, "inconclusive")  # type: ignore[arg-type]
+    return "unchanged" if line.word == "dismissed" else changed
+
+
 def read(run: Run) -> Comparison:
     """Return the comparison, its metrics by experiment, and inside one as its suite is read: 4 statements."""
     comparison = compare([run])
