@@ -45,7 +45,7 @@ class RenamedMiddleware(MiddlewareMixin):
         if (query, arguments) == (request.GET, kwargs):
             return None
         if request.method in {"GET", "HEAD"} and not match.namespaces and "data_format" not in kwargs:
-            return redirect(f"{reverse(match.view_name, kwargs=arguments)}?{query.urlencode()}")
+            return redirect(f"{reverse(match.view_name, kwargs=arguments)}?{query.urlencode(safe=':/')}")
         request.GET = query  # type: ignore[assignment]
         kwargs.update(arguments)
         return None
