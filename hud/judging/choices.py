@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.schema.compilations import Kernels, compare_candidates
+from runner.schema.compilations import SEARCHES_ON, Kernels, compare_candidates
 from runner.schema.draws import ChoiceNoise, choice_noise
 from runner.schema.statistics import (
     PAIR_ALPHA,
@@ -164,8 +164,8 @@ def choice_change(
         {(slot, kernels[slot].choice) for kernels in side for slot in differing if slot in kernels}
         for side in (base, head)
     ]
-    # a side has lost the other's candidates that it has not, unless it found them by searching on
-    best, best_p = times.best(new - old - drawn[0], old - new - drawn[1]) if differing else (None, None)
+    lost = times.lost(old | drawn[0], new), times.lost(new | drawn[1], old)
+    best, best_p = times.best(*lost) if differing else (None, None)
     word: ChoiceWord = "inconclusive"
     worse = None
     if p <= PAIR_ALPHA and abs(ratio) > _FLOOR:
@@ -215,6 +215,17 @@ class _ChoiceTimes:
         """Return the time of these choices; nan without a timed one."""
         chosen = ((self.us[slot], kernels[slot].choice) for slot in self.us if slot in kernels)
         return sum(timed[choice][0] for timed, choice in chosen if choice in timed) or math.nan
+
+    def lost(self, own: Set[tuple[str, str]], other: Set[tuple[str, str]]) -> Set[tuple[str, str]]:
+        """Return the candidates that a side cannot choose: those of the other that it has not and, in slots
+        where only the other searches on, what that may have found."""
+        found = {
+            (slot, choice)
+            for slot, timed in self.us.items()
+            if (slot, SEARCHES_ON) in other - own
+            for choice in timed
+        }
+        return (found | other) - own
 
     def best(
         self, base: Set[tuple[str, str]], head: Set[tuple[str, str]]

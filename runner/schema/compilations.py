@@ -44,6 +44,7 @@ EXPLAINED = "explained"  # key of extra_info of a failed record that holds `Expl
 EXPLAINABLE = ("wrong", "failed", "crashed")  # statuses for which the compiler may be at fault
 BISECTED = "compiler bisected: "  # begins `Explanation.text` and so the reason of the failed record
 
+SEARCHES_ON = "coordinate descent"  # among the offered: the autotuner goes on from the best one
 _UNTUNED = frozenset({"library", "copy", "cpp"})  # kinds of kernels without candidates
 KernelKind = Literal["pointwise", "reduction", "template", "library", "combo", "copy", "user", "cpp", "other"]
 
@@ -66,7 +67,8 @@ class Kernel:
     candidates: int = 0  # configurations that the autotuner timed; 0 if unknown
     ranked: tuple[tuple[str, float], ...] = ()  # of max-autotune: configuration and µs, fastest first
     default: str = ""  # the one among `ranked` that is taken without max-autotune
-    offered: tuple[str, ...] = ()  # configurations that the autotuner had to choose from; () if unknown
+    # configurations that the autotuner had to choose from, perhaps `SEARCHES_ON`; () if unknown
+    offered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def code_change(draws: Iterable[Draw], most: int | None = None) -> CodeChange:
     `most` is the number of draws after which the comparison ends at the latest, if it is looked at after each
     round (`enough`); None for one look at the end. `confirmed`: p ≤ .005, and the change is more than 2 %.
     `dismissed`: the interval lies within ± 2 %. `moved`: the means of the two owners differ by more than 2 %,
-    at p ≤ .005. Fewer than 3 draws of a side are `inconclusive`.
+    at p ≤ .005, and are not both beyond 2 % in one direction. Fewer than 3 draws of a side: `inconclusive`.
     """
     ratios: dict[Side, list[float]] = {"base": [], "new": []}
     for draw in draws:
@@ -183,7 +183,8 @@ def code_change(draws: Iterable[Draw], most: int | None = None) -> CodeChange:
     word: CodeWord = "inconclusive"
     if min(counts) >= LEAST_DRAWS:
         apart_p = looks.p(apart, math.sqrt(inside / (count - 2) * error_share), count - 2)
-        if abs(apart) > _FLOOR and apart_p <= PAIR_ALPHA:
+        one_way = min(means) > _FLOOR or max(means) < -_FLOOR  # a change at either owner's draws
+        if abs(apart) > _FLOOR and apart_p <= PAIR_ALPHA and not one_way:
             word = "moved"
         elif abs(middle) + half <= _FLOOR:
             word = "dismissed"

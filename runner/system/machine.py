@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,20 @@ class Gpu:
 
 
 def gpus() -> list[Gpu]:
-    """Return the NVIDIA GPUs that nvidia-smi lists, none if it is missing or fails."""
+    """Return the NVIDIA GPUs that nvidia-smi lists and CUDA_VISIBLE_DEVICES leaves to this process, in that
+    one's order; none if nvidia-smi is missing or fails."""
     rows = nvidia_smi("index,name,uuid,memory.total,driver_version")
-    return [
+    cards = [
         Gpu(int(index), name, uuid, int(memory) * 2**20, driver) for index, name, uuid, memory, driver in rows
     ]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return cards
+    by_name = {name: card for card in cards for name in (str(card.index), card.uuid)}
+    known = takewhile(
+        by_name.__contains__, visible.split(",")
+    )  # as CUDA reads it: up to the first unknown one
+    return [by_name[name] for name in known]
 
 
 def nvidia_smi(fields: str, *, gpu: str = "") -> list[list[str]]:
@@ -136,8 +146,7 @@ def environment(device: str) -> Environment:
     """Return the facts of `environment` of `measure/state/device.py` without torch."""
     torch = torch_says()
     cards = gpus() if device == "cuda" else []
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]  # by this process
-    gpu = next((card for card in cards if seen in {card.uuid, str(card.index)}), cards[0] if cards else None)
+    gpu = cards[0] if cards else None
     return replace(
         of_machine(),
         torch=torch.get("__version__", ""),

@@ -17,6 +17,7 @@ from hud.judging.pairs import (
 from runner.schema.compilations import (
     ONE_SIDED,
     OTHER_CANDIDATES,
+    SEARCHES_ON,
     UNSEEN_CHOICE,
     Kernels,
     TimedChoice,
@@ -167,6 +168,28 @@ def test_the_code_is_judged_by_draws_alone() -> None:
     assert compare_kernels(base, head, draws=draws(1.03), most=10).code == code_change(draws(1.03), 10)
     apart = [replace(draw, head=draw.head * (1.03 if draw.owner == "new" else 1.0)) for draw in draws(1.0)]
     assert compare_kernels(base, head, draws=apart).code.word == "moved"
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_a_side_that_no_longer_searches_on_has_lost_what_was_found_by_searching(is_swapped: bool) -> None:
+    """gather_gemv int8 on an H200: three draws of each side, with coordinate descent and without."""
+    start, best = "R0_BLOCK=2048 num_warps=16", "R0_BLOCK=4096 num_warps=8"
+    searching, alone = {start, SEARCHES_ON}, {start}
+    base = [one(best, time_us, searching) for time_us in (11.968, 11.935, 12.032)]
+    head = [one(start, time_us, alone) for time_us in (23.04, 23.36, 23.424)]
+    timed = [
+        (one(choice, us, searching), one(choice, us, alone)) for choice, us in ((best, 12.0), (start, 23.2))
+    ] * 3
+    if is_swapped:
+        base, head, timed = head, base, [(new, old) for old, new in timed]
+    change = choices.choice_change(base, head, timed)
+    assert (change.same_candidates, change.word, change.worse) == (False, "confirmed", not is_swapped)
+    assert change.best_ratio == pytest.approx(12.0 / 23.2 if is_swapped else 23.2 / 12.0, rel=0.02)
+    both = {one["s"].choice: replace(one["s"], offered=frozenset(searching)) for one in (*base, *head)}
+    alike = [[{"s": both[one["s"].choice]} for one in side] for side in (base, head)]
+    assert (
+        choices.choice_change(alike[0], alike[1], timed).word == "inconclusive"
+    )  # three draws may all miss it
 
 
 def test_choices_that_come_more_often_are_told() -> None:

@@ -189,9 +189,25 @@ def fake_nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) 
 
 def test_gpus_are_those_that_nvidia_smi_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvidia_smi(tmp_path, monkeypatch, 'echo "0, NVIDIA H200, GPU-5c6e, 143771, 580.159.04"')
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (gpu,) = machine.gpus()
     assert (gpu.index, gpu.name, gpu.uuid, gpu.driver) == (0, "NVIDIA H200", "GPU-5c6e", "580.159.04")
     assert gpu.memory_bytes == 143771 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("visible", "left"), [("1", [1]), ("GPU-b,0", [1, 0]), ("0,7,1", [0]), ("", []), ("-1", [])]
+)
+def test_gpus_that_are_hidden_from_this_process_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, left: list[int]
+) -> None:
+    """A batch system gives one card of many to a job: the others are somebody else's."""
+    lines = [f"{index}, NVIDIA H200, GPU-{name}, 143771, 580" for index, name in enumerate("ab")]
+    fake_nvidia_smi(tmp_path, monkeypatch, "\n".join(f'echo "{line}"' for line in lines))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [gpu.index for gpu in machine.gpus()] == [0, 1]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [gpu.index for gpu in machine.gpus()] == left
 
 
 @pytest.mark.parametrize("script", ["exit 9", 'echo "No devices were found"', ""])

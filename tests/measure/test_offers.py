@@ -10,6 +10,7 @@ import pytest
 
 from runner.measure.kernels import tuning
 from runner.measure.kernels.tuning import chosen
+from runner.schema.compilations import SEARCHES_ON
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Autotuner:
     configs: list[Config] | None
     compile_results: list[Any] = field(default_factory=list)
     launchers: list[Any] = field(default_factory=list)
+    inductor_meta: dict[str, Any] = field(default_factory=dict)
 
     def precompile(self) -> None:
         if self.configs:
@@ -74,6 +76,13 @@ def test_candidates_that_a_worker_compiled_are_offered(noting: None) -> None:
     autotuner = Autotuner(None, compiled(Config({"XBLOCK": 4}), Config({"XBLOCK": 8}, 2, 3)))
     autotuner.precompile()
     assert offered(autotuner) == ALL
+
+
+def test_a_search_that_goes_on_from_the_best_is_among_the_offered(noting: None) -> None:
+    configs = [Config({"XBLOCK": 4}), Config({"XBLOCK": 8}, 2, 3)]
+    autotuner = Autotuner(configs, inductor_meta={"coordinate_descent_tuning": True})
+    autotuner.precompile()
+    assert {*offered(autotuner)} == {*ALL, SEARCHES_ON}
 
 
 def test_nothing_is_offered_where_nothing_was_watched() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from runner.measure.compiler.counters import modules, note
 from runner.measure.kernels.slots import Call, Operand, slot_of
-from runner.schema.compilations import PINNED_VARIABLE, pinned_from_json
+from runner.schema.compilations import PINNED_VARIABLE, SEARCHES_ON, pinned_from_json
 from runner.schema.records import Json
 from runner.system.task_files import read_object
 
@@ -151,6 +151,8 @@ def _note_offers(autotuner: Any, *_others: Any) -> None:
     compiled = getattr(autotuner, "compile_results", None) or autotuner.launchers
     configs = autotuner.configs or [one.config for one in compiled]
     texts = {*vars(autotuner).get(_OFFERED, ()), *map(config_text, configs)}
+    if autotuner.inductor_meta.get("coordinate_descent_tuning"):
+        texts.add(SEARCHES_ON)
     vars(autotuner)[_OFFERED] = tuple(sorted(texts))[:_MOST_OFFERED]
 
 
