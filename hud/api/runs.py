@@ -18,7 +18,6 @@ from hud.api.schemas import ANSWER, Error, Filter, Items, Labels, StreamName, St
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
-from hud.judging.comparison import KernelsOfSides, MetricComparison
 from hud.models import ACTIVE, VERDICTS, Aliases, Artifact, Experiment, Host, Point, Run, Task, Upload
 from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run import pairs
@@ -194,35 +193,19 @@ def get_result(request: HttpRequest, run_id: int, given: Query[_ResultQuery]) ->
                 run.refresh_from_db(fields=["state"])
         finally:
             _WAITING.release()
-    lines, kernels = [], {}
     if run.is_ab:
-        comparison = pairs.read(run)
-        lines, kernels = pairs.headlines(comparison.metrics), comparison.kernels
+        lines = pairs.headlines(pairs.read(run).metrics)
         verdicts = {pairs.verdict_of(line) for line in lines}
     else:
-        codes = Point.objects.filter(run=run, verdict_code__isnull=False).values_list(
-            "verdict_code", flat=True
-        )
-        verdicts = {VERDICTS[code] for code in codes.distinct()}
+        lines, codes = [], Point.objects.filter(run=run).values_list("verdict_code", flat=True).distinct()
+        verdicts = {VERDICTS[code] for code in codes if code is not None}
     return {
         "state": run.state,
         "verdict": next(
             (word for word in _WORST_FIRST if word in verdicts and run.state not in ACTIVE), None
         ),
         "pairs": max((line.count for line in lines), default=0),
-        "verdicts": [_verdict(line, kernels.get(line.experiment.pk)) for line in lines],
-    }
-
-
-def _verdict(line: MetricComparison, kernels: KernelsOfSides | None) -> dict[str, Any]:
-    found = kernels and kernels.found
-    return {
-        "experiment": line.experiment.pk,
-        "metric": line.metric.name,
-        "code": found.code.word if found else line.word,
-        "choice": found and found.choice.word,
-        "one_sided": [*kernels.only_base, *kernels.only_head] if kernels else [],
-        "equal_choice_percent": found and found.equal_choice_percent,
+        "verdicts": pairs.ANSWER.rows(lines),
     }
 
 

@@ -19,7 +19,7 @@ _PATHS = {  # the argument in a path, and the kind of what it names
     "api/v1/series/<int:experiment>": ("experiment", "experiment"),
 }
 _OF_SIDE = re.compile(r"(?P<kind>^host|/experiment):(?P<name>[^/]+)")
-_WITH_SIDES = ("base", "head")
+_WITH_SIDES, _CELL = ("base", "head"), "cell"
 
 
 class RenamedMiddleware(MiddlewareMixin):
@@ -33,7 +33,7 @@ class RenamedMiddleware(MiddlewareMixin):
         if match is None or match.namespaces not in ([], ["api"]):
             return None
         argument, kind = next((_PATHS[path] for path in _PATHS if match.route.startswith(path)), ("", ""))
-        if not argument and not request.GET.keys() & {*_KINDS, *_WITH_SIDES}:
+        if not argument and not request.GET.keys() & {*_KINDS, *_WITH_SIDES, _CELL}:
             return None
         if not (aliases := Aliases.read()):
             return None
@@ -61,6 +61,9 @@ def _renamed(query: QueryDict, aliases: Aliases, suite: str) -> QueryDict:
     for name, values in query.lists():
         if name in _WITH_SIDES:
             renamed.setlist(name, [_OF_SIDE.sub(of_side, value) for value in values])
+        elif name == _CELL:  # suite/backend
+            parts = (value.partition("/") for value in values)
+            renamed.setlist(name, [aliases.current("suite", first) + "".join(rest) for first, *rest in parts])
         elif name in _KINDS:
             renamed.setlist(name, [_current(aliases, _KINDS[name], value, suite) for value in values])
     return renamed

@@ -22,26 +22,15 @@ from hud.judging.aggregates import (
     pass_rate,
 )
 from hud.judging.rules.thresholds import prior_noise
-from hud.points.nights import (
-    COMPILE,
-    MEMORY,
-    PASSES,
-    PREFERRED,
-    SPEEDUP,
-    UNDECIDED,
-    Block,
-    Night,
-    Results,
-    Values,
-)
+from hud.points.nights import COMPILE, PASSES, PREFERRED, SPEEDUP, UNDECIDED, Block, Night, Results, Values
 from hud.tables.table import DataTable
 from runner.schema.metrics import metric_info
 from runner.schema.statistics import geometric_mean, median
 from runner.suites import SUITES
 
 Tone = Literal["", "worse", "better"]
-COLUMNS = (SPEEDUP, COMPILE, MEMORY)
-TITLES = {SPEEDUP: "Speedup", COMPILE: "Cold compile", MEMORY: "Memory"}
+COLUMNS = tuple(PREFERRED)
+TITLES = dict(zip(COLUMNS, ("Speedup", "Cold compile", "Memory"), strict=True))
 BELOW = 0.95  # a speedup that is named, whatever it was before
 TREND_NIGHTS = 28
 EXPECTED_NIGHTS = 14  # whose cases are expected again

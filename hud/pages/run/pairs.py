@@ -25,6 +25,13 @@ METRIC = DataTable(
 )
 
 
+ANSWER = DataTable(  # in short, of an experiment's headline
+    "experiment=experiment.pk metric=metric.name code choice one_sided equal_choice_percent",
+    code=lambda line: line.kernels.found.code.word if line.kernels else line.word,
+    choice=lambda line: line.kernels and line.kernels.found.choice.word,
+    one_sided=lambda line: [*line.kernels.only_base, *line.kernels.only_head] if line.kernels else [],
+    equal_choice_percent=lambda line: line.kernels and line.kernels.found.equal_choice_percent,
+)
 KERNELS = DataTable(  # the three answers of an experiment's kernels: code, choice, and kernels of one side
     f"""{EXPERIMENT} base_compilations new_compilations equal_choices=found.code.word obstacle change low high
     p=found.code.p coverage equal_choice_percent=found.equal_choice_percent not_pinned
