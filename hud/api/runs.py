@@ -157,24 +157,15 @@ def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
 
 
-class RunVerdictOut(Schema):
-    """The answers of an experiment in an A/B run: confirmed, dismissed or inconclusive. Those of kernels are
-    null, and none has one side alone, where the kernels are not known."""
-
-    experiment: int
-    metric: str
-    code: str
-    choice: str | None
-    one_sided: list[str] = Field(description="kernels of one side alone")
-    equal_choice_percent: float | None = Field(description="of the device time")
-
-
 class RunResultOut(Schema):
     model_config = ANSWER
     state: str
     verdict: str | None = Field(description="the worst of all; null until the run has ended and is judged")
     pairs: int = Field(description="draws or pairs, the most of an experiment of an A/B run")
-    verdicts: list[RunVerdictOut]
+    verdicts: list[dict[str, Any]] = Field(
+        description="of an A/B run's experiments: `code` and `choice` (confirmed, dismissed, inconclusive),"
+        " kernels of one side alone, share of the time at equal choices; null without known kernels"
+    )
 
 
 class _ResultQuery(Filter):
@@ -201,9 +192,7 @@ def get_result(request: HttpRequest, run_id: int, given: Query[_ResultQuery]) ->
         verdicts = {VERDICTS[code] for code in codes if code is not None}
     return {
         "state": run.state,
-        "verdict": next(
-            (word for word in _WORST_FIRST if word in verdicts and run.state not in ACTIVE), None
-        ),
+        "verdict": None if run.state in ACTIVE else next(filter(verdicts.__contains__, _WORST_FIRST), None),
         "pairs": max((line.count for line in lines), default=0),
         "verdicts": pairs.ANSWER.rows(lines),
     }

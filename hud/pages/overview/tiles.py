@@ -56,22 +56,14 @@ def read(
         tile.missed = sum(value.met == "missed" for value in judged)
         tile.is_late = tile.suite in late
         tile.lines = [
-            (
-                f"{value.experiment.title} {value.experiment.dtype}",
-                value.value,
-                value.metric,
-                target.value,
-                bool(value.quality),
-            )
-            for value in judged
-            if (target := value.own_target) and value.value is not None
+            (f"{one.experiment.title} {one.experiment.dtype}", one.value, one.metric, target.value, pale)
+            for one, pale in ((point, bool(point.quality)) for point in judged)
+            if (target := one.own_target) and one.value is not None
         ][:_LINES]
         if not tile.lines:
-            own_rows = [row for row in rows if row[0] == tile.suite and row[5] is not None]
-            own_rows.sort(key=lambda row: metric_place(tile.suite, metrics[row[1]]))
-            tile.lines = [
-                (metrics[row[1]].title, row[5], metrics[row[1]], None, row[6]) for row in own_rows[:_LINES]
-            ]
+            means = [(metrics[row[1]], *row[5:]) for row in rows if row[0] == tile.suite and row[5]]
+            means.sort(key=lambda line: metric_place(tile.suite, line[0]))
+            tile.lines = [(metric.title, mean, metric, None, pale) for metric, mean, pale in means[:_LINES]]
     return [tile for tile in tiles.values() if tile.last]
 
 
