@@ -452,7 +452,7 @@ def test_the_result_of_a_run_is_its_worst_verdict(client: Client) -> None:
 def test_the_result_of_a_run_can_be_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     run = create_run("running")
     address = f"/api/v1/runs/{run.pk}/result"
-    looks = [{"state": "running"}, {"state": "failed", "finished": timezone.now()}]
+    looks: list[dict[str, Any]] = [{"state": "running"}, {"state": "failed", "finished": timezone.now()}]
     monkeypatch.setattr(time, "sleep", lambda _s: Run.objects.update(**looks.pop(0)))
     assert client.get(address).json()["state"] == "running"
     assert client.get(f"{address}?wait=60").json()["state"] == "failed"
