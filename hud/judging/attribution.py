@@ -21,6 +21,7 @@ Cause = Literal["code", "moved", "appeared", "vanished", "choice", "slower", "fa
 CAUSES: tuple[Cause, ...] = get_args(Cause)  # in the order in which they are read
 RELATIVE_NOISE, NOISE_US_PER_CALL = 0.005, 0.3  # of one kernel on one card (rule C4)
 OTHER_CARD_NOISE, LEAST_SHARED = 0.02, 10  # without a known offset; kernels that tell it (rule C5)
+MOST_OF_CHANGE, MOST_OF_BUSY = 0.1, 0.003  # that causes may leave unexplained
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,11 @@ class Attribution:
 
     @property
     def adds_up(self) -> bool | None:
-        """Return whether the remainder is within 10 % of the change or 0.3 % of the busy time."""
+        """Return whether the remainder is a small part of the change or of the busy time."""
         if self.remainder_us is None or self.busy_change_us is None or self.base.busy_us is None:
             return None
-        return abs(self.remainder_us) <= max(0.1 * abs(self.busy_change_us), 0.003 * self.base.busy_us)
+        of_change_us, of_busy_us = abs(self.busy_change_us), self.base.busy_us
+        return abs(self.remainder_us) <= max(MOST_OF_CHANGE * of_change_us, MOST_OF_BUSY * of_busy_us)
 
     def share(self, change_us: float) -> float | None:
         """Return a part of the change of busy time; None where that is too small to be divided by."""

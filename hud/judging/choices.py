@@ -180,7 +180,8 @@ def choice_change(
         {(slot, own.choice) for kernels in side for slot, own in kernels.items() if own.time_us > 0}
         for side in timed
     ]
-    counts = len(old | new), len((old | new) - (timed_choices[0] & timed_choices[1]))
+    to_time = {(slot, choice) for slot, choice in old | new if choice != SEARCHES_ON}
+    counts = len(to_time), len(to_time - (timed_choices[0] & timed_choices[1]))
     return ChoiceChange(same, differing, *frequencies, word, worse, *expected, best_ratio, best_p, *counts)
 
 

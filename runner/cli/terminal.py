@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import with_runner_fact
 from runner.schema.suite import BadRequest, TaskSpec, suite_of
-from runner.schema.tasks import TaskResult
+from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.system import locks, machine
 from runner.system.accelerators import Accelerator, accelerators
 from runner.system.interpreters import Fingerprints, Interpreter
@@ -33,6 +34,7 @@ class RunContext:
     keeps_artifacts: bool = False  # of all tasks, not only of those that ask for artifacts
     caches: Path | None = None  # those of earlier commands; None: a folder for this command alone
     started: float = field(default_factory=time.time)  # s since 1970: the one time of the run
+    check: Callable[[TaskOutcome], TaskOutcome] = lambda outcome: outcome  # as of `LaunchRequest`
 
 
 def accelerator(asked: str) -> Accelerator:
@@ -64,7 +66,8 @@ def run_jobs(
     names = sorted({name for job in jobs for name in (job.python, job.base_python) if name})
     path = machine.cache_folder() / "fingerprints.json"
     interpreters = Fingerprints(path, {name: context.pythons[name] for name in names})
-    begun = interpreters.look()
+    check = partial(interpreters.checked, names=names, begun=interpreters.look(), place="this run")
+    context = replace(context, check=check)
     try:
         descriptor = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
         with os.fdopen(descriptor) as lock, _stop_asked() as stop:
@@ -72,12 +75,12 @@ def run_jobs(
                 done = _run_job(
                     number, job, chosen, context, lock_fd=lock.fileno(), on_event=on_event, stop=stop
                 )
-                outcome = interpreters.checked(done.outcome, names, begun, "this run")
-                if outcome.code == CHANGED_INTERPRETER:
-                    done = replace(done, outcome=replace(outcome, records=()), records=[], unexpected=[])
+                if is_changed := done.outcome.code == CHANGED_INTERPRETER:
+                    outcome = replace(done.outcome, records=())
+                    done = replace(done, outcome=outcome, records=[], unexpected=[])
                 finished.append(done)
                 on_finished(done)
-                if stop.is_set() or done.outcome.code == CHANGED_INTERPRETER:
+                if stop.is_set() or is_changed:
                     break
     finally:
         shutil.rmtree(context.folder / "caches", ignore_errors=True)
@@ -119,6 +122,7 @@ def _run_job(
             on_event=lambda event: on_event(job.task, event),
             should_stop=lambda: "cancelled" if stop.is_set() else "",
             run_folder=context.caches or context.folder / "caches",
+            check=context.check,
         )
     )
     process = 0 if job.base_python else job.process

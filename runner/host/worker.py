@@ -21,6 +21,7 @@ import uuid
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,9 @@ def _run(
         return False
     try:
         reporter = ProgressReporter(hud, folder)
-        outcome = _launch(config, folder, lock_fd, reporter, stopping)
+        names = [name for name in (lease.python, lease.base_python) if name]
+        check = partial(config.fingerprints().checked, names=names, begun=fingerprints, place=config.host)
+        outcome = _launch(config, folder, lock_fd, reporter, stopping, check=check)
         if outcome.status == ProgressReporter.LOST:
             folder.refuse("its lease was broken while it ran")
             return True
@@ -213,8 +216,7 @@ def _run(
             folder.end(TaskOutcome("not_run", HANDED_BACK, "its host stops", outcome.seconds))
             hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
         else:
-            names = filter(None, (lease.python, lease.base_python))
-            folder.end(config.fingerprints().checked(outcome, names, fingerprints, config.host))
+            folder.end(outcome)
         try:
             patience_s = 0.0 if stopping() else _PATIENCE_S
             with_retries(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
@@ -231,6 +233,8 @@ def _launch(
     lock_fd: int,
     reporter: ProgressReporter,
     stopping: Callable[[], bool],
+    *,
+    check: Callable[[TaskOutcome], TaskOutcome],
 ) -> TaskOutcome:
     lease = folder.lease
     try:
@@ -268,6 +272,7 @@ def _launch(
                     on_event=reporter.note,
                     should_stop=lambda: HANDED_BACK if stopping() else reporter.stop_reason,
                     run_folder=_run_folder(config, lease.run),
+                    check=check,
                 )
             )
         except OSError as error:  # the disk is full, or the machine has no process left

@@ -11,6 +11,7 @@ A task alone compiles afresh too, or uses the caches that the first process of i
 """
 
 import json
+import math
 import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +32,9 @@ from runner.schema.compilations import (
     inductor_words,
     timed_kernels,
 )
-from runner.schema.draws import BASE, NEW, RUN_TIMES, Side, outliers
+from runner.schema.draws import BASE, LEAST_DRAWS, NEW, RUN_TIMES, Side, outliers
 from runner.schema.metrics import is_of_running
+from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
 from runner.schema.suite import COMPILATION_VARIABLE, TaskSpec, suite_of
@@ -44,7 +46,7 @@ SIDES: tuple[Side, Side] = (BASE, NEW)
 _UNKNOWN = "not pinned: the process that drew these choices did not tell its kernels"
 _OF_KERNELS = ("kernels", "busy_us", "gaps_us", "overlap_us", "unpinned", "blind")  # of `Compiled`
 _WITH = "/@"  # in a key, before what a job is measured with
-_MOST_CANDIDATES = 4  # that a pair times on both sides; the next pair goes on with others
+_CANDIDATES = 4  # that a pair times on both sides; more where three pairs would not time all
 _FILLED = "filled"  # in a folder of caches: a process has filled them; it holds the number of its compilation
 
 
@@ -102,18 +104,20 @@ class LaunchRequest:
     on_event: Callable[[Event], None]
     should_stop: Callable[[], str]
     run_folder: Path  # of the caches that the processes of a run share on this accelerator
+    check: Callable[[TaskOutcome], TaskOutcome] = lambda outcome: outcome  # fails where torch was replaced
 
     def launch(self, python: str, variables: Mapping[str, str], **changes: Any) -> TaskOutcome:
         """Launch the task by an interpreter of `pythons`; `variables` are added to its environment, and
         `changes` are other arguments of `launch`."""
         interpreter = self.pythons[python]
-        return launch(
+        outcome = launch(
             **{"spec": self.job.task, "folder": self.folder, "on_event": self.on_event, **changes},
             python=interpreter.path,
             environment={**self.environment, **interpreter.environment, **variables},
             lock_fd=self.lock_fd,
             should_stop=self.should_stop,
         )
+        return self.check(outcome)
 
 
 def run_task(request: LaunchRequest) -> TaskOutcome:
@@ -230,12 +234,13 @@ class _Pair:
             self._run_candidates()
 
     def _run_candidates(self) -> None:
-        """Pin both sides to the candidates of slots whose candidates differ: a few, and no further ones once
-        they took twice as long as all before them."""
+        """Pin both sides to the candidates of slots whose candidates differ: a part of them, and no further
+        ones once they took twice as long as all before them."""
         self._candidates = candidate_pins(self._kernels[BASE], self._kernels[NEW])
         count, until_s = len(self._candidates), 3 * self._seconds
-        for turn in range(min(count, _MOST_CANDIDATES)):
-            number = (self._job.process * _MOST_CANDIDATES + turn) % count
+        part = min(count, max(_CANDIDATES, math.ceil(count / LEAST_DRAWS)))
+        for turn in range(part):
+            number = (self._job.process * part + turn) % count
             if self._seconds < until_s:
                 self._total += 2
                 self._run_each(
@@ -278,13 +283,18 @@ class _Pair:
             log=self._log,
         )
         self._seconds += outcome.seconds
+        is_changed = outcome.code == CHANGED_INTERPRETER  # what it measured would make a mixed pair
         is_candidate = process.candidate is not None and outcome.status in STATUSES  # some do not compile
-        if outcome.status not in SUCCESS and not is_candidate:
+        if is_changed:
+            self._failed = {process: outcome}
+        elif outcome.status not in SUCCESS and not is_candidate:
             self._failed[process] = outcome
-        if (not process.warms or process in self._failed) and outcome.status in {*STATUSES, CANCELLED}:
+        is_kept = not process.warms or process in self._failed
+        if is_kept and not is_changed and outcome.status in {*STATUSES, CANCELLED}:
             self._take(process, outcome)
         shutil.rmtree(request.folder / side, ignore_errors=True)
-        self._stopped = outcome.status not in STATUSES or bool(outcome.leftover)  # or the GPU is not free
+        # with processes left the GPU is not free
+        self._stopped = is_changed or outcome.status not in STATUSES or bool(outcome.leftover)
         if process.warms and process not in self._failed and not self._stopped:
             self._folders[side].mkdir(parents=True, exist_ok=True)
             (self._folders[side] / _FILLED).write_text("0")

@@ -11,6 +11,7 @@ from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.kernels import tuning
 from runner.measure.state.device import Device, environment
+from runner.schema.compilations import COMPILED, blind_text
 from runner.schema.metrics import metric_info
 from runner.schema.records import (
     NO_WARNING,
@@ -46,7 +47,8 @@ class Recorder:
     """Writes one record for each metric of each shape, all with the same run time and environment.
 
     `known_environment` is for a process that cannot ask torch for it; `backend` is the name in the results
-    if it differs from the task's. Every record contains what is in `about`.
+    if it differs from the task's. Every record contains what is in `about`; `warning` is of every number, by
+    default that of kernels which could not be pinned in this process.
     """
 
     def __init__(
@@ -67,18 +69,24 @@ class Recorder:
         self._compilation = spec.compilation_facts(os.environ)
         self._timestamp = time.time()
         self.about: dict[str, Json] = {}
+        self.warning = ""
 
     def add(
         self, result: Result, *, knobs: Mapping[str, Json], warning: MeasurementWarning = NO_WARNING
     ) -> None:
         """Write a result of the shape that `knobs` name. Its own warning comes before `warning`, which is
-        about the clocks and so left out for counts; memory may decide whatever slowed the clocks."""
+        about the clocks and so left out for counts; memory may decide whatever slowed the clocks. One
+        without values could not be read from torch's internals."""
+        if not result.values:
+            failure = TaskFailure("unsupported", "blind", blind_text(result.facts[COMPILED]["blind"]))
+            self.missing([result.metric], failure, result.facts, knobs=knobs)
+            return
         metric = metric_info(result.metric)
         shared = NO_WARNING if metric.kind == "deterministic" else warning
         if metric.unit == "B" or result.metric in _WITHOUT_CLOCK:
             shared = MeasurementWarning(shared.text)
         own = MeasurementWarning(*(str(result.facts.get(name, "")) for name in ("warning", "quality")))
-        warnings = joined_warnings((own, shared, MeasurementWarning(tuning.pinned_warning())))
+        warnings = joined_warnings((own, shared, MeasurementWarning(self.warning or tuning.pinned_warning())))
         info: dict[str, Json] = {
             "status": "ok",
             "n": result.n or len(result.values),

@@ -4,9 +4,11 @@ Peaks are dense figures of the vendors' data sheets, for orientation; share of c
 the host itself measured.
 """
 
+import csv
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -17,28 +19,17 @@ class Arch:
     bandwidth_gbps: float
 
 
-# First match wins, so the narrower name stands first.
-ARCHES = (
-    Arch("gb200", r"\bGB200\b", 2500, 8000),
-    Arch("b200", r"\bB200\b", 2250, 8000),
-    Arch("h200", r"\bH200\b", 989, 4800),
-    Arch("h100-pcie", r"\bH100 PCIe\b", 756, 2000),
-    Arch("h100-nvl", r"\bH100 NVL\b", 835, 3900),
-    Arch("h100", r"\bH100\b", 989, 3350),
-    Arch("a100-80gb-pcie", r"\bA100 80GB PCIe\b", 312, 1935),
-    Arch("a100-80gb", r"\bA100\S*80GB\b|\bA100 80GB\b|\bPG509-210\b", 312, 2039),
-    Arch("a100-40gb", r"\bA100\S*40GB\b|\bA100 40GB\b", 312, 1555),
-    Arch("a100", r"\bA100\b", 312, 1555),  # memory not said: the bandwidth of the slower one
-    Arch("a10g", r"\bA10G\b", 70, 600),
-    Arch("l40s", r"\bL40S\b", 362, 864),
-    Arch("l4", r"\bL4\b", 121, 300),
-    Arch("t4", r"\bT4\b", None, 320),
-    Arch("v100", r"\bV100\b", None, 900),
-    Arch("mi355x", r"\bMI355X?\b", 2500, 8000),
-    Arch("mi325x", r"\bMI325X?\b", 1307, 6000),
-    Arch("mi300x", r"\bMI300X?\b", 1307, 5300),
-    Arch("mi250x", r"\bMI250X?\b", 191.5, 1638),
-)
+def _arches() -> list[Arch]:
+    """Read the rows, of which the first that matches counts: the narrower name stands first."""
+    lines = Path(__file__).with_name("arches.csv").read_text().splitlines()
+    rows = csv.reader(line for line in lines[1:] if not line.startswith("#"))
+    return [
+        Arch(key, pattern, float(tflops) if tflops else None, float(gbps))
+        for key, pattern, tflops, gbps in rows
+    ]
+
+
+ARCHES = _arches()
 DEVICE_KINDS = frozenset({"cuda", "cpu", "rocm", "xpu", "mps", "hpu", "tpu", "mtia"})
 _BY_KEY = {arch.key: arch for arch in ARCHES}
 _MACHINES = {"x86_64": "cpu-x86_64", "amd64": "cpu-x86_64", "aarch64": "cpu-aarch64", "arm64": "cpu-aarch64"}

@@ -1,12 +1,12 @@
 """The registry of metrics: every name of the five systems and ours, with unit and direction.
 
-The rows are in `metrics.csv`, and families of names below. A name that is in neither is stored without a
-direction and never coloured. Units follow, and the targets that gpt-fast's scripts write.
+The rows are in `metrics.csv`, and families of names in `metric_families.csv`. A name that is in neither is
+stored without a direction and never coloured. Units follow, and the targets that gpt-fast's scripts write.
 """
 
 import csv
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -59,79 +59,31 @@ class MetricInfo:
         return row
 
 
-def _registered() -> dict[str, MetricInfo]:
-    lines = Path(__file__).with_name("metrics.csv").read_text(encoding="utf-8").splitlines()
-    return {
-        row["name"]: MetricInfo(
-            row["name"],
-            row["title"],
-            row["unit"],
-            cast("Direction", row["direction"]),
-            cast("Kind", row["kind"]),
-            int(row["digits"]),
-            float(row["floor"]),
-            signed=row["signed"] == "signed",
-            role=cast("Role", row["role"]),
-        )
-        for row in csv.DictReader(line for line in lines if not line.startswith("#"))
-    }
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
+    return csv.DictReader(line for line in lines if not line.startswith("#"))
 
 
-METRICS = _registered()
+def _info(row: Mapping[str, str]) -> MetricInfo:
+    return MetricInfo(
+        row["name"],
+        row["title"],
+        row["unit"],
+        cast("Direction", row["direction"]),
+        cast("Kind", row["kind"]),
+        int(row["digits"]),
+        float(row["floor"]),
+        signed=row["signed"] == "signed",
+        role=cast("Role", row["role"]),
+    )
 
 
-def _family(
-    pattern: str, unit: str, direction: Direction, digits: int, floor: float = 0.05, **more: Any
-) -> tuple[re.Pattern[str], MetricInfo]:
-    info = MetricInfo("", "", unit, direction, precision=digits, floor=floor)
-    return re.compile(pattern), replace(info, **more)
-
-
-# Families of names that no list can hold: one name for each phase, operation or counter. The first that
-# matches a whole name counts: its end says what it is, whatever it begins with (`triton_speedup` is no phase
-# of the compiler). A group `unit` is the unit.
-_FAMILIES = (
-    _family(r"(?i)(.+[\W_])?speedup([\W_]?(\((wrt .+|x)\)|(vs|over)[\W_].+|geomean|avg))?", "x", "up", 3),
-    _family(r"(.+[\W_])?latency([\W_]?\(?(?P<unit>ms|us|s)\)?)?(-avg)?", "", "down", 4),
-    _family(
-        r"(.+[\W_])?(compile|autotune|fwd|bwd)[ _]time([\W_]*\(?(?P<unit>ms|us|s)\)?)?", "", "down", 3, 0.15
-    ),
-    _family(r"(.+[\W_])?(mean|median|std|p[0-9]+)_(itl|tpot|ttft|e2el)_(?P<unit>ms)", "", "down", 3),
-    _family(r"(.+[\W_])?tflops(-avg)?", "TFLOP/s", "up", 2),
-    _family(r"(.+[\W_])?(gbps|GB/s)(-avg)?", "GB/s", "up", 1),
-    # tritonbench and Helion write 1 for outputs that agree with the baseline's, else 0
-    _family(r".+[\W_]accuracy", "", "up", 2, 0.0, kind="deterministic"),
-    (re.compile(r"mem_footprint_compression_ratio"), METRICS["compression_ratio"]),
-    # XLA's maps: <map>.<operation>.<a metric of the registry>, dynamo_counters.<group>.<counter>
-    (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+\.num_of_calls"), METRICS["num_of_calls"]),
-    (re.compile(r"(xla_unlowered_ops|inductor_ops)\..+_time_s"), METRICS["self_cpu_time_s"]),
-    _family(
-        r"dynamo_counters\..+", "count", "none", 0, 0.0, kind="deterministic", signed=True, role="diagnostic"
-    ),
-    # operators: speedup over shapes by our clocks, each shape once or as often as models call it
-    _family(r"(weighted_)?(call|device)_(20|50|80)th", "x", "up", 3),
-    # dynamo's compile phases, as *_compilation_metrics.csv names them
-    _family(
-        r"(_compile|pass|OutputGraph|GraphLowering|Scheduler|PythonWrapperCodegen|CppWrapper\w*"
-        r"|PyCodeCache|async_compile|TritonBundler|CachingAutotuner|CUDAGraphNode|CudaGraph\w*"
-        r"|cudagraphify|compile_fx|TritonTemplate\w*|AsyncCompile|FxGraphCache|AOTAutogradCache"
-        r"|DynamoGuards|WorkerStart\w*|KernelArg\w*)\..+",
-        *("s", "down", 3, 0.15),
-    ),
-    _family(
-        r"compile_attempt_\d+|bytecode_tracing|get_fake_value|create_proxy|build_guards|gc"
-        r"|wrap_to_fake_tensor_and_record|variable_builder_call|insert_deferred_runtime_asserts"
-        r"|inductor_codecache_torch_key|create_aot_dispatcher_function|aot_collect_metadata"
-        r"|_recursive_\w+_passes|compile_fx_inner|fx_codegen_and_compile|additional_fake_tensor_prop"
-        r"|entire_frame_compile|entire_backward_compile|backend_compile|inductor_compile"
-        r"|code_gen|aot_(trace|forward|inference|joint|backward)\w*|min_cut_rematerialization_partition"
-        r"|compile_file|triton_\w+|joint_graph_passes|post_grad_passes|pre_grad_passes",
-        *("s", "down", 3, 0.15),
-    ),
-    # PyTorch/XLA's report: <function>_<metric>
-    _family(r"(xla_|dynamo_)?(min|median|max|mean)_\w*time(_s)?", "s", "down", 4),
-    _family(r"(xla_|dynamo_)?std_\w*time(_s)?", "s", "none", 4, 0.15),
-)
+METRICS = {row["name"]: _info(row) for row in _rows("metrics.csv")}
+# Families of names that no list can hold: one name for each phase, operation or counter.
+_FAMILIES = [
+    (re.compile(row["name"]), METRICS[row["title"]] if row["title"] else _info(row))
+    for row in _rows("metric_families.csv")
+]
 
 # Of compiling, or of results: no process with forced choices measures them.
 _NOT_OF_RUNNING = {
@@ -190,41 +142,14 @@ def metric_info(name: str) -> MetricInfo:
     return MetricInfo(name, name, "", "none", "timing", 4, signed=True)
 
 
-# Units: KB, MB and GB are powers of ten, KiB, MiB and GiB powers of two.
-_PREFIXES = ("", "k", "M", "G", "T", "P")
-_BYTES = {f"{prefix}B": 1000**power for power, prefix in enumerate(_PREFIXES)} | {
-    f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", start=1)
-}
-# By unit: what it measures, and how many of the smallest one it is. Not '%' and 'x': a speedup of 20 % is no
-# factor of 0.2.
-_UNITS: dict[str, tuple[str, int]] = {
-    "ns": ("time", 1), "µs": ("time", 10**3), "ms": ("time", 10**6), "s": ("time", 10**9),
-    "min": ("time", 60 * 10**9),
-    "%": ("share", 1), "ratio": ("share", 100), "": ("share", 100),
-    **{unit: ("bytes", size) for unit, size in _BYTES.items()},
-    **{f"{unit}/s": ("bytes per time", size) for unit, size in _BYTES.items()},
-    **{f"{prefix}FLOP/s": ("FLOP", 1000**power) for power, prefix in enumerate(_PREFIXES)},
-}  # fmt: skip
+_UNIT_ROWS = list(_rows("units.csv"))
+# By unit: what it measures, and how many of the smallest one it is.
+_UNITS = {row["unit"]: (row["quantity"], int(row["size"])) for row in _UNIT_ROWS if row["quantity"]}
 _FACTORS = {"", "x", "ratio"}
-# Other spellings, of which those of `_WORDS` may have capitals: Mb and Gbps are bits.
-_SPELLINGS = {
-    **{f"{prefix}FLOPS": f"{prefix}FLOP/s" for prefix in _PREFIXES},
-    **{f"{prefix}FLOPs/s": f"{prefix}FLOP/s" for prefix in _PREFIXES},
-    **{f"{prefix}Bps": f"{prefix}B/s" for prefix in _PREFIXES},
-    "KB": "kB", "KB/s": "kB/s", "kb": "kB", "mb": "MB", "gb": "GB", "kib": "KiB", "mib": "MiB", "gib": "GiB",
-    "μs": "µs",  # the Greek letter
-}  # fmt: skip
-_WORDS = {
-    **dict.fromkeys(("nsec", "nanosecond", "nanoseconds"), "ns"),
-    **dict.fromkeys(("us", "usec", "microsecond", "microseconds"), "µs"),
-    **dict.fromkeys(("msec", "millisecond", "milliseconds"), "ms"),
-    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("mins", "minute", "minutes"), "min"),
-    **dict.fromkeys(("byte", "bytes"), "B"),
-    **dict.fromkeys(("percent", "pct"), "%"),
-    **dict.fromkeys(("tokens/s", "tok/s", "tokens/sec", "token/sec", "tokens/second"), "token/s"),
-    **dict.fromkeys(("requests/s", "req/s", "requests/sec", "requests/second"), "request/s"),
-}
+_SPELLINGS, _WORDS = (
+    {text: row["unit"] for row in _UNIT_ROWS for text in row[column].split()}
+    for column in ("spellings", "words")
+)
 
 
 def canonical_unit(unit: str) -> str:
@@ -254,24 +179,11 @@ def _ratio(unit: str, to: str) -> tuple[int, int]:
     return numerator, denominator
 
 
-# What gpt-fast's scripts write whatever the device: the targets are a 40 GB A100's.
+# What gpt-fast's scripts write whatever the device: the targets are a 40 GB A100's, as texts.
 GPT_FAST_TARGET_ARCH = "a100-40gb"
 GPT_FAST_SIZES = (1024, 4096, 8192, 16384)  # over which each of its micro-benchmarks is a mean
-# (case, dtype) → the target as its script writes it, of `memory_bandwidth(GB/s)` or `flops_utilization`
 _GPT_FAST_TARGETS = {
-    ("layer_norm", "bfloat16"): "950",
-    ("gemv", "int8"): "870",
-    ("gemv", "bfloat16"): "990",
-    ("gather_gemv", "int8"): "990",
-    ("gather_gemv", "bfloat16"): "1060",
-    ("mlp_layer_norm_gelu", "bfloat16"): "0.8",
-}
-# the same for its models, by metric
-_GPT_FAST_MODEL_METRICS = ("token_per_sec", "memory_bandwidth(GB/s)", "compilation_time(s)")
-_GPT_FAST_MODEL_TARGETS = {
-    ("Llama-2-7b-chat-hf", "bfloat16"): ("94", "1253", "133"),
-    ("Llama-2-7b-chat-hf", "int8"): ("144", "957", "136"),
-    ("Mixtral-8x7B-v0.1", "int8"): ("175", "1130", "133"),
+    (row["case"], row["dtype"], row["metric"]): row["target"] for row in _rows("gpt_fast_targets.csv")
 }
 
 
@@ -280,12 +192,6 @@ def mean_over(sizes: Iterable[int]) -> dict[str, Any]:
     return {"D": "mean", "sizes": ",".join(map(str, sorted(sizes)))}
 
 
-def gpt_fast_target(case: str, dtype: str) -> str | None:
-    """Return gpt-fast's target for the mean over its sizes, or None."""
-    return _GPT_FAST_TARGETS.get((case, dtype))
-
-
-def gpt_fast_model_target(case: str, dtype: str, metric: str) -> str | None:
-    """Return gpt-fast's target for a model, or None."""
-    targets = _GPT_FAST_MODEL_TARGETS.get((case, dtype), ())
-    return dict(zip(_GPT_FAST_MODEL_METRICS, targets, strict=False)).get(metric)
+def gpt_fast_target(case: str, dtype: str, metric: str) -> str | None:
+    """Return gpt-fast's target for a model, or for the mean over the sizes of a micro-benchmark, or None."""
+    return _GPT_FAST_TARGETS.get((case, dtype, metric))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.schema.protocol import CHANGED_INTERPRETER, Fingerprint
-from runner.schema.records import Environment
+from runner.schema.records import STATUSES, Environment
 from runner.schema.suite import BadRequest
 from runner.schema.tasks import TaskOutcome
 from runner.system import machine
@@ -147,8 +147,9 @@ class Fingerprints:
     def checked(
         self, outcome: TaskOutcome, names: Iterable[str], begun: Mapping[str, Fingerprint], place: str
     ) -> TaskOutcome:
-        """Return a task's outcome: `failed` if one of its interpreters is not the one that has `begun`."""
-        now = self.look()
+        """Return the outcome of a process that ended by itself: `failed` if one of the interpreters of its
+        task is not the one that has `begun`."""
+        now = self.look() if outcome.status in STATUSES else begun
         for name in names:
             if name in begun and now.get(name) != begun[name]:
                 change = f"{begun[name]} → {now.get(name, 'it does not answer')}"

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from runner.schema.metrics import METRICS
 from runner.schema.statistics import MAD_TO_SD
 from tests.support.servers import ROOT
 
@@ -49,6 +50,9 @@ RULES = [
     ("hud.judging.attribution", "NOISE_US_PER_CALL", 0.3, "at least 0.3 µs a call"),
     ("hud.judging.attribution", "OTHER_CARD_NOISE", 0.02, "2 % between cards"),
     ("hud.judging.attribution", "LEAST_SHARED", 10, "fewer than 10 shared kernels"),
+    ("hud.judging.attribution", "MOST_OF_CHANGE", 0.1, "within 10 % of the change"),
+    ("hud.judging.attribution", "MOST_OF_BUSY", 0.003, "or 0.3 % of the busy time"),
+    ("hud.points.write", "_FEW_KERNELS", 8, "known and at most eight"),
     ("hud.judging.choices", "LEAST_COVERAGE", 0.7, "at least 70 % of its time"),
     ("hud.judging.choices", "LEAST_COMPILATIONS", 10, "ten compilations"),
     ("hud.judging.choices", "_RARE", 0.1, "more than a tenth"),
@@ -74,7 +78,7 @@ RULES = [
     ("runner.schema.draws", "MOST_DRAWS", 400, "at most 400 draws"),
     ("runner.schema.records", "MOST_ERROR", 0.1, ""),  # docs/measuring.md
     ("runner.schema.records", "MOST_APART", 3.0, ""),
-    ("runner.launch.pairs", "_MOST_CANDIDATES", 4, ""),  # docs/comparing.md
+    ("runner.launch.pairs", "_CANDIDATES", 4, ""),  # docs/comparing.md
 ]
 
 
@@ -83,6 +87,27 @@ def test_a_rule_has_the_number_of_its_guide(module: str, name: str, value: objec
     assert getattr(importlib.import_module(module), name) == value
     guide = (ROOT / "docs" / "judging.md").read_text()
     assert " ".join(words.split()) in " ".join(guide.split())
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit", "prior", "words"),
+    [
+        ("device_latency_ms", 0.02, 0.01, "| times, rates, speedups | 2 % |"),
+        ("speedup", 0.02, 0.03, "1 % up to 3 %, 3 % up to 5 %"),
+        ("same_choice_ratio", 0.01, 0.005, "| `same_choice_ratio` | 1 % |"),
+        ("cold_compile_s", 0.05, 0.05, "| compile time, peak memory | 5 % |"),
+        ("compiled_peak_memory_bytes", 0.05, 0.05, "and a third of the floor above"),
+        ("compile_time_instruction_count", 0.015, 0.01, "| instruction counts | 1.5 % |"),
+    ],
+)
+def test_limits_and_priors_follow_from_the_floors(
+    metric: str, limit: float, prior: float, words: str
+) -> None:
+    from hud.judging.rules.thresholds import least_change, prior_noise
+
+    floor = METRICS[metric].floor
+    assert (least_change(floor), prior_noise(floor)) == pytest.approx((limit, prior))
+    assert " ".join(words.split()) in " ".join((ROOT / "docs" / "judging.md").read_text().split())
 
 
 def test_the_default_rule_has_the_factors_of_its_guide() -> None:

@@ -98,7 +98,8 @@ def test_a_choice_that_got_worse_where_another_got_better_is_no_answer_on_the_co
 def test_code_that_is_slower_at_the_draws_of_both_owners_is_slower_whichever_choice_is_best() -> None:
     """layer_norm on an H200 without `triton.divisible_by_16`."""
     worse = code_change(at_ratios([1.32, 1.321, 1.322], [1.48, 1.481, 1.482]))
-    assert (worse.word, worse.at_base) == ("confirmed", pytest.approx(1.321))
+    assert worse.word == "confirmed"
+    assert worse.at_base == pytest.approx(1.321)
     better = code_change(at_ratios([1 / 1.32, 1 / 1.321, 1 / 1.322], [1 / 1.48, 1 / 1.481, 1 / 1.482]))
     assert better.word == "confirmed"
     assert code_change(at_ratios([1.03, 1.031, 1.032], [0.97, 0.971, 0.972])).word == "moved"

@@ -185,6 +185,7 @@ def test_a_side_that_no_longer_searches_on_has_lost_what_was_found_by_searching(
     change = choices.choice_change(base, head, timed)
     assert (change.same_candidates, change.word, change.worse) == (False, "confirmed", not is_swapped)
     assert change.best_ratio == pytest.approx(12.0 / 23.2 if is_swapped else 23.2 / 12.0, rel=0.02)
+    assert (change.differing_candidates, change.untimed) == (1, 0), "a search is no configuration to time"
     both = {one["s"].choice: replace(one["s"], offered=frozenset(searching)) for one in (*base, *head)}
     alike = [[{"s": both[one["s"].choice]} for one in side] for side in (base, head)]
     assert (

@@ -29,7 +29,9 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Control:
     return Control(tmp_path / "control")
 
 
-def launched(control: Control, tmp_path: Path, plan: dict[str, Any], rounds: int = 1) -> TaskOutcome:
+def launched(
+    control: Control, tmp_path: Path, plan: dict[str, Any], rounds: int = 1, pair: int = 2
+) -> TaskOutcome:
     control.plan(plan)
     pythons = {
         name: Interpreter(str(control.python), {"STANDIN": str(control.folder), "TORCH_SIDE": name})
@@ -37,7 +39,7 @@ def launched(control: Control, tmp_path: Path, plan: dict[str, Any], rounds: int
     }
     return run_task(
         LaunchRequest(
-            Job(SPEC, 2, "tuned", "plain", caches="pinned", rounds=rounds),
+            Job(SPEC, pair, "tuned", "plain", caches="pinned", rounds=rounds),
             tmp_path / "task",
             pythons=pythons,
             environment={"CUDA_VISIBLE_DEVICES": ""},
@@ -201,6 +203,19 @@ def test_many_candidates_are_timed_by_several_pairs(control: Control, tmp_path: 
     outcome = launched(control, tmp_path, {"*": offers(6)})  # in the third pair 8 to 11 of 6, in turn
     assert control.starts == WARM_AND_FREE + 4 + 2 * 4
     assert {number for _side, _config, number in forced_candidates(outcome)} == {2, 3, 4, 5}
+
+
+def test_three_pairs_time_every_candidate(
+    control: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(*arguments: Any, **options: Any) -> TaskOutcome:
+        return replace(launch(*arguments, **options), seconds=1.0)
+
+    monkeypatch.setattr("runner.launch.pairs.launch", timed)
+    outcomes = [launched(control, tmp_path, {"*": offers(14)}, pair=pair) for pair in range(3)]
+    found = [{number for _side, _config, number in forced_candidates(outcome)} for outcome in outcomes]
+    assert set().union(*found) == set(range(14))
+    assert [*map(len, found)] == [5, 5, 5]
 
 
 def test_a_candidate_that_fails_leaves_the_comparison_as_it_was(control: Control, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,10 +24,11 @@ from runner.schema.compilations import (
     may_be_set,
     parsed_inductor_options,
 )
+from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import Caches, TaskOutcome
 from runner.suites.torchdynamo.backends import Compiler
-from runner.system.interpreters import Interpreter
+from runner.system.interpreters import Fingerprints, Interpreter
 from tests.support.hosts import Control
 
 SPEC = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu", knobs={"D": [256, 512]})
@@ -104,6 +106,26 @@ def test_a_side_that_fails_leaves_the_other_one_measured(control: Control, tmp_p
     assert (outcome.status, outcome.code) == ("oom", "out_of_memory")
     assert outcome.reason in {"base (plain): too large", "new (tuned): too large"}
     assert {side for side, _number in sides(folder)} == {"base", "new"}
+
+
+def test_torch_replaced_between_the_sides_leaves_no_mixed_pair(control: Control, tmp_path: Path) -> None:
+    control.install_torch("1.0")
+    launched(control, tmp_path, 0)
+    python = Interpreter(str(control.python), {"STANDIN": str(control.folder)})
+    fingerprints = Fingerprints(tmp_path / "fingerprints.json", {"plain": python})
+    check = partial(fingerprints.checked, names=["plain"], begun=fingerprints.look(), place="here")
+
+    def replaced_by_the_second(outcome: TaskOutcome) -> TaskOutcome:
+        if control.starts == 6:
+            control.install_torch("2.0")
+        return check(outcome)
+
+    outcome, folder = launched(control, tmp_path, 1, caches="pinned", check=replaced_by_the_second)
+    assert control.starts == 6, "nothing is started with another torch"
+    assert (outcome.status, outcome.code) == ("failed", CHANGED_INTERPRETER)
+    assert "torch 1.0" in outcome.reason
+    assert "torch 2.0" in outcome.reason
+    assert len({side for side, _number in sides(folder)}) == 1
 
 
 def test_options_reach_the_new_side_alone(control: Control, tmp_path: Path) -> None:

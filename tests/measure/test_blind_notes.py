@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,12 +14,15 @@ import pytest
 import torch
 from torch._dynamo import utils
 
+from runner.launch.report import Report
 from runner.measure.compiler import compiled
 from runner.measure.compiler.counters import blind, forget, graph_facts, note
 from runner.measure.kernels import produced, tuning
+from runner.measure.recorder import Recorder
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
 from runner.schema.compilations import COMPILED, Compiled
+from runner.schema.suite import TaskSpec
 from runner.system.interpreters import Interpreter, canary
 
 EMPTY = SimpleNamespace()
@@ -77,6 +81,20 @@ def _no_launchers(_patch: pytest.MonkeyPatch, wrapper: Any) -> None:
     del wrapper.triton_poi_fused_sin_0.launchers
 
 
+def _no_autotuner(_patch: pytest.MonkeyPatch, wrapper: Any) -> None:
+    del wrapper.triton_poi_fused_sin_0
+
+
+def _no_hash(_patch: pytest.MonkeyPatch, wrapper: Any) -> None:
+    del wrapper.triton_poi_fused_sin_0.launchers[0].cache_hash
+
+
+def _other_names(_patch: pytest.MonkeyPatch, wrapper: Any) -> None:
+    path = Path(wrapper.__file__)
+    path.write_text(path.read_text().replace("triton_poi", "pallas_poi"))
+    wrapper.pallas_poi_fused_sin_0 = wrapper.triton_poi_fused_sin_0
+
+
 def _other_calls(_patch: pytest.MonkeyPatch, wrapper: Any) -> None:
     path = Path(wrapper.__file__)
     path.write_text(path.read_text().replace(".run(", ".start("))
@@ -98,6 +116,9 @@ def _no_times(patch: pytest.MonkeyPatch, _wrapper: Any) -> None:
     ("broken", "name", "reason"),
     [
         (_no_launchers, "choices", "AttributeError"),
+        (_no_autotuner, "choices", "AttributeError"),
+        (_no_hash, "choices", "AttributeError"),
+        (_other_names, "kernel_count", "LookupError"),
         (_other_calls, "kernels", "LookupError"),
         (_no_breaks, "graph breaks", "AttributeError"),
         (_no_guards, "graph breaks", "AttributeError"),
@@ -116,6 +137,23 @@ def test_what_torch_has_no_more_is_blind_in_the_record(
     assert list(found.blind) == [name]
     assert found.blind[name].startswith(f"{reason}: ")
     assert bool(found.kernels) == (name != "kernels"), "the other notes are taken"
+
+
+def test_kernels_that_are_not_recognised_are_not_counted_as_none(
+    monkeypatch: pytest.MonkeyPatch, wrapper: SimpleNamespace, tmp_path: Path
+) -> None:
+    _other_names(monkeypatch, wrapper)
+    spec = TaskSpec("micro", "gemv", "inference", "int8", "inductor", "cpu")
+    recorder = Recorder(spec, Report(tmp_path), Device("cpu", "x86_64", "Xeon", 0, 1))
+    recorder.add(produced.produced([wrapper]).count(1, []), knobs={})
+    (line,) = (tmp_path / "results.jsonl").read_text().splitlines()
+    metric = json.loads(line)["metric"]
+    assert metric["name"] == "kernel_count"
+    assert "benchmark_values" not in metric
+    info = metric["extra_info"]
+    assert (info["status"], info["code"]) == ("unsupported", "blind")
+    assert info["reason"].startswith("blind: kernel_count — LookupError")
+    assert list(info[COMPILED]["blind"]) == ["kernel_count"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +187,7 @@ def test_a_profile_that_fails_costs_times_and_is_told(monkeypatch: pytest.Monkey
 
 def test_the_canary_says_which_notes_this_torch_takes(inductor_cache: dict[str, str]) -> None:
     answer = canary("cpu", Interpreter(sys.executable, {**inductor_cache, "CUDA_VISIBLE_DEVICES": ""}))
-    assert answer["noted"] == ["kernels", "phases", "graph breaks"]
+    assert answer["noted"] == ["kernels", "kernel_count", "phases", "graph breaks"]
     assert answer["blind"] == {}
     assert answer["compiled_s"] > 0
     assert "no program" in canary("cpu", Interpreter("/nonexistent/no program"))["error"]
@@ -172,4 +210,5 @@ def test_a_note_that_stays_empty_is_blind_too(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(compiled, "produced", lambda *_args: produced.Produced(graph_facts()))
     forget()
     answer = compiled.compile_small("cpu")
-    assert (answer["noted"], sorted(answer["blind"])) == ([], ["graph breaks", "kernels", "phases"])
+    assert answer["noted"] == []
+    assert sorted(answer["blind"]) == ["graph breaks", "kernel_count", "kernels", "phases"]

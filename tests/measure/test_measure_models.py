@@ -7,19 +7,28 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch._inductor.async_compile import AsyncCompile
 
 from runner.measure.ceilings import peak_tflops
 from runner.measure.compiler.kernels import Kernel, kernels, kernels_hash
 from runner.measure.memory import high_water_bytes, private_pool_bytes
 from runner.measure.state.device import Device
 from runner.measure.timing import gpu_active_time
-from runner.measure.timing.compile_time import FirstCalls
+from runner.measure.timing.compile_time import FirstCalls, start_workers
 from runner.measure.timing.gpu_active_time import Work, active_time, by_step, union
 
 
 def test_compile_time_is_what_the_first_calls_take_more() -> None:
     assert FirstCalls([5000.0, 30.0], [10.0, 12.0, 10.0], True).compile_s == pytest.approx(5.01)
     assert FirstCalls([9.0], [10.0], True).compile_s == 0.0
+
+
+def test_compile_workers_start_without_what_torch_2_6_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(AsyncCompile, "warm_pool", lambda: started.append("pool"))
+    monkeypatch.delattr(AsyncCompile, "use_process_pool", raising=False)
+    start_workers()
+    assert started == ["pool"]
 
 
 def test_a_union_counts_what_overlaps_once() -> None:

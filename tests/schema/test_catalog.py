@@ -178,8 +178,8 @@ def test_every_target_fraction_speaks_of_something_that_is_measured() -> None:
 
 
 def test_gpt_fasts_targets_are_those_of_its_script() -> None:
-    assert gpt_fast_target("layer_norm", "bfloat16") == "950"
-    assert gpt_fast_target("layer_norm", "float32") is None
+    assert gpt_fast_target("layer_norm", "bfloat16", "memory_bandwidth(GB/s)") == "950"
+    assert gpt_fast_target("layer_norm", "float32", "memory_bandwidth(GB/s)") is None
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from runner.suites.torchdynamo.model import LoadedModel, ModelRequest, mean_of
 
 BREAKS = "T5Small"  # the case whose model breaks the graph
 UNTRACED = "DistillGPT2"  # the case that is exported around dynamo
+BLIND = "OPTForCausalLM"  # the case whose torch does not tell the guards that failed
 READ = "read.txt"  # in a task's folder: the names of the knobs that its processes asked for
 
 
@@ -89,6 +90,8 @@ def main(folders: list[str]) -> None:
         suite = importlib.import_module(suite_of(spec.suite).module)
         if spec.case == UNTRACED:
             backends._EXPORTERS["export"] = around_dynamo
+        if spec.case == BLIND:
+            del torch._dynamo.utils.guard_failures
         failure = suite.run(noting(spec, folder / READ), report)
         if failure is None:
             report.outcome("ok")

@@ -16,7 +16,7 @@ from runner.cli.output import Output
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.measure.state.device import Device
-from runner.schema.metrics import gpt_fast_model_target
+from runner.schema.metrics import gpt_fast_target
 from runner.schema.options import OptionValue
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
@@ -126,7 +126,7 @@ def test_active_bytes_are_those_that_gpt_fast_counts(case: str, dtype: str) -> N
     """Its two targets are tokens by time and those times its bytes."""
     built = Transformer(SHAPES[case], int8=dtype == "int8", context=208, device="meta")
     per_s, gbps = (
-        float(gpt_fast_model_target(case, dtype, metric) or 0)
+        float(gpt_fast_target(case, dtype, metric) or 0)
         for metric in ("token_per_sec", "memory_bandwidth(GB/s)")
     )
     assert built.active_weight_bytes() == pytest.approx(gbps / per_s * 1e9, rel=0.01)
@@ -145,7 +145,7 @@ def test_weights_that_cannot_fit_are_never_allocated() -> None:
 def test_the_small_models_have_no_target_and_no_real_one_has_none() -> None:
     for case in SUITES["gpt_fast"].cases:
         for dtype in case.dtypes:
-            target = gpt_fast_model_target(case.name, dtype, "token_per_sec")
+            target = gpt_fast_target(case.name, dtype, "token_per_sec")
             assert (target is None) == case.name.startswith("toy-")
 
 

@@ -19,7 +19,7 @@ from runner.schema.tasks import Selection, plan
 from runner.suites import suite_of
 from runner.system import machine
 from tests.conftest import NO_HEADERS
-from tests.suites.small_model import BREAKS, UNTRACED
+from tests.suites.small_model import BLIND, BREAKS, UNTRACED
 
 _QUICK: dict[str, Any] = {"repeat": 6, "budget_s": 0}
 _CASES = {"huggingface": "BertForMaskedLM", "timm": "ghostnet_100"}
@@ -50,7 +50,9 @@ _SPECS = {
 }
 if machine.cpp_compiler():
     _SPECS["inductor"] = task("inductor", caches="kept", **_QUICK)
-_SPECS["untraced"] = task("inductor_export", case=UNTRACED, test="performance", **_QUICK)  # changes exporters
+# these two change torch
+_SPECS["untraced"] = task("inductor_export", case=UNTRACED, test="performance", **_QUICK)
+_SPECS["blind"] = task(case=BLIND, test="performance", **_QUICK)
 
 
 @dataclass
@@ -96,6 +98,15 @@ def read(folder: Path) -> Done:
     return Done(
         json.loads((folder / "outcome.json").read_text()), [json.loads(line) for line in lines], folder
     )
+
+
+def test_what_is_blind_is_said_without_generated_kernels_too(done: dict[str, Done]) -> None:
+    found = done["blind"]
+    assert found.outcome["status"] == "ok"
+    assert "kernel_count" not in found.names()
+    for name in ("recompiles", "graph_breaks", "speedup"):
+        assert "blind: graph breaks — AttributeError" in found.metric(name)["extra_info"]["warning"]
+    assert "warning" not in done["fine"].metric("graph_breaks")["extra_info"]
 
 
 def test_every_stage_gives_its_numbers(done: dict[str, Done]) -> None:

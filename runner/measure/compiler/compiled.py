@@ -74,9 +74,15 @@ def compile_small(device_name: str) -> dict[str, Json]:
         failure = failure_of(error)
         return {"error": f"{failure.code}: {failure}"}
     compiled_s = time.perf_counter() - started
-    found = produced(modules(), profiled_steps(lambda: call(x), device)).compiled
-    kernels = [one for one in found.kernels if one.origins or one.kind == "cpp"]
-    noted = {"kernels": kernels, "phases": found.phases_s, "graph breaks": found.graph_breaks}
+    contents = produced(modules(), profiled_steps(lambda: call(x), device))
+    compiled = contents.compiled
+    kernels = [one for one in compiled.kernels if one.origins or one.kind == "cpp"]
+    noted = {
+        "kernels": kernels,
+        "kernel_count": contents.generated,
+        "phases": compiled.phases_s,
+        "graph breaks": compiled.graph_breaks,
+    }
     if device.type == "cuda":  # with a time of each configuration, where there were several
         noted["choices"] = [
             one for one in kernels if one.config and (one.candidates or len(one.offered) == 1)

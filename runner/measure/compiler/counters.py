@@ -38,7 +38,7 @@ _CACHE_NAMES = {"autograd": "aotautograd"}  # as torch's users call it
 _BUNDLED = {"triton_bundler_read_and_emit_kernel": 0, "triton_bundler_save_kernel": 1}
 _LOCAL_AUTOTUNE = "LocalAutotuneCache"
 
-NoteName = Literal["choices", "kernels", "phases", "graph breaks"]
+NoteName = Literal["choices", "kernels", "kernel_count", "phases", "graph breaks"]
 _MOST_OF_BLIND = 300  # characters
 blind: dict[str, str] = {}  # kinds of notes that failed in this process so far, each with its first exception
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from runner.schema.compilations import digest
 
 _GENERATED = ("triton_", "cpp_")
+_DEFINED = re.compile(r"= async_compile\.\w+\(")
 _CPP_WRAPPER = "cpp_wrapper_src"  # of a wrapper in C++, which holds the kernels' source
 _CPP_KERNEL = re.compile(r'extern "C"[^;{(]*\b(?P<name>cpp_\w+)\([^;{]*\)\s*\{.*?\n\}', re.DOTALL)
 _TRITON_IN_CPP = re.compile(r"static \w+ (?P<name>triton_\w+) = nullptr;")
@@ -29,14 +30,18 @@ class Kernel(NamedTuple):
 def kernels(modules: list[Any]) -> list[Kernel]:
     """Return the kernels of inductor's wrapper modules.
 
-    Each graph, forward or backward, has a module, and the same name in two of them is two kernels.
+    Each graph, forward or backward, has a module, and the same name in two of them is two kernels. Raise
+    LookupError where none of those that a wrapper defines is recognised.
     """
     found = []
     for module in modules:
         path = getattr(module, "__file__", None)
         if not path or not hasattr(module, "call"):
             continue
-        for name, source in kernel_sources(Path(path).read_text()).items():
+        wrapper = Path(path).read_text()
+        if not (sources := kernel_sources(wrapper)) and _DEFINED.search(wrapper):
+            raise LookupError("the wrapper's kernels are not recognised")
+        for name, source in sources.items():
             # an autotuned Triton kernel has one launcher, with the hash of the binary that was chosen
             launchers = getattr(getattr(module, name, None), "launchers", None) or []
             binary = str(getattr(launchers[0], "cache_hash", "")) if len(launchers) == 1 else ""

@@ -12,6 +12,7 @@ from typing import Any
 
 from runner.launch.report import Report
 from runner.measure.compiler.counters import graph_facts, note
+from runner.measure.compiler.kernels import Kernel as GeneratedKernel
 from runner.measure.compiler.kernels import kernels as generated_kernels
 from runner.measure.compiler.kernels import kernels_hash
 from runner.measure.kernels import tuning
@@ -44,9 +45,11 @@ _HEAD = re.compile(r"'signature': \{[^}]*\}|extern \"C\"[^{;]*")
 
 @dataclass(frozen=True)
 class Produced:
-    """`code` is that of the ten largest kernels, by binary."""
+    """`code` is that of the ten largest kernels, by binary; `generated` is None where those of the wrappers
+    are not recognised."""
 
     compiled: Compiled
+    generated: list[GeneratedKernel] | None = None
     code: dict[str, str] = field(default_factory=dict)
 
     def facts(self, results: Sequence[Result]) -> dict[str, Json]:
@@ -65,12 +68,14 @@ class Produced:
                 facts["busy_share_of_call"] = compiled.busy_us / 1e3 / median(result.values)
         return facts
 
-    def count(self, modules: list[Any], extern: int, results: Sequence[Result], **more: Json) -> Result:
-        """Return the number of kernels of these wrapper modules and of `extern` calls of libraries, with
-        `facts` and `more` beside it."""
-        found = generated_kernels(modules)
-        facts = {"kernels_hash": kernels_hash(found), "extern_calls": extern, **self.facts(results), **more}
-        return Result("kernel_count", [float(len(found) + extern)], facts=facts)
+    def count(self, extern: int, results: Sequence[Result], **more: Json) -> Result:
+        """Return the number of generated kernels and of `extern` calls of libraries, none where the former
+        is blind, with `facts` and `more` beside it."""
+        facts = {"extern_calls": extern, **self.facts(results), **more}
+        if self.generated is None:
+            return Result("kernel_count", [], facts=facts)
+        facts["kernels_hash"] = kernels_hash(self.generated)
+        return Result("kernel_count", [float(len(self.generated) + extern)], facts=facts)
 
     def known_share(self, *, generated_only: bool) -> float:
         """Return the share of the kernels' time in those with known bytes."""
@@ -108,14 +113,20 @@ def produced(modules: list[Any], steps: Sequence[Sequence[Work]] = ()) -> Produc
     Without steps, as on a CPU, kernels have no times. Graphs that did not run in a step have 0 calls.
     """
     found = Produced(_totals(steps))
+    with note("kernel_count"):
+        found = replace(found, generated=generated_kernels(modules))
     with note("kernels"):
-        found = _produced(modules, steps)
+        compiled, code = _kernels(modules, steps, any_generated=found.generated != [])
+        found = replace(found, compiled=compiled, code=code)
     return replace(found, compiled=replace(graph_facts(found.compiled), unpinned=tuning.unpinned()))
 
 
-def _produced(modules: list[Any], steps: Sequence[Sequence[Work]]) -> Produced:
+def _kernels(
+    modules: list[Any], steps: Sequence[Sequence[Work]], *, any_generated: bool
+) -> tuple[Compiled, dict[str, str]]:
+    """Return the kernels and the code of the largest. Raise LookupError where generated ones have no call."""
     found = graphs(modules)
-    if generated_kernels(modules) and not any(call.generated for graph in found for call in graph.calls):
+    if any_generated and not any(call.generated for graph in found for call in graph.calls):
         raise LookupError("the wrappers' calls of their kernels are not recognised")
     profile = _Profile(steps, found)
     kernels: list[Kernel] = []
@@ -142,10 +153,8 @@ def _produced(modules: list[Any], steps: Sequence[Sequence[Work]]) -> Produced:
     kernels += profile.others()
     largest = sorted(kernels, key=lambda kernel: -(kernel.time_us or 0.0))
     binaries = dict.fromkeys(kernel.binary for kernel in largest if kernel.binary in code)
-    return Produced(
-        replace(profile.totals, kernels=tuple(kernels)),
-        {binary: code[binary] for binary in list(binaries)[:_MOST_CODE]},
-    )
+    of_largest = {binary: code[binary] for binary in list(binaries)[:_MOST_CODE]}
+    return replace(profile.totals, kernels=tuple(kernels)), of_largest
 
 
 @dataclass
@@ -247,7 +256,9 @@ def _generated(graph: Graph, call: Call) -> Kernel:
     kernel = graph.kernels[call.name]
     chosen = tuning.Chosen()
     with note("choices"):
-        autotuner = getattr(graph.module, call.name, None) if _HEURISTIC.search(kernel.code) else None
+        # a wrapper in C++ has no autotuner, but the name of a binary's file
+        is_tuned = _HEURISTIC.search(kernel.code) and kernel.source.startswith(f"{call.name} = async_")
+        autotuner = getattr(graph.module, call.name) if is_tuned else None
         chosen = tuning.chosen(autotuner, kernel.source)
     config = chosen.config or tuning.template_config(kernel.code)
     kind = _kind(call.name, kernel)

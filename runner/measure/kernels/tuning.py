@@ -122,7 +122,11 @@ def _text(values: Mapping[str, Any]) -> str:
 def _of_launcher(autotuner: Any, launcher: Any, source: str) -> Chosen:
     config = template_config(source) or config_text(launcher.config)
     timed, offered = getattr(autotuner, _TIMED, {}), getattr(autotuner, _OFFERED, ())
-    return Chosen(config, str(getattr(launcher, "cache_hash", "") or ""), len(timed), offered)
+    binary = ""
+    with note("choices"):
+        binary = str(launcher.cache_hash or "")
+    # two lists that are cut alike would look the same
+    return Chosen(config, binary, len(timed), offered if len(offered) <= _MOST_OFFERED else ())
 
 
 def _noting(method: Any, after: Callable[..., None], before: Callable[[Any], None] | None = None) -> Any:
@@ -153,7 +157,7 @@ def _note_offers(autotuner: Any, *_others: Any) -> None:
     texts = {*vars(autotuner).get(_OFFERED, ()), *map(config_text, configs)}
     if autotuner.inductor_meta.get("coordinate_descent_tuning"):
         texts.add(SEARCHES_ON)
-    vars(autotuner)[_OFFERED] = tuple(sorted(texts))[:_MOST_OFFERED]
+    vars(autotuner)[_OFFERED] = tuple(sorted(texts))
 
 
 def _note_files(autotuner: Any, _result: Any, *args: Any) -> None:

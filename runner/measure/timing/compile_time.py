@@ -91,7 +91,8 @@ def start_workers() -> None:
     from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415 - as above
 
     AsyncCompile.warm_pool()
-    AsyncCompile.use_process_pool()  # its first job forks them
+    if send_job := getattr(AsyncCompile, "use_process_pool", None):  # torch 2.6 does so by itself
+        send_job()  # the first job forks them
 
 
 def first_calls(call: Call, device: Device, *, before_call: Callable[[], None]) -> FirstCalls:

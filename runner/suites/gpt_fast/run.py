@@ -34,7 +34,7 @@ from runner.measure.timing.call_time import TimingPlan, interleaved_timings, lat
 from runner.measure.timing.compile_time import FirstCalls
 from runner.measure.timing.gpu_active_time import Work
 from runner.schema.compilations import COMPILED
-from runner.schema.metrics import GPT_FAST_TARGET_ARCH, STEP_METRICS, gpt_fast_model_target
+from runner.schema.metrics import GPT_FAST_TARGET_ARCH, STEP_METRICS, gpt_fast_target
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json, MeasurementWarning, joined_warnings
 from runner.schema.statistics import median
@@ -278,10 +278,9 @@ def _device_results(report: Report, generator: _Generator) -> list[Result]:
 def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, report: Report) -> list[Result]:
     """Return the counts, and the kernels of prefill and decode; a decode step was profiled. `graphs` are the
     facts of the process that compiled with empty caches."""
-    modules = counters.modules()
-    contents = produced(modules, generator.profiled)
+    contents = produced(counters.modules(), generator.profiled)
     keep_code(report, contents.code)
-    count = contents.count(modules, counters.extern_calls(), generator.called)
+    count = contents.count(counters.extern_calls(), generator.called)
     own = count.facts[COMPILED]
     own |= {**graphs, "blind": {**graphs.get("blind", {}), **own.get("blind", {})}}
     return [
@@ -292,7 +291,7 @@ def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, repo
 
 
 def _with_target(spec: TaskSpec, result: Result) -> Result:
-    target = gpt_fast_model_target(spec.case, spec.dtype, result.metric)
+    target = gpt_fast_target(spec.case, spec.dtype, result.metric)
     if target is None or spec.identity():
         return result
     facts = {**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}

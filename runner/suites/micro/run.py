@@ -21,7 +21,6 @@ from runner.measure.compiler import counters
 from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.compiled import by_inductor, compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options
-from runner.measure.compiler.kernels import kernels
 from runner.measure.kernels.produced import keep_code, produced, profiled_steps
 from runner.measure.recorder import Recorder, Result
 from runner.measure.state.device import SEED, Device, device_state, keep_gpu_states, prepare, warning
@@ -46,12 +45,10 @@ _GPT_FAST_CLOCK = "inductor benchmarker, as gpt-fast's benchmark.py"
 _GPT_FAST_WARM_CALLS = 5
 _EXPLAIN_SHARE = 0.5  # of the task's time, at most
 _GOES_ON = ("wrong", "oom")  # the other sizes can still be measured after these
-
-_GPT_FAST_METRICS = ("memory_bandwidth(GB/s)", "flops_utilization")
 _MEANS = (
     *("device_bandwidth_gbps", "share_of_ceiling", "call_bandwidth_gbps"),
     *("flops_utilization_of_peak", "call_flops_utilization_of_peak"),
-    *_GPT_FAST_METRICS,
+    *("memory_bandwidth(GB/s)", "flops_utilization"),
 )
 _GEOMETRIC_MEANS = ("speedup", "device_speedup")
 
@@ -114,16 +111,15 @@ def _measure(
         begin("measure")
         at_least = cast("int", spec.knobs.get("repeat", _LEAST_PAIRS))
         results = _call_results(kernel, compiled, device, at_least)
-        modules = counters.modules()
-        found = produced(modules, profiled_steps(lambda: compiled(*kernel.operands), device))
+        found = produced(counters.modules(), profiled_steps(lambda: compiled(*kernel.operands), device))
         if device.type == "cuda":
             results += _device_results(kernel, compiled, device)
         if kernel.flops:
             results += _utilization(kernel, results, device)
     keep_code(report, found.code, f"-{size}")
-    checked["kernels"] = dict(kernels(modules))
+    checked["kernels"] = dict(found.generated or ())
     results += [
-        found.count(modules, counters.extern_calls(), results, **checked),
+        found.count(counters.extern_calls(), results, **checked),
         Result("recompiles", [float(counters.unique_graphs() - 1)]),
     ]
     if kernel.of_gpt_fast and not spec.compilation:  # which compiles anew, by other options
@@ -228,8 +224,6 @@ def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
     """Return the means over the sizes, at each quantile of their samples, so that the median of a mean is
     the mean of the sizes' medians, however noisy one of them is. Ratios have the geometric mean. A mean has
     the worst quality of its parts."""
-    # gpt-fast's target was set for a GPU and does not apply to a CPU
-    target = gpt_fast_target(spec.case, spec.dtype) if spec.device == "cuda" else None
     by_size = [{result.metric: result for result in results} for results in complete]
     means = []
     for metric in (*_MEANS, *_GEOMETRIC_MEANS):
@@ -245,7 +239,9 @@ def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
             n=min(part.n or len(part.values) for part in parts),
             facts={"quality": quality} if quality else {},
         )
-        if target is not None and metric in _GPT_FAST_METRICS:
+        # gpt-fast's target was set for a GPU and does not apply to a CPU
+        target = gpt_fast_target(spec.case, spec.dtype, metric) if spec.device == "cuda" else None
+        if target is not None:
             facts = {**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}
             result = dataclasses.replace(result, target=target, facts=facts)
         means.append(result)

@@ -105,7 +105,7 @@ def measure(call: Call, spec: TaskSpec, device: Device) -> Measured:
     found = produced(modules(), profiled_steps(lambda: compiled(*operands), device, refresh))
     refresh()
     latencies = latency_results(times, call_time.CLOCK)
-    kernel_count = found.count(modules(), extern_calls(), latencies, **checked)
+    kernel_count = found.count(extern_calls(), latencies, **checked)
     results = [
         dataclasses.replace(result, facts={**result.facts, **about})
         for result in (*latencies, kernel_count, *on_device)

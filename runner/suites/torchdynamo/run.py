@@ -166,6 +166,7 @@ class StageRunner:
             return None
         self._recorder.about.update(answer["about"])
         self._warning = answer.get("warning", self._warning)
+        self._recorder.warning = answer.get("warning_of_all", self._recorder.warning)
         for result in answer["results"]:
             self._add(result)
         return answer
@@ -226,7 +227,7 @@ class StageRunner:
         """Add the metrics that need the results of two stages. `counted` are eager mode's FLOPs."""
         clock = gpu_active_time.CLOCK
         samples = len(self._found["gpu_busy_ms"].values) if "gpu_busy_ms" in self._found else 0
-        medians = {metric: median(result.values) for metric, result in self._found.items()}
+        medians = {metric: median(result.values) for metric, result in self._found.items() if result.values}
         busy_eager, busy_compiled = medians.get("eager_gpu_busy_ms"), medians.get("gpu_busy_ms")
         eager_bytes = medians.get("eager_peak_memory_bytes")
         compiled_bytes = medians.get("compiled_peak_memory_bytes")

@@ -22,8 +22,7 @@ from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure import ceilings, memory
 from runner.measure.compiler import counters
-from runner.measure.compiler.counters import note
-from runner.measure.compiler.kernels import kernels
+from runner.measure.compiler.counters import blind, note
 from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import keep_code, produced
 from runner.measure.recorder import Result
@@ -31,7 +30,7 @@ from runner.measure.state.device import Device, device_state, environment, keep_
 from runner.measure.timing import call_time, compile_time, gpu_active_time
 from runner.measure.timing.call_time import PairedTimes, TimingPlan, interleaved_timings, latency_results
 from runner.measure.timing.compile_time import FirstCalls
-from runner.schema.compilations import Note
+from runner.schema.compilations import Note, blind_text
 from runner.schema.records import Environment, Json, MeasurementWarning, joined_warnings
 from runner.schema.suite import TaskSpec
 from runner.suites.torchdynamo.accuracy import check
@@ -200,6 +199,8 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
     report.artifact("compile_phases", "compile_phases.json", json.dumps(phases, indent=1))
     skips = counted.harness["cudagraph_skips"] if compiler.backend.cudagraphs else 0
     skipped = f"CUDA graphs were asked for, and left out {skips} times" if skips else ""
+    names_blind = any(result.metric == "kernel_count" for result in results)  # in that record
+    of_compilation = (tuning.pinned_warning(), "" if names_blind else blind_text(blind))
     return {
         "results": results,
         "about": {
@@ -207,9 +208,8 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
             "backend_options": dict(compiler.backend.options),
             **tuning.pinned_facts(),
         },
-        "warning": joined_warnings(
-            (MeasurementWarning(skipped), warning(states), MeasurementWarning(tuning.pinned_warning()))
-        ),
+        "warning": joined_warnings((MeasurementWarning(skipped), warning(states))),
+        "warning_of_all": "; ".join(filter(None, of_compilation)),
     }
 
 
@@ -305,25 +305,24 @@ def _kernel_results(
     """Profile the compiled step and return its GPU time and its kernels; none for a backend that generates
     none. `called` are the call times, `extern` the operators that inductor left to libraries."""
     busy = None
-    with note("kernels"):  # the metrics that lack get a record of their own
+    with note("kernels"):
         busy = _profiled(setup, call, report)
     results: list[Result] = []
-    found = kernels(modules)
     contents = produced(modules, busy.steps if busy else ())
     if busy:
         launches = {"launches": busy.launches, "steps": len(busy.steps)}
         results.append(Result("gpu_busy_ms", busy.steps_ms, gpu_active_time.CLOCK, facts=launches))
-        if found:
+        if contents.generated:
             covered = {
                 "clock_of_bytes": "sizes of the operands of Triton kernels",
                 "with_library": contents.known_share(generated_only=False),
             }
             share = contents.known_share(generated_only=True)
             results.append(Result("triton_time_share", [share], gpu_active_time.CLOCK, facts=covered))
-    if not found:
+    if contents.generated == []:
         return results
     keep_code(report, contents.code)
-    return [*results, contents.count(modules, extern, called, generated=len(found))]
+    return [*results, contents.count(extern, called, generated=len(contents.generated or ()))]
 
 
 def _profiled(
