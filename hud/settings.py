@@ -154,6 +154,7 @@ TEMPLATES = [
                 "hud.pages.streams.context",
             ],
             "builtins": ["hud.templatetags.hud_tags"],
+            "libraries": {"compare_tags": "hud.pages.compare.tags"},
         },
     }
 ]

@@ -23,7 +23,8 @@ from hud.pages.overview import view as overview
 from hud.pages.regressions import view as regressions
 from hud.pages.rename import view as rename
 from hud.pages.rules import view as rules
-from hud.pages.run import view as runs
+from hud.pages.run import view as run
+from hud.pages.runs import view as runs
 from hud.pages.search import view as search
 from hud.pages.stream_list import view as streams
 from hud.pages.suite import view as suites
@@ -82,13 +83,13 @@ urlpatterns = [
     path("experiments/<int:pk>/notes/<int:note>/delete", experiments.delete_note, name="note_delete"),
     path("experiments/<int:pk>/known", experiments.mark_failure, name="known_failure_mark"),
     path("experiments/<int:pk>/known/forget", experiments.forget_failure, name="known_failure_forget"),
-    path("runs/<int:pk>/", runs.run, name="run"),
-    path("runs/<int:pk>.<format:data_format>", runs.run, name="run"),
-    path("runs/<int:pk>/live", runs.live, name="run_live"),
+    path("runs/<int:pk>/", run.run, name="run"),
+    path("runs/<int:pk>.<format:data_format>", run.run, name="run"),
+    path("runs/<int:pk>/live", run.live, name="run_live"),
     path("runs/<int:run_id>/log", _LOG, name="run_log"),
     path("runs/<int:run_id>/artifacts/<int:artifact_id>", _ARTIFACT, name="run_artifact"),
-    path("runs/<int:pk>/cancel", runs.cancel, name="run_cancel"),
-    path("runs/<int:pk>/explain", runs.explain, name="run_explain"),
+    path("runs/<int:pk>/cancel", run.cancel, name="run_cancel"),
+    path("runs/<int:pk>/explain", run.explain, name="run_explain"),
     path("runs/<int:pk>/delete", delete.run, name="run_delete"),
     path("uploads/<int:pk>/delete", delete.upload, name="upload_delete"),
     path("regressions/act", regressions.act, name="regressions_act"),

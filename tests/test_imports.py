@@ -29,6 +29,7 @@ LAYERS = {
     "hud.judging.regressions.states": 0,  # likewise
     "hud.judging.bisect.search": 0,  # likewise
     "hud.models": 0,
+    "hud.tables": 1,
     "hud.accounts": 1,
     "hud.hosts": 1,
     "hud.runs": 2,
@@ -142,6 +143,15 @@ def test_hud_imports_what_is_shared_and_no_layer_above_its_own(name: str) -> Non
         layer = next((layer for package, layer in LAYERS.items() if below(imported, (package,))), None)
         if own is not None and layer is not None:
             assert layer <= own, f"{name} imports {imported}, which is above it"
+
+
+@pytest.mark.parametrize("name", [one for one in modules("hud/pages") if one.count(".") > 2])
+def test_pages_do_not_import_each_other(name: str) -> None:
+    """What two of them read stands below; what all of them share is in modules of `hud.pages` itself."""
+    own = ".".join(name.split(".")[:3])
+    pages = [f"hud.pages.{folder.name}" for folder in (ROOT / "hud" / "pages").iterdir() if folder.is_dir()]
+    others = {one for one in imports(name) if below(one, tuple(page for page in pages if page != own))}
+    assert not others, f"{name} imports another page"
 
 
 @pytest.mark.parametrize("name", RUNNER)

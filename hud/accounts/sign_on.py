@@ -90,8 +90,11 @@ class SignOnBackend(OIDCAuthenticationBackend):  # type: ignore[misc]  # untyped
         user = found.user if found else _create(claims)
         if not found:
             SignOn.objects.create(user=user, **account)
-        if settings.HUD_OIDC_ROLES:
-            set_role(user=user, role=_role_of(claims), who=_WHO)
+        if settings.HUD_OIDC_ROLES:  # the highest role of the person's groups, viewer without one
+            claimed = claims.get(settings.HUD_OIDC_GROUPS_CLAIM) or []
+            names = [claimed] if isinstance(claimed, str) else claimed
+            groups = [settings.HUD_OIDC_ROLES.get(str(name), "") for name in names]
+            set_role(user=user, role=role_of(superuser=False, groups=groups), who=_WHO)
         return user if user.is_active else None
 
 
@@ -104,13 +107,6 @@ def _create(claims: dict[str, Any]) -> User:
     note(who=_WHO, action="user.create", subject=name)
     set_role(user=user, role=Role.VIEWER, who=_WHO)
     return user
-
-
-def _role_of(claims: dict[str, Any]) -> Role:
-    """Return the highest role of the person's groups, viewer without one."""
-    claimed = claims.get(settings.HUD_OIDC_GROUPS_CLAIM) or []
-    groups = [claimed] if isinstance(claimed, str) else claimed
-    return role_of(superuser=False, groups=(settings.HUD_OIDC_ROLES.get(str(group), "") for group in groups))
 
 
 def _failed(reason: str) -> HttpResponse:

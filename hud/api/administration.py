@@ -10,7 +10,7 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.auth import who
-from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody
+from hud.api.schemas import SHOWN, Error, Filter, Items, StrictBody, of_table
 from hud.corrections.streams import StreamChanges, change
 from hud.judging.rules import write
 from hud.judging.rules.write import InvalidRule
@@ -136,19 +136,9 @@ class NightOut(Schema):
     complete: bool
 
 
+@of_table(stream_list.COLUMNS)
 class StreamOut(Schema):
-    name: str
-    title: str
     aliases: list[str] = Field(description="its earlier names, and those of streams that were merged into it")
-    owner: str
-    reference: str
-    front: bool
-    archived: bool
-    created: datetime
-    newest: datetime | None
-    experiments: int
-    series: int
-    runs: int
     newest_night: NightOut | None
     subjects: list[Subject]
 
@@ -192,14 +182,9 @@ class _AuditQuery(Filter):
     limit: int = Field(audit.PAGE_ROWS, ge=1, le=audit.MOST_ROWS)
 
 
+@of_table(audit.ROWS)
 class AuditRowOut(Schema):
-    id: int
-    at: datetime
-    who: str
-    action: str
-    subject: str
-    address: str
-    detail: dict[str, Any]
+    """What somebody did."""
 
 
 class AuditOut(Items[AuditRowOut]):

@@ -7,11 +7,10 @@ from ninja import Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
-from hud.api.schemas import Error, Filter, IdentityOut
+from hud.api.schemas import Error, Filter, IdentityOut, of_table
+from hud.judging.compare import kernels, text
+from hud.judging.compare.query import Filters, read
 from hud.pages import streams
-from hud.pages.code import view as code
-from hud.pages.compare import text
-from hud.pages.compare.query import Filters, read
 from hud.points.sides import BadSide
 from hud.problems import Problem
 
@@ -76,28 +75,14 @@ class _SidesQuery(Filter):
     stream: str = Field("", max_length=60, description="of commits, branches and nights; else the front one")
 
 
+@of_table(kernels.POINT)
 class AttributionSideOut(IdentityOut):
-    side: str
-    run: int
-    experiment: int
-    commit: str
-    time: str
-    host: str
-    torch: str
-    environment: str
-    compilations: list[int]
-    variants: list[str]
+    """A point with its compilations."""
 
 
+@of_table(kernels.TIMES)
 class BusyTimeOut(Schema):
     """Means over the compilations, in µs of a step: kernels - overlap = busy."""
-
-    busy_us: float | None
-    kernels_us: float | None
-    overlap_us: float
-    gaps_us: float | None
-    call_us: float | None
-    overhead_us: float | None
 
 
 class KernelCauseOut(Schema):
@@ -105,43 +90,18 @@ class KernelCauseOut(Schema):
     share: float | None
 
 
+@of_table(kernels.KERNELS)
 class KernelChangeOut(Schema):
     """A kernel, or the part of it that has this cause. `group`: moved work that shares operators."""
 
-    cause: str
-    kernel: str
-    kind: str
-    origins: list[str]
-    base_us: float | None
-    head_us: float | None
-    change_us: float | None
-    share: float | None
-    beyond_noise: bool
-    portion: float
-    group: int | None
-    slot: str
-    base_choice: str | None
-    head_choice: str | None
-    base_config: str | None
-    head_config: str | None
-    base_binary: str | None
-    head_binary: str | None
-    base_calls: float | None
-    head_calls: float | None
 
-
+@of_table(kernels.TOTALS)
 class AttributionOut(Schema):
     stream: str
     base: AttributionSideOut
     head: AttributionSideOut
     totals: dict[str, BusyTimeOut]
-    busy_change_us: float | None
-    gaps_change_us: float | None
-    overhead_change_us: float | None
     causes: dict[str, KernelCauseOut]
-    remainder_us: float | None
-    adds_up: bool | None
-    card_ratio: float | None
     environment: list[str]
     graph: dict[str, list[dict[str, Any]]]
     compile: dict[str, Any]
@@ -153,7 +113,7 @@ def get_attribution(request: HttpRequest, given: Query[_SidesQuery]) -> dict[str
     """Get what changed between two points: kernels with their cause and share of the change of busy time,
     environment, graph facts and compile time."""
     try:
-        page = code.read(given.base, given.head, streams.of_request(request), with_code=False)
+        page = kernels.read(given.base, given.head, streams.of_request(request), with_code=False)
     except BadSide as error:
         raise Problem(404, str(error)) from error
     return {**page.to_json(), "kernels": page.to_rows()}

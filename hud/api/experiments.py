@@ -20,9 +20,9 @@ from hud.api.schemas import (
     Items,
     file_answer,
 )
+from hud.corrections import notes
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Annotation, Experiment, Series, Stream
-from hud.pages.experiment import notes
 from hud.points import streams
 from hud.problems import Problem, row_of
 from hud.tables.table import DataTable

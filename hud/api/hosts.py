@@ -11,51 +11,41 @@ from ninja import Router, Schema, Status
 from pydantic import ConfigDict, Field
 
 from hud.api.auth import caller_key, who
-from hud.api.schemas import Items, Labels, StreamName, StrictBody
+from hud.api.schemas import Items, Labels, StreamName, StrictBody, of_table
 from hud.hosts import registration
-from hud.models import Host, Schedule, Task
-from hud.pages.hosts import queue
-from hud.pages.hosts.query import SCHEDULES, read_schedules
+from hud.models import Accelerator, Host, Schedule, Task
 from hud.problems import Problem, row_of
-from hud.runs import schedules, streams
+from hud.runs import queue, schedules, streams
 from hud.runs.tasks import detach_host
 from hud.tables.table import DataTable
 from runner.formats.errors import Fault
 from runner.schema.suite import MAX_COMPILATIONS
 
 router = Router(tags=["hosts"])
-_HOST = DataTable("id=pk name last_beat clock_skew_s labels facts")
-_ACCELERATOR = DataTable(
-    "id=pk name device device_name arch uuid present dirty=unavailable_reason suites environments",
+_HOST = DataTable[Host]("""id:int=pk name:str last_beat:datetime|None clock_skew_s:float|None
+    labels:dict[str,str] facts:dict[str,Any]""")
+_ACCELERATOR = DataTable[Accelerator](
+    """id:int=pk name:str device:str device_name:str arch:str uuid:str present:bool
+    dirty:str=unavailable_reason suites:list[str] environments:list[str]""",
     suites=lambda one: one.catalog.get("suites", []),
     environments=lambda one: one.catalog.get("pythons", []),
 )
+_QUEUED = DataTable[queue.QueueLine](
+    """run:int title:str state:str position:int|None starts_in_s:float|None wants:str hindrance:str
+    requested_by:str watched:bool tasks:int done:int"""
+)
 
 
+@of_table(_ACCELERATOR)
 class AcceleratorOut(Schema):
-    id: int
-    name: str
-    device: str
-    device_name: str
-    arch: str
-    uuid: str
-    present: bool
-    dirty: str
-    suites: list[str]
-    environments: list[str]
     run: int | None
 
 
+@of_table(_HOST)
 class HostOut(Schema):
-    id: int
-    name: str
     state: str
     note: str
     paused_until: datetime | None
-    last_beat: datetime | None
-    clock_skew_s: float | None
-    labels: dict[str, str]
-    facts: dict[str, Any]
     accelerators: list[AcceleratorOut]
 
 
@@ -67,18 +57,9 @@ def get_hosts(request: HttpRequest) -> dict[str, Any]:
     return {"items": [_host_out(host, running) for host in found]}
 
 
+@of_table(_QUEUED)
 class QueuedOut(Schema):
-    run: int
-    title: str
-    state: str
-    position: int | None
-    starts_in_s: float | None
-    wants: str
-    hindrance: str
-    requested_by: str
-    watched: bool
-    tasks: int
-    done: int
+    """A run of the queue."""
 
 
 class QueueOut(Items[QueuedOut]):
@@ -199,7 +180,7 @@ class ScheduleOut(ScheduleIn):
 @router.get("/schedules", response=Items[ScheduleOut], tags=["schedules"])
 def get_schedules(request: HttpRequest) -> dict[str, Any]:
     """List schedules by name, with their next and last due times."""
-    return {"items": SCHEDULES.rows(read_schedules())}
+    return {"items": schedules.COLUMNS.rows(schedules.read())}
 
 
 @router.post("/schedules", response={201: ScheduleOut}, tags=["schedules"])
@@ -232,4 +213,4 @@ def _store(request: HttpRequest, schedule: Schedule, given: ScheduleIn) -> dict[
     except ValidationError as error:
         faults = [Fault(f"/{name}", text) for name, texts in error.message_dict.items() for text in texts]
         raise Problem(422, "this schedule could never fire", errors=faults) from error
-    return next(SCHEDULES.row(line) for line in read_schedules() if line.schedule.pk == schedule.pk)
+    return next(schedules.COLUMNS.row(line) for line in schedules.read() if line.schedule.pk == schedule.pk)

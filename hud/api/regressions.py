@@ -13,19 +13,21 @@ from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
 from hud.api.experiments import stream_of
-from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items, StrictBody
+from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items, StrictBody, of_table
+from hud.judging.bisect import shown as bisects
 from hud.judging.bisect import work
 from hud.judging.bisect.work import Build
-from hud.judging.regressions import events, known_failures
+from hud.judging.regressions import events, known_failures, read
+from hud.judging.regressions.counts import Scope
 from hud.judging.regressions.states import TOLD, Event, RegressionState
 from hud.models import Bisect, Cause, Experiment, KnownFailure, Regression
-from hud.pages.regressions import bisects, query
 from hud.problems import Problem, row_of
+from hud.runs.branches import branch_or_default
 from hud.tables.table import EXPERIMENT, DataTable
 
 router = Router(tags=["regressions"])
 _MOST_FAILURES = 500
-_FAILURE = DataTable(f"id=pk stream=stream.name {EXPERIMENT} reason author created")
+_FAILURE = DataTable(f"id:int=pk stream:str=stream.name {EXPERIMENT} reason:str author:str created:datetime")
 
 
 class _CausesQuery(Filter):
@@ -39,16 +41,9 @@ class _RegressionsQuery(_CausesQuery):
     branch: str = Field("", max_length=200)
 
 
+@of_table(read.COLUMNS)
 class RegressionOut(IdentityOut):
-    id: int
-    state: str
-    stream: str
-    experiment: int
-    metric: str
-    unit: str
-    direction: str
     before: float | None = Field(description="the accepted level")
-    after: float | None
     change: float | None = Field(description="relative, signed as the value moved")
     factor: float | None = Field(description="the change in units of the series' noise")
     points: int = Field(description="runs since it moved")
@@ -57,16 +52,6 @@ class RegressionOut(IdentityOut):
     cause_id: int | None = Field(description="null until its night is complete")
     canaries: str = Field(description="what the host measured without a compiler: moved, quiet, or empty")
     since: datetime = Field(description="order time of the first run that moved")
-    first_run: int | None
-    last_good_run: int | None
-    base_commit: str
-    head_commit: str
-    owner: str
-    note: str
-    link: str
-    muted_until: datetime | None
-    opened: datetime
-    state_since: datetime
 
 
 @router.get("/regressions", response={200: Items[RegressionOut], 404: Error})
@@ -74,10 +59,11 @@ def get_regressions(request: HttpRequest, given: Query[_RegressionsQuery]) -> di
     """List regressions, the newest first, at most 500: of one state and stream, or of all. They are of the
     default branch; another branch has none."""
     stream = stream_of(given.stream) if given.stream else None
-    filters = query.RegressionFilters(
-        tab="all", state=given.state or "", arch=given.arch, suite=given.suite, branch=given.branch
-    )
-    return {"items": query.listed(filters, stream)}
+    if given.branch not in ("", branch_or_default("")):
+        return {"items": []}
+    states = [given.state] if given.state else ()
+    rows = read.rows(Scope(stream, given.arch), states=states, suite=given.suite)
+    return {"items": read.COLUMNS.rows(rows[: read.MOST_ROWS])}
 
 
 class RegressionEventIn(Schema):
@@ -94,8 +80,8 @@ def post_regression(request: HttpRequest, regression_id: int, given: RegressionE
     """Decide on a regression. Accepting or dismissing makes the present level the baseline; a regression that
     the decision does not fit answers 409. `until` belongs to `mute`."""
     _decide(request, [row_of(Regression, regression_id, related="series__experiment")], given)
-    (regression,) = query.complete([row_of(Regression, regression_id, related="series")])
-    return query.COLUMNS.row(regression)
+    (regression,) = read.complete([row_of(Regression, regression_id, related="series")])
+    return read.COLUMNS.row(regression)
 
 
 def _decide(request: HttpRequest, regressions: Iterable[Regression], given: RegressionEventIn) -> None:
@@ -116,22 +102,16 @@ def _decide(request: HttpRequest, regressions: Iterable[Regression], given: Regr
         raise refused[0] if refused else Problem(409, "nothing of this cause waits for a decision")
 
 
+@of_table(read.CAUSE)
 class CauseOut(Schema):
-    id: int
-    stream: str
-    night: datetime
-    title: str
-    created: datetime
-    series: int
     states: dict[str, int] = Field(description="how many of its regressions are in each state")
-    regressions: list[int]
 
 
 @router.get("/causes", response={200: Items[CauseOut], 404: Error})
 def get_causes(request: HttpRequest, given: Query[_CausesQuery]) -> dict[str, Any]:
     """List causes, the newest first, at most 500: of one stream, or of all, and with a regression in a
     state."""
-    return {"items": query.causes(stream_of(given.stream) if given.stream else None, given.state or "")}
+    return {"items": read.causes(stream_of(given.stream) if given.stream else None, given.state or "")}
 
 
 @router.get("/causes/{int:cause_id}", response={200: CauseOut, 303: None})
@@ -141,7 +121,7 @@ def get_cause(request: HttpRequest, cause_id: int) -> dict[str, Any] | HttpRespo
     if cause.merged_into_id:
         address = reverse("api:get_cause", args=[cause.merged_into_id])
         return HttpResponse(status=303, headers={"Location": address})
-    return query.cause_row(cause)
+    return read.CAUSE.row(cause)
 
 
 @router.post("/causes/{int:cause_id}", response={200: CauseOut, 409: Error})
@@ -152,17 +132,12 @@ def post_cause(request: HttpRequest, cause_id: int, given: RegressionEventIn) ->
     cause = cause.merged_into or cause
     present = cause.regressions.filter(state__in=TOLD).select_related("series__experiment").order_by("pk")
     _decide(request, present, given)
-    return query.cause_row(cause)
+    return read.CAUSE.row(cause)
 
 
+@of_table(read.EVENT)
 class RegressionHistoryOut(Schema):
-    at: datetime
     who: str = Field(description="empty: the judge")
-    event: str
-    before: str
-    after: str
-    note: str
-    run: int | None
 
 
 class RegressionDetailOut(RegressionOut):
@@ -172,37 +147,24 @@ class RegressionDetailOut(RegressionOut):
 @router.get("/regressions/{int:regression_id}", response=RegressionDetailOut)
 def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     """Get a regression with its history."""
-    (regression,) = query.complete([row_of(Regression, regression_id, related="series")])
-    return query.with_history(regression, regression.events.order_by("pk"))
+    (regression,) = read.complete([row_of(Regression, regression_id, related="series")])
+    return read.with_history(regression, regression.events.order_by("pk"))
 
 
+@of_table(bisects.STEP)
 class BisectStepOut(Schema):
     base: int = Field(description="place in `environments`, as are `head`, `good` and `bad`")
-    head: int
-    run: int | None
     answer: str = Field(description="worse, same, unclear, none; empty until the run has ended")
-    pairs: list[tuple[float, float]] | None
     change: float | None = Field(description="relative, over all pairs of these two so far")
     low: float | None = Field(description="95 % interval of the log ratio")
-    high: float | None
-    finished: datetime | None
 
 
+@of_table(bisects.COLUMNS)
 class BisectOut(Schema):
     model_config = ANSWER
-    id: int
-    regression: int
     state: str = Field(description="running, found, not_reproduced, cannot_tell, cancelled")
-    host: str
     environments: list[Build]
     steps: list[BisectStepOut]
-    usual_steps: int
-    good: int | None
-    bad: int | None
-    conclusion: str
-    requested_by: str
-    created: datetime
-    finished: datetime | None
 
 
 @router.post("/regressions/{int:regression_id}/bisect", response={201: BisectOut, 409: Error})
@@ -210,13 +172,13 @@ def post_bisect(request: HttpRequest, regression_id: int) -> Status[dict[str, An
     """Search for the version of torch that made a regression, over the interpreters of the host that measured
     it: its two ends in pairs first. Answers 409 where that cannot start."""
     bisect = work.start(regression=row_of(Regression, regression_id), who=who(request))
-    return Status(201, bisects.COLUMNS.row(bisects.view(bisect)))
+    return Status(201, bisects.COLUMNS.row(bisect))
 
 
 @router.get("/bisects/{int:bisect_id}", response=BisectOut)
 def get_bisect(request: HttpRequest, bisect_id: int) -> dict[str, Any]:
     """Return a bisect with its steps so far."""
-    return bisects.COLUMNS.row(bisects.view(row_of(Bisect, bisect_id, related="accelerator__host")))
+    return bisects.COLUMNS.row(row_of(Bisect, bisect_id, related="accelerator__host"))
 
 
 class _KnownFailuresQuery(Filter):
@@ -232,13 +194,9 @@ class KnownFailureIn(StrictBody):
     reason: str = Field(min_length=1, max_length=known_failures.MOST_REASON)
 
 
+@of_table(_FAILURE)
 class KnownFailureOut(IdentityOut):
-    id: int
-    stream: str
-    experiment: int
-    reason: str
-    author: str
-    created: datetime
+    """A failure that a person marked."""
 
 
 @router.get("/known_failures", response={200: Items[KnownFailureOut], 404: Error}, tags=["known failures"])

@@ -14,17 +14,27 @@ from pydantic import Field, create_model
 
 from hud.accounts.keys import take_call
 from hud.api.auth import caller_key, check_may_delete, who
-from hud.api.schemas import ANSWER, Error, Filter, Items, Labels, StreamName, StrictBody, file_answer
+from hud.api.schemas import (
+    ANSWER,
+    Error,
+    Filter,
+    Items,
+    Labels,
+    StreamName,
+    StrictBody,
+    file_answer,
+    of_table,
+)
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
 from hud.models import ACTIVE, VERDICTS, Aliases, Artifact, Experiment, Host, Point, Run, Task, Upload
-from hud.pages.hosts.queue import Waiting, progress_of, read_waiting
 from hud.pages.run import pairs
-from hud.pages.run.query import ARTIFACT, artifacts_of
 from hud.problems import Problem, row_of
 from hud.runs import logs, requests, streams, tasks
+from hud.runs.lines import ARTIFACT, artifacts_of, tasks_of
 from hud.runs.matching import ResourceRequest
+from hud.runs.queue import QueuedRun, progress_of, read_waiting
 from hud.runs.requests import RunOptions
 from hud.tables.table import DataTable
 from runner.formats.errors import Fault
@@ -39,10 +49,10 @@ _LOOK_S = 0.5
 _WORST_FIRST = ("failed", "regressed", "inconclusive", "improved", "unchanged", "new", "not_run")
 _MAX_LOG_PIECE_BYTES = 512 * 1024
 _LOG_TYPE = "text/plain; charset=utf-8"
-_COLUMNS = DataTable(
-    "id=pk state stream=stream.name reason host=host_name retry_of=request_or_empty.retry_of_id"
-)
-_PROGRESS, _PLACE = DataTable("done total eta_s"), DataTable("queue_position=position starts_in_s")
+_COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str host:str=host_name
+    retry_of:int|None=request_or_empty.retry_of_id""")
+_PROGRESS = DataTable("done:int total:int eta_s:float|None")
+_PLACE = DataTable("queue_position:int|None=position starts_in_s:float|None")
 
 
 class RunIn(StrictBody):
@@ -69,20 +79,10 @@ class RunIn(StrictBody):
     stream: StreamName = ""
 
 
+@of_table(DataTable(*_COLUMNS.columns, *_PROGRESS.columns, *_PLACE.columns))
 class RunOut(Schema):
     model_config = ANSWER
-    id: int
-    state: str
-    stream: str
-    reason: str
-    done: int
-    total: int
-    eta_s: float | None
-    host: str
-    retry_of: int | None
-    queue_position: int | None
-    starts_in_s: float | None
-    waiting: Waiting | None
+    waiting: QueuedRun | None
 
 
 @router.post("/runs", response={201: RunOut, 404: Error})
@@ -185,7 +185,7 @@ def get_result(request: HttpRequest, run_id: int, given: Query[_ResultQuery]) ->
         finally:
             _WAITING.release()
     if run.is_ab:
-        lines = pairs.headlines(pairs.read(run).metrics)
+        lines = pairs.headlines(pairs.read(run)[0])
         verdicts = {pairs.verdict_of(line) for line in lines}
     else:
         lines, codes = [], Point.objects.filter(run=run).values_list("verdict_code", flat=True).distinct()
@@ -266,21 +266,15 @@ def get_log(
     return response
 
 
+@of_table(ARTIFACT)
 class ArtifactOut(Schema):
-    id: int
-    task: int
-    name: str
-    process: int
-    kind: str
-    size_bytes: int
-    sha256: str
-    url: str
+    """A file that a task left behind."""
 
 
 @router.get("/runs/{int:run_id}/artifacts", response=Items[ArtifactOut])
 def get_artifacts(request: HttpRequest, run_id: int) -> dict[str, Any]:
     """List the files that the run's tasks left behind, with sizes and URLs."""
-    return {"items": ARTIFACT.rows(artifacts_of(row_of(Run, run_id)))}
+    return {"items": ARTIFACT.rows(artifacts_of(tasks_of(row_of(Run, run_id))))}
 
 
 @router.get(

@@ -2,6 +2,7 @@
 OpenAPI document."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Generic, TypeVar, get_origin
 
 import msgspec
@@ -12,16 +13,18 @@ from ninja import NinjaAPI, Schema
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 from ninja.parser import Parser
-from pydantic import ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, create_model, model_validator
 
 from hud.accounts.roles import needs_of
 from hud.models.streams import NAME_PATTERN
 from hud.problems import PROBLEM, Problem
+from hud.tables.table import DataTable
 from runner.formats import json_text
 from runner.formats.errors import Fault
 from runner.schema.records import Record
 
 _Item = TypeVar("_Item")
+_Schema = TypeVar("_Schema", bound=Schema)
 
 Labels = dict[Annotated[str, Field(min_length=1, max_length=100)], Annotated[str, Field(max_length=100)]]
 
@@ -61,6 +64,17 @@ class IdentityOut(Schema):
     device: str
     arch: str
     dynamic: bool
+
+
+def of_table(table: DataTable) -> Callable[[type[_Schema]], type[_Schema]]:
+    """Add to a schema the columns of a table that say their kind."""
+    columns = {column.name: (column.kind, ...) for column in table.columns if column.kind}
+
+    def add(schema: type[_Schema]) -> type[_Schema]:
+        about = {"__base__": schema, "__doc__": schema.__doc__, "__module__": schema.__module__}
+        return create_model(schema.__name__, **about, **columns)  # type: ignore[call-overload, no-any-return]
+
+    return add
 
 
 class Items(Schema, Generic[_Item]):

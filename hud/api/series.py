@@ -13,15 +13,15 @@ from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.experiments import stream_of
-from hud.api.schemas import ANSWER, parameter
+from hud.api.schemas import ANSWER, of_table, parameter
 from hud.models import Point, Run, Series
-from hud.pages import compilations
-from hud.points import expectations, streams
-from hud.points.read import POINT, with_levels
+from hud.points import expectations, kernels, streams
+from hud.points.read import with_levels
 from hud.points.targets import Targets
 from hud.problems import Problem
 from hud.runs.branches import branch_or_default, stored_names
 from hud.sql import fetch_models, fetch_tuples
+from hud.tables.table import DataTable
 from runner.formats.scalars import branch_name
 from runner.schema.compilations import Kernel
 
@@ -46,30 +46,39 @@ class CompilationOut(Schema):
     n: int
 
 
+def _compilations(point: Point) -> list[dict[str, Any]]:
+    """Return each compilation that gave a value; the variant is None where its kernels are not known."""
+    values = point.compilation_values
+    variants = point.variants or list[str | None]([None] * len(values))
+    counts = point.counts or [point.samples]
+    return [
+        {"variant": variant, "value": value, "n": n}
+        for variant, value, n in zip(variants, values, counts, strict=True)
+        if value is not None
+    ]
+
+
+_POINT = DataTable[Point](  # all but its stream, which is the series'
+    """run:int=run_id time:str commit:str=run.commit branch:str value:float|None n:int=samples status:str
+    code:str|None quality:str|None target:float|None target_arch:str|None target_met:bool|None
+    verdict:str|None level:float|None level_stream:str|None expectation:str|None known_failure:str|None
+    change:float|None noise:float|None rerun:bool source:str=run.source processes:int compilations""",
+    time=lambda point: point.order_time.isoformat(),
+    branch=lambda point: branch_or_default(point.branch),
+    level_stream=lambda point: point.level_stream and point.level_stream.name,  # null: its own
+    target=lambda point: point.own_target.value if point.own_target else point.target,
+    target_arch=lambda point: None if point.own_target else point.target_arch,
+    target_met=lambda point: {"met": True, "missed": False}.get(point.met),
+    verdict=lambda point: point.verdict or None,
+    expectation=lambda point: point.expectation or None,  # as_expected, unexpected_failure or unexpected_pass
+    known_failure=lambda point: point.known_failure or None,  # why its failure is no news
+    compilations=_compilations,
+)
+
+
+@of_table(_POINT)
 class PointOut(Schema):
     stream: str
-    run: int
-    time: str
-    commit: str
-    branch: str
-    value: float | None
-    n: int
-    status: str
-    code: str | None
-    quality: str | None
-    target: float | None
-    target_arch: str | None
-    target_met: bool | None
-    verdict: str | None
-    level: float | None
-    level_stream: str | None  # whose level it is; null: of its own stream
-    expectation: str | None  # as_expected, unexpected_failure or unexpected_pass
-    known_failure: str | None  # why its failure is no news
-    change: float | None
-    noise: float | None
-    rerun: bool
-    source: str
-    processes: int
     compilations: list[CompilationOut]
 
 
@@ -127,7 +136,7 @@ _Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]
 def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
     """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
     a series name it."""
-    found = compilations.of_variant(variant)
+    found = kernels.of_variant(variant)
     if found is None:
         raise Problem(404, f"no compilation has the variant {variant!r}")
     return found
@@ -189,7 +198,7 @@ def _page(
     return {
         "unit": series.metric.unit,
         "direction": series.metric.direction,
-        "points": [_row(point, series) for point in page],
+        "points": [{"stream": series.stream.name, **_POINT.row(point)} for point in page],
         "next": _cursor(page[0]) if len(newest_first) > MAX_POINTS else None,
     }
 
@@ -197,31 +206,3 @@ def _page(
 def _cursor(point: Point) -> str:
     time = point.order_time.isoformat().replace("+00:00", "Z")
     return f"{time}_{point.run_id}_{point.environment_id}"
-
-
-def _row(point: Point, series: Series) -> dict[str, Any]:
-    own = point.own_target
-    return {
-        **POINT.row(point),
-        "stream": series.stream.name,
-        "time": point.order_time.isoformat(),
-        "commit": point.run.commit,
-        "branch": branch_or_default(point.branch),
-        "source": point.run.source,
-        "verdict": point.verdict or None,
-        "target": own.value if own else point.target,
-        "target_arch": None if own else point.target_arch,
-        "compilations": _compilations(point),
-    }
-
-
-def _compilations(point: Point) -> list[dict[str, Any]]:
-    """Return each compilation that gave a value; the variant is None where its kernels are not known."""
-    values = point.compilation_values
-    variants = point.variants or list[str | None]([None] * len(values))
-    counts = point.counts or [point.samples]
-    return [
-        {"variant": variant, "value": value, "n": n}
-        for variant, value, n in zip(variants, values, counts, strict=True)
-        if value is not None
-    ]

@@ -184,9 +184,6 @@ class BisectStep(NamedRow):
     low = models.FloatField(null=True)  # of the 95 % interval of the log ratio
     high = models.FloatField(null=True)
     finished = models.DateTimeField(null=True)
-    # what a page adds: hud.judging.bisect.work.Build of both
-    base_build: dict[str, str]
-    head_build: dict[str, str]
 
     @property
     def answer(self) -> str:

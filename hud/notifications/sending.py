@@ -31,7 +31,7 @@ class CannotSend(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class WebhookAnswer:
     status: int
     text: str
 
@@ -62,7 +62,7 @@ def check_address(url: str) -> list[tuple[str, int]]:
     return addresses
 
 
-def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
+def post(url: str, body: bytes, headers: dict[str, str]) -> WebhookAnswer:
     """Send a body. Raise CannotSend if no answer comes."""
     deadline = time.monotonic() + LIMIT_S
     addresses, parts = check_address(url), urlsplit(url)
@@ -86,7 +86,7 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
                 connection.request("POST", path, body, headers)
                 answer = connection.getresponse()
                 text = answer.read(_MOST_ANSWER_BYTES).decode("utf-8", "replace").replace("\0", "")
-                return Answer(answer.status, text)
+                return WebhookAnswer(answer.status, text)
     except (OSError, http.client.HTTPException, ValueError) as error:
         late = time.monotonic() >= deadline
         reason = f"no answer within {LIMIT_S:g} s" if late else str(error) or type(error).__name__

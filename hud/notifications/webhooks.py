@@ -22,8 +22,8 @@ from hud.models import Delivery, Webhook, WebhookFormat
 from hud.notifications.messages import TEST, queue_messages, queue_overdue, request_of
 from hud.notifications.sending import (
     SECRET_PREFIX,
-    Answer,
     CannotSend,
+    WebhookAnswer,
     check_address,
     post,
     secret_key,
@@ -134,7 +134,7 @@ def attempt(delivery: Delivery) -> bool:
     try:
         answer = post(delivery.webhook.url, *request_of(delivery, now))
     except (CannotSend, ValueError) as error:
-        answer = Answer(0, str(error))
+        answer = WebhookAnswer(0, str(error))
     result = f"{answer.status} {answer.text}".strip() if answer.status else answer.text
     outcome = {"last_at": now, "last_ok": answer.ok, "last_result": result[:300]}
     ended = timezone.now()

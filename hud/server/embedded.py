@@ -5,7 +5,6 @@ on unix sockets in one folder that only their owner may enter, never on TCP. Onl
 wheel are used: its Python API, as root, opens every parent folder to all users and leaves the server behind.
 """
 
-import functools
 import hashlib
 import hmac
 import importlib.util
@@ -33,7 +32,7 @@ from hud.server.processes import Program
 
 MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path, with its name, has at most 107 bytes
 PORT = 5432  # only part of the socket's name
-NOBODY = 65534
+_NOBODY = 65534
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _STOP_S = 20
 _REDIS_USER = "hud"
@@ -163,10 +162,12 @@ def postgres(data: Path, *, major: int = 18) -> Server:
     if cluster.exists():
         major = int((cluster / "PG_VERSION").read_text())
     binaries = _postgres_binaries(major)
-    unprivileged = unprivileged_prefix(binaries)
+    unprivileged, owner = _unprivileged(data, run, binaries, worker_account.uid_of(data, "postgres"))
     if not cluster.exists():
-        _create_cluster(cluster, binaries, major, unprivileged)
-    _give_to_server(data, cluster, run, unprivileged)
+        # initdb asks for the name of its user
+        _create_cluster(cluster, binaries, major, *_unprivileged(data, run, binaries, _NOBODY))
+    worker_account.give(owner, cluster)
+    os.chown(run, owner, -1)
     _wait_for_predecessor("postgres", cluster)
     for lock in (cluster / "postmaster.pid", run / f".s.PGSQL.{PORT}.lock"):
         lock.unlink(missing_ok=True)  # PostgreSQL would go by the number of a process, whichever has it now
@@ -184,10 +185,14 @@ def redis(data: Path) -> Server:
     """
     run = _private_run_folder(make_folder(data))
     _wait_for_predecessor("redis-server", data / "redis")  # it removes the socket when it ends
-    folder, binary = make_folder(data / "redis"), redis_binary()[0]
-    socket_path = make_folder(run / "redis") / "redis.sock"
-    account = worker_account.redis_prefix(data, run, _CHECKOUT, binary) or dies_with_parent("TERM")
-    command = [*account, binary, "--port", "0", "--unixsocket", str(socket_path), "--unixsocketperm", "770"]
+    folder, sockets = make_folder(data / "redis"), make_folder(run / "redis")
+    binary = redis_binary()[0]
+    uid = worker_account.uid_of(data, "redis")
+    account = worker_account.server_prefix(data, run, _CHECKOUT, uid, binary)
+    worker_account.give(uid if account else os.geteuid(), folder, sockets)
+    sockets.chmod(0o710)
+    command = [*account, *dies_with_parent("TERM"), binary, "--port", "0"]
+    command += ["--unixsocket", str(sockets / "redis.sock"), "--unixsocketperm", "770"]
     password = _redis_password(os.environ.get("SECRET_KEY") or secret_key(data, required=False))
     digest = hashlib.sha256(password.encode()).hexdigest()
     command += ["--user", "default", "on", "nopass", "-@all", "+ping"]
@@ -238,8 +243,8 @@ def running(needed: list[Server], logs: Path) -> Iterator[None]:
 def _private_run_folder(data: Path) -> Path:
     folder = run_folder(data)
     folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if folder.is_symlink() or status.st_uid not in {os.getuid(), NOBODY if os.getuid() == 0 else os.getuid()}:
+    owners = {os.getuid(), worker_account.uid_of(data, "postgres") if os.getuid() == 0 else os.getuid()}
+    if folder.is_symlink() or (folder.parent != data and folder.stat().st_uid not in owners):
         raise EmbeddedError(f"{folder} belongs to another user; remove it, or choose a shorter HUD_DATA")
     folder.chmod(0o700)
     return folder
@@ -297,36 +302,30 @@ def _redis_version(binary: str) -> tuple[int, ...]:
     return tuple(map(int, version.groups())) if version else ()
 
 
-@functools.cache
-def unprivileged_prefix(binaries: Path) -> tuple[str, ...]:
-    """Return a command prefix that drops root's rights, which PostgreSQL refuses; () for other users.
-
-    A user namespace keeps root's files readable; if none can be created, the server runs as nobody.
-    """
+def _unprivileged(data: Path, run: Path, binaries: Path, uid: int) -> tuple[tuple[str, ...], int]:
+    """Return a command prefix that drops root's rights, which PostgreSQL refuses, and the owner of its files:
+    this user, else root in a user namespace. Other users drop nothing."""
     if os.geteuid() != 0:
-        return ()
-    postgres_binary = str(binaries / "postgres")
-    for prefix in (
-        ("unshare", "--user", "--map-user=1000", "--map-group=1000"),
-        ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
-    ):
-        if shutil.which(prefix[0]) and _succeeds(*prefix, postgres_binary, "--version"):
-            return prefix
+        return (), os.geteuid()
+    postgres = str(binaries / "postgres")
+    if account := worker_account.server_prefix(data, run, _CHECKOUT, uid, postgres):
+        return account, uid
+    namespace = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+    if not subprocess.run([*namespace, postgres, "--version"], capture_output=True, check=False).returncode:
+        return namespace, 0
     raise EmbeddedError(
-        "PostgreSQL refuses to run as root, and here neither a user namespace nor the user nobody can start "
-        "it: run as an ordinary user, or set DATABASE_URL"
+        "PostgreSQL refuses to run as root, and here neither another user (setpriv) nor a user namespace can "
+        "start it: run as an ordinary user, or set DATABASE_URL"
     )
 
 
-def _succeeds(*command: str) -> bool:
-    return subprocess.run(command, capture_output=True, cwd="/", check=False).returncode == 0
-
-
-def _create_cluster(cluster: Path, binaries: Path, major: int, unprivileged: tuple[str, ...]) -> None:
+def _create_cluster(
+    cluster: Path, binaries: Path, major: int, unprivileged: tuple[str, ...], owner: int
+) -> None:
     draft = cluster.with_name("pg.new")  # renamed when complete: a killed initdb leaves no half cluster
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)
-    _give_to_server(cluster.parent, draft, draft, unprivileged)
+    worker_account.give(owner, draft)
     initdb = [str(binaries / "initdb"), "-D", str(draft), "-U", "hud", "--auth=trust", "--encoding=UTF8"]
     single = [str(binaries / "postgres"), "--single", "-D", str(draft), "postgres"]
     for command, text in (([*initdb, *_LOCALES[major]], ""), (single, "CREATE DATABASE hud\n")):
@@ -344,24 +343,6 @@ def _create_cluster(cluster: Path, binaries: Path, major: int, unprivileged: tup
             raise EmbeddedError(f"{Path(command[0]).name} cannot create {cluster}: {reason}")
     (draft / "pg_hba.conf").write_text("local all all trust\n")
     draft.rename(cluster)
-
-
-def _give_to_server(data: Path, cluster: Path, run: Path, unprivileged: tuple[str, ...]) -> None:
-    """Change the owner of root's files to the user that the server runs as."""
-    if os.geteuid() != 0:
-        return
-    owner = NOBODY if unprivileged[0] == "setpriv" else 0
-    if cluster.stat().st_uid != owner:
-        for path in (cluster, *cluster.rglob("*")):
-            os.chown(path, owner, owner, follow_symlinks=False)
-    os.chown(run, owner, owner)
-    if owner == NOBODY:
-        data.chmod(data.stat().st_mode | 0o011)
-        if not _succeeds(*unprivileged, "test", "-w", str(cluster)):
-            raise EmbeddedError(
-                f"PostgreSQL runs as nobody here (no user namespaces) and cannot reach {cluster}: put "
-                "HUD_DATA below a folder that all may enter, run as an ordinary user, or set DATABASE_URL"
-            )
 
 
 def _wait_for_predecessor(program: str, folder: Path) -> None:

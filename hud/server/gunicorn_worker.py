@@ -25,13 +25,10 @@ from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import create_server
 from waitress.task import ErrorTask
-from waitress.utilities import RequestHeaderFieldsTooLarge
 
 from hud.problems import Problem
 
 MAX_HEAD_BYTES = 64 * 1024
-_MAX_LINE_BYTES = 4094
-_MAX_FIELDS = 100
 _SLOWEST_BYTES_PER_S = 20_000
 _UNKNOWN_BYTES = 64 * 1024  # the largest body of a sender whose key was not checked
 _LARGE_BODIES = {"upload", "host"}  # scopes
@@ -59,21 +56,14 @@ class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annot
 
     def received(self, data: bytes) -> int:
         count = super().received(data)
-        if isinstance(self.error, RequestHeaderFieldsTooLarge) and b"\r\n" not in self.header_plus + data:
-            self.error = HTTPStatus.REQUEST_URI_TOO_LONG
         return len(data) if self.cut else int(count)  # else the body would count as the next request
 
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
         if self.version not in {"1.0", "1.1"}:
             raise ParsingError("HTTP/1.0 or HTTP/1.1")
-        line, _, fields = header_plus.partition(b"\r\n")
         limit = max(settings.HUD_MAX_BODY_BYTES, settings.HUD_MAX_ARTIFACT_BYTES)
-        if len(line) > _MAX_LINE_BYTES:
-            self.refuse(HTTPStatus.REQUEST_URI_TOO_LONG)
-        elif fields.count(b"\r\n") >= _MAX_FIELDS:
-            self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        elif self.chunked or "TRANSFER_ENCODING" in self.headers or self.content_length > limit:
+        if self.chunked or "TRANSFER_ENCODING" in self.headers or self.content_length > limit:
             self.cut_body()
         elif self.content_length > _UNKNOWN_BYTES:
             scheme, _, key = self.headers.get("AUTHORIZATION", "").partition(" ")

@@ -1,8 +1,9 @@
-"""The accounts of the agent and of Redis where root runs `make up`: benchmark code is arbitrary code.
+"""The accounts of the agent, of its benchmarks, and of the servers where root runs `make up`.
 
-Each owns its folder below the data folder and reads the checkout. The agent's may talk to Redis, whose
-messages carry no data, and not to PostgreSQL, whose socket is for its owner alone. Secrets are readable for
-root only.
+Each owns its folder below the data folder and reads the checkout; secrets are readable for root only. The
+agent may talk to Redis, whose messages carry no data, and not to PostgreSQL, whose socket is for its owner
+alone. It may change the user, to start benchmarks under an account that may do neither
+(`runner/system/account.py`).
 """
 
 import functools
@@ -14,51 +15,48 @@ import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from shlex import quote
+from typing import Literal, get_args
 
 from runner.schema.protocol import without_secrets
 
-GROUP = 61_000  # of all installations, since they share device locks
+Account = Literal["agent", "redis", "postgres", "benchmarks"]
+GROUP = 61_000  # of all installations, since they share device locks; no benchmark is in it
+_FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
+_RIGHTS = "-all,+setuid,+setgid,+kill"  # of the agent
 _GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all
 
 
-def uid_of(data: Path) -> int:
-    """Return the user id of an installation, in the range that systemd leaves unused. It needs no entry in
-    /etc/passwd. Installations that shared one could read each other's keys."""
-    return GROUP + 1 + zlib.crc32(bytes(data.resolve())) % 180
-
-
-def redis_uid_of(data: Path) -> int:
-    """Return the user id of an installation's Redis, in the same range."""
-    return uid_of(data) - 200
+def uid_of(data: Path, account: Account = "agent") -> int:
+    """Return the user id of an account of an installation. It needs no entry in /etc/passwd. Installations
+    that shared one could read each other's keys."""
+    number = zlib.crc32(bytes(data.resolve())) % _INSTALLATIONS
+    return _FIRST_UID + 4 * number + get_args(Account).index(account)
 
 
 @functools.cache
 def prefix(data: Path, checkout: Path) -> tuple[str, ...]:
     """Return a command prefix that changes to the agent's account and ends with its parent."""
     groups = {path.stat().st_gid for pattern in _GPU_DEVICES for path in Path("/").glob(pattern)} - {0}
-    return _prefix(data, checkout, uid_of(data), {GROUP, *groups})
+    rights = [f"--{kind}={_RIGHTS}" for kind in ("inh-caps", "ambient-caps", "bounding-set")]
+    groups |= {GROUP, uid_of(data, "benchmarks")}
+    return (*_prefix(data, checkout, uid_of(data), groups), "--pdeathsig=TERM", *rights)
 
 
 def _prefix(data: Path, checkout: Path, uid: int, groups: Collection[int]) -> tuple[str, ...]:
-    account = (f"--reuid={uid}", f"--regid={GROUP}", "--no-new-privs", "--pdeathsig=TERM")
+    account = (f"--reuid={uid}", f"--regid={GROUP}", "--no-new-privs")
     all_groups = f"--groups={','.join(map(str, sorted(groups)))}"
     return (*_way_through_closed_folders(data, checkout), "setpriv", *account, all_groups)
 
 
-def redis_prefix(data: Path, run: Path, checkout: Path, command: str) -> tuple[str, ...]:
-    """Give Redis its folders; return a command prefix that changes to its account. Return () where that is
-    not possible, with the folders its starter's."""
-    uid, folders = redis_uid_of(data), (data / "redis", run / "redis")
-    if os.geteuid() == 0 and shutil.which("setpriv"):
-        _open_way({data: 0o710, run: 0o2710})
-        _give(uid, *folders)
-        folders[1].chmod(0o710)
-        as_redis = _prefix(data, checkout, uid, {GROUP})
-        tried = subprocess.run([*as_redis, command, "--version"], cwd="/", capture_output=True, check=False)
-        if not tried.returncode:
-            return as_redis
-    _give(os.geteuid(), *folders)
-    return ()
+def server_prefix(data: Path, run: Path, checkout: Path, uid: int, command: str) -> tuple[str, ...]:
+    """Open the way to the folders of a server; return a command prefix that changes to its user id, or ()
+    where that is not possible."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        return ()
+    _open_way({data: 0o711, run: 0o2710})
+    as_server = _prefix(data, checkout, uid, {GROUP})
+    tried = subprocess.run([*as_server, command, "--version"], cwd="/", capture_output=True, check=False)
+    return () if tried.returncode else as_server
 
 
 def _open_way(modes: Mapping[Path, int]) -> None:
@@ -69,11 +67,12 @@ def _open_way(modes: Mapping[Path, int]) -> None:
         path.chmod(path.stat().st_mode & 0o7001 | mode)
 
 
-def _give(uid: int, *folders: Path) -> None:
-    for folder in folders:
-        if folder.stat().st_uid != uid:
-            for path in (*folder.rglob("*"), folder):
-                os.chown(path, uid, GROUP, follow_symlinks=False)
+def give(uid: int, *paths: Path, group: int = GROUP) -> None:
+    """Make a user the owner of files, and of folders with all that is in them, unless he is."""
+    for top in paths:
+        if top.lstat().st_uid != uid:
+            for path in (*top.rglob("*"), top):
+                os.chown(path, uid, group, follow_symlinks=False)
 
 
 def _way_through_closed_folders(data: Path, checkout: Path) -> tuple[str, ...]:
@@ -104,16 +103,18 @@ def _way_through_closed_folders(data: Path, checkout: Path) -> tuple[str, ...]:
 
 
 def prepare(data: Path, run: Path, checkout: Path) -> str:
-    """Give the account its folder and the way to Redis. Return why it cannot be used, or ''."""
+    """Give the agent its folder and the way to Redis. Return why its account cannot be used, or ''."""
     if os.geteuid() != 0:
         return "only root can change the user"
     if not shutil.which("setpriv"):
         return "there is no setpriv (util-linux)"
     folder = data / "agent"
-    _open_way({data: 0o710, run: 0o2710, _locks(): 0o2770})
+    _open_way({data: 0o711, run: 0o2710, _locks(): 0o2770})
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "home").mkdir(exist_ok=True)
-    _give(uid_of(data), folder)
+    give(uid_of(data), folder)
+    uid = uid_of(data, "benchmarks")  # another one where the data folder was moved
+    give(uid, *(folder / "benchmarks").glob("*"), group=uid)
     code = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch(); import runner.host.attach"
     tried = subprocess.run(
         [*prefix(data, checkout), sys.executable, "-c", code, str(folder / "tried")],
@@ -133,6 +134,7 @@ def environment(data: Path, checkout: Path) -> dict[str, str]:
         "USER": "compiler-hud",
         "LOGNAME": "compiler-hud",
         "RUNNER_LOCKS": str(_locks()),
+        "RUNNER_BENCHMARK_UID": str(uid_of(data, "benchmarks")),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(checkout), os.environ.get("PYTHONPATH")])),
     }
     dropped = ("XDG_", "TMPDIR")  # root's folders

@@ -133,6 +133,30 @@ def share(part: float | None) -> str:
     return NONE if part is None else f"{100 * part:.{0 if abs(part) >= 0.1 else 1}f} %".replace("-", "−")
 
 
+def signed(value: float, digits: int) -> str:
+    """Write a change with its sign; nothing is ``0`` and never ``−0.0000``."""
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text[1:] if not any(char in "123456789" for char in text) else text
+
+
+def signed_share(part: float | None) -> str:
+    """Format a part of 1 as ``+204 %``, small ones as ``−1.6 %``."""
+    return "" if part is None else f"{signed(100 * part, 0 if abs(part) >= 0.1 else 1)} %"
+
+
+def seconds(value_s: float | None) -> str:
+    return NONE if value_s is None else f"{value_s:.2f}"
+
+
+def signed_seconds(value_s: float | None) -> str:
+    return NONE if value_s is None else signed(value_s, 2)
+
+
+def magnitude(value: float) -> str:
+    """Format a number of noises: ``12``, ``2.6``."""
+    return f"{abs(value):.0f}" if abs(value) >= 10 else f"{abs(value):.1f}"
+
+
 def milliseconds(us: float) -> str:
     return f"{us / 1e3:.{1 if us >= 1e3 else 3}f}"
 

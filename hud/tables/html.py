@@ -32,7 +32,7 @@ def attributes(**values: str | None) -> str:
     )
 
 
-def element(name: str, content: object, **values: str | None) -> SafeString:
+def element(name: str, content: object, /, **values: str | None) -> SafeString:
     """Return an element with its content and attributes."""
     return SafeString(f"<{name}{attributes(**values)}>{text(content)}</{name}>")
 

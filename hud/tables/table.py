@@ -46,6 +46,7 @@ class Column(Generic[Row, Page]):
     tooltip: str = ""  # of the head
     cell_tooltip: Callable[[Row], str | None] | None = None
     sort: str = ""  # the word of the address that sorts by it
+    kind: str = ""  # of the values, as `float|None`; what the API's document says
     only: Callable[[Page], bool] | None = None  # whether the page has it
 
     def read(self) -> Callable[[Row], Any]:
@@ -84,8 +85,8 @@ class Order:
 
 
 class DataTable(Generic[Row, Page]):
-    """The columns of a table in their order; a text has columns that are only data, as ``id=pk at who``, of
-    which `computed` says how some are read."""
+    """The columns of a table in their order; a text has columns that are only data, as ``id:int=pk at who``,
+    of which `computed` says how some are read."""
 
     def __init__(self, *columns: Column[Row, Page] | str, **computed: Callable[[Row], Any]) -> None:
         self.columns: list[Column[Row, Page]] = []
@@ -93,8 +94,9 @@ class DataTable(Generic[Row, Page]):
             if isinstance(column, Column):
                 self.columns.append(column)
                 continue
-            for name, _sign, path in (part.partition("=") for part in column.split()):
-                self.columns.append(Column(name, "", computed.get(name) or path))
+            for words, _sign, path in (part.partition("=") for part in column.split()):
+                name, _colon, kind = words.partition(":")
+                self.columns.append(Column(name, "", computed.get(name) or path, kind=kind))
         self._readers = {column.name: column.read() for column in self.columns if column.name}
 
     @property
@@ -117,26 +119,32 @@ class DataTable(Generic[Row, Page]):
         empty: object = "",  # in place of a table without rows
         order: Order | None = None,
         scroll: str = "scroll",  # classes of the box around the table
+        labelled_by: str = "",  # id of a heading that names the box, which a poll may replace
+        frame: Callable[[Row, str], str] | None = None,  # of `body`
         **of_table: str,
     ) -> SafeString:
         """Return the table, with its attributes, in its box."""
         if not rows and empty:
             return element("p", empty, css="empty")
         title = element("caption", caption) if caption else NOTHING
+        reach = {"tabindex": "0", "role": "group", "aria_labelledby": labelled_by} if labelled_by else {}
         return SafeString(
-            f'<div class="{scroll}"><table{attributes(**of_table)}>{title}'
+            f'<div class="{scroll}"{attributes(**reach)}><table{attributes(**of_table)}>{title}'
             f"<thead><tr>{self.head(page, order)}</tr></thead>"
-            f"<tbody>{self.body(rows, page)}</tbody></table></div>"
+            f"<tbody>{self.body(rows, page, frame)}</tbody></table></div>"
         )
 
     def head(self, page: Page, order: Order | None = None) -> SafeString:
         return SafeString("".join(_head(column, page, order) for column in self._of(page)))
 
-    def body(self, rows: Iterable[Row], page: Page) -> SafeString:
-        """Return the rows, each with its cells."""
+    def body(
+        self, rows: Iterable[Row], page: Page, frame: Callable[[Row, str], str] | None = None
+    ) -> SafeString:
+        """Return the rows: what `frame` makes of a row and its cells, by default a tr without attributes."""
         cells = [_cell(column) for column in self._of(page)]
+        framed = frame or (lambda _row, content: f"<tr>{content}</tr>")
         return SafeString(
-            "".join([f"<tr>{''.join([draw(row, page) for draw in cells])}</tr>" for row in rows])
+            "".join([framed(row, "".join([draw(row, page) for draw in cells])) for row in rows])
         )
 
     def _of(self, page: Page) -> list[Column[Row, Page]]:
@@ -154,7 +162,7 @@ _IDENTITY = " ".join(Experiment.IDENTITY)
 
 def experiment_of(path: str) -> str:
     """Return the columns that identify the experiment at a path."""
-    return f"experiment={path}.pk {under(path, _IDENTITY)}"
+    return f"experiment:int={path}.pk {under(path, _IDENTITY)}"
 
 
 EXPERIMENT = experiment_of("experiment")

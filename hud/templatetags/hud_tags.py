@@ -16,11 +16,12 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from hud.judging.backlog import waiting
+from hud.judging.compare import kernel_table
 from hud.judging.regressions.counts import Scope, count
 from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
-from hud.pages.experiment.history import fact_name
 from hud.pages.query_string import without
 from hud.pages.sparkline import sparkline as draw_line
+from hud.points.facts import fact_name
 from hud.points.nights import SHORT_COMMIT
 from hud.points.streams import Activity, front, with_results
 from hud.points.targets import AppliedTarget
@@ -33,10 +34,16 @@ from runner.schema.records import QUALITIES, quality_words
 register = template.Library()
 for _formatting in (
     formatting.address, formatting.ago, formatting.better, formatting.bytes_text, formatting.duration,
-    formatting.long_name, formatting.moment, formatting.number, formatting.p_value, formatting.percent,
-    formatting.plain, formatting.quantity, formatting.signed_percent, formatting.unit,
+    formatting.long_name, formatting.magnitude, formatting.milliseconds, formatting.moment, formatting.number,
+    formatting.p_value, formatting.percent, formatting.plain, formatting.plain_count, formatting.quantity,
+    formatting.seconds, formatting.share, formatting.signed_percent, formatting.signed_seconds,
+    formatting.signed_share, formatting.thousandths, formatting.unit,
+    kernel_table.short_config, kernel_table.short_name,
 ):  # fmt: skip
     register.filter(_formatting)
+register.filter("in_unit", lambda us, table: table.written(us))
+register.filter("signed_in_unit", lambda us, table: table.signed(us))
+register.filter("signed_part", lambda us, table: table.signed_part(us))
 register.simple_tag(badge_html, name="badge")
 
 _FOREIGN = "set for another device; not judged here"

@@ -6,11 +6,11 @@ from django import template
 from django.utils.safestring import SafeString
 
 from hud.models import Regression
-from hud.pages.compilers.table import Cell, Table
-from hud.pages.runs.query import RunLine
+from hud.pages.backends_table import Cell, Table
 from hud.pages.sparkline import interval
 from hud.pages.sparkline import sparkline as draw
 from hud.points.nights import COMPILE, MEMORY, SPEEDUP, Night
+from hud.runs.lines import RunLine
 from hud.tables.formatting import address, signed_percent
 from hud.tables.html import element, link, options
 

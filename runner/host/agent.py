@@ -28,7 +28,7 @@ from runner.host.client import Hud, HudError, KeyRefused, LeaseBroken, Refused, 
 from runner.host.spool import left_over
 from runner.schema.protocol import Fingerprint
 from runner.suites import SUITES
-from runner.system import locks, machine
+from runner.system import account, locks, machine
 from runner.system.accelerators import Accelerator, unavailable_reason
 from runner.system.interpreters import Fingerprints, Interpreter, canary, torch_facts
 from runner.system.processes import adopt_orphans, below_me, dying_with_me, reap, send
@@ -233,7 +233,7 @@ class Agent:
         if not self._last_message:  # later a call that fails is logged anyway
             self._log_change(f"waiting for {self._hud.url} to answer")
         try:
-            facts = {**self._facts, "ceilings": machine.ceilings(self._data / "ceilings.json")}
+            facts = {**self._facts, "ceilings": machine.ceilings(account.ceilings(self._data))}
             answer = self._hud.beat(facts, self._labels, self._devices())
         except Refused as error:
             is_of_hud = error.problem.get("status") == error.status  # and not of a proxy before it

@@ -17,11 +17,13 @@ from typing import TextIO
 from runner.host.agent import Agent, Attachment
 from runner.host.client import Hud, HudError, KeyRefused, with_retries
 from runner.schema.suite import BadRequest
+from runner.system import account
 from runner.system.accelerators import accelerators
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 from runner.system.task_files import write_json
 
 _PATIENCE_S = 24 * 3600.0  # an agent may be started before its hud
+logger = logging.getLogger(__name__)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -52,6 +54,9 @@ def main(options: argparse.Namespace) -> int:
         attachment = attachment_of(options, data)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         devices = accelerators([name for name in options.devices.split(",") if name])
+        problem = account.prepare(data, {python.path for python in pythons.values()})
+        if os.geteuid() == 0 and problem:
+            logger.warning("benchmarks run as root, and can read this host's key: %s", problem)
         agent = Agent(attachment, data, devices, pythons=pythons, labels=labels)
         return agent.run(stay=options.stay)
 

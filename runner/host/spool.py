@@ -24,6 +24,7 @@ from runner.launch import results
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.suites import suite_of
+from runner.system import account
 from runner.system.task_files import MAX_RESULTS_BYTES, open_file, read_file, read_object, write_json
 
 KEPT_REFUSED = 20
@@ -245,6 +246,7 @@ class Folder:
         refused = self.path.parent.parent / "refused"
         refused.mkdir(mode=0o700, exist_ok=True)
         write_json(self.path / "refused.json", {"reason": why})
+        account.take_back(self.path)
         shutil.rmtree(refused / self.path.name, ignore_errors=True)
         self.path.rename(refused / self.path.name)
         self.release()

@@ -45,7 +45,7 @@ from runner.schema.compilations import checked_inductor_options, pinned_from_jso
 from runner.schema.protocol import FUNCTION, Fingerprint, digest_of, sign
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome
-from runner.system import locks
+from runner.system import account, locks
 
 _CONNECT_S = 5
 _LISTEN_S = 10  # Redis answers a waiting worker at least this often
@@ -266,7 +266,7 @@ def _launch(
                     environment={
                         "CUDA_VISIBLE_DEVICES": config.visible,
                         "RUNNER_HOST": config.host,
-                        "RUNNER_CEILINGS": str(Path(config.data) / "ceilings.json"),
+                        "RUNNER_CEILINGS": str(account.ceilings(Path(config.data))),
                     },
                     lock_fd=lock_fd,
                     on_event=reporter.note,
@@ -287,8 +287,10 @@ def _run_folder(config: WorkerConfig, run: int) -> Path:
     own = Path(config.data) / "caches" / f"{config.accelerator}" / f"run-{run}"
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
+            account.take_back(other)
             shutil.rmtree(other, ignore_errors=True)
-    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    account.let_pass(own.parent.parent, own.parent)
+    account.share(own)
     return own
 
 

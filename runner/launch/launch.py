@@ -28,8 +28,9 @@ from runner.schema.protocol import without_secrets
 from runner.schema.records import STATUSES, UNEXPECTED
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
-from runner.system.processes import Tree, dying_with_me
-from runner.system.task_files import CappedLog, open_file, read_object
+from runner.system import account
+from runner.system.processes import Tree
+from runner.system.task_files import CappedLog, open_file, read_object, write_new
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL, and for a child that has written its outcome but does not exit
 _STOP_GRACE_S = 5.0  # the same where somebody waits for the stop
@@ -63,11 +64,11 @@ def launch(
     no process of the task is left but those in `TaskOutcome.leftover`.
     """
     folder = folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    account.share(folder)
     for name in ("outcome.json", "events.jsonl", results.FILE):
         (folder / name).unlink(missing_ok=True)
-    (folder / "artifacts").mkdir(exist_ok=True)
-    (folder / "spec.json").write_text(json.dumps(spec.to_json()))
+    account.share(folder / "artifacts")
+    write_new(folder / "spec.json", json.dumps(spec.to_json()))
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         output = log or stack.enter_context(CappedLog(folder / "log"))
@@ -83,6 +84,7 @@ def launch(
             with child:
                 why = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
                 leftover = child.end(_STOP_GRACE_S if why not in {"", "timed_out"} else GRACE_S, why)
+            account.take_back(folder, scratch)
             outcome = _outcome(folder, spec, why, child.process.returncode)
             seconds = time.monotonic() - started
             outcome = dataclasses.replace(outcome, seconds=seconds, leftover=leftover)
@@ -116,14 +118,14 @@ class _Child:
         self.process = subprocess.Popen(
             arguments,
             cwd=folder,
-            env=dict(variables),
+            env=account.environment(variables),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,
             pass_fds=() if lock_fd is None else (lock_fd,),
-            preexec_fn=dying_with_me(),  # noqa: PLW1509 - one system call, loaded before
+            **account.process_options(),
         )
         self._tree.root = self.process.pid
         assert self.process.stdout is not None
@@ -216,8 +218,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
     if len(os.fsencode(path)) > 60:
         path = Path(tempfile.mkdtemp(prefix="compiler-hud-"))
     try:
-        for name in ("inductor", "triton", "tmp"):
-            (path / name).mkdir(parents=True, exist_ok=True)
+        account.share(path, *(path / name for name in ("inductor", "triton", "tmp")))
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)

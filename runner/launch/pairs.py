@@ -39,8 +39,9 @@ from runner.schema.records import STATUSES, SUCCESS, Json, with_runner_fact
 from runner.schema.statistics import geometric_mean, median
 from runner.schema.suite import COMPILATION_VARIABLE, TaskSpec, suite_of
 from runner.schema.tasks import CANCELLED, KEPT_CACHES, NEW_CACHES, Caches, TaskOutcome
+from runner.system import account
 from runner.system.interpreters import DEFAULT, Interpreter
-from runner.system.task_files import CappedLog
+from runner.system.task_files import CappedLog, write_new
 
 SIDES: tuple[Side, Side] = (BASE, NEW)
 _UNKNOWN = "not pinned: the process that drew these choices did not tell its kernels"
@@ -128,6 +129,7 @@ def run_task(request: LaunchRequest) -> TaskOutcome:
     """
     job = request.job
     request.folder.mkdir(parents=True, exist_ok=True)
+    account.let_pass(request.folder)
     if job.base_python:
         for name in (FILE, "outcome.json"):
             (request.folder / name).unlink(missing_ok=True)
@@ -140,7 +142,7 @@ def run_task(request: LaunchRequest) -> TaskOutcome:
     variables = {}
     if job.caches == "pinned":
         path = request.folder.resolve() / "pinned.json"
-        path.write_text(json.dumps(dict(job.pinned)))
+        write_new(path, json.dumps(dict(job.pinned)))
         variables[PINNED_VARIABLE] = str(path)
     return request.launch(job.python, variables)
 
@@ -157,11 +159,12 @@ def _run_on_kept_caches(request: LaunchRequest) -> TaskOutcome:
         compilation, variable = int(filled.read_text()), KEPT_CACHES
     except (OSError, ValueError):
         compilation, variable = request.job.process, NEW_CACHES
+        account.take_back(folder)
         shutil.rmtree(folder, ignore_errors=True)  # what a process that failed has left
     variables = {**_caches(folder, variable), COMPILATION_VARIABLE: str(compilation)}
     outcome = request.launch(request.job.python, variables)
     if variable == NEW_CACHES and outcome.status in SUCCESS:
-        filled.write_text(str(compilation))
+        write_new(filled, str(compilation))
     return outcome
 
 
@@ -297,7 +300,7 @@ class _Pair:
         self._stopped = is_changed or outcome.status not in STATUSES or bool(outcome.leftover)
         if process.warms and process not in self._failed and not self._stopped:
             self._folders[side].mkdir(parents=True, exist_ok=True)
-            (self._folders[side] / _FILLED).write_text("0")
+            write_new(self._folders[side] / _FILLED, "0")
 
     def _take(self, process: _Process, outcome: TaskOutcome) -> None:
         """Keep a process's records and artifacts; of a pinned one only what tells how its code runs."""
@@ -354,7 +357,7 @@ class _Pair:
         if process.candidate is not None:
             choices = {**choices, **self._candidates[process.candidate]}
         path = self._request.folder.resolve() / f"pinned-{process.owner}.json"
-        path.write_text(json.dumps(choices))
+        write_new(path, json.dumps(choices))
         return {PINNED_VARIABLE: str(path)}
 
 
@@ -383,8 +386,7 @@ def _run_time_ms(records: Iterable[Mapping[str, Json]]) -> float | None:
 
 
 def _caches(folder: Path, variable: str) -> dict[str, str]:
-    for name in ("inductor", "triton"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
+    account.share(folder.parent, folder, folder / "inductor", folder / "triton")
     return {
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),

@@ -248,6 +248,7 @@ def add_reading(path: Path, accelerator: str, ceiling: str, value: float, torch:
         earlier = [reading for reading in by_name.get(ceiling, []) if reading["day"] != today()]
         by_name[ceiling] = [*earlier, {"day": today(), "value": value, "torch": torch}][-DAILY_READINGS:]
         write_json(path, {"version": _CEILINGS_VERSION, "accelerators": stored})
+        path.chmod(0o640)  # the agent may have another account
 
 
 def _load(path: Path) -> dict[str, dict[str, list[dict[str, Any]]]]:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _POLL_S = 0.05
 _KILL_PATIENCE_S = 30.0  # a process that SIGKILL has not ended by then hangs inside the kernel
 _libc = ctypes.CDLL(None, use_errno=True)  # opened here: nothing may be loaded between fork and exec
@@ -43,10 +45,18 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def dying_with_me() -> Callable[[], None]:
-    """Return a `preexec_fn` for `subprocess.Popen`. Call Popen in a thread that outlives the child."""
+def dying_with_me(*, powerless: bool = False) -> Callable[[], None]:
+    """Return a `preexec_fn` for `subprocess.Popen`. Call Popen in a thread that outlives the child. One that
+    is `powerless` has no capabilities of ours, if it has another user id, and gets none by any program."""
     parent = os.getpid()
-    return lambda: die_with(parent)
+
+    def prepare() -> None:
+        if powerless:
+            _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+            _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        die_with(parent)
+
+    return prepare
 
 
 def adopt_orphans() -> None:

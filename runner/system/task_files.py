@@ -52,9 +52,16 @@ def read_object(path: Path) -> dict[str, Any]:
 def write_json(path: Path, value: Any) -> None:
     """Write a file that only its owner may read, complete or not at all."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    draft.touch(mode=0o600)
-    draft.write_text(json.dumps(value))
+    write_new(draft, json.dumps(value), mode=0o600)
     draft.replace(path)
+
+
+def write_new(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file in the place of one that stands there. A link is not followed."""
+    path.unlink(missing_ok=True)
+    with path.open("x") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text)
 
 
 class CappedLog:
@@ -68,7 +75,8 @@ class CappedLog:
     def __init__(
         self, path: Path, *, max_bytes: int = MAX_LOG_BYTES, tail_bytes: int = LOG_TAIL_BYTES
     ) -> None:
-        self._file = path.open("wb", buffering=0)
+        path.unlink(missing_ok=True)
+        self._file = path.open("xb", buffering=0)
         self._head_left = max(0, max_bytes - tail_bytes)
         self._tail_bytes = tail_bytes
         self._tail = bytearray()

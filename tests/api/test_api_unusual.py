@@ -18,7 +18,7 @@ from hud.api import experiments
 from hud.hosts import registration
 from hud.ingest import ingest
 from hud.models import Experiment, Host, IdempotencyKey, Import, Measurement, Run, Upload
-from hud.pages.hosts import queue
+from hud.runs import queue
 from runner.formats.parameters import Parameters
 from runner.schema.protocol import PROTOCOL
 from tests.api.imports import process_imports

@@ -17,7 +17,7 @@ from runner.cli.tables import results
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
-from runner.system import interpreters, locks, machine
+from runner.system import account, interpreters, locks, machine
 from runner.system.processes import read_process
 from tests.support.finished import TASK, finished, launched, record
 from tests.support.servers import ROOT
@@ -202,6 +202,22 @@ def test_the_doctor_says_which_notes_are_blind(
     assert "kernels, phases" in line
     assert "blind: graph breaks — KeyError: 'x'" in line
     assert "choices" in line, "what no CPU has is no defect"
+
+
+@pytest.mark.parametrize("problem", ["", "only root can change the user"])
+def test_the_doctor_says_what_benchmarks_of_a_host_can_reach(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, problem: str
+) -> None:
+    facts = dict.fromkeys(("torch_git", "triton", "cuda", "gpu_uuid", "cpu"), "")
+    monkeypatch.setattr(interpreters, "torch_facts", lambda *_: {"torch": "2.15", **facts})
+    monkeypatch.setattr(machine, "gpus", list)
+    monkeypatch.setattr(interpreters, "canary", lambda *_: {"compiled_s": 1.5, "noted": [], "blind": {}})
+    monkeypatch.setattr(account, "prepare", lambda *_: problem)
+    assert main(["doctor"]) == 0, "it is no defect of a suite"
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "accounts" in line]
+    assert "Redis" in line
+    assert problem in line
+    assert ("neither" in line) is not bool(problem)
 
 
 OWN = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hud.pages.suite.columns import COLUMNS
+from hud.points.columns import COLUMNS
 from runner.formats.metric_values import status_of_error
 from runner.schema.metrics import role_of
 from tests.support.observed import observe

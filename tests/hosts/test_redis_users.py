@@ -192,6 +192,60 @@ def test_a_host_keeps_no_other_from_listening_by_what_it_does_to_the_list_of_wor
     worker.register_death()
 
 
+def fill_up(redis: Redis) -> int:
+    """Make the limit of Redis a little less than it holds; return it."""
+    most_bytes = int(redis.info("memory")["used_memory"]) - 2 * 2**20
+    redis.config_set("maxmemory", most_bytes)
+    return most_bytes
+
+
+def test_a_host_that_fills_redis_loses_its_user_and_stops_no_other(open_redis: OpenRedis) -> None:
+    (one, url), (_other, other_url) = register("one"), register("other")
+    with Redis.from_url(open_redis.url) as redis, Redis.from_url(url) as hostile:
+        for number in range(16):
+            hostile.hset(f"rq:job:host-{one.pk}-{number}", "x", "x" * 2**19)
+        most_bytes = fill_up(redis)
+        request()
+        assert matching.ring_idle() == 0, "no write is taken"
+        redis_users.sync()
+        assert not redis.keys(f"rq:job:host-{one.pk}-*")
+        with pytest.raises(RedisError):
+            hostile.exists("rq:workers")
+        with pytest.raises(AuthenticationError):
+            Redis.from_url(url).ping()
+        assert Host.objects.get(drained=True).name == "one"
+        wait_for(lambda: redis.info("memory")["used_memory"] < most_bytes, "what was removed to be free")
+        assert matching.ring_idle() == 1
+        assert Redis.from_url(other_url).ping()
+        redis_users.sync()
+        with pytest.raises(AuthenticationError):
+            Redis.from_url(url).ping()
+        registration.resume(host=one, who="t")
+        redis_users.sync()
+        assert Redis.from_url(url).ping()
+
+
+def test_a_host_that_fills_the_list_of_all_workers_gains_and_stops_nothing(open_redis: OpenRedis) -> None:
+    (_one, url), (_other, other_url) = register("one"), register("other")
+    with Redis.from_url(open_redis.url) as redis, Redis.from_url(url) as hostile:
+        for number in range(16):
+            hostile.sadd("rq:workers", f"{number}-" + "x" * 2**19)
+        fill_up(redis)
+        request()
+        assert matching.ring_idle() == 0, "no write is taken"
+        redis_users.sync()
+        for host in Host.objects.all():
+            assert host.redis_user is True
+            assert "boss" not in redis_users.url_of(host), "nobody is given the rights of the dashboard"
+        assert matching.ring_idle() == 2
+        for _ in range(2):
+            for address in (url, other_url):
+                with pytest.raises(NoPermissionError):
+                    Redis.from_url(address).sadd("rq:workers", "x")
+            redis_users.sync()
+        assert Host.objects.filter(drained=False).count() == 2, "none of them has to be the one"
+
+
 def test_redis_users_are_restored_and_end_with_their_hosts(open_redis: OpenRedis) -> None:
     host, url = register("one")
     open_redis.stop()

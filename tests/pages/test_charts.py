@@ -13,10 +13,10 @@ from hud.models import Experiment, SeriesState, Target
 from hud.pages.experiment import drawing, scale
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import Canvas
-from hud.pages.experiment.multiples import Chart, Multiples, Slot
+from hud.pages.experiment.multiples import Chart, Multiples, Spot
+from hud.pages.experiment.tables import json_block
 from hud.pages.experiment.view import lines_of
 from hud.tables.formatting import duration, number, quantity
-from hud.templatetags.experiment_tags import json_block
 from hud.templatetags.hud_tags import sparkline
 from tests.support.experiment_pages import read_page
 from tests.support.factories import (
@@ -60,7 +60,7 @@ def test_days_without_a_result_are_marked_where_most_days_have_one() -> None:
     now = timezone.now()
 
     def gaps(*days: int) -> list[tuple[int, str]]:
-        slots = [Slot(run, now - timedelta(days=day), "", "", "", 1) for run, day in enumerate(days)]
+        slots = [Spot(now - timedelta(days=day), run) for run, day in enumerate(days)]
         canvas = Canvas(slots, Choice())
         return [
             (round(one.x), one.text) for one in lines_of(Multiples(slots), [], canvas) if one.kind == "gap"

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from hud.accounts.keys import create_key
 from hud.judging.attribution import attribute
+from hud.judging.compare import kernels as query
+from hud.judging.compare.diff import compare
+from hud.judging.compare.kernel_table import CauseGroup, KernelTable, config_change
 from hud.models import IMPORT, Experiment, Run, Stream
-from hud.pages.code import view as query
-from hud.pages.code.diff import compare
-from hud.pages.code.table import CauseGroup, KernelTable, config_change
 from hud.points.sides import BadSide, parse
 from runner.schema.compilations import Compiled, Note
 from tests.support.compilations import AFTER, BEFORE, compiled, kernel, mobilenet, planted, store

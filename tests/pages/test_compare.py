@@ -12,11 +12,11 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.accounts.keys import create_key
+from hud.judging.compare.query import Filters, read
 from hud.models import Experiment, Point, Run, SeriesState, Stream, Threshold
-from hud.pages.compare.query import Filters, read
-from hud.pages.compare.sides import offered as offered_sides
-from hud.pages.experiment.history import changes
+from hud.pages.compare.view import offered as offered_sides
 from hud.points import write as points
+from hud.points.facts import changes
 from tests.support.compilations import compiled, kernel, store
 from tests.support.factories import (
     create_environment,

@@ -101,8 +101,7 @@ def test_points_stand_in_the_order_of_the_series_and_say_what_changed() -> None:
     create_measurement(experiment, value=2.0, at=now, environment=new)
     create_measurement(experiment, value=1.0, at=now - timedelta(days=1), environment=create_environment())
     page = read_page(experiment.pk)
-    assert page.history
-    assert [one.value for one in page.history.points] == [1.0, 2.0]
+    assert [one.value for one in page.histories[0]] == [1.0, 2.0]
     last, first = page.points
     assert first.changed == []
     assert "torch 2.11.0+cu130 → 2.12.0" in last.changed
@@ -116,7 +115,6 @@ def test_torch_is_the_subject_and_never_makes_another_class() -> None:
     create_measurement(experiment, at=now - timedelta(days=1), environment=create_environment(torch="2.10.0"))
     create_measurement(experiment, at=now, environment=create_environment(torch="2.12.0"))
     page = read_page(experiment.pk)
-    assert page.history
     assert all(one.same_class for one in page.points)
 
 
@@ -248,14 +246,12 @@ def test_another_branch_is_shown_and_never_the_newest(client: Client) -> None:
     other = create_run(branch="pr/7", order_time=now)
     create_measurement(experiment, value=1200.0, run=other)
     page = read_page(experiment.pk)
-    assert page.history
-    assert page.history.newest
-    assert page.history.newest.value == page.metrics[0].value == 2500.0
-    assert [one.value for one in page.history.points] == [2500.0, 1200.0]
+    assert page.newest
+    assert page.newest.value == page.metrics[0].value == 2500.0
+    assert [one.value for one in page.histories[0]] == [2500.0, 1200.0]
     branch = read_page(experiment.pk, branch="pr/7")
-    assert branch.history
-    assert branch.history.newest
-    assert branch.history.newest.value == branch.metrics[0].value == 1200.0
+    assert branch.newest
+    assert branch.newest.value == branch.metrics[0].value == 1200.0
     assert "pr/7" in text_of(client, experiment)
 
 
@@ -273,9 +269,8 @@ def test_a_rerun_is_marked_and_shapes_neither_newest_nor_best_nor_trend(client: 
     again = create_run(experiment=experiment)
     create_measurement(experiment, metric="device_speedup", value=9.9, run=again)
     page = read_page(experiment.pk)
-    assert page.history
-    assert page.history.newest
-    assert page.history.newest.value == page.metrics[0].value == page.charts.rows[0].point.value == 2.05
+    assert page.newest
+    assert page.newest.value == page.metrics[0].value == page.charts.rows[0].point.value == 2.05
     assert page.charts.rows[0].best == 2.2
     assert [one.point.rerun for one in page.points] == [True, *[False] * 5]
     text = text_of(client, experiment)

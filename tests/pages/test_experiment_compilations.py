@@ -31,10 +31,9 @@ def test_a_run_of_several_processes_is_one_point_their_median(client: Client) ->
     for process, samples in enumerate(([99.0, 100.0, 101.0], [299.0, 300.0], [200.0, 201.0, 199.0])):
         create_measurement(experiment, samples=samples, run=run, repeat=process)
     page = read_page(experiment.pk)
-    assert page.history
-    assert page.history.newest
-    newest = page.history.newest
-    assert len(page.history.points) == 2
+    assert page.newest
+    newest = page.newest
+    assert len(page.histories[0]) == 2
     assert (newest.value, newest.samples, newest.processes) == (200.0, 8, 3)
     assert len(page.origin.samples) == 8
     assert page.metrics[0].value == 200.0

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from hud.pages import query_string
 from hud.pages.experiment.choice import Choice
-from hud.pages.hosts.query import Place
+from hud.pages.experiment.rerun_form import RerunForm
 from hud.pages.hosts.view import DrainForm, PauseForm
 from hud.pages.regressions import query as regressions
-from hud.pages.rerun_form import RerunForm
 from hud.pages.run.view import LogPosition
-from hud.pages.runs import query as runs
+from hud.pages.runs import view as runs
 from hud.pages.suite import query as suite
+from hud.runs.places import Place
 
 PLACES = [
     Place(None, "cuda", "h200", "online", same_arch=True),

@@ -11,8 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.models import ApiKey, Audit, Host, Run, Schedule, Stream
-from hud.pages.hosts import queue
-from hud.runs import schedules
+from hud.runs import queue, schedules
 from runner.schema.tasks import Selection, plan
 from tests.support.claims import request
 from tests.support.factories import create_accelerator, create_host, create_run, create_task, create_user

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from hud.models import Alias, Audit, Experiment, Run
-from hud.pages.compilers import query as compilers
+from hud.pages import backends as compilers
 from hud.pages.experiment.query import pickers as pickers_of
 from hud.pages.limits import query as limits
 from hud.pages.query_string import select

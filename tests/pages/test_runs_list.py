@@ -11,7 +11,9 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.models import Stream
-from hud.pages.runs.query import PAGE_ROWS
+from hud.pages.runs import view
+from hud.pages.runs.view import PAGE_ROWS
+from hud.tables.table import Column, DataTable
 from hud.templatetags.hud_tags import commit_range
 from tests.support.factories import (
     create_experiment,
@@ -39,7 +41,7 @@ def test_another_branch_than_the_default_one_is_marked(client: Client) -> None:
     for branch in ("", "main", "fast"):
         create_measurement(run=create_run(branch=branch))
     assert [run["branch"] for run in client.get("/runs.json").json()["items"]] == ["fast", "main", "main"]
-    tags = re.findall(r'<a class="tag" title="branch"[^>]*>(.*?)</a>', page_of(client, "/runs/"))
+    tags = re.findall(r'<a [^>]*class="tag" title="branch">(.*?)</a>', page_of(client, "/runs/"))
     assert tags == ["fast"]
     experiment = page_of(client, f"/experiments/{create_experiment().pk}/")
     assert re.findall(r'<span class="tag" title="branch[^"]*">(.*?)</span>', experiment) == ["fast"]
@@ -111,3 +113,17 @@ def test_older_runs_stand_on_the_next_page(client: Client) -> None:
     older = client.get(f"/runs.json?before={answer['next']}").json()
     assert [item["run"] for item in older["items"]] == [runs[1].pk, runs[0].pk]
     assert older["next"] is None
+
+
+def test_a_new_column_is_one_line_for_page_json_csv_and_an_empty_files_header(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = view._RUNS.columns
+    monkeypatch.setattr(view, "_RUNS", DataTable(*columns, Column("told_by", "Told by", "run.provenance")))
+    assert client.get("/runs.csv").content.decode().strip().endswith(",told_by")
+    create_run(provenance="a person")
+    text = page_of(client, "/runs/")
+    assert '<th scope="col">Told by</th>' in text
+    assert "<td>a person</td>" in text
+    assert client.get("/runs.json").json()["items"][0]["told_by"] == "a person"
+    assert client.get("/runs.csv").content.decode().strip().endswith(",a person")

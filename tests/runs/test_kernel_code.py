@@ -12,7 +12,7 @@ import pytest
 from hud import retention
 from hud.ingest import deliveries
 from hud.models import Accelerator, Artifact, KernelBinary, KernelCode
-from hud.pages.compilations import code_of
+from hud.points.kernels import code_of
 from runner.formats.errors import BadUpload
 from runner.schema.compilations import Compiled, Kernel, digest
 from runner.schema.suite import TaskSpec

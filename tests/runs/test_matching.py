@@ -11,8 +11,7 @@ from redis import Redis
 
 from hud.hosts import queues, registration
 from hud.models import Accelerator, Host, Run, Task
-from hud.pages.hosts import queue
-from hud.runs import matching, tasks
+from hud.runs import matching, queue, tasks
 from runner.schema.suite import BadRequest
 from runner.schema.tasks import Selection, plan
 from tests.support.claims import attach, request

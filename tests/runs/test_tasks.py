@@ -9,9 +9,8 @@ from functools import partial
 import pytest
 
 from hud.models import Accelerator, Audit, Run, State, Task
-from hud.pages.hosts import queue
 from hud.problems import Problem
-from hud.runs import tasks
+from hud.runs import queue, tasks
 from tests.support.claims import attach, claim, end, in_thread, request
 
 pytestmark = pytest.mark.django_db

@@ -164,21 +164,37 @@ def test_a_start_waits_for_servers_that_are_ending(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give away")
-def test_root_without_user_namespaces_runs_postgres_as_nobody(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("without", ["nothing", "setpriv"])
+def test_root_s_postgres_has_an_account_of_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
-    embedded.unprivileged_prefix.cache_clear()
+    """Also where root started it before, as earlier releases did; without setpriv it has a namespace."""
+    before = embedded.postgres(folder)
+    embedded.stop(before, embedded.start(before, folder / "log"))
+    for path in ((folder / "pg"), *(folder / "pg").rglob("*"), embedded.run_folder(folder)):
+        os.chown(path, 0, 0)
     which = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name: None if name == "unshare" else which(name))
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == without else which(name))
+    server = embedded.postgres(folder)
+    process = embedded.start(server, folder / "log")
     try:
-        server = embedded.postgres(folder)
-    except embedded.EmbeddedError as error:
-        pytest.skip(str(error))  # this clone lies where nobody may not go
+        expected = worker_account.uid_of(folder, "postgres") if without == "nothing" else 0
+        assert set(psutil.Process(process.pid).uids()) == {expected}
+        assert (folder / "pg").stat().st_uid == expected
+        assert not (folder / "pg").stat().st_mode & 0o077
+        with closing(connect(folder)) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
     finally:
-        embedded.unprivileged_prefix.cache_clear()
-    with embedded.running([server], folder / "logs"), closing(connect(folder)) as connection:
-        assert (folder / "pg").stat().st_uid == embedded.NOBODY
-        assert connection.execute("SELECT 1").fetchone() == (1,)
+        embedded.stop(server, process)
+
+
+def test_accounts_differ_between_installations_and_within_one(tmp_path: Path) -> None:
+    accounts: tuple[worker_account.Account, ...] = ("agent", "redis", "postgres", "benchmarks")
+    uids = {worker_account.uid_of(tmp_path / name, each) for each in accounts for name in ("a", "b")}
+    assert len(uids) == 8
+    assert all(60578 <= uid <= 61183 for uid in uids), "the range that systemd leaves unused"
+    of_benchmarks = {worker_account.uid_of(tmp_path / str(name), "benchmarks") for name in range(999)}
+    assert worker_account.GROUP not in of_benchmarks
 
 
 def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
@@ -253,7 +269,7 @@ def test_root_s_redis_has_an_account_of_its_own(folder: Path) -> None:
     process = embedded.start(server, folder / "redis.log")
     try:
         users = psutil.Process(process.pid).uids()
-        assert set(users) == {worker_account.redis_uid_of(folder)}
+        assert set(users) == {worker_account.uid_of(folder, "redis")}
         assert users.real not in {0, worker_account.uid_of(folder)}
         assert talk_to_redis(folder, b"RPUSH queue one") == b":1\r\n"
         assert b"Permission denied" in talk_to_redis(folder, f"CONFIG SET dir {private}".encode())

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from datetime import date
 
 from django.http import QueryDict
+from ninja import Schema
+from pydantic import Field
 
+from hud.api.schemas import of_table
 from hud.pages.query_string import Choices, day, filter_form, number, one_of, read, words
 from hud.tables.html import code, join, link, post_button
 from hud.tables.table import Column, DataTable, Order
@@ -118,3 +121,22 @@ def test_the_form_of_filters_has_those_with_a_label() -> None:
         '<input type="hidden" name="tab" value="muted"> '
         '<button>Filter</button><a href="/x/">Clear</a></form>'
     )
+
+
+def test_a_schema_of_the_api_has_the_columns_that_say_their_kind() -> None:
+    table = DataTable[Line]("name:str time_us:float|None owner=owner?.name", Column("at", kind="list[int]"))
+
+    @of_table(table)
+    class LineOut(Schema):
+        owner: str = Field(description="who has it")
+
+    document = LineOut.model_json_schema()
+    kinds = {name: column.get("type") or column["anyOf"] for name, column in document["properties"].items()}
+    assert kinds == {
+        "owner": "string",
+        "name": "string",
+        "time_us": [{"type": "number"}, {"type": "null"}],
+        "at": "array",
+    }
+    assert set(document["required"]) == set(kinds)
+    assert LineOut.__name__ == "LineOut"

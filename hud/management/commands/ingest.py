@@ -143,9 +143,10 @@ def _manifest_parameters(path: Path) -> dict[str, str]:
 
 def _line(outcome: dict[str, Any]) -> str:
     if "error" in outcome:
-        faults = [
-            ": ".join(filter(None, (_place(fault), fault["detail"]))) for fault in outcome["errors"][:5]
-        ]
+        faults = []
+        for fault in outcome["errors"][:5]:
+            line = f"line {fault['line']}" if "line" in fault else ""
+            faults.append(": ".join(filter(None, (f"{line} {fault['pointer']}".strip(), fault["detail"]))))
         return f"{outcome['file']}: refused: {'; '.join([outcome['error'], *faults])}"
     if "kernels" in outcome:
         return f"{outcome['file']}: source of {outcome['kernels']} kernels"
@@ -155,7 +156,3 @@ def _line(outcome: dict[str, Any]) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in outcome["skipped_kinds"].items())
     first = f"{outcome['file']}: {counts}{f' ({kinds})' if kinds else ''}"
     return "\n".join([first, *(f"  warning: {words}" for words in outcome["warnings"])])
-
-
-def _place(fault: dict[str, Any]) -> str:
-    return f"line {fault['line']} {fault['pointer']}".strip() if "line" in fault else str(fault["pointer"])

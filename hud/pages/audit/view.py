@@ -55,13 +55,13 @@ def _detail(row: Audit, _page: object) -> SafeString:
 
 NARROWED = ("who", "action", "subject")
 ROWS = DataTable[Audit, Mapping[str, str]](
-    "id=pk",
-    Column("at", "Time", show=second, css="when", is_head=True),
-    Column("who", "Who", draw=_narrowing("who"), cell_css="file"),
-    Column("action", "Action", draw=_narrowing("action")),
-    Column("subject", "Subject", draw=_narrowing("subject"), cell_css="file"),
-    Column("address", "Address"),
-    Column("detail", "Detail", draw=_detail, cell_css="long"),
+    "id:int=pk",
+    Column("at", "Time", show=second, css="when", is_head=True, kind="datetime"),
+    Column("who", "Who", draw=_narrowing("who"), cell_css="file", kind="str"),
+    Column("action", "Action", draw=_narrowing("action"), kind="str"),
+    Column("subject", "Subject", draw=_narrowing("subject"), cell_css="file", kind="str"),
+    Column("address", "Address", kind="str"),
+    Column("detail", "Detail", draw=_detail, cell_css="long", kind="dict[str,Any]"),
 )
 
 

@@ -1,22 +1,52 @@
-"""Two or more runs side by side."""
+"""Two or more runs side by side, and the runs and nights that may be."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 
+from hud.judging.compare import query, sides, text
+from hud.judging.compare.groups import Formulas
+from hud.models import TERMINAL, Run, State, Stream
 from hud.pages import data, query_string, streams
-from hud.pages.compare import query, sides, text
-from hud.pages.compare.query import Filters
+from hud.pages.query_string import one_of, words
+from hud.points import nights
 from hud.points.sides import BadSide
 from hud.problems import Problem
+from hud.runs.lines import OfRun
+from hud.sql import fetch_tuples
+from hud.tables.table import DataTable
+
+_MOST_OFFERED = 40
+_MOST_NIGHTS = 14  # among which the last two are looked for
+_OFFER = DataTable("""
+    side run=run.pk stream=run.stream.name title source=run.source filename=run.upload?.filename branch
+    commit=run.commit host=run.host_name time=run.order_time
+""")
+
+
+@dataclass(frozen=True)
+class _Filters(query.Filters):
+    """The page's query string."""
+
+    base: str = words(300)
+    rows: str = one_of("all")  # not only the largest
+    metric: str = words()
+    suite: str = words(60)
+    verdict: str = one_of(*query.VERDICTS)
+    formulas: Formulas = one_of("hud")
+    arch: str = words(100)
+    mode: str = words(40)
+    dtype: str = words(40)
 
 
 def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
     """Show the comparison, or without sides those that could be made."""
-    filters, complaints = query_string.read(Filters, request.GET, data_format)
+    filters, complaints = query_string.read(_Filters, request.GET, data_format)
     stream, page, status = streams.of_request(request), None, 200
     heads = list(filter(None, request.GET.getlist("head")))  # one by one, as it may be repeated
     if filters.base and heads:
@@ -31,10 +61,10 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         return redirect(f"{streams.link(reverse('compare'))}&{urlencode(chosen)}")
     everything = filters.rows == "all"
     if page is None:
-        offered = sides.offered(stream, all_streams=everything)
+        choices = offered(stream, all_streams=everything)
         if data_format:
-            return data.answer_table(data_format, "compare-sides", sides.OFFER, offered.runs)
-        context = {"offered": offered, "filters": filters, "heads": heads, "problems": complaints}
+            return data.answer_table(data_format, "compare-sides", _OFFER, choices.runs)
+        context = {"offered": choices, "filters": filters, "heads": heads, "problems": complaints}
         return render(request, "compare/chooser.html", context, status=status)
     if data_format:
         return data.answer(data_format, "compare", page.to_rows(), query.HEADER, **page.to_json())
@@ -58,3 +88,87 @@ def compare(request: HttpRequest, data_format: str = "") -> HttpResponse:
         "markdown_url": f"{reverse('api:get_compare')}?{urlencode([*address, *chosen, ('format', 'md')])}",
     }
     return render(request, "compare/compare.html", context)
+
+
+@dataclass(frozen=True)
+class Offer(OfRun):
+    """A run that may be a side."""
+
+    run: Run
+
+    @property
+    def side(self) -> str:
+        return f"run:{self.run.pk}"
+
+    @property
+    def origin(self) -> list[str]:
+        """Return what distinguishes runs of one title and commit: source, file and external id."""
+        return [*filter(None, [self.run.source]), *super().origin]
+
+
+@dataclass(frozen=True)
+class Chooser:
+    runs: list[Offer]
+    nights: tuple[str, str] | None  # sides: the newest two nights with a common case
+    newest_two: tuple[str, str] | None  # the newest two runs of the stream with a common case
+
+
+def offered(stream: Stream, *, all_streams: bool = False) -> Chooser:
+    """Return the newest runs of the stream, or of all with the stream's first; and its last two nights: 3
+    statements."""
+    ended = Run.objects.filter(state__in=TERMINAL).order_by("-order_time", "-pk")
+    ended = ended.select_related("upload", "stream")
+    ended = ended.defer("provenance", "upload__parameters", "upload__receipt")
+    newest = list((ended if all_streams else ended.filter(stream=stream))[:_MOST_OFFERED])
+    runs = sorted(newest, key=lambda run: (run.stream_id != stream.pk, run.stream.name))
+    now = timezone.now()
+    ready = [night for night in reversed(nights.read(stream)) if night.is_default(now)][:_MOST_NIGHTS]
+    own = [run.pk for run in runs if run.stream_id == stream.pk and not run.rerun and not run.is_ab]
+    last_nights, last_runs = _newest_two([[night.runs for night in ready], [(run,) for run in own]])
+    return Chooser(
+        [Offer(run) for run in runs],
+        last_nights and (ready[last_nights[1]].side, ready[last_nights[0]].side),
+        last_runs and (f"run:{own[last_runs[1]]}", f"run:{own[last_runs[0]]}"),
+    )
+
+
+def _newest_two(lists: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int] | None]:
+    """Return of each list of sets of runs, newest first, the first that shares a series with a later one, and
+    the first such: 1 statement. A cancelled run counts as none."""
+    rows = [
+        (number, place, run)
+        for number, sets in enumerate(lists)
+        for place, runs in enumerate(sets)
+        for run in runs
+    ]
+    numbers, places, runs = zip(*rows, strict=True) if rows else ((), (), ())
+    pairs = fetch_tuples(
+        """
+        WITH member AS (
+            SELECT m.* FROM unnest(%(numbers)s::int[], %(places)s::int[], %(runs)s::int[])
+                AS m(number, place, run_id)
+            JOIN hud_run r ON r.id = m.run_id AND r.state <> %(cancelled)s
+        )
+        SELECT number, two.* FROM (SELECT DISTINCT number FROM member) list CROSS JOIN LATERAL (
+            SELECT * FROM (  -- in this order, so that the search ends with the first
+                SELECT DISTINCT newer.place newer, older.place older
+                FROM member newer JOIN member older ON older.place > newer.place
+                WHERE newer.number = list.number AND older.number = list.number
+                ORDER BY newer, older OFFSET 0
+            ) pair WHERE EXISTS (
+                SELECT FROM member newer
+                JOIN member older ON older.number = newer.number AND older.place = pair.older
+                CROSS JOIN LATERAL (  -- OFFSET 0: one look-up in the index of runs for each
+                    SELECT series_id FROM hud_point
+                    WHERE run_id = newer.run_id AND value IS NOT NULL OFFSET 0) p
+                CROSS JOIN LATERAL (
+                    SELECT FROM hud_point WHERE run_id = older.run_id AND series_id = p.series_id
+                        AND value IS NOT NULL OFFSET 0) q
+                WHERE newer.number = list.number AND newer.place = pair.newer
+            ) LIMIT 1
+        ) two
+        """,
+        {"numbers": list(numbers), "places": list(places), "runs": list(runs), "cancelled": State.CANCELLED},
+    )
+    first = {number: (newer, older) for number, newer, older in pairs}
+    return [first.get(number) for number in range(len(lists))]

@@ -15,8 +15,8 @@ from django.utils.safestring import SafeString
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
 from hud.models import Experiment, Point
-from hud.pages.compilers.query import SHOWN, SORTS, Comparison
-from hud.pages.compilers.table import Cell, Entry, drawn_reach, passing
+from hud.pages.backends import SHOWN, SORTS, Comparison
+from hud.pages.backends_table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import change_interval
 from hud.points import expectations
 from hud.points.nights import UNDECIDED, Block, Night, Values, day

@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from hud.judging.attribution import attribute
+from hud.judging.compare.kernel_table import KernelTable
 from hud.models import Compilation, Series, Stream, kernels_of
-from hud.pages.code.table import KernelTable
 from hud.runs.branches import other_branch
 from hud.sql import fetch, fetch_tuples
 from hud.tables.table import DataTable

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from hud.models import Metric
 from hud.pages.experiment.choice import Choice
-from hud.pages.experiment.multiples import Chart, Key, Slot, Spot, slot_of_time
+from hud.pages.experiment.multiples import Chart, Key, Spot, slot_of_time
 from hud.pages.experiment.scale import LOW, TALL, Scale, padded, scale_of
 from hud.tables.formatting import number as number_text
 from hud.tables.formatting import quantity
@@ -55,7 +55,7 @@ class Canvas:
     """Settings that all charts share. `shapes` has the place in the legend of each known variant; `expected`
     the busy time in ms that a compilation's choices have in history, by run and number."""
 
-    slots: Sequence[Slot]
+    slots: Sequence[Spot]
     choice: Choice
     events: list[ChartEvent] = field(default_factory=list)
     shapes: Mapping[str, int] = field(default_factory=dict)

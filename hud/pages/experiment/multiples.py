@@ -1,23 +1,27 @@
-"""The headline metrics of an experiment over its runs: the data of small charts on one axis."""
+"""The points of an experiment: its headline metrics over its runs, the data of small charts on one axis; and
+the histories of one metric."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
+from typing import Any
 
 from django.contrib.auth.models import User
 
 from hud.judging.regressions.states import ACTIVE
 from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
 from hud.pages.experiment.choice import Choice
-from hud.pages.experiment.history import WINDOW, changes, window_params
-from hud.pages.suite.columns import key_of, place_of
+from hud.points.columns import key_of, place_of
+from hud.points.facts import changes
+from hud.points.read import with_levels
 from hud.points.targets import AppliedTarget, Targets
-from hud.runs.branches import branch_or_default, other_branch
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.runs.branches import branch_or_default, other_branch, stored_names
+from hud.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
+from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 
 MOST_ROWS = 6
@@ -30,36 +34,69 @@ _STEP_FACTS = ("triton", "driver", "cuda", "python")  # of one class too, beside
 Key = tuple[datetime, int]  # of a point: its time and its run, which may have several
 
 
+ORIGIN = DataTable(  # of a point with run and environment
+    """placed_by=run.order_time_source host=run.host_name source=run.source commit=run.commit branch
+    environment=environment.fingerprint environment_class=environment.class_key torch=environment.torch
+    torch_git=environment.torch_git""",
+    branch=lambda point: branch_or_default(point.run.branch),
+)
+
+# The newest points of series s in a range.
+_WINDOW = """
+    SELECT * FROM hud_point
+    WHERE series_id = s.id
+        AND (%(since)s::timestamptz IS NULL OR order_time >= %(since)s)
+        AND (%(until)s::timestamptz IS NULL OR order_time <= %(until)s)
+        AND (%(time)s::timestamptz IS NULL OR
+            (order_time, run_id) < (%(time)s::timestamptz, %(run)s::int))
+        AND (%(branches)s::text[] IS NULL OR branch = ANY(%(branches)s))
+    ORDER BY order_time DESC, run_id DESC FETCH FIRST %(points)s ROWS WITH TIES
+"""
+
+
+def _window_params(series: Iterable[int], choice: Choice) -> dict[str, Any]:
+    time, run = choice.place or (None, None)
+    own = {*stored_names(), *stored_names(choice.branch)}
+    return {
+        "series": int_array(series),
+        "points": choice.points,
+        "since": choice.since,
+        "until": choice.until,
+        "time": time,
+        "run": run,
+        "branches": sorted(own) if choice.branch else None,  # the default branch beside the one asked for
+    }
+
+
 @dataclass(slots=True)
 class Spot:
-    """A point as it is drawn: its value, and those of its compilations by their place in the run."""
+    """A point as it is drawn. Of each run one is its place on the axis, a slot."""
 
-    compilations: list[tuple[int, float]]
-    variants: list[str | None] | None  # of all compilations; None where none is known
-    value: float | None
-    verdict: str
-    code: str
-    failed: bool
-    rerun: bool
-    level: float | None  # that it was judged against
-    noise: float | None
-    change: float | None
-    quality: str | None  # why it may not decide
-
-
-@dataclass(slots=True)
-class Slot:
-    """A place on the axis: the points of one run."""
-
-    run: int
     time: datetime
-    commit: str
-    branch: str
-    host: str
-    environment: int
+    run: int
+    commit: str = ""
+    branch: str = ""
+    host: str = ""
+    environment: int = 0
     rerun: bool = False
-    changed: list[str] = field(default_factory=list)  # facts that differ from the slot before
+    series: int = 0
+    value: float | None = None
+    values: list[float | None] | None = None  # of several compilations
+    variants: list[str | None] | None = None  # of all compilations; None where none is known
+    verdict_code: int | None = None
+    code: str | None = None
+    failed: bool = False
+    level: float | None = None  # that it was judged against
+    noise: float | None = None
+    change: float | None = None
+    quality: str | None = None  # why it may not decide
+    changed: Sequence[str] = ()  # facts that differ from the slot before
     step: bool = False  # more than torch differs from the slot before
+    compilations: list[tuple[int, float]] = field(init=False)  # with a value, by their place in the run
+
+    def __post_init__(self) -> None:
+        measured = enumerate(self.values or [self.value]) if self.value is not None else ()
+        self.compilations = [(place, value) for place, value in measured if value is not None]
 
     @property
     def key(self) -> Key:
@@ -69,6 +106,11 @@ class Slot:
     def counts(self) -> bool:
         """Return whether it is of the default branch and no rerun."""
         return not (self.rerun or other_branch(self.branch))
+
+    @property
+    def word(self) -> str:
+        """Return the verdict, else the outside system's code."""
+        return (VERDICTS[self.verdict_code] if self.verdict_code is not None else "") or self.code or ""
 
 
 @dataclass
@@ -96,7 +138,7 @@ class Chart:
 
 @dataclass
 class Multiples:
-    slots: list[Slot] = field(default_factory=list)
+    slots: list[Spot] = field(default_factory=list)
     rows: list[Chart] = field(default_factory=list)  # the chosen metric's first
     strips: list[Chart] = field(default_factory=list)
     regressions: list[Regression] = field(default_factory=list)  # of the experiment, newest first
@@ -113,7 +155,7 @@ class Multiples:
         return sum(one.state in ACTIVE for one in self.regressions)
 
     @property
-    def steps(self) -> list[Slot]:
+    def steps(self) -> list[Spot]:
         return [slot for slot in self.slots if slot.step]
 
     @property
@@ -236,42 +278,37 @@ def _best(row: Chart, counting: Container[Key]) -> float | None:
 
 def _read(
     series: list[int], choice: Choice, chosen: int, *, drawn: Container[int]
-) -> tuple[dict[int, dict[Key, Spot]], list[Slot]]:
+) -> tuple[dict[int, dict[Key, Spot]], list[Spot]]:
     """Return the points of each series, and the runs of those in `drawn`, both oldest first, from the first
     point of the chosen series on: 1 statement."""
-    rows = fetch_tuples(
+    spots = fetch(
+        Spot,
         f"""
         WITH n AS MATERIALIZED (
             SELECT n.series_id, n.order_time, n.run_id, n.environment_id, n.rerun, n.branch, n.value,
                 n.values, n.variants, n.status, n.code, n.verdict, n.level, n.noise, n.change,
                 n.quality
-            FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({WINDOW}) n
+            FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({_WINDOW}) n
         )
-        SELECT extract(epoch FROM n.order_time)::float8, n.run_id, n.series_id, n.environment_id, n.rerun,
-            n.branch, r.commit, r.host_name, n.values, n.variants, n.value, n.verdict, n.code, n.status <> 0,
-            n.level, n.noise, n.change, n.quality
+        SELECT n.order_time, n.run_id, r.commit, n.branch, r.host_name, n.environment_id, n.rerun,
+            n.series_id, n.value, n.values, n.variants, n.verdict, n.code, n.status <> 0, n.level, n.noise,
+            n.change, n.quality
         FROM n JOIN hud_run r ON r.id = n.run_id
         WHERE n.order_time >= (SELECT min(order_time) FROM n WHERE series_id = %(chosen)s)
         ORDER BY n.order_time, n.run_id, n.series_id, n.environment_id
         """,  # noqa: S608 — a constant  # nosec B608
-        {**window_params(series, replace(choice, before="")), "chosen": chosen},
+        {**_window_params(series, replace(choice, before="")), "chosen": chosen},
     )
-    times = {epoch: datetime.fromtimestamp(epoch, UTC) for epoch in {row[0] for row in rows}}
-    spots: dict[int, dict[Key, Spot]] = {own: {} for own in series}
-    slots: dict[Key, Slot] = {}
-    for epoch, run, own, environment, rerun, branch, commit, host, values, variants, *point in rows:
-        value, verdict, code, failed, *judged = point
-        key = times[epoch], run
-        if own in drawn and key not in slots:
-            slots[key] = Slot(run, key[0], commit, branch, host, environment, rerun)
-        measured = enumerate(values or [value]) if value is not None else ()
-        compilations = [(place, each) for place, each in measured if each is not None]
-        word = "" if verdict is None else VERDICTS[verdict]
-        spots[own][key] = Spot(compilations, variants, value, word, code or "", failed, rerun, *judged)
-    return spots, list(slots.values())
+    by_series: dict[int, dict[Key, Spot]] = {own: {} for own in series}
+    slots: dict[Key, Spot] = {}
+    for spot in spots:
+        by_series[spot.series][spot.key] = spot
+        if spot.series in drawn:
+            slots.setdefault(spot.key, spot)
+    return by_series, list(slots.values())
 
 
-def _add_changes(slots: Sequence[Slot], environments: Mapping[int, Environment]) -> None:
+def _add_changes(slots: Sequence[Spot], environments: Mapping[int, Environment]) -> None:
     """Add what each run's environment changed."""
     for before, slot in pairwise([slot for slot in slots if slot.counts]):
         if before.environment != slot.environment:
@@ -298,6 +335,34 @@ def _add_level_starts(rows: Mapping[int, Chart], class_key: str) -> None:
             rows[pk].level_start = datetime.fromisoformat(start)
 
 
-def slot_of_time(slots: Sequence[Slot], time: datetime) -> int:
+def slot_of_time(slots: Sequence[Spot], time: datetime) -> int:
     """Return the index of the last slot that is not after this time; -1 where all are."""
     return bisect_right([slot.time for slot in slots], time) - 1
+
+
+def histories(
+    series: Mapping[int, tuple[Experiment, Metric]],
+    newest: Point,
+    choice: Choice,
+    targets: Targets,
+    environments: dict[int, Environment],
+) -> tuple[dict[int, list[Point]], Point | None]:
+    """Return the points of the range of each series, oldest first, and the `newest` one of all, with run,
+    environment and targets: 2 statements, 1 more for `environments` that are not known yet."""
+    points = fetch_models(
+        Point,
+        "ORDER BY one.series_id, one.order_time, one.run_id, one.environment_id",
+        _window_params(series, choice),
+        rows=f"SELECT n.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({_WINDOW}) n",  # noqa: S608 — a constant  # nosec B608
+    )
+    runs = by_id(Run, [point.run_id for point in (*points, newest)])
+    known = [point for point in (*with_levels(points), newest) if point.run_id in runs]  # else deleted
+    environments |= by_id(Environment, {point.environment_id for point in known} - environments.keys())
+    attach(known, "run", runs)
+    attach(known, "environment", environments)
+    found: dict[int, list[Point]] = {pk: [] for pk in series}
+    for point in known:
+        point.show(*series[point.series_id], targets)
+        if point is not newest:
+            found[point.series_id].append(point)
+    return found, newest if newest.run_id in runs else None

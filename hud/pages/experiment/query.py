@@ -3,12 +3,14 @@
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from itertools import zip_longest
 from operator import itemgetter
 from typing import Any
 
 from django.utils import timezone
 
+from hud.corrections import notes
 from hud.hosts.registration import is_visible, present_accelerators
 from hud.models import (
     ACTIVE,
@@ -22,20 +24,20 @@ from hud.models import (
     Series,
     Stream,
 )
-from hud.pages.experiment import compilations, multiples, notes
+from hud.pages.experiment import compilations, multiples
 from hud.pages.experiment.choice import MAX_POINTS, Choice
 from hud.pages.experiment.compilations import Compilations
-from hud.pages.experiment.history import History, changes, fill
 from hud.pages.experiment.multiples import MOST_OVERLAYS, Multiples
-from hud.pages.hosts.query import Place, places_for
-from hud.pages.hosts.queue import usual_by_place
-from hud.pages.suite.columns import COLUMNS, SuiteColumn, metric_names
 from hud.points import expectations
 from hud.points import read as points
+from hud.points.columns import COLUMNS, SuiteColumn, metric_names
+from hud.points.facts import changes
 from hud.points.targets import Targets
 from hud.runs import matching
+from hud.runs.places import Place, places_for
+from hud.runs.queue import usual_by_place
 from hud.runs.requests import spec_of
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.sql import attach, by_id, fetch, fetch_models, int_array
 from runner.schema.devices import is_named
 from runner.schema.metrics import device_time_of
 from runner.schema.records import SUCCESS
@@ -92,7 +94,9 @@ class ExperimentPage:
     choice: Choice
     pickers: list[Picker] = field(default_factory=list)
     metrics: list[Point] = field(default_factory=list)  # the latest value of each metric
-    history: History | None = None  # None: nothing was measured yet
+    metric: Metric | None = None  # that is shown; None: nothing was measured yet
+    newest: Point | None = None  # of it that counts, also outside the range
+    histories: list[list[Point]] = field(default_factory=list)  # of it here, for data on other devices too
     points: list[TableRow] = field(default_factory=list)  # newest first
     total: int = 0  # points of the range
     older: tuple[datetime, int] | None = None  # time and run before which the next part of the table begins
@@ -102,7 +106,6 @@ class ExperimentPage:
     columns: list[SuiteColumn] = field(default_factory=list)  # of the backends
     overlaid: list[Experiment] = field(default_factory=list)  # backends drawn beside this one
     devices: list[Point] = field(default_factory=list)  # newest value of the metric on other devices
-    siblings: list[History] = field(default_factory=list)  # on other devices, for the data views
     origin: Origin = field(default_factory=Origin)  # of the newest point
     places: list[Place] = field(default_factory=list)  # where it can be run again
     spec: TaskSpec | None = None  # of a rerun on its device
@@ -124,14 +127,29 @@ class ExperimentPage:
         return next((value for value in self.metrics if value.metric.name == "autotune_regret"), None)
 
     @property
-    def histories(self) -> list[History]:
-        return [history for history in (self.history, *self.siblings) if history]
+    def order(self) -> list[str]:
+        """Return the kinds of time that order the points."""
+        return sorted({point.run.order_time_source for point in self.histories[0]})
 
     @property
     def environments(self) -> list[Environment]:
         """Return the environments of all points, the newest first."""
-        found = [point.environment for history in self.histories for point in reversed(history.points)]
+        found = [point.environment for history in self.histories for point in reversed(history)]
         return list({environment.pk: environment for environment in found}.values())
+
+    @cached_property
+    def target(self) -> str | None:
+        """Return the only target of the points in the table, '' for several, None where none has any."""
+        targets = [row.point.targets for row in self.points]
+        names = {target.brief if target.own else "" for each in targets for target in each}
+        several = len(names) > 1 or any(len(each) > 1 for each in targets)
+        return None if not names else "" if several else names.pop()
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """Return the smallest and the largest value of the compilations in the table."""
+        values = [value for row in self.points for value in row.point.compilation_values if value is not None]
+        return (min(values), max(values)) if values else (0.0, 1.0)
 
 
 def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> ExperimentPage | None:
@@ -161,14 +179,14 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
     overlaid = choice.overlay.split(",")
     page.overlaid = [one for one in backends if str(one.pk) in overlaid][:MOST_OVERLAYS]
     if chosen:
-        page.history = History(experiment, chosen.metric)
-        wanted = {chosen.pk: page.history}
+        page.metric = chosen.metric
+        wanted = {chosen.pk: (experiment, chosen.metric)}
         for other in devices:
             one = _choose(series[other.pk], chosen.metric.name, latest)
             if one:
                 page.devices.append(latest[one.pk].show(other, one.metric, targets))
                 if as_data:
-                    wanted[one.pk] = History(other, one.metric)
+                    wanted[one.pk] = other, one.metric
         if not as_data:
             page.charts = multiples.read(
                 experiment,
@@ -181,27 +199,25 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
             )
         # of a table one more: its last row is compared with the point before
         most = choice.points if as_data else min(choice.points, choice.rows + 1)
-        fill(wanted, replace(choice, points=most), targets, latest, page.charts.environments)
-        page.siblings = [one for one in wanted.values() if one is not page.history and one.points]
+        points_of, page.newest = multiples.histories(
+            wanted, latest[chosen.pk], replace(choice, points=most), targets, page.charts.environments
+        )
+        page.histories = list(points_of.values())
         if not as_data:
             multiples.add_ceilings(page.charts.rows, page.metrics)
             _add_table(page)
-    shown = [each for history in page.histories for each in (*history.points, history.newest) if each]
-    expectations.add(stream.pk, [*page.metrics, *shown])
+    shown = [*page.metrics, *(point for each in page.histories for point in each)]
+    expectations.add(stream.pk, [*shown, page.newest] if page.newest else shown)
     page.backends, page.columns = _backend_lines(experiment, backends, series, latest, targets)
     if as_data:
         page.compilations = compilations.read(pk, stream, own, chosen, compare=False)
         return page
-    page.origin = _origin_of(page.history)
+    page.origin = _origin_of(page.newest)
     regression, base, head = page.charts.active, choice.base, choice.head
     if regression and base is None and head is None:
         base, head = regression.last_good_run_id, regression.first_run_id
     page.compilations = compilations.read(pk, stream, own, chosen, base=base, head=head)
-    page.active = _active(experiment, stream)
-    marked = "WHERE stream_id = %(stream)s AND experiment_id = %(experiment)s"
-    failures = fetch_models(KnownFailure, marked, {"stream": stream.pk, "experiment": pk})
-    page.known_failure = next(iter(failures), None)
-    _add_places(page)
+    _add_actions(page)
     return page
 
 
@@ -250,25 +266,15 @@ def _parts(experiment: Experiment) -> dict[str, Any]:
     return found
 
 
-def _active(experiment: Experiment, stream: Stream) -> list[Run]:
-    """Return the newest reruns of it in a stream that have not ended: 1 statement."""
-    asked = """WHERE id IN (SELECT run_id FROM hud_runrequest WHERE experiment_id = %(experiment)s)
-        AND stream_id = %(stream)s AND state = ANY(%(active)s) ORDER BY created DESC LIMIT 5"""
-    found = {"experiment": experiment.pk, "stream": stream.pk, "active": list(ACTIVE)}
-    return fetch_models(Run, asked, found)
-
-
 def _add_table(page: ExperimentPage) -> None:
     """Add the newest points of the range as a table, and whether there are older ones."""
-    assert page.history is not None
     rows = page.choice.rows
     page.total = len(page.charts.rows[0].spots) if page.charts.rows else 0
     page.more_points = page.total >= page.choice.points < MAX_POINTS
-    newest_first = page.history.points[::-1]
+    newest_first = page.histories[0][::-1]
     while rows < len(newest_first) and _place(newest_first[rows]) == _place(newest_first[rows - 1]):
         rows += 1  # one run in two environments
-    newest = page.history.newest
-    class_key = newest.environment.class_key if newest else None
+    class_key = page.newest.environment.class_key if page.newest else None
     for point, before in zip_longest(newest_first[:rows], newest_first[1 : rows + 1]):
         changed = changes(before.environment, point.environment) if before else []
         same_class = class_key in (None, point.environment.class_key)
@@ -280,9 +286,16 @@ def _place(point: Point) -> tuple[datetime, int]:
     return point.order_time, point.run_id
 
 
-def _add_places(page: ExperimentPage) -> None:
-    """Add where it can be run, its task, or why there is none, why no attached host offers the suite, and why
-    none can start this case: 1 statement."""
+def _add_actions(page: ExperimentPage) -> None:
+    """Add its reruns that have not ended, its known failure, where it can be run, its task, or why there is
+    none, why no attached host offers the suite, and why none can start this case: 3 statements."""
+    params = {"stream": page.stream.pk, "experiment": page.experiment.pk, "active": list(ACTIVE)}
+    reruns = """WHERE id IN (SELECT run_id FROM hud_runrequest WHERE experiment_id = %(experiment)s)
+        AND stream_id = %(stream)s AND state = ANY(%(active)s) ORDER BY created DESC LIMIT 5"""
+    page.active = fetch_models(Run, reruns, params)
+    marked = "WHERE stream_id = %(stream)s AND experiment_id = %(experiment)s"
+    failures = fetch_models(KnownFailure, marked, params)
+    page.known_failure = next(iter(failures), None)
     experiment, present, now = page.experiment, present_accelerators(), timezone.now()
     page.places = places_for(experiment, present)
     accelerators = [one for one in present if is_visible(one.host, now)]
@@ -352,14 +365,14 @@ def _backend_lines(
     return (lines, columns) if len(lines) > 1 else ([], [])
 
 
-def _origin_of(history: History | None) -> Origin:
-    """Return where the newest point came from, with the samples of each process in turn: 1 statement."""
-    if history is None or history.newest is None:
+def _origin_of(point: Point | None) -> Origin:
+    """Return where a point came from, with the samples of each process in turn: 1 statement."""
+    if point is None:
         return Origin()
-    point = history.newest
-    rows = fetch_tuples(
+    processes = fetch(
+        Origin,
         """
-        SELECT m.samples, u.id, u.filename, u.format, q.requested_by FROM hud_measurement m
+        SELECT coalesce(m.samples, '{}'), u.id, u.filename, u.format, q.requested_by FROM hud_measurement m
         LEFT JOIN hud_upload u ON u.id = m.upload_id LEFT JOIN hud_runrequest q ON q.run_id = m.run_id
         WHERE m.run_id = %(run)s AND m.series_id = %(series)s AND m.environment_id = %(environment)s
             AND m.order_time = %(time)s
@@ -372,6 +385,5 @@ def _origin_of(history: History | None) -> Origin:
             "time": point.order_time,
         },
     )
-    if not rows:  # the raw values were dropped
-        return Origin()
-    return Origin([sample for row in rows for sample in row[0] or []], *rows[-1][1:])
+    samples = [sample for process in processes for sample in process.samples]
+    return replace(processes[-1], samples=samples) if processes else Origin()  # the raw values were dropped

@@ -12,29 +12,31 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
 from hud.accounts.access import after_login, form_as_it_was
+from hud.corrections import notes
 from hud.hosts.registration import present_accelerators
 from hud.judging.comparison import noise_before
 from hud.judging.regressions import known_failures
 from hud.judging.regressions.states import RegressionState, possible
 from hud.models import Annotation, Experiment, KnownFailure, Stream
 from hud.pages import data, query_string, streams
-from hud.pages.experiment import drawing, notes, query
+from hud.pages.experiment import drawing, query, tables
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import SHAPES, Canvas, ChartEvent, Legend
-from hud.pages.experiment.history import ORIGIN
-from hud.pages.experiment.multiples import Chart, Key, Multiples, Slot, slot_of_time
-from hud.pages.experiment.query import ExperimentPage, TableRow
-from hud.pages.hosts.query import Place, places_for
-from hud.pages.rerun_form import RerunForm
+from hud.pages.experiment.multiples import ORIGIN, Chart, Key, Multiples, Spot, slot_of_time
+from hud.pages.experiment.query import ExperimentPage
+from hud.pages.experiment.rerun_form import RerunForm
 from hud.points.read import OF_EXPERIMENT, POINT, in_stream
 from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.branches import other_branch
 from hud.runs.matching import ResourceRequest
+from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
-from hud.tables.formatting import better, unit
+from hud.tables.formatting import better, signed_percent, unit
+from hud.tables.html import NOTHING, badge_html, options
 from hud.tables.table import IDENTITY, DataTable
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec, value_rule
@@ -104,7 +106,7 @@ def lines_of(charts: Multiples, notes: Sequence[Annotation], canvas: Canvas) -> 
     return list(lines.values())
 
 
-def _gaps(slots: Sequence[Slot]) -> list[tuple[int, int]]:
+def _gaps(slots: Sequence[Spot]) -> list[tuple[int, int]]:
     """Return the places before which days are missing, and how many, where most days have a result."""
     first = {slot.time.date(): place for place, slot in reversed(list(enumerate(slots)))}
     days = sorted(first)
@@ -171,7 +173,7 @@ def _values_of(row: Chart, places: Mapping[Key, int], words: dict[str, int]) -> 
     for key, spot in row.spots.items():
         value, level = (None if each is None else round(each, digits) for each in (spot.value, spot.level))
         noise, change = (None if each is None else round(each, 5) for each in (spot.noise, spot.change))
-        word = words.setdefault(spot.verdict or spot.code, len(words))
+        word = words.setdefault(spot.word, len(words))
         numbers = [places[key], value, len(spot.compilations), word, level, noise, change]
         if len(spot.compilations) > 1:
             ends = [value for _number, value in spot.compilations]
@@ -196,7 +198,7 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
         whole=choice.options == "all",
     )
     wanted = choice.metric
-    if wanted and not (page.history and page.history.metric.name == wanted):
+    if wanted and not (page.metric and page.metric.name == wanted):
         complaints.append(f"metric: not measured for this experiment: {wanted!r}")
     return _render(request, page, form_of_rerun, complaints=complaints)
 
@@ -206,7 +208,7 @@ def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
         data_format,
         f"experiment-{page.experiment.pk}",
         DataTable(*in_stream(page.stream).columns, *ORIGIN.columns),
-        [point for history in page.histories for point in history.points],
+        [point for history in page.histories for point in history],
         experiment=IDENTITY.row(page.experiment),
         stream=page.stream.name,
         metrics=POINT.rows(page.metrics),
@@ -220,12 +222,12 @@ def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
 def _render(
     request: HttpRequest, page: ExperimentPage, form: RerunForm, *, status: int = 200, **more: Any
 ) -> HttpResponse:
-    history, canvas = page.history, canvas_of(page)
-    values = [value for one in page.points for value in one.point.compilation_values if value is not None]
+    streams.name_in_links(request)
+    newest, canvas = page.newest, canvas_of(page)
     regression = page.charts.active
     choices = [one.value for one in canvas.legend if one.value is not None]  # the autotuner's
-    newest_alone = bool(history and history.newest and history.newest.processes == 1)
-    rule = value_rule(page.experiment.suite, history.metric.name) if history else "median"
+    rule = value_rule(page.experiment.suite, page.metric.name) if page.metric else "median"
+    own_rule = rule if newest and newest.processes == 1 else "median"
     context = {
         "page": page,
         "experiment": page.experiment,
@@ -235,36 +237,48 @@ def _render(
         "choice": page.choice,
         "canvas": canvas,
         "charts": [
-            (row, drawing.chart(row, canvas, tall=not place)) for place, row in enumerate(page.charts.rows)
+            (row, drawing.chart(row, canvas, tall=not place), _badge(row))
+            for place, row in enumerate(page.charts.rows)
         ],
         "strips": [(row, drawing.strip(row, canvas)) for row in page.charts.strips],
         "hosts": drawing.hosts(canvas),
         "heads": drawing.heads(canvas) if canvas.events else "",
         "axis": drawing.axis(canvas),
-        "details": details_of(page, canvas),
+        "details": tables.json_block(details_of(page, canvas), "chart-details"),
         "arch_name": arch_name(page.experiment.arch or page.experiment.device),
         "form": form,
         "command": page.spec.command() if page.spec else "",
         "older": f"{page.older[0].timestamp() * 1e6:.0f}_{page.older[1]}" if page.older else "",
-        "target": _target_of(page.points),
-        "with_sources": any(one.point.run.upload_id for one in page.points),
-        "range": (min(values), max(values)) if values else (0.0, 1.0),
-        "samples": drawing.samples(page.origin.samples, history.metric, rule if newest_alone else "median")
-        if history and len(page.origin.samples) > 1
+        "samples": drawing.samples(page.origin.samples, page.metric, own_rule)
+        if page.metric and len(page.origin.samples) > 1
         else "",
         "rule": rule,
+        "backends": tables.backends(page, query_string.without(request.GET, "overlay")),
+        "devices": tables.DEVICES.html(page.devices, page),
+        "points": tables.POINTS.html(
+            page.points, page, css="points", scroll="scroll tall", frame=tables.frame_of_point
+        ),
+        "metrics": tables.METRICS.html(
+            page.metrics, page, scroll="scroll tall", frame=partial(tables.frame_of_metric, page)
+        ),
+        "metric_options": options(
+            ((point.metric.name, point.metric.title) for point in page.metrics),
+            page.metric.name if page.metric else "",
+        ),
+        "chosen_kernels": tables.choice_rows(page.compilations),
+        "changed": tables.changed_bars(page.compilations.table) if page.compilations.table else "",
         **more,
     }
-    streams.name_in_links(request)
     return render(request, "experiment/experiment.html", context, status=status)
 
 
-def _target_of(points: Sequence[TableRow]) -> str | None:
-    """Return the only target of these points, '' where they have several, None where none has any."""
-    targets = [one.point.targets for one in points]
-    found = {target.brief if target.own else "" for each in targets for target in each}
-    several = len(found) > 1 or any(len(each) > 1 for each in targets)
-    return None if not found else "" if several else found.pop()
+def _badge(row: Chart) -> SafeString:
+    """Show what the judge says of a chart's newest point."""
+    verdict, change = row.point.verdict, row.point.change
+    if not verdict:
+        return NOTHING
+    has_change = change is not None and verdict in {"improved", "regressed", "inconclusive"}
+    return badge_html(verdict, signed_percent(change) if has_change else verdict)
 
 
 def _address(request: HttpRequest, pk: int) -> str:
@@ -273,14 +287,14 @@ def _address(request: HttpRequest, pk: int) -> str:
 
 
 def rerun_form(
-    asked: Experiment, places: list[Place], *, spec: TaskSpec | None = None, **options: Any
+    asked: Experiment, places: list[Place], *, spec: TaskSpec | None = None, **about: Any
 ) -> RerunForm:
     """Return the form of a rerun, with a field for each knob of a suite that the runner has. `spec` is the
     task, where it is known."""
     try:
         spec = spec or spec_of(asked, device=asked.device)
     except BadRequest:
-        return RerunForm(places=places, **options)
+        return RerunForm(places=places, **about)
     suite = SUITES[asked.suite]
     return RerunForm(
         places=places,
@@ -289,7 +303,7 @@ def rerun_form(
         inductor=suite.takes_inductor_options(spec),
         compiles=suite.has_compilations(spec),
         noise=partial(noise_before, asked),
-        **options,
+        **about,
     )
 
 

@@ -1,26 +1,28 @@
-"""Hosts with their accelerators, and where an experiment can be rerun."""
+"""Hosts with their accelerators and what they do."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
-from django.db.models import F, Prefetch
+from django.db.models import F
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from hud.hosts.registration import state_of, unavailable_suites
-from hud.models import NIGHTLY, Accelerator, Experiment, Host, RunRequest, Schedule, ScheduleTrigger, Task
+from hud.models import Accelerator, Host, Task
 from hud.runs.matching import FITTING_RUNS
-from hud.runs.schedules import CEILINGS, next_due
+from hud.runs.places import USABLE
 from hud.sql import fetch_tuples
-from hud.tables.formatting import bytes_text, duration
-from hud.tables.table import DataTable, under
+from hud.tables import html
+from hud.tables.formatting import bytes_text
+from hud.tables.html import NOTHING, code, dim, join, span
+from hud.tables.table import Column, DataTable, under
 from runner.schema.compilations import blind_text
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
-USABLE = {"online", "late"}
 _LINES = {
     "cpu": "CPU",
     "cpu_count": "processors",
@@ -40,14 +42,6 @@ COLUMNS = DataTable(  # of an accelerator
     running=lambda line: line.running.run_id if line.running else None,
     suites=lambda line: line.accelerator.catalog.get("suites", []),
     lacking=lambda line: unavailable_suites(line.accelerator.host.facts),
-)
-_SAID = """name enabled cron time_zone suite cases modes dtypes backends compilations repeats device
-    environment labels everywhere"""
-SCHEDULES = DataTable(
-    f"id=schedule.pk {under('schedule', _SAID)} stream next_due last_due last_reason=last?.reason last_runs",
-    stream=lambda line: line.schedule.stream.name if line.schedule.stream else NIGHTLY,
-    last_due=lambda line: line.last.due if line.last else None,
-    last_runs=lambda line: [request.pk for request in line.last.requests.all()] if line.last else [],
 )
 
 
@@ -86,8 +80,8 @@ class HostLine:
         return [f"{key}={text}" for key, text in sorted(self.host.labels.items())]
 
     @property
-    def facts(self) -> dict[str, Any]:
-        return read_facts(self.host.facts)
+    def facts(self) -> SafeString:
+        return _facts_html(self.host.facts)
 
     @property
     def lacking(self) -> dict[str, str]:
@@ -110,8 +104,7 @@ class HostLine:
 def read() -> list[HostLine]:
     """Return every host, in 4 statements."""
     now = timezone.now()
-    tasks = Task.objects.filter(state=Task.State.RUNNING).select_related("run")
-    running = {task.accelerator_id: task for task in tasks}
+    running = {task.accelerator_id: task for task in Task.objects.filter(state=Task.State.RUNNING)}
     queued = f"""SELECT a.id, count(*) FROM {FITTING_RUNS}
         JOIN hud_task t ON t.run_id = r.id AND t.state = 'queued' GROUP BY a.id"""  # noqa: S608 - constants of ours  # nosec B608
     waiting = dict(fetch_tuples(queued))  # a task that fits two accelerators counts for both
@@ -134,156 +127,59 @@ def activities(lines: Iterable[HostLine]) -> list[tuple[str, int]]:
     return [(word, counted[word]) for word in order if counted[word]]
 
 
-@dataclass(slots=True)
-class ScheduleLine:
-    schedule: Schedule
-    next_due: datetime | None  # None while disabled
-    last: ScheduleTrigger | None = None
-
-    @property
-    def shipped(self) -> bool:
-        """Return whether `manage.py bootstrap` creates it again once deleted."""
-        return self.schedule.name == CEILINGS
-
-    @property
-    def asks(self) -> str:
-        """Return the suite and filters in words."""
-        one = self.schedule
-        parts = [one.cases, one.modes, one.dtypes, one.backends]
-        compilations = f"{one.compilations} compilations" if one.compilations else ""
-        repeats = f"{one.repeats} processes" if one.repeats > 1 else ""
-        filters = (", ".join(part) for part in parts)
-        return "; ".join(filter(None, [one.suite, *filters, compilations, repeats]))
-
-    @property
-    def place(self) -> str:
-        """Return the accelerators in words."""
-        one = self.schedule
-        which = "every accelerator" if one.everywhere else "any accelerator"
-        labels = [f"{key}={text}" for key, text in sorted(one.labels.items())]
-        python = f"Python {one.environment}" if one.environment else ""
-        return ", ".join(filter(None, [which, one.device, *labels, python]))
-
-
-def read_schedules() -> list[ScheduleLine]:
-    """Return every schedule by name, in 3 statements."""
-    requests = Prefetch("requests", RunRequest.objects.select_related("run"))
-    newest = ScheduleTrigger.objects.order_by("schedule_id", "-due").distinct("schedule_id")
-    found = Schedule.objects.select_related("stream").prefetch_related(
-        Prefetch("triggers", newest.prefetch_related(requests), to_attr="latest")
-    )
-    lines = []
-    for schedule in found.order_by("name"):
-        last = next(iter(schedule.latest), None)
-        try:
-            due = next_due(schedule, timezone.now()) if schedule.enabled else None
-        except ValueError:  # written by other means than the form; tick switches it off
-            due = None
-        lines.append(ScheduleLine(schedule, due, last))
-    return lines
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place for a rerun: one host's device of an arch, or any host that has it."""
-
-    host: Host | None
-    device: str
-    arch: str
-    state: str  # of the host; of the best one for "any"
-    same_arch: bool  # its points would continue the experiment's own series
-    pythons: tuple[str, ...] = ()  # environments by name
-    process_s: float | None = None  # that a process of the experiment took lately
-
-    @property
-    def key(self) -> str:
-        return f"{self.host.pk if self.host else 'any'}:{self.device}:{self.arch}"
-
-    @property
-    def label(self) -> str:
-        name = self.host.name if self.host else "any host"
-        state = "" if self.state == "online" else f", {self.state}"
-        about = "" if self.process_s is None else f", about {duration(self.process_s)} a process"
-        return f"{name} · {self.arch}{state}{about}"
-
-
-def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> list[Place]:
-    """Return where these accelerators offer the suite, the experiment's own arch first."""
-    now = timezone.now()
-    single: dict[tuple[int, str, str], Place] = {}
-    for one in accelerators:
-        if experiment.suite in one.catalog.get("suites", []):
-            same_arch = (one.device, one.arch) == (experiment.device, experiment.arch)
-            pythons = tuple(one.catalog.get("pythons", []))
-            place = Place(one.host, one.device, one.arch, state_of(one.host, now), same_arch, pythons)
-            single[one.host_id, one.device, one.arch] = place
-    by_arch: dict[tuple[str, str], list[Place]] = {}
-    for place in single.values():
-        by_arch.setdefault((place.device, place.arch), []).append(place)
-    anywhere = []
-    for group in by_arch.values():
-        usable = any(place.state in USABLE for place in group)
-        pythons = tuple(dict.fromkeys(name for place in group for name in place.pythons))
-        state = "online" if usable else group[0].state
-        anywhere.append(replace(group[0], host=None, state=state, pythons=pythons))
-    return sorted(
-        [*anywhere, *single.values()],
-        key=lambda place: (not place.same_arch, place.arch, place.host is not None),
-    )
-
-
-def in_one_line() -> dict[str, Any]:
-    """Count all hosts by `states`, and tasks `running` and `waiting`: 2 statements."""
-    now = timezone.now()
-    attached = "SELECT last_beat, paused_until, drained FROM hud_host WHERE detached_at IS NULL ORDER BY id"
-    hosts = (
-        Host(last_beat=beat, paused_until=until, drained=drained)
-        for beat, until, drained in fetch_tuples(attached, {})
-    )
-    active = "SELECT state, count(*) FROM hud_task WHERE state IN ('running', 'queued') GROUP BY 1"
-    tasks = dict(fetch_tuples(active, {}))
-    states = Counter(state_of(host, now) for host in hosts)
-    return {"states": dict(states), "running": tasks.get("running", 0), "waiting": tasks.get("queued", 0)}
-
-
-def read_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return lines by their names, gpus, pythons, and measured ceilings by accelerator, from a host's last
-    heartbeat; nothing from one that came before heartbeats were checked and is not of their form."""
-    try:
-        limits = {one["uuid"]: one for one in facts.get("gpu_limits", [])}
-        return {
-            "lines": {
-                name: bytes_text(facts[key]) if key == "memory_bytes" else facts[key]
-                for key, name in _LINES.items()
-                if facts.get(key)
-            },
-            "gpus": [
-                {**gpu, "memory": bytes_text(gpu.get("memory_bytes")), "limits": _limits(limits, gpu["uuid"])}
-                for gpu in facts.get("gpus", [])
-            ],
-            "pythons": [
-                {**python, "name": name, "notes": _notes(python.get("notes", {}))}
-                for name, python in sorted(facts.get("pythons", {}).items())
-            ],
-            "ceilings": {
-                accelerator: ", ".join(_ceiling(*item) for item in sorted(by_name.items()))
-                for accelerator, by_name in sorted(facts.get("ceilings", {}).items())
-            },
-        }
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return {}
-
-
-def _limits(by_gpu: Mapping[str, Mapping[str, str]], uuid: str) -> str:
-    highest = by_gpu.get(uuid, {})
+def _limits(gpu: Mapping[str, Any], by_gpu: Mapping[str, Mapping[str, str]]) -> str:
+    highest = by_gpu.get(gpu["uuid"], {})
     return ", ".join(text.format(highest[key]) for key, text in _LIMITS.items() if highest.get(key))
 
 
-def _notes(notes: Mapping[str, Any]) -> str:
-    """Return what a first compilation by an interpreter lacked, '' for nothing."""
-    return f"cannot compile: {notes['error']}" if "error" in notes else blind_text(notes.get("blind", {}))
+_GPUS = DataTable[Mapping[str, Any], Mapping[str, Mapping[str, str]]](
+    Column("", "GPU", itemgetter("name"), is_head=True),
+    Column("", "UUID", itemgetter("uuid"), show=code),
+    Column("", "Memory", lambda gpu: gpu.get("memory_bytes"), show=bytes_text, css="num"),
+    Column("", "Driver", lambda gpu: gpu.get("driver")),
+    Column("", "Limits", draw=_limits),
+)
+
+
+def _torch(python: Mapping[str, Any], _page: None) -> SafeString:
+    """Return the version of torch, and what a first compilation by the interpreter lacked."""
+    notes = python.get("notes", {})
+    lacking = f"cannot compile: {notes['error']}" if "error" in notes else blind_text(notes.get("blind", {}))
+    return join(python.get("torch"), span(python.get("error") or lacking, "reason"), by="<br>")
+
+
+_PYTHONS = DataTable[Mapping[str, Any], None](
+    Column("", "Name", itemgetter("name"), is_head=True),
+    Column("", "torch", draw=_torch),
+    Column("", "CUDA", lambda python: python.get("cuda")),
+    Column("", "triton", lambda python: python.get("triton")),
+    Column("", "Python", lambda python: python.get("python")),
+)
 
 
 def _ceiling(key: str, measured: Mapping[str, Any]) -> str:
     name, _, unit = key.rpartition("_")
     return f"{name.replace('_', ' ')} {measured['value']:.4g} {_UNITS.get(unit, unit)}"
+
+
+def _facts_html(facts: Mapping[str, Any]) -> SafeString:
+    """Return what a host's last heartbeat says of it: facts, measured ceilings, GPUs and interpreters. One
+    from before heartbeats were checked, which is not of their form, says nothing."""
+    try:
+        terms: list[tuple[str, Any]] = [
+            (name, bytes_text(facts[key]) if key == "memory_bytes" else facts[key])
+            for key, name in _LINES.items()
+            if facts.get(key)
+        ]
+        for accelerator, measured in sorted(facts.get("ceilings", {}).items()):
+            ceilings = ", ".join(_ceiling(*item) for item in sorted(measured.items()))
+            terms.append(("measured ceilings", join(ceilings, dim(accelerator))))
+        gpus, limits = facts.get("gpus", []), {one["uuid"]: one for one in facts.get("gpu_limits", [])}
+        pythons = [{**python, "name": name} for name, python in sorted(facts.get("pythons", {}).items())]
+        return join(
+            html.facts(terms),
+            _GPUS.html(gpus, limits, caption="GPUs") if gpus else NOTHING,
+            _PYTHONS.html(pythons, None, caption="Python environments") if pythons else NOTHING,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return NOTHING

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any
 
 from hud.models import Experiment, Stream
 from hud.pages.query_string import words
@@ -145,6 +144,85 @@ class RegretLine:
         return max(0.0, self.value - self.spread), self.value + self.spread
 
 
+# The run of compilation c: of the stream's default branch, no rerun and no A/B comparison.
+_OF_STREAM = """JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s AND NOT r.rerun
+    AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)"""
+_OF_FILTERS = """
+    e.arch = %(arch)s AND (%(mode)s = '' OR e.mode = %(mode)s) AND (%(dtype)s = '' OR e.dtype = %(dtype)s)
+    AND (%(backend)s = '' OR e.backend = %(backend)s) AND (%(suite)s = '' OR e.suite = %(suite)s)
+"""
+# The kernels of the median compilation of each experiment, with their times at the ceilings.
+_KERNELS = f"""
+    WITH newest AS (
+        SELECT e.id experiment_id, e.dtype, c.*
+        FROM hud_experiment e JOIN LATERAL (
+            SELECT c.run_id FROM hud_compilation c {_OF_STREAM}
+            WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
+            ORDER BY c.order_time DESC, c.run_id DESC LIMIT 1
+        ) last ON true JOIN LATERAL (
+            SELECT run_id, kernels, times_us, busy_us, coalesce(gaps_us, 0) gaps_us,
+                row_number() OVER (ORDER BY busy_us, repeat) place, count(*) OVER () compilations
+            FROM hud_compilation c
+            WHERE c.experiment_id = e.id AND c.run_id = last.run_id AND busy_us IS NOT NULL
+        ) c ON c.place = (c.compilations + 1) / 2
+        WHERE {_OF_FILTERS}
+    ), step AS (
+        SELECT newest.experiment_id, newest.run_id run, k.slot, k.name, k.kind, k.origins, k.calls,
+            one.time_us::float8 time_us,
+            k.bytes / (%(copy)s::float8 * 1e3) memory_us, k.flops / (peak.tflops * 1e6) compute_us
+        FROM newest
+        JOIN LATERAL unnest(newest.kernels, newest.times_us) one(id, time_us) ON true
+        JOIN hud_kernel k ON k.id = one.id
+        LEFT JOIN unnest(%(dtypes)s::text[], %(peaks)s::float8[]) peak(dtype, tflops)
+            ON peak.dtype = newest.dtype
+        WHERE one.time_us IS NOT NULL
+    )
+"""  # noqa: S608 — constants  # nosec B608
+_STATEMENTS: dict[type, str] = {  # of each kind of line
+    KernelLine: f"""{_KERNELS}
+        SELECT experiment_id, run, slot, name, kind, ARRAY(SELECT jsonb_array_elements_text(origins)), calls,
+            time_us, least(time_us, greatest(memory_us, compute_us)),
+            CASE WHEN coalesce(memory_us, 0) >= coalesce(compute_us, 0) THEN 'memory' ELSE 'compute' END
+        FROM step WHERE coalesce(memory_us, compute_us) IS NOT NULL
+        ORDER BY time_us - greatest(memory_us, compute_us) DESC, slot LIMIT %(kernels)s
+        """,  # noqa: S608 — constants  # nosec B608
+    ModelLine: f"""{_KERNELS}
+        SELECT newest.experiment_id, newest.run_id run, newest.busy_us, newest.gaps_us,
+            coalesce(sum(least(time_us, greatest(memory_us, compute_us))
+                ) FILTER (WHERE coalesce(memory_us, compute_us) IS NOT NULL), 0) floor_us,
+            coalesce(sum(time_us) FILTER (WHERE coalesce(memory_us, compute_us) IS NOT NULL), 0) covered_us
+        FROM newest LEFT JOIN step USING (experiment_id)
+        GROUP BY 1, 2, 3, 4
+        """,  # noqa: S608 — constants  # nosec B608
+    NamelessLine: f"""{_KERNELS}
+        SELECT name, kind, sum(time_us) time_us, count(DISTINCT experiment_id) experiments
+        FROM step WHERE coalesce(memory_us, compute_us) IS NULL
+        GROUP BY name, kind ORDER BY time_us DESC, name LIMIT %(nameless)s
+        """,  # noqa: S608 — constants  # nosec B608
+    RegretLine: f"""
+        SELECT e.id experiment_id, newest.*, spread.low_us, spread.high_us
+        FROM hud_experiment e
+        JOIN hud_series s ON s.experiment_id = e.id AND s.stream_id = %(stream)s
+            AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
+        JOIN LATERAL (
+            SELECT value, spread, samples, note FROM hud_point
+            WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
+            ORDER BY order_time DESC, run_id DESC LIMIT 1
+        ) newest ON true
+        LEFT JOIN LATERAL (
+            SELECT min(busy_us) low_us, max(busy_us) high_us
+            FROM (
+                SELECT c.busy_us FROM hud_compilation c {_OF_STREAM}
+                WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
+                ORDER BY c.order_time DESC LIMIT %(of_spread)s
+            ) latest
+        ) spread ON true
+        WHERE {_OF_FILTERS}
+        ORDER BY newest.value DESC, e.id LIMIT %(regrets)s
+        """,  # noqa: S608 — constants  # nosec B608
+}
+
+
 def ceilings_by_arch(stream: Stream) -> dict[str, Ceilings]:
     """Return what each arch reaches, by the readings of a stream."""
     readings = ceiling_readings("series.stream_id = %(stream)s", "NOT rerun", {"stream": stream.pk})
@@ -256,118 +334,19 @@ def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) ->
         "copy": page.ceilings.copy_gbps,
         "dtypes": list(peaks),
         "peaks": list(peaks.values()),
+        "kernels": _ALL if everything else MOST_KERNELS,
+        "regrets": _ALL if everything else MOST_REGRETS,
+        "nameless": MOST_NAMELESS,
+        "regret": REGRET,
+        "of_spread": _OF_SPREAD,
     }
-    page.kernels = _kernels(params, _ALL if everything else MOST_KERNELS)
-    page.models = sorted(_models(params), key=lambda model: -model.lost_us)
-    page.nameless = _nameless(params)
-    page.regrets = _regrets(params, _ALL if everything else MOST_REGRETS)
+    page.kernels = fetch(KernelLine, _STATEMENTS[KernelLine], params)
+    page.models = fetch(ModelLine, _STATEMENTS[ModelLine], params)
+    page.nameless = fetch(NamelessLine, _STATEMENTS[NamelessLine], params)
+    page.regrets = fetch(RegretLine, _STATEMENTS[RegretLine], params)
+    page.models.sort(key=lambda model: -model.lost_us)
     lines: Sequence[KernelLine | ModelLine | RegretLine] = (*page.kernels, *page.models, *page.regrets)
     experiments = Experiment.objects.in_bulk({line.experiment_id for line in lines})
     for line in lines:
         line.experiment = experiments[line.experiment_id]
     return page
-
-
-# The run of compilation c: of the stream's default branch, no rerun and no A/B comparison.
-_OF_STREAM = """JOIN hud_run r ON r.id = c.run_id AND r.stream_id = %(stream)s AND NOT r.rerun
-    AND r.base_interpreter = '' AND r.branch = ANY(%(branches)s)"""
-_OF_FILTERS = """
-    e.arch = %(arch)s AND (%(mode)s = '' OR e.mode = %(mode)s) AND (%(dtype)s = '' OR e.dtype = %(dtype)s)
-    AND (%(backend)s = '' OR e.backend = %(backend)s) AND (%(suite)s = '' OR e.suite = %(suite)s)
-"""
-# The kernels of the median compilation of each experiment, with their times at the ceilings.
-_KERNELS = f"""
-    WITH newest AS (
-        SELECT e.id experiment_id, e.dtype, c.*
-        FROM hud_experiment e JOIN LATERAL (
-            SELECT c.run_id FROM hud_compilation c {_OF_STREAM}
-            WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
-            ORDER BY c.order_time DESC, c.run_id DESC LIMIT 1
-        ) last ON true JOIN LATERAL (
-            SELECT run_id, kernels, times_us, busy_us, coalesce(gaps_us, 0) gaps_us,
-                row_number() OVER (ORDER BY busy_us, repeat) place, count(*) OVER () compilations
-            FROM hud_compilation c
-            WHERE c.experiment_id = e.id AND c.run_id = last.run_id AND busy_us IS NOT NULL
-        ) c ON c.place = (c.compilations + 1) / 2
-        WHERE {_OF_FILTERS}
-    ), step AS (
-        SELECT newest.experiment_id, newest.run_id run, k.slot, k.name, k.kind, k.origins, k.calls,
-            one.time_us::float8 time_us,
-            k.bytes / (%(copy)s::float8 * 1e3) memory_us, k.flops / (peak.tflops * 1e6) compute_us
-        FROM newest
-        JOIN LATERAL unnest(newest.kernels, newest.times_us) one(id, time_us) ON true
-        JOIN hud_kernel k ON k.id = one.id
-        LEFT JOIN unnest(%(dtypes)s::text[], %(peaks)s::float8[]) peak(dtype, tflops)
-            ON peak.dtype = newest.dtype
-        WHERE one.time_us IS NOT NULL
-    )
-"""  # noqa: S608 — constants  # nosec B608
-
-
-def _kernels(params: dict[str, Any], limit: int) -> list[KernelLine]:
-    return fetch(
-        KernelLine,
-        f"""{_KERNELS}
-        SELECT experiment_id, run, slot, name, kind, ARRAY(SELECT jsonb_array_elements_text(origins)), calls,
-            time_us, least(time_us, greatest(memory_us, compute_us)),
-            CASE WHEN coalesce(memory_us, 0) >= coalesce(compute_us, 0) THEN 'memory' ELSE 'compute' END
-        FROM step WHERE coalesce(memory_us, compute_us) IS NOT NULL
-        ORDER BY time_us - greatest(memory_us, compute_us) DESC, slot LIMIT %(limit)s
-        """,  # noqa: S608 — constants  # nosec B608
-        {**params, "limit": limit},
-    )
-
-
-def _models(params: dict[str, Any]) -> list[ModelLine]:
-    return fetch(
-        ModelLine,
-        f"""{_KERNELS}
-        SELECT newest.experiment_id, newest.run_id run, newest.busy_us, newest.gaps_us,
-            coalesce(sum(least(time_us, greatest(memory_us, compute_us))
-                ) FILTER (WHERE coalesce(memory_us, compute_us) IS NOT NULL), 0) floor_us,
-            coalesce(sum(time_us) FILTER (WHERE coalesce(memory_us, compute_us) IS NOT NULL), 0) covered_us
-        FROM newest LEFT JOIN step USING (experiment_id)
-        GROUP BY 1, 2, 3, 4
-        """,  # noqa: S608 — constants  # nosec B608
-        params,
-    )
-
-
-def _nameless(params: dict[str, Any]) -> list[NamelessLine]:
-    return fetch(
-        NamelessLine,
-        f"""{_KERNELS}
-        SELECT name, kind, sum(time_us) time_us, count(DISTINCT experiment_id) experiments
-        FROM step WHERE coalesce(memory_us, compute_us) IS NULL
-        GROUP BY name, kind ORDER BY time_us DESC, name LIMIT %(limit)s
-        """,  # noqa: S608 — constants  # nosec B608
-        {**params, "limit": MOST_NAMELESS},
-    )
-
-
-def _regrets(params: dict[str, Any], limit: int) -> list[RegretLine]:
-    return fetch(
-        RegretLine,
-        f"""
-        SELECT e.id experiment_id, newest.*, spread.low_us, spread.high_us
-        FROM hud_experiment e
-        JOIN hud_series s ON s.experiment_id = e.id AND s.stream_id = %(stream)s
-            AND s.metric_id = (SELECT id FROM hud_metric WHERE name = %(regret)s)
-        JOIN LATERAL (
-            SELECT value, spread, samples, note FROM hud_point
-            WHERE series_id = s.id AND value IS NOT NULL AND NOT rerun AND branch = ANY(%(branches)s)
-            ORDER BY order_time DESC, run_id DESC LIMIT 1
-        ) newest ON true
-        LEFT JOIN LATERAL (
-            SELECT min(busy_us) low_us, max(busy_us) high_us
-            FROM (
-                SELECT c.busy_us FROM hud_compilation c {_OF_STREAM}
-                WHERE c.experiment_id = e.id AND c.busy_us IS NOT NULL
-                ORDER BY c.order_time DESC LIMIT %(of_spread)s
-            ) latest
-        ) spread ON true
-        WHERE {_OF_FILTERS}
-        ORDER BY newest.value DESC, e.id LIMIT %(limit)s
-        """,  # noqa: S608 — constants  # nosec B608
-        {**params, "regret": REGRET, "of_spread": _OF_SPREAD, "limit": limit},
-    )

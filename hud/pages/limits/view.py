@@ -9,9 +9,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from hud.judging.choices import AT_LEAST
+from hud.judging.compare.kernel_table import short_name
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
-from hud.pages.code.table import short_name
 from hud.pages.limits import query
 from hud.pages.limits.query import KernelLine, LimitsPage, ModelLine, NamelessLine, RegretLine
 from hud.pages.sparkline import interval

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 
+from hud.judging.regressions.read import CauseLines
 from hud.judging.regressions.states import RegressionKind
 from hud.models import Point, Regression
-from hud.pages.compilations import known_between
-from hud.pages.hosts.pairs import Builds, Rerun
-from hud.pages.regressions.query import CauseLines
+from hud.points.kernels import known_between
+from hud.runs.places import Builds, Rerun
 from hud.sql import fetch_tuples, int_array
 
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from hud.models import Metric, OverdueSuite, Point
-from hud.pages.compilers.query import Comparison
-from hud.pages.compilers.table import suite_place
+from hud.pages.backends import Comparison
+from hud.pages.backends_table import suite_place
 from hud.pages.overview.look import shortfall
 from hud.points.nights import MODEL_SUITES
 from hud.points.read import NEWEST_POINT, metric_place

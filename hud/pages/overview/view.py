@@ -1,5 +1,6 @@
 """The overview: the night's result in one sentence, the table of suites and backends, what needs a look."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,27 +10,36 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from hud.hosts.registration import state_of
 from hud.judging.backlog import LATE, overdue_suites
-from hud.models import VERDICT_CODES, Experiment, Metric, OverdueSuite, Point, Series, State, Stream
+from hud.judging.regressions import read as regressions
+from hud.models import (
+    VERDICT_CODES,
+    Experiment,
+    Host,
+    Metric,
+    OverdueSuite,
+    Point,
+    Series,
+    State,
+    Stream,
+)
+from hud.pages import backends as compilers
 from hud.pages import data, query_string, streams
-from hud.pages.compilers import query as compilers
-from hud.pages.compilers.query import WINDOWS, Comparison, Filters
-from hud.pages.compilers.table import TITLES, Entry, Table, colour, passing
-from hud.pages.compilers.view import table_html
+from hud.pages.backends import WINDOWS, Comparison, Filters, table_html
+from hud.pages.backends_table import TITLES, Entry, Table, colour, passing
 from hud.pages.health import processes_standing_still
-from hud.pages.hosts import query as hosts
 from hud.pages.overview import look, tiles
 from hud.pages.overview.look import LookRow
 from hud.pages.overview.tiles import Tile
-from hud.pages.regressions import query as regressions
-from hud.pages.runs import query as runs
-from hud.pages.runs.query import RunLine
 from hud.points import expectations, nights
 from hud.points import read as points
 from hud.points.nights import Night, Results
 from hud.points.targets import FRACTIONS, Targets
 from hud.problems import Problem
+from hud.runs import lines as runs
 from hud.runs.branches import branch_or_default, other_branch
+from hud.runs.lines import RunLine
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 from hud.templatetags.hud_tags import REASONS
 from runner.schema.records import quality_words
@@ -70,7 +80,7 @@ class Overview:
     runs: list[RunLine]
     moved_runs: set[int]  # in which something regressed
     known_runs: set[int]  # that failed, in nothing that is news
-    hosts: dict[str, Any]  # hud.pages.hosts.query.in_one_line
+    hosts: dict[str, Any]
     tiles: list[Tile]
     overdue: list[OverdueSuite]  # suites without results for too long
     standing_still: dict[str, str] = field(default_factory=dict)  # processes of the HUD
@@ -136,7 +146,14 @@ class Overview:
     @property
     def strip(self) -> list[tuple[RunLine, str]]:
         """Return the last runs, oldest first, with what to show of each."""
-        return [(line, _look_of(line, self.moved_runs, self.known_runs)) for line in reversed(self.runs)]
+        quiet = {line.run.pk for line in self.runs if line.run.state == "succeeded"} | self.known_runs
+
+        def look(line: RunLine) -> str:
+            if line.run.pk in self.moved_runs:
+                return "regressed"
+            return "active" if line.active else "ok" if line.run.pk in quiet else "failed"
+
+        return [(line, look(line)) for line in reversed(self.runs)]
 
     def to_rows(self) -> list[dict[str, Any]]:
         lists = {"regressed": self.regressed, "misses target": self.missed}
@@ -145,13 +162,6 @@ class Overview:
             for name, listed in lists.items()
             for point in listed
         ]
-
-
-def _look_of(line: RunLine, moved: set[int], known: set[int]) -> str:
-    if line.run.pk in moved:
-        return "regressed"
-    is_quiet = line.run.state == "succeeded" or line.run.pk in known
-    return "active" if line.active else "ok" if is_quiet else "failed"
 
 
 def read(
@@ -209,7 +219,7 @@ def read(
         moved_runs={line.first_run_id for cause in causes for line in cause.lines if line.first_run_id},
         known_runs={failure.run_id for failure in failures}
         - {failure.run_id for failure in failures if not failure.known_failure},
-        hosts=hosts.in_one_line(),
+        hosts=_hosts(),
         tiles=tiles.read(comparison, shown, overdue, until),
         overdue=overdue,
         standing_still=processes_standing_still(),
@@ -225,6 +235,20 @@ def read(
             kept[page.trend_suite] = _trends(comparison.table, comparison.results, page.trend_suite)
         page.trends = kept[page.trend_suite]
     return page
+
+
+def _hosts() -> dict[str, Any]:
+    """Count all hosts by `states`, and tasks `running` and `waiting`: 2 statements."""
+    now = timezone.now()
+    attached = "SELECT last_beat, paused_until, drained FROM hud_host WHERE detached_at IS NULL ORDER BY id"
+    hosts = (
+        Host(last_beat=beat, paused_until=until, drained=drained)
+        for beat, until, drained in fetch_tuples(attached, {})
+    )
+    active = "SELECT state, count(*) FROM hud_task WHERE state IN ('running', 'queued') GROUP BY 1"
+    tasks = dict(fetch_tuples(active, {}))
+    states = Counter(state_of(host, now) for host in hosts)
+    return {"states": dict(states), "running": tasks.get("running", 0), "waiting": tasks.get("queued", 0)}
 
 
 def _overdue(comparison: Comparison) -> list[OverdueSuite]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from django import forms
@@ -14,15 +14,18 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from hud.accounts.access import scopes_of
 from hud.judging.bisect import work
-from hud.judging.bisect.search import BisectState
+from hud.judging.bisect.search import BisectState, most_steps
 from hud.judging.regressions import events
 from hud.judging.regressions.groups import of_cause
+from hud.judging.regressions.read import MOST_ROWS, with_history
 from hud.judging.regressions.states import BY_PEOPLE, Event
 from hud.models import Bisect, Regression
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
 from hud.pages.regressions import query
+from hud.pages.regressions.table import STEPS, causes_html, change_html
 from hud.points.sides import BadSide
 from hud.problems import Problem
 
@@ -48,7 +51,7 @@ class RegressionAction(forms.Form):
             text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= MAX_ID for text in texts
         ):
             raise forms.ValidationError("A selection is made of ids.")
-        return sorted({int(text) for text in texts})[: query.MOST_ROWS]
+        return sorted({int(text) for text in texts})[:MOST_ROWS]
 
 
 def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
@@ -67,7 +70,7 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
     if data_format:
         about: dict[str, Any] = {"counts": page.counts.to_json()}
         if page.detail:
-            about["detail"] = query.with_history(page.detail.regression, page.detail.events)
+            about["detail"] = with_history(page.detail.regression, page.detail.events)
         return data.answer(data_format, "regressions", page.to_rows(), query.HEADER, **about)
     offered = {
         "arch": page.archs if len(page.archs) > 1 or filters.arch else [],
@@ -79,11 +82,24 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         "form": query_string.filter_form(filters, offered=offered, hidden={"stream": stream.name}),
         "filters": filters,
         "tabs": query.TABS if user else [tab for tab in query.TABS if tab != "mine"],
-        "most": query.MOST_ROWS,
+        "most": MOST_ROWS,
+        "causes_html": causes_html(
+            page,
+            filters.tab,
+            may_decide="accept" in scopes_of(request),
+            others=query_string.without(request.GET, "stream", "open", "id"),
+        ),
         "complaints": complaints,
         "counts_of_page": page.counts,
         "query_of_counts": filters.query(stream),
     }
+    if page.detail:
+        bisect = page.detail.bisect
+        context["change"] = change_html(page.detail.regression)
+        context["steps"] = steps = list(bisect.steps.order_by("pk")) if bisect else []
+        if bisect:
+            context["steps_html"] = STEPS.html(steps, bisect, css="readings")
+            context["usual_steps"] = most_steps(len(bisect.builds))
     return render(request, "regressions/regressions.html", context)
 
 
@@ -107,7 +123,9 @@ def act(request: HttpRequest, pk: int | None = None) -> HttpResponse:
     found = list(Regression.objects.filter(pk__in=chosen).select_related("series__experiment").order_by("pk"))
     if not found:
         messages.warning(request, "Nothing is selected.")
-    until = _end(said["until"], said["days"])
+    until = timezone.now() + timedelta(days=said["days"] or _MUTE_DAYS)
+    if said["until"]:  # the end of that day
+        until = datetime.combine(said["until"], time(23, 59), UTC)
     done, refused = events.decide_each(
         found, lambda regression: _decide(request, regression, said["event"], said["note"], until)
     )
@@ -132,13 +150,6 @@ def bisect(request: HttpRequest, pk: int) -> HttpResponse:
             text = str(error)
             messages.error(request, f"{text[:1].upper()}{text[1:]}.")
     return redirect(f"{reverse('regressions')}?open={pk}")
-
-
-def _end(until: date | None, days: int | None) -> datetime:
-    """Return when a muting ends: at the end of that day, else after some days."""
-    if until is None:
-        return timezone.now() + timedelta(days=days or _MUTE_DAYS)
-    return datetime.combine(until, time(23, 59), UTC)
 
 
 def _decide(request: HttpRequest, regression: Regression, event: str, note: str, until: datetime) -> None:

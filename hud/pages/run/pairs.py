@@ -3,8 +3,9 @@ experiment."""
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
-from hud.judging.comparison import Comparison, MetricComparison, compare, relative
+from hud.judging.comparison import KernelsOfSides, MetricComparison, compare, relative
 from hud.models import Run
 from hud.points.read import metric_place
 from hud.tables.table import EXPERIMENT, DataTable
@@ -78,15 +79,12 @@ def verdict_of(line: MetricComparison) -> str:
     return "unchanged" if line.word == "dismissed" else changed
 
 
-def read(run: Run) -> Comparison:
-    """Return the comparison, its metrics by experiment, and inside one as its suite is read: 4 statements."""
+def read(run: Run) -> tuple[list[MetricComparison], list[KernelsOfSides]]:
+    """Return the metrics by experiment, in one as its suite is read, and the kernels: 4 statements."""
     comparison = compare([run])
-    comparison.metrics.sort(
-        key=lambda line: (
-            line.experiment.case,
-            line.experiment.title,
-            line.experiment.dtype,
-            metric_place(line.experiment.suite, line.metric),
-        ),
-    )
-    return comparison
+
+    def place(line: MetricComparison) -> tuple[Any, ...]:
+        one = line.experiment
+        return one.case, one.title, one.dtype, metric_place(one.suite, line.metric)
+
+    return sorted(comparison.metrics, key=place), list(comparison.kernels.values())

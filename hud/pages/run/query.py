@@ -2,9 +2,8 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
@@ -14,11 +13,7 @@ from hud.corrections.deletion import uploads_of
 from hud.judging.comparison import KernelsOfSides, MetricComparison
 from hud.models import (
     ACTIVE,
-    Accelerator,
-    Artifact,
-    Host,
     Point,
-    PointFields,
     Run,
     RunRequest,
     SidePoint,
@@ -27,14 +22,13 @@ from hud.models import (
     Task,
     Upload,
 )
-from hud.pages.hosts.queue import Progress, Waiting, progress_of, read_waiting
 from hud.pages.run import pairs, results
 from hud.pages.run.results import ResultFilters, RunResults
-from hud.pages.runs.query import OfRun
 from hud.points.read import OF_EXPERIMENT
-from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.runs.lines import ArtifactLine, OfRun, TaskLine, artifacts_of, tasks_of
+from hud.runs.queue import Progress, QueuedRun, progress_of, read_waiting
+from hud.sql import fetch_models, fetch_tuples
 from hud.tables.html import NOTHING
-from hud.tables.table import DataTable
 from runner.schema.compilations import BISECTED, EXPLAINABLE, blind_text, explained_in, inductor_texts
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.suites import SUITES
@@ -43,54 +37,6 @@ SHOWN_COMMANDS = 5
 SHOWN_PICTURES = 3
 _JUDGED_SOON = timedelta(minutes=1)  # after its end; later the page does not wait for verdicts any more
 HEADER = (*OF_EXPERIMENT.names, "stream")
-ARTIFACT = DataTable(
-    """id=artifact.pk task=task.task.position name=task.name process=task.task.repeat kind=artifact.kind
-    size_bytes=artifact.size_bytes sha256=artifact.sha256 url""",
-    url=lambda line: f"/api/v1/runs/{line.task.task.run_id}/artifacts/{line.artifact.pk}",
-)
-
-
-@dataclass(slots=True)
-class TaskLine:
-    task: Task
-    name: str  # case and knobs
-    now: datetime = field(default_factory=timezone.now)
-
-    @property
-    def running(self) -> bool:
-        return self.task.state == Task.State.RUNNING
-
-    @property
-    def ended(self) -> bool:
-        return self.task.state not in (Task.State.QUEUED, Task.State.RUNNING)
-
-    @property
-    def seconds(self) -> float | None:
-        """Return the duration, so far while it runs; None before it starts."""
-        if self.task.started is None or self.task.state == Task.State.QUEUED:
-            return None
-        return ((self.task.finished or self.now) - self.task.started).total_seconds()
-
-    @property
-    def word(self) -> str:
-        """Return the state to show; once done, the status of its process."""
-        return self.task.status if self.task.state == Task.State.DONE else self.task.state
-
-    @property
-    def share(self) -> float:
-        """Return the share of its work that is done, 0 to 1."""
-        if self.ended:
-            return 1.0
-        done, total = self.task.progress.get("done"), self.task.progress.get("total")
-        if not self.running or not isinstance(done, int) or not isinstance(total, int) or total < 1:
-            return 0.0
-        return min(max(done / total, 0.0), 1.0)
-
-
-@dataclass(slots=True)
-class ArtifactLine:
-    artifact: Artifact
-    task: TaskLine
 
 
 @dataclass
@@ -100,7 +46,7 @@ class RunPage(OfRun):
     progress: Progress
     results: RunResults
     retries: list[Run] = field(default_factory=list)
-    waiting: Waiting | None = None  # while it is queued
+    waiting: QueuedRun | None = None  # while it is queued
     previous: int | None = None  # the same before it: id of the run to compare with
     pairs: list[MetricComparison] = field(default_factory=list)  # of an A/B run
     kernels: list[KernelsOfSides] = field(default_factory=list)  # likewise, where they are known
@@ -170,8 +116,8 @@ class RunPage(OfRun):
         return self.active and self.progress.eta_s == 0.0
 
     def to_rows(self) -> list[dict[str, Any]]:
-        stream = {"stream": self.run.stream.name}
-        rows = [OF_EXPERIMENT.row(point) | stream for point in self.results.rows]
+        """Return the shown results as data; those of an A/B run have a side."""
+        rows = [OF_EXPERIMENT.row(point) | {"stream": self.run.stream.name} for point in self.results.rows]
         for row, point in zip(rows, self.results.rows, strict=True):
             if isinstance(point, SidePoint):
                 row["side"] = "new" if point.side else "base"
@@ -182,18 +128,18 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
     """Return the page with `size` points of its results, in a fixed number of statements; None: no run."""
     related = """JOIN hud_stream stream ON stream.id = one.stream_id
         LEFT JOIN hud_runrequest request ON request.run_id = one.id WHERE one.id = %(run)s"""
-    found = fetch_models(Run, related, {"run": pk}, stream=Stream, request=RunRequest)
-    if not found:
+    rows = fetch_models(Run, related, {"run": pk}, stream=Stream, request=RunRequest)
+    if not rows:
         return None
-    run = found[0]
+    run = rows[0]
     again = "WHERE id IN (SELECT run_id FROM hud_runrequest WHERE retry_of_id = %(run)s) ORDER BY id"
     retries = fetch_models(Run, again, {"run": pk})
-    tasks = _tasks(run)
+    tasks = tasks_of(run)
     progress = Progress(sum(line.ended for line in tasks), len(tasks), None)
     if run.state in ACTIVE:
         progress = progress_of(run)
     page = RunPage(run, tasks, progress, results.read(run, filters, size), retries)
-    page.artifacts = artifacts_of(run, tasks)
+    page.artifacts = artifacts_of(tasks)
     page.waiting = read_waiting(run)
     page.previous, failed_notes = _beside(run)
     page.blind = blind_text(dict(failed_notes))
@@ -201,8 +147,7 @@ def read(pk: int, filters: ResultFilters, size: int) -> RunPage | None:
         page.uploads = uploads_of(run)
     _fill_explanations(page)
     if run.is_ab:
-        comparison = pairs.read(run)
-        page.pairs, page.kernels = comparison.metrics, list(comparison.kernels.values())
+        page.pairs, page.kernels = pairs.read(run)
     return page
 
 
@@ -237,15 +182,14 @@ def _beside(run: Run) -> tuple[int | None, list[tuple[str, str]]]:
     return found[0]
 
 
-def _is_of_compiler(point: PointFields) -> bool:
-    suite, metric, backend = point.experiment.suite, point.metric.name, point.experiment.backend
-    failed = point.value is None and point.status in EXPLAINABLE and suite in SUITES
-    return failed and bool(SUITES[suite].explaining_knobs(metric, backend))
-
-
 def _fill_explanations(page: RunPage) -> None:
     """Add which failures a new run can explain, and what such runs found: one statement if there are any."""
-    failed = [one for one in page.results.rows if _is_of_compiler(one)]
+    failed = [
+        one
+        for one in page.results.rows
+        if one.value is None and one.status in EXPLAINABLE and one.experiment.suite in SUITES
+        if SUITES[one.experiment.suite].explaining_knobs(one.metric.name, one.experiment.backend)
+    ]
     if failed and page.retries:
         later = Point.objects.filter(run__in=page.retries, series__in={one.series_id for one in failed})
         found = later.filter(note__startswith=BISECTED).order_by("run_id")
@@ -257,22 +201,6 @@ def _fill_explanations(page: RunPage) -> None:
         if one.series_id not in page.explanations and not explained_in(one.note or "")
     }
     page.explainable = set() if page.run.is_ab else set(open_ones.values())
-
-
-def _tasks(run: Run) -> list[TaskLine]:
-    tasks = fetch_models(Task, "WHERE run_id = %(run)s ORDER BY position", {"run": run.pk})
-    accelerators = by_id(Accelerator, [task.accelerator_id for task in tasks])
-    attach(accelerators.values(), "host", by_id(Host, [one.host_id for one in accelerators.values()]))
-    attach(tasks, "accelerator", accelerators)
-    return [TaskLine(task, name_of(task.spec)) for task in tasks]
-
-
-def artifacts_of(run: Run, tasks: Sequence[TaskLine] | None = None) -> list[ArtifactLine]:
-    """Return the artifacts by task and kind: one statement, one more for the tasks."""
-    lines = {line.task.pk: line for line in (_tasks(run) if tasks is None else tasks)}
-    found = fetch_models(Artifact, "WHERE task_id = ANY(%(tasks)s::int[])", {"tasks": int_array(lines)})
-    found.sort(key=lambda one: (lines[one.task_id].task.position, one.kind, one.pk))
-    return [ArtifactLine(one, lines[one.task_id]) for one in found]
 
 
 def _command(task: Task) -> str:
@@ -295,14 +223,3 @@ def _ab_options(run: Run) -> list[str]:
         f"--{name} {request.selection[name]}" for name in ("draws", "repeats") if request.selection.get(name)
     ]
     return options + [f"--caches {request.caches}"] * (request.caches != "pinned")
-
-
-def name_of(spec: dict[str, Any]) -> str:
-    """Return ``gemv int8`` or ``layer_norm bfloat16, D=1024+4096, compilation 1``."""
-    knobs = ", ".join(
-        f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in sorted((spec.get("knobs") or {}).items())
-    )
-    name = f"{spec.get('case', '')} {spec.get('dtype', '')}".strip()
-    number = spec.get("compilation")
-    return ", ".join(filter(None, [name, knobs, f"compilation {number}" if number else ""]))

@@ -1,36 +1,34 @@
 """The list of runs, and one run with its log and artifacts."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from hud.accounts.access import scopes_of
 from hud.corrections.deletion import may_delete
-from hud.models import Point, PointFields, Run, Series, SidePoint, State, Task, Upload
+from hud.models import Point, PointFields, Run, Series, SidePoint, Task, Upload
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
 from hud.pages.run import pairs, query
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import ResultFilters
-from hud.pages.runs import query as list_query
-from hud.points.streams import with_results
-from hud.runs import logs, tasks
+from hud.runs import lines, logs, tasks
 from hud.runs.requests import request_explanation
-from hud.tables.formatting import address, better, long_name, number, plain
+from hud.tables.formatting import address, better, long_name, number
 from hud.tables.html import NOTHING, csrf_field, join, link, post_button, span, text
 from hud.tables.table import Column, DataTable, Order
 from hud.templatetags.hud_tags import REASONS, commit_range, path, targets_html, value_html, verdict_badge
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
-from runner.suites import SUITES
 
 
 def _experiment(value: PointFields, page: RunPage) -> SafeString:
@@ -175,27 +173,21 @@ class LogView:
 
 def read_log(task: Task, *, pinned: bool, line: int | None = None) -> LogView:
     """Return the last lines of a log, or where line `line` is before those, the part around it."""
-    body = logs.read(task, 0, task.log_bytes)
-    start = max(0, len(body) - _SHOWN_BYTES)
-    if start:
-        start = body.find(b"\n", start) + 1 or start
-    number = body.count(b"\n", 0, start) + 1
-    if line is not None and line < number:
-        number, start = max(1, line - _BEFORE), 0
-        for _ in range(number - 1):
-            start = body.find(b"\n", start) + 1
-    piece = body[start : start + _SHOWN_BYTES]
-    if start + len(piece) < len(body):
-        piece = piece[: piece.rfind(b"\n") + 1] or piece
-    rows = _LINES.findall(piece)
-    first = max(0, len(rows) - _SHOWN_LINES)
-    if line is not None and line < number + first:
-        first = max(0, line - _BEFORE - number)
-    start, number = start + sum(map(len, rows[:first])), number + first
-    piece = b"".join(rows[first : first + _SHOWN_LINES])
+    rows = _LINES.findall(logs.read(task, 0, task.log_bytes))
+    first = max(0, len(rows) - _count_shown(rows[: -_SHOWN_LINES - 1 : -1]))
+    if line is not None and line <= first:
+        first = max(0, line - 1 - _BEFORE)
+    shown = rows[first : first + _SHOWN_LINES]
+    shown = shown[: _count_shown(shown)]
+    start, piece = sum(map(len, rows[:first])), b"".join(shown)
     texts = readable(piece).removesuffix("\n").split("\n") if piece else []
-    lines = [LogLine(number + index, text) for index, text in enumerate(texts)]
+    lines = [LogLine(number, text) for number, text in enumerate(texts, first + 1)]
     return LogView(task, lines, start, start + len(piece), pinned, line)
+
+
+def _count_shown(rows: Sequence[bytes]) -> int:
+    """Return how many of these lines to show at once: at least one."""
+    return max(1, sum(size <= _SHOWN_BYTES for size in accumulate(map(len, rows))))
 
 
 def first_error(task: Task) -> LogLine | None:
@@ -233,29 +225,6 @@ class ExplainForm(forms.Form):
     series = forms.IntegerField(min_value=1, max_value=MAX_ID)
 
 
-def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    filters, complaints = query_string.read(list_query.RunFilters, request.GET, data_format)
-    if filters.stream:
-        streams.of_request(request)
-    page = list_query.read(filters)
-    if data_format:
-        about: dict[str, Any] = {"next": page.next_before, "total": page.total}
-        return data.answer_table(data_format, "runs", list_query.COLUMNS, page.lines, **about)
-    form = query_string.filter_form(
-        filters,
-        offered={
-            "state": [(state, plain(state)) for state in State],
-            "kind": list(list_query.KINDS.items()),
-            "suite": sorted({*SUITES, filters.suite} - {""}),
-            "stream": [stream.name for stream in with_results()],
-        },
-        suggested={"branch": sorted({line.branch for line in page.lines})},
-        clear=reverse("runs") if request.GET else "",
-    )
-    context = {"page": page, "form": form, "filters": filters, "complaints": complaints}
-    return render(request, "runs/runs.html", context)
-
-
 def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     filters, complaints = query_string.read(ResultFilters, request.GET, data_format)
     size = {"json": JSON_POINTS, "csv": _ALL_POINTS}.get(data_format, SHOWN_POINTS)
@@ -265,9 +234,12 @@ def run(request: HttpRequest, pk: int, data_format: str = "") -> HttpResponse:
     streams.enter(request, page.run.stream)
     if data_format:
         return _data(request, page, data_format)
-    place, _complaints = query_string.read(LogPosition, request.GET)
-    context = {**_context(request, page), "log": _log(page, place.task, place.line)}
-    return render(request, "run/run.html", {**context, "complaints": complaints})
+    # the log of the chosen task; else of the one that runs, failed first or was the last
+    asked, _complaints = query_string.read(LogPosition, request.GET)
+    chosen = next((one for one in page.tasks if one.task.position == asked.task), None)
+    shown = chosen or (page.failed if not page.active else None) or page.current
+    log = read_log(shown.task, pinned=chosen is not None, line=asked.line) if shown else None
+    return render(request, "run/run.html", {**_context(request, page), "log": log, "complaints": complaints})
 
 
 def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse:
@@ -278,12 +250,12 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
             return data.answer(data_format, f"{name}-pairs", compared, pairs.METRIC.names)
         return data.answer(data_format, name, page.to_rows(), query.HEADER)
     results = page.results
-    line = list_query.RunLine(page.run, page.progress.done, page.progress.total)
+    line = lines.RunLine(page.run, page.progress.done, page.progress.total)
     return data.answer(
         data_format,
         name,
         page.to_rows(),
-        run=list_query.COLUMNS.row(line),
+        run=lines.COLUMNS.row(line),
         pairs=compared,
         total=results.total,
         next=results.next_page,
@@ -291,7 +263,7 @@ def _data(request: HttpRequest, page: RunPage, data_format: str) -> HttpResponse
         counts={kind: count.points for kind, count in results.counts.items()},
         waiting=page.waiting and asdict(page.waiting),
         kernels=pairs.KERNELS.rows(page.kernels),
-        artifacts=query.ARTIFACT.rows(page.artifacts),
+        artifacts=lines.ARTIFACT.rows(page.artifacts),
     )
 
 
@@ -327,13 +299,6 @@ def _context(request: HttpRequest, page: RunPage) -> dict[str, Any]:
         "deletable": not page.active and may(page.uploads),
         "deletable_uploads": {upload.pk for upload in page.uploads if may([upload])},
     }
-
-
-def _log(page: RunPage, position: int | None, line: int | None) -> LogView | None:
-    """Return the log of the chosen task; else of the one that runs, failed first or was the last."""
-    chosen = next((one for one in page.tasks if one.task.position == position), None)
-    shown = chosen or (page.failed if not page.active else None) or page.current
-    return read_log(shown.task, pinned=chosen is not None, line=line) if shown else None
 
 
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:

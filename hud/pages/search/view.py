@@ -50,12 +50,12 @@ class KindResults:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class SearchFilters:
     q: str = text_field()
 
 
 def search(request: HttpRequest, data_format: str = "") -> HttpResponse:
-    asked, complaints = query_string.read(_Asked, request.GET, data_format)
+    asked, complaints = query_string.read(SearchFilters, request.GET, data_format)
     text = asked.q
     kinds = find(streams.of_request(request), text)
     if data_format:
@@ -89,13 +89,16 @@ def find(stream: Stream, text: str) -> list[KindResults]:
     experiments = by_id(Experiment, [row[1] for row in (*measured, *regressed)])
     cases = [row[2:] for row in measured if row[0] == "case" and _can_be_address(row[2])]
     own = [(experiments[row[1]], *row[4:]) for row in measured if row[0] == "experiment"]
+    begins = {f"begins{place}": f"{_like(word)}%" for place, word in enumerate(words)}
+    runs = fetch_tuples(_RUNS.format(named=_each(words, _OF_RUN, _OF_COMMIT)), params | begins)
+    hosts = fetch_tuples(_HOSTS.format(named=_each(words, "name ILIKE %(name{0})s")), params)
     kinds = [
         _results("case", cases, _case),
-        _suites(words),
+        _results("suite", _suites(words), _suite),
         _results("experiment", own, _experiment),
         _results("regression", [(row[0], experiments[row[1]], *row[2:]) for row in regressed], _regression),
-        _runs(words, params),
-        _hosts(words, params),
+        _results("run", runs, _run),
+        _results("host", hosts, lambda name, state: (name, state, reverse("hosts"))),
     ]
     if number is not None:  # an id is meant before a name that holds the same digits
         kinds.sort(key=lambda one: one.kind not in {"run", "regression"})
@@ -161,6 +164,28 @@ _REGRESSED = """
 """
 
 
+_RUNS = """
+    SELECT id, title, host_name, order_time, commit, count(*) OVER () FROM hud_run
+    WHERE id = %(run)s OR {named}
+    ORDER BY (id = %(run)s) IS TRUE DESC, stream_id <> %(stream)s, order_time DESC, id DESC LIMIT %(most)s
+"""
+_OF_RUN = "concat_ws(E'\\n', title, host_name, branch) ILIKE %(name{0})s"
+_OF_COMMIT = "commit ILIKE %(begins{0})s"
+_HOSTS = """
+    SELECT name, CASE WHEN detached_at IS NULL THEN 'attached' ELSE 'detached' END, count(*) OVER ()
+    FROM hud_host WHERE {named} ORDER BY id DESC LIMIT %(most)s
+"""
+
+
+def _each(words: Sequence[str], condition: str, of_hash: str = "false") -> str:
+    """Return SQL that each word fits a condition, or one of hashes where it is long enough."""
+    texts = [
+        f"({condition} OR {of_hash if len(word) >= _FEWEST_OF_HASH else 'false'})".format(place)
+        for place, word in enumerate(words)
+    ]
+    return " AND ".join(texts)
+
+
 def _results(
     kind: str, rows: Sequence[tuple[Any, ...]], shown: Callable[..., tuple[str, ...]]
 ) -> KindResults:
@@ -177,18 +202,17 @@ def _can_be_address(suite: str) -> bool:
     return bool(suite) and "/" not in suite and suite.isprintable()
 
 
-def _suites(words: list[str]) -> KindResults:
-    known = {*SUITES, *(name for (name,) in fetch_tuples("SELECT DISTINCT suite FROM hud_experiment", {}))}
+def _suites(words: list[str]) -> list[tuple[str, int]]:
+    """Return the first suites whose names hold all words, each with how many there are."""
+    known = {*SUITES, *Experiment.objects.values_list("suite", flat=True).distinct()}
     lower = [word.lower() for word in words]
-    names = sorted(
-        name for name in known if all(word in name.lower() for word in lower) and _can_be_address(name)
-    )
-    titles = {name: suite.title for name, suite in SUITES.items()}
-    found = [
-        Result("suite", name, titles.get(name, ""), link(reverse("suite", args=[name])))
-        for name in names[:MOST]
-    ]
-    return KindResults("suite", found, len(names))
+    names = [name for name in known if all(word in name.lower() for word in lower) and _can_be_address(name)]
+    return [(name, len(names)) for name in sorted(names)[:MOST]]
+
+
+def _suite(name: str) -> tuple[str, ...]:
+    title = SUITES[name].title if name in SUITES else ""
+    return name, title, link(reverse("suite", args=[name]))
 
 
 def _experiment(one: Experiment, rank: int) -> tuple[str, ...]:
@@ -206,32 +230,3 @@ def _regression(pk: int, one: Experiment, state: str, metric: str, stream: str) 
 def _run(pk: int, title: str, host: str, at: datetime, commit: str) -> tuple[str, ...]:
     about = ", ".join(filter(None, (title, host, f"{at:%-d %b %Y}")))
     return f"Run {pk}", about, reverse("run", args=[pk]), commit
-
-
-def _runs(words: list[str], params: dict[str, Any]) -> KindResults:
-    texts = []
-    for place, word in enumerate(words):
-        begins = f" OR commit ILIKE %(begins{place})s" if len(word) >= _FEWEST_OF_HASH else ""
-        texts.append(f"(concat_ws(E'\\n', title, host_name, branch) ILIKE %(name{place})s{begins})")
-    rows = fetch_tuples(
-        f"""
-        SELECT id, title, host_name, order_time, commit, count(*) OVER () FROM hud_run
-        WHERE id = %(run)s OR {" AND ".join(texts)}
-        ORDER BY (id = %(run)s) IS TRUE DESC, stream_id <> %(stream)s, order_time DESC, id DESC LIMIT %(most)s
-        """,  # noqa: S608 — the words are parameters  # nosec B608
-        {**params, **{f"begins{place}": f"{_like(word)}%" for place, word in enumerate(words)}},
-    )
-    return _results("run", rows, _run)
-
-
-def _hosts(words: list[str], params: dict[str, Any]) -> KindResults:
-    texts = [f"name ILIKE %(name{place})s" for place in range(len(words))]
-    rows = fetch_tuples(
-        f"""
-        SELECT name, CASE WHEN detached_at IS NULL THEN 'attached' ELSE 'detached' END, count(*) OVER ()
-        FROM hud_host WHERE {" AND ".join(texts)}
-        ORDER BY id DESC LIMIT %(most)s
-        """,  # noqa: S608 — the words are parameters  # nosec B608
-        params,
-    )
-    return _results("host", rows, lambda name, state: (name, state, reverse("hosts")))

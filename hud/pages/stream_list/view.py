@@ -25,8 +25,9 @@ from hud.runs import streams
 from hud.tables.table import DataTable
 
 COLUMNS = DataTable(
-    """name=stream.name title=stream.title owner=stream.owner?.username reference=stream.reference?.name
-    front=is_front archived aliases=stream.aliases created=stream.created newest experiments series runs
+    """name:str=stream.name title:str=stream.title owner:str=stream.owner?.username
+    reference:str=stream.reference?.name front:bool=is_front archived:bool aliases=stream.aliases
+    created:datetime=stream.created newest:datetime|None experiments:int series:int runs:int
     newest_night=night?.side newest_night_time newest_night_complete""",
     archived=lambda line: line.stream.archived is not None,
     newest_night_time=lambda line: line.night and line.night.time,

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from hud.judging.aggregates import PassRate, pass_rate
 from hud.models import NEVER_RAN, STATUS_NAMES, VERDICT_CODES, VERDICTS, Metric, Point, Stream
-from hud.pages.suite.columns import SuiteColumn
 from hud.points import expectations
 from hud.points import read as points
+from hud.points.columns import SuiteColumn
 from hud.points.targets import RECORDED, Targets
 from hud.runs.branches import stored_names
 from hud.sql import fetch_columns, int_array

@@ -1,21 +1,20 @@
 """The suites, and a suite's experiments with the latest value of its main metrics."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 
 from hud.hosts.registration import visible_accelerators
 from hud.models import Experiment, Metric, Point, Stream
 from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.pages.suite import newest
-from hud.pages.suite.columns import COLUMNS, SuiteColumn, columns_of, metric_names
 from hud.pages.suite.newest import Newest, SuiteTotals
 from hud.points import expectations
+from hud.points.columns import COLUMNS, SuiteColumn, columns_of, metric_names
 from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.runs import matching
@@ -151,17 +150,6 @@ class SuitePage:
         return sorted({row.experiment.arch for row in self.rows if row.experiment.arch} - there)
 
 
-def identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """Return what identifies experiments, without making models of them: 1 statement."""
-    columns = ", ".join(f'"{name}"' for name in Experiment.IDENTITY)
-    rows = fetch_tuples(
-        f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
-        {"ids": int_array(experiments)},
-    )
-    found = [dict(zip(IDENTITY.names, row, strict=True)) for row in rows]
-    return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
-
-
 def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = "") -> SuitePage | None:
     """Return a suite's page in a stream, for CSV all rows at once, in 9 statements, 1 more with a filter on
     targets, 6 with one on expectations; None for a suite without data that the runner does not have."""
@@ -211,15 +199,6 @@ def data_rows(page: SuitePage, stream: Stream) -> list[dict[str, Any]]:
         same = {**IDENTITY.row(row.experiment), "stream": stream.name}
         rows += [{**same, **POINT.row(cell)} for cell in row.cells if cell]
     return rows
-
-
-def add_places(page: SuitePage) -> None:
-    """Add which attached hosts offer the suite, or why none does: 1 statement."""
-    accelerators = visible_accelerators()
-    page.attached = sorted(
-        {(one.device, one.arch) for one in accelerators if page.name in one.catalog.get("suites", [])}
-    )
-    page.not_offered = matching.reasons_of([page.name], accelerators).get(page.name, "")
 
 
 def _experiments(stream: Stream, name: str, q: str) -> list[tuple[Any, ...]]:

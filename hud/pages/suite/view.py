@@ -12,12 +12,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
+from hud.hosts.registration import visible_accelerators
 from hud.models import FIRST_RUN_ONLY, Experiment, Stream
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
 from hud.pages.suite import query
 from hud.pages.suite.query import place
 from hud.points.read import NEWEST_POINT, POINT
+from hud.runs import matching
 from hud.runs.branches import stored_names
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_reruns
@@ -159,7 +161,10 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
             totals=page.totals and asdict(page.totals),
         )
     query.trends(page.rows)
-    query.add_places(page)
+    accelerators = visible_accelerators()
+    offering = [one for one in accelerators if name in one.catalog.get("suites", [])]
+    page.attached = sorted({(one.device, one.arch) for one in offering})
+    page.not_offered = matching.reasons_of([name], accelerators).get(name, "")
     counts = page.counts(filters)
     results = {"verdict": query.VERDICTS, "status": query.STATUSES, "target": query.TARGETS}
     results["expectation"] = query.EXPECTATIONS

@@ -54,8 +54,7 @@ def test_each_time_is_a_point_of_the_one_run_judged_and_shown_in_order(client: C
     assert judged[-2:] == [("regressed", 20), ("regressed", 20)]
     experiment = Experiment.objects.get(case="layer_norm")
     page = read_page(experiment.pk, table="all")
-    assert page.history
-    shown = page.history.points
+    shown = page.histories[0]
     assert [(point.value, point.processes) for point in shown] == [(value, 1) for value in VALUES]
     assert [point.verdict for point in shown[-3:]] == ["unchanged", "regressed", "regressed"]
     newest = read.latest([series.pk for series in experiment.series.all()])

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from hud.judging.compare.groups import CohortGroup, Mean
+from hud.judging.compare.judged import WORDS, JudgedCell
+from hud.judging.compare.query import Candidate, ComparePage, Sections
+from hud.judging.compare.rows import ComparedRow, complete
 from hud.models import Metric
-from hud.pages.compare.groups import CohortGroup, Mean
-from hud.pages.compare.judged import WORDS, JudgedCell
-from hud.pages.compare.query import Candidate, ComparePage, Sections
-from hud.pages.compare.rows import ComparedRow, complete
 from hud.tables.formatting import number as number_text
 from hud.tables.formatting import signed_percent, unit
 

@@ -8,9 +8,9 @@ from itertools import compress
 
 import numpy as np
 
+from hud.judging.compare.points import Bools, Cohort, ComparedPoint, Floats, Ints, PointPlace
 from hud.judging.verdict import Rule, judge_points, point_factors
 from hud.models import Metric
-from hud.pages.compare.points import Bools, Cohort, ComparedPoint, Floats, Ints, PointPlace
 from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 from runner.schema.records import QUALITIES, worst_quality

@@ -1,12 +1,16 @@
-"""Find a host that can measure a change again in pairs: one with both versions of torch."""
+"""Where an experiment can be measured again: hosts for a rerun, and one with both versions of torch."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
-from hud.hosts.registration import visible_accelerators
-from hud.models import Accelerator, Environment, Experiment, Regression
+from django.utils import timezone
 
+from hud.hosts.registration import state_of, visible_accelerators
+from hud.models import Accelerator, Environment, Experiment, Host, Regression
+from hud.tables.formatting import duration
+
+USABLE = {"online", "late"}  # states of a host
 Torch = tuple[str, str]  # version and commit
 
 
@@ -60,7 +64,11 @@ class Builds:
         """Return how to compare the last good run of each with the first that moved: 1 statement, where any
         host has two versions. The experiments and metrics of their series are read already."""
         can_pair = any(len(names) > 1 for _accelerator, names in self._interpreters)
-        torches = _torches(found) if can_pair else {}
+        runs = {run for one in found for run in (one.last_good_run_id, one.first_run_id) if run}
+        of_points = Environment.objects.filter(point__series__in={one.series_id for one in found})
+        names = ("point__series", "point__run", "torch", "torch_git")
+        rows = of_points.filter(point__run__in=runs).values_list(*names) if can_pair else ()
+        torches = {(series, run): (torch, git) for series, run, torch, git in rows}
         return {
             one.pk: self.pairs(
                 one.series.experiment,
@@ -90,10 +98,50 @@ def _interpreters(accelerator: Accelerator) -> dict[Torch | None, str]:
     }
 
 
-def _torches(found: Collection[Regression]) -> dict[tuple[int, int | None], Torch]:
-    """Return the torch of both runs of each regression, by series and run."""
-    runs = {run for one in found for run in (one.last_good_run_id, one.first_run_id) if run}
-    rows = Environment.objects.filter(
-        point__series__in={one.series_id for one in found}, point__run__in=runs
-    ).values_list("point__series", "point__run", "torch", "torch_git")
-    return {(series, run): (torch, git) for series, run, torch, git in rows}
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place for a rerun: one host's device of an arch, or any host that has it."""
+
+    host: Host | None
+    device: str
+    arch: str
+    state: str  # of the host; of the best one for "any"
+    same_arch: bool  # its points would continue the experiment's own series
+    pythons: tuple[str, ...] = ()  # environments by name
+    process_s: float | None = None  # that a process of the experiment took lately
+
+    @property
+    def key(self) -> str:
+        return f"{self.host.pk if self.host else 'any'}:{self.device}:{self.arch}"
+
+    @property
+    def label(self) -> str:
+        name = self.host.name if self.host else "any host"
+        state = "" if self.state == "online" else f", {self.state}"
+        about = "" if self.process_s is None else f", about {duration(self.process_s)} a process"
+        return f"{name} · {self.arch}{state}{about}"
+
+
+def places_for(experiment: Experiment, accelerators: Iterable[Accelerator]) -> list[Place]:
+    """Return where these accelerators offer the suite, the experiment's own arch first."""
+    now = timezone.now()
+    single: dict[tuple[int, str, str], Place] = {}
+    for one in accelerators:
+        if experiment.suite in one.catalog.get("suites", []):
+            same_arch = (one.device, one.arch) == (experiment.device, experiment.arch)
+            pythons = tuple(one.catalog.get("pythons", []))
+            place = Place(one.host, one.device, one.arch, state_of(one.host, now), same_arch, pythons)
+            single[one.host_id, one.device, one.arch] = place
+    by_arch: dict[tuple[str, str], list[Place]] = {}
+    for place in single.values():
+        by_arch.setdefault((place.device, place.arch), []).append(place)
+    anywhere = []
+    for group in by_arch.values():
+        usable = any(place.state in USABLE for place in group)
+        pythons = tuple(dict.fromkeys(name for place in group for name in place.pythons))
+        state = "online" if usable else group[0].state
+        anywhere.append(replace(group[0], host=None, state=state, pythons=pythons))
+    return sorted(
+        [*anywhere, *single.values()],
+        key=lambda place: (not place.same_arch, place.arch, place.host is not None),
+    )

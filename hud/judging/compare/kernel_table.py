@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import groupby
 
 from hud.judging.attribution import Attribution, Cause, Change
+from hud.tables.formatting import NONE, signed, signed_share
 from runner.schema.compilations import Kernel
 
 _MOST_ROWS = 12  # of one group
@@ -144,6 +145,23 @@ class KernelTable:
         table.ticks = [(at(value), value) for value in (low + length * share for share in (0.25, 0.5, 0.75))]
         return table
 
+    def written(self, us: float | None) -> str:
+        """Write µs in the table's unit: ms with 4 digits, µs with 2."""
+        return NONE if us is None else f"{us / self.scale:.{self._digits}f}".replace("-", "−")
+
+    def signed(self, us: float | None) -> str:
+        """Like `written`, with the sign of a change."""
+        return NONE if us is None else signed(us / self.scale, self._digits)
+
+    def signed_part(self, us: float | None) -> str:
+        """Write a change as a part of the baseline's busy time."""
+        base_us = self.attribution.base.busy_us
+        return signed_share(us / base_us if us is not None and base_us else None)
+
+    @property
+    def _digits(self) -> int:
+        return 4 if self.unit == "ms" else 2
+
     @property
     def longest(self) -> list[KernelBar]:
         """Return the kernels that take longest, for a page of one point."""
@@ -279,3 +297,13 @@ def _operators(changes: Sequence[Change]) -> str:
     origins = (origin for one in changes for origin in one.kernel.origins)
     names = list(dict.fromkeys(origin.removeprefix("aten.") for origin in origins))
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def short_config(config: str) -> str:
+    """Format a configuration of Triton: ``XBLOCK=4 R0_BLOCK=4096 num_warps=8`` → ``4 × 4096, 8 warps``."""
+    said = dict(part.partition("=")[::2] for part in config.split())
+    blocks = " × ".join(said[name] for name in said if name.endswith("BLOCK"))
+    if not blocks or "num_warps" not in said:
+        return config
+    rest = [f"{name}={said[name]}" for name in said if not name.endswith("BLOCK") and name != "num_warps"]
+    return ", ".join([blocks, f"{said['num_warps']} warps", *rest])

@@ -235,7 +235,7 @@ class Occupation:
 
 
 @dataclass(slots=True)
-class Waiting:
+class QueuedRun:
     position: int  # in the queue, 1 is next
     starts_in_s: float | None  # None where nobody can say
     places: list[Occupation] = field(default_factory=list)
@@ -247,7 +247,7 @@ class Waiting:
         return any(place.state in ("busy", "idle") for place in self.places)
 
 
-def read_waiting(run: Run) -> Waiting | None:
+def read_waiting(run: Run) -> QueuedRun | None:
     """Return why a queued run waits, or None once it has started: 3 statements, 4 where nothing fits it."""
     if run.state != State.QUEUED:
         return None
@@ -256,7 +256,7 @@ def read_waiting(run: Run) -> Waiting | None:
     if line is None:
         return None
     _estimate(line, lines, _work())
-    waiting = Waiting(line.position or 1, line.starts_in_s, _occupations(line.fits))
+    waiting = QueuedRun(line.position or 1, line.starts_in_s, _occupations(line.fits))
     if not waiting.places:
         asked = run.request
         resources = ResourceRequest(

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hud.judging.compare.sides import Side
 from hud.judging.rules.thresholds import Thresholds, default_rule
 from hud.judging.verdict import Rule
 from hud.models import NEVER_RAN, STATUS_CODES, STATUS_NAMES, Environment, Experiment, Metric, Run
-from hud.pages.compare.sides import Side
-from hud.pages.experiment.history import fact_name, flat
+from hud.points.facts import fact_name, flat
 from hud.points.read import metric_place
 from hud.sql import by_id, fetch_columns, fetch_tuples, int_array
 

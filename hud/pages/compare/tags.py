@@ -9,12 +9,12 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
+from hud.judging.compare import text
+from hud.judging.compare.groups import KINDS, CohortGroup, Mean
+from hud.judging.compare.judged import JudgedCell
+from hud.judging.compare.query import Candidate, ComparePage, Sections
+from hud.judging.compare.rows import ComparedRow
 from hud.pages import streams
-from hud.pages.compare import text
-from hud.pages.compare.groups import KINDS, CohortGroup, Mean
-from hud.pages.compare.judged import JudgedCell
-from hud.pages.compare.query import Candidate, ComparePage, Sections
-from hud.pages.compare.rows import ComparedRow
 from hud.pages.sparkline import TONES, change_interval
 from hud.tables.formatting import address, percent, signed_percent, unit
 from hud.tables.html import badge_html, element, join, link

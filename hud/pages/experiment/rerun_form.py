@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from hud.pages.hosts.query import Place
+from hud.runs.places import Place
 from hud.runs.requests import MAX_REPEATS
 from runner.schema.compilations import InductorOptions, parsed_inductor_options
 from runner.schema.draws import FOUND, LEAST_DRAWS, MAX_DRAWS, ChoiceNoise, draws_for, power_words

@@ -9,13 +9,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
+from django.template.loader import render_to_string
 from django.utils import timezone
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from hud.judging.regressions.counts import Counts, Scope, count
 from hud.models import Stream
-from hud.pages.compilers import table as of_table
-from hud.pages.compilers.table import TREND_NIGHTS, Table
+from hud.pages import backends_table as of_table
+from hud.pages.backends_table import TREND_NIGHTS, Table
 from hud.pages.query_string import one_of, parameter, select, words
 from hud.points import nights as of_nights
 from hud.points import streams
@@ -30,6 +31,7 @@ WINDOWS = (1, 7, 28, 90)  # days from the baseline to the candidate
 CHOICES = ("arch", "mode", "dtype")
 _MOST_OFFERED = 6  # subjects, where a page has nothing to show
 _MOST_KEPT = 64  # tables in the memory of a process
+_MOST_DRAWN = 20  # ways to show one table
 SORTS = ("certainty", "change", "name", "speedup")  # of the cases
 SHOWN = ("regressed", "improved", "failed")
 _DAYS = forms.TypedChoiceField(
@@ -261,3 +263,26 @@ def _table(subject: Subject, page: Comparison, trend: list[Night]) -> Table:
         while len(_kept) > _MOST_KEPT:
             _kept.popitem(last=False)
     return table
+
+
+def table_html(page: Comparison, *, chosen: str = "", backends: int | None = None) -> SafeString:
+    """Return the table, or the first rows of it with lines of nights. It is kept with the table, as its
+    hundreds of cells cost more than the rest of a page."""
+    shown, kept_as = page.table, (page.query, chosen, backends)
+    if not shown or not shown.suites:
+        return SafeString("")
+    if kept_as not in shown.html:
+        if len(shown.html) >= _MOST_DRAWN:
+            shown.html.clear()
+        formulas = f"formulas={page.filters.formulas}&" if page.filters.formulas else ""
+        context = {
+            "table": shown,
+            "rows": shown.rows[:backends],
+            "filters": page.filters,
+            "chosen": chosen,
+            "lines": backends is not None,
+            "query": page.query + formulas,
+            "in_stream": f"stream={page.stream.name}",
+        }
+        shown.html[kept_as] = render_to_string("compilers/table.html", context)
+    return mark_safe(shown.html[kept_as])  # noqa: S308 - a template's  # nosec B308, B703

@@ -1,17 +1,17 @@
 """A row of a comparison: an experiment on all sides, its regression, and how to rerun it in pairs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from hud.judging.compare.judged import COLUMNS, JudgedCell, Pairs, judge, screen
+from hud.judging.compare.points import Cohort, ComparedPoint, Places, add_details
+from hud.judging.compare.sides import Side
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Regression
-from hud.pages.compare.judged import COLUMNS, JudgedCell, Pairs, judge, screen
-from hud.pages.compare.points import Cohort, ComparedPoint, Places, add_details
-from hud.pages.compare.sides import Side
-from hud.pages.hosts.pairs import Builds, Rerun
+from hud.runs.places import Builds, Rerun
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 
 _BREAKS = "graph_breaks"
@@ -177,7 +177,16 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
     changed = [(row, row.best) for row in rows if row.best and row.best.changed]
     if not changed:
         return
-    builds, kernels = Builds(), _count_kernels(changed)
+    points = [(point.run_id, row.pk) for row, best in changed for point in (best.base, best.head)]
+    counted = fetch_tuples(
+        """
+        SELECT run_id, experiment_id, max(cardinality(kernels)) FROM hud_compilation
+        WHERE run_id = ANY(%(runs)s::int[]) AND experiment_id = ANY(%(experiments)s::int[])
+        GROUP BY run_id, experiment_id
+        """,
+        dict(zip(("runs", "experiments"), map(int_array, zip(*points, strict=True)), strict=True)),
+    )
+    builds, kernels = Builds(), {(run, experiment): count for run, experiment, count in counted}
     for row, best in changed:
         environments = (places.environments[point.environment_id] for point in (best.base, best.head))
         base, head = ((one.torch, one.torch_git) for one in environments)
@@ -188,20 +197,3 @@ def complete(rows: Sequence[ComparedRow], places: Places, stream: str) -> None:
             row.code = f"run:{runs[0]}/experiment:{row.pk}", f"run:{runs[1]}/experiment:{row.pk}"
             if before != after and not row.facts:
                 row.facts = f"{after} kernels, was {before}"
-
-
-def _count_kernels(changed: Iterable[tuple[ComparedRow, JudgedCell]]) -> Mapping[tuple[int, int], int]:
-    """Return how many kernels the compilations of these points have, by run and experiment: 1 statement."""
-    places = [(run, row.pk) for row, best in changed for run in (best.base.run_id, best.head.run_id)]
-    rows = fetch_tuples(
-        """
-        SELECT run_id, experiment_id, max(cardinality(kernels)) FROM hud_compilation
-        WHERE experiment_id = ANY(%(experiments)s::int[]) AND run_id = ANY(%(runs)s::int[])
-        GROUP BY run_id, experiment_id
-        """,
-        {
-            "experiments": int_array({experiment for _run, experiment in places}),
-            "runs": int_array({run for run, _experiment in places}),
-        },
-    )
-    return {(run, experiment): count for run, experiment, count in rows}

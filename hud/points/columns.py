@@ -1,6 +1,6 @@
 """Columns by meaning: our own metrics and those of other systems that tell the same share one."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hud.models import Metric, Point
@@ -19,9 +19,9 @@ class SuiteColumn:
     metrics: Mapping[str, str]
     title_more: str = ""  # in the tooltip
 
-    def cell(self, readings: Mapping[str, Point]) -> Point | None:
+    def cell(self, points: Mapping[str, Point]) -> Point | None:
         """Return the best metric that has a number, else the best that has a status."""
-        there = [readings[name] for name in self.metrics if name in readings]
+        there = [points[name] for name in self.metrics if name in points]
         return next((one for one in there if one.value is not None), there[0] if there else None)
 
 
@@ -102,5 +102,5 @@ def columns_of(suite: str, metrics: Sequence[Metric]) -> tuple[list[SuiteColumn]
     return found, len(names - shown)
 
 
-def metric_names(columns: Collection[SuiteColumn]) -> set[str]:
+def metric_names(columns: Iterable[SuiteColumn]) -> set[str]:
     return {name for column in columns for name in column.metrics}

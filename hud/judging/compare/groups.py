@@ -19,8 +19,7 @@ from hud.judging.aggregates import (
     paired_means,
     ratio_of,
 )
-from hud.models import Metric
-from hud.pages.compare.points import (
+from hud.judging.compare.points import (
     Cohort,
     ComparedPoint,
     Floats,
@@ -30,6 +29,7 @@ from hud.pages.compare.points import (
     Points,
     add_details,
 )
+from hud.models import Metric
 from hud.tables.table import DataTable
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval
@@ -53,7 +53,6 @@ class Mean:
     metric: Metric
     base: float | None
     head: float | None
-    ratio: float | None
     low: float | None = None
     high: float | None = None
     p: float | None = None
@@ -64,7 +63,7 @@ class Mean:
 
     @property
     def change(self) -> float | None:
-        return None if self.ratio is None else self.ratio - 1
+        return ratio_of(self.base, self.head) - 1 if self.base and self.head else None
 
     @property
     def tone(self) -> str:
@@ -206,8 +205,7 @@ def _means(
             before, after, low, high, p = paired_means(base, head)
             low, high = (None if one is None else one - 1 for one in (low, high))
             alone = lefts[column] - matched, rights[column] - matched
-            ratio = ratio_of(before, after)
-            found[kind] = Mean(cohort.metrics[column], before, after, ratio, low, high, p, matched, *alone)
+            found[kind] = Mean(cohort.metrics[column], before, after, low, high, p, matched, *alone)
     return {kind: found[kind] for kind in KINDS if kind in found}
 
 
@@ -218,8 +216,7 @@ def _sum(metric: Metric, base: Floats, head: Floats) -> Mean:
         ends = [end * base.size / before for end in t_interval((head - base).tolist())]
         if all(map(math.isfinite, ends)):
             low, high = ends
-    ratio = ratio_of(before, after)
-    return Mean(metric, before, after, ratio, low, high, matched=base.size, statistic="sum")
+    return Mean(metric, before, after, low, high, matched=base.size, statistic="sum")
 
 
 def _kind(metric: Metric) -> str:
@@ -272,14 +269,9 @@ def _hud_means(
                 [row for row, one in of_side.items() if one.accuracy in HUD_PASSES], column
             ]
             ends.append(float(np.mean(passing[passing > 0])) if np.any(passing > 0) else None)
-        found[kind] = _of_ends(means[kind].metric, ends, "arithmetic mean")
+        found[kind] = Mean(means[kind].metric, ends[0], ends[1], statistic="arithmetic mean")
     for metric in cohort.metrics:
         if metric.name == _SPEEDUP:
-            ends = [hud_geometric_mean(list(of_side.values())) or None for of_side in rows]
-            found["speed"] = _of_ends(metric, ends, "geometric mean")
+            base, head = (hud_geometric_mean(list(of_side.values())) or None for of_side in rows)
+            found["speed"] = Mean(metric, base, head)
     return found
-
-
-def _of_ends(metric: Metric, ends: Sequence[float | None], statistic: Statistic) -> Mean:
-    base, head = ends
-    return Mean(metric, base, head, head / base if base and head else None, statistic=statistic)

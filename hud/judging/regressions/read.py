@@ -1,0 +1,147 @@
+"""Regressions with what pages and API show of them, by causes: the most certain and largest first."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from hud.judging.regressions.counts import JOINS, Scope, cause_key
+from hud.judging.regressions.groups import experiments_of_runs, group, score
+from hud.judging.regressions.states import TOLD
+from hud.models import Cause, Experiment, Metric, Regression, RegressionEvent, Run, Series, Stream
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.tables.table import DataTable, experiment_of
+
+MOST_ROWS = 500
+NOBODY = "nobody"
+COLUMNS = DataTable(f"""
+    id:int=pk state:str stream:str=series.stream.name {experiment_of("series.experiment")}
+    metric:str=series.metric.name unit:str=series.metric.unit direction:str=series.metric.direction before
+    after:float|None change factor points kind cause canaries since opened:datetime cause_id=cause_row_id
+    first_run:int|None=first_run_id last_good_run:int|None=last_good_run_id
+    base_commit:str=last_good_run?.commit head_commit:str=first_run?.commit owner:str=owner?.username note:str
+    link:str muted_until:datetime|None state_since:datetime
+""")
+CAUSE = DataTable[Cause](
+    """id:int stream:str=stream.name night:datetime title:str created:datetime series:int states
+    regressions:list[int]""",
+    series=lambda cause: len({one.series_id for one in cause.regressions.all()}),
+    states=lambda cause: Counter(one.state for one in cause.regressions.all()),
+    regressions=lambda cause: sorted(one.pk for one in cause.regressions.all()),
+)
+EVENT = DataTable("at:datetime who event:str before:str after:str note:str run:int|None=run_id")
+
+
+@dataclass(frozen=True)
+class CauseLines:
+    """Regressions with one cause; `words` tell it for a group of several experiments."""
+
+    why: str
+    lines: list[Regression]
+    words: str = ""
+
+    @property
+    def first(self) -> Regression:
+        return self.lines[0]
+
+    @cached_property
+    def experiments(self) -> int:
+        return len({line.series.experiment_id for line in self.lines})
+
+    @property
+    def ids(self) -> str:
+        """Return the ids of all its regressions, as a box of the selection sends them."""
+        return " ".join(str(line.pk) for line in self.lines)
+
+    @property
+    def is_new(self) -> bool:
+        """Return whether only one night shows it so far."""
+        return all(line.points <= 1 for line in self.lines)
+
+
+def rows(
+    scope: Scope,
+    *,
+    states: Sequence[str] = (),
+    is_muted: bool | None = None,
+    suite: str = "",
+    owner: str = "",
+    owner_id: int | None = None,
+) -> list[Regression]:
+    """Return the newest regressions of a scope, at most one more than `MOST_ROWS`: 6 statements at most. What
+    is not given may be anything; `owner` is a name, or `NOBODY`."""
+    conditions = {
+        scope.condition: True,
+        "one.state = ANY(%(states)s)": states,
+        f"coalesce(one.muted_until > now(), false) = {is_muted}": is_muted is not None,
+        "e.suite = %(suite)s": suite,
+        "one.owner_id IS NULL": owner == NOBODY,
+        "one.owner_id = (SELECT id FROM auth_user WHERE username = %(owner)s)": owner not in ("", NOBODY),
+        "one.owner_id = %(owner_id)s": owner_id is not None,
+    }
+    chosen = " AND ".join(text for text, holds in conditions.items() if holds)
+    newest = f"{JOINS} WHERE {chosen} ORDER BY one.since DESC, one.id LIMIT {MOST_ROWS + 1}"
+    params = {"states": list(states), "suite": suite, "owner": owner, "owner_id": owner_id, **scope.params}
+    return complete(fetch_models(Regression, newest, params, series=Series), scope.stream)
+
+
+def waiting(scope: Scope) -> list[CauseLines]:
+    """Return the causes of what waits for somebody, without recent values: 6 statements."""
+    return grouped(rows(scope, states=TOLD, is_muted=False)[:MOST_ROWS])
+
+
+def complete(rows: list[Regression], stream: Stream | None = None) -> list[Regression]:
+    """Add what rows with their series show: 3 statements, 4 with owners, 1 more without the `stream` of all.
+    Hundreds share a few runs and metrics, which are read once and not joined to every row."""
+    series = [one.series for one in rows]
+    attach(series, "experiment", by_id(Experiment, [one.experiment_id for one in series]))
+    attach(series, "metric", by_id(Metric, [one.metric_id for one in series]))
+    streams = {stream.pk: stream} if stream else by_id(Stream, [one.stream_id for one in series])
+    attach(series, "stream", streams)
+    attach(rows, "owner", by_id(User, [one.owner_id for one in rows]))
+    names = ("first_run", "last_good_run", "latest_run")
+    runs = by_id(Run, [getattr(one, f"{name}_id") for one in rows for name in names])
+    for name in names:
+        attach(rows, name, runs)
+    return rows
+
+
+def add_recent(regressions: Sequence[Regression]) -> None:
+    """Add the newest values of their series: 1 statement."""
+    statement = "SELECT series_id, class_key, recent FROM hud_seriesstate WHERE series_id = ANY(%s::int[])"
+    rows = fetch_tuples(statement, [int_array(one.series_id for one in regressions)])
+    recent = {(series, class_key): values for series, class_key, values in rows}
+    for one in regressions:
+        one.recent = recent.get((one.series_id, one.class_key), ())
+
+
+def grouped(regressions: Sequence[Regression]) -> list[CauseLines]:
+    """Return one row for each cause, the most certain and largest first, those of hosts last: 1 statement."""
+    by_cause: dict[int, list[Regression]] = {}
+    for one in regressions:
+        by_cause.setdefault(cause_key(one), []).append(one)
+    measured = experiments_of_runs(regressions)
+    rows = []
+    for members in by_cause.values():
+        parts = group(members, measured)
+        own = [one for part in parts for one in part.members]
+        largest = max(parts, key=lambda part: len(part.members))
+        rows.append((max(map(score, members)), CauseLines(largest.why, own, largest.words())))
+    rows.sort(key=lambda row: (row[1].why == "host", -row[0], row[1].first.pk))
+    return [row for _score, row in rows]
+
+
+def causes(stream: Stream | None, state: str) -> list[dict[str, Any]]:
+    """Return the newest causes with a regression, of one stream or of all, for the API: 2 statements."""
+    wanted = {"regressions__isnull": False, "stream": stream, "regressions__state": state}
+    found = Cause.objects.filter(**{name: value for name, value in wanted.items() if value not in ("", None)})
+    newest = found.select_related("stream").prefetch_related("regressions").order_by("-night", "-pk")
+    return CAUSE.rows(newest.distinct()[:MOST_ROWS])
+
+
+def with_history(one: Regression, events: Iterable[RegressionEvent]) -> dict[str, Any]:
+    """Return a regression with its history for JSON."""
+    return {**COLUMNS.row(one), "history": EVENT.rows(events)}

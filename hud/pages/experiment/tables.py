@@ -1,0 +1,237 @@
+"""Tables of the experiment page, and drawings that are no charts over time."""
+
+from functools import partial
+from html import escape
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from django.utils.safestring import SafeString
+
+from hud.judging.compare.kernel_table import KernelTable, short_name
+from hud.models import Experiment, Metric, Point
+from hud.pages import streams
+from hud.pages.experiment import drawing
+from hud.pages.experiment.compilations import Compilations
+from hud.pages.experiment.query import Backend, ExperimentPage, TableRow
+from hud.runs.branches import other_branch
+from hud.tables.formatting import address, ago, moment
+from hud.tables.html import NOTHING, badge_html, dim, element, join, link, span
+from hud.tables.table import Column, DataTable
+from hud.templatetags.hud_tags import cell_html, commit, targets_html, value_html, verdict_badge
+
+_BARS = ("before", "code", "fusion", "choices", "same", "after")  # as short as they fit
+_MOST_KERNELS = 10  # in the table of choices
+_CURRENT = ' aria-current="true"'
+_OTHER_CLASS = "device, driver or library versions differ from the newest point's; not part of its baseline"
+
+
+def _page_of(experiment: Experiment, metric: Metric | None) -> str:
+    """Return the address of an experiment in a metric."""
+    return streams.link(address(experiment.pk, "experiment"), metric=metric and metric.name)
+
+
+_VALUE, _VERDICT, _NEWEST = (
+    Column[Point, ExperimentPage]("", "Value", draw=lambda point, _page: value_html(point), css="num"),
+    Column[Point, ExperimentPage]("", "Verdict", draw=lambda point, _page: verdict_badge(point)),
+    Column[Point, ExperimentPage](
+        "", "Newest", cell_css="when",
+        draw=lambda point, _page: link(address(point.run_id, "run"), ago(point.order_time)),
+    ),
+)  # fmt: skip
+
+
+def _metric(point: Point, page: ExperimentPage) -> SafeString:
+    address = f"?stream={page.stream.name}&amp;metric={quote(point.metric.name, safe='')}"
+    title, name = escape(point.metric.title), escape(point.metric.name)
+    return SafeString(f'<a href="{address}">{title}</a> <span class="dim">{name}</span>')
+
+
+def frame_of_metric(page: ExperimentPage, point: Point, cells: str) -> str:
+    return f"<tr{_CURRENT if point.metric == page.metric else ''}>{cells}</tr>"
+
+
+METRICS = DataTable[Point, ExperimentPage](
+    Column("", "Metric", draw=_metric, is_head=True),
+    _VALUE,
+    Column("", "n", "samples", css="num"),
+    _VERDICT,
+    Column("", "Target", draw=lambda point, _page: targets_html(point)),
+    _NEWEST,
+)
+
+
+def _device(point: Point, _page: ExperimentPage) -> SafeString:
+    experiment = point.experiment
+    return link(_page_of(experiment, point.metric), experiment.arch or experiment.device)
+
+
+DEVICES = DataTable[Point, ExperimentPage](
+    Column("", "Arch", draw=_device, is_head=True),
+    Column("", "Metric", "metric.title"),
+    _VALUE,
+    _VERDICT,
+    Column("", "Target", draw=lambda point, _page: targets_html(point, brief=True)),
+    _NEWEST,
+)
+
+
+def backends(page: ExperimentPage, others: str) -> SafeString:
+    """Return the table of the case's backends; `others` is the page's query without overlays."""
+
+    def name(line: Backend, page: ExperimentPage) -> SafeString:
+        text = line[0].backend or "unknown"
+        is_own = line[0] == page.experiment
+        return element("b", text) if is_own else link(_page_of(line[0], page.metric), text)
+
+    def overlay(line: Backend, page: ExperimentPage) -> SafeString:
+        """Return the link that draws a backend beside this one, or takes it away again."""
+        if line[0] == page.experiment:
+            return NOTHING
+        shown = line[0] in page.overlaid
+        ids = [one.pk for one in page.overlaid if one != line[0]] + [line[0].pk] * (not shown)
+        query = f"overlay={'%2C'.join(map(str, ids))}{others}" if ids else others[1:]
+        label, checked = ("☑ overlay", "true") if shown else ("☐ overlay", "false")
+        return link(f"?{query}#history", label, css="overlay-box", role="checkbox", aria_checked=checked)
+
+    table = DataTable[Backend, ExperimentPage](
+        Column("", "Backend", draw=name, is_head=True),
+        *(
+            Column("", column.title, draw=partial(_cell, at), css="num")
+            for at, column in enumerate(page.columns)
+        ),
+        Column("", "Overlay", draw=overlay),
+    )
+
+    def frame(line: Backend, cells: str) -> str:
+        return f"<tr{_CURRENT if line[0] == page.experiment else ''}>{cells}</tr>"
+
+    return table.html(page.backends, page, css="backends", frame=frame)
+
+
+def _cell(at: int, line: Backend, _page: ExperimentPage) -> SafeString:
+    return cell_html(line[1][at], with_unit=True)
+
+
+def _tag(text: str, title: str) -> SafeString:
+    return element("span", text, css="tag", title=title)
+
+
+def _commit(row: TableRow, _page: ExperimentPage) -> SafeString:
+    branch = other_branch(row.point.run.branch)
+    return join(
+        commit(row.point.run.commit),
+        _tag(branch, "branch: shown, never a baseline") if branch else NOTHING,
+        _tag("rerun", "shown, never a baseline") if row.point.rerun else NOTHING,
+    )
+
+
+def _value(row: TableRow, _page: ExperimentPage) -> SafeString:
+    warning = row.point.warning
+    return join(value_html(row.point), _tag("warning", warning) if warning else NOTHING)
+
+
+def _compilations(row: TableRow, page: ExperimentPage) -> SafeString:
+    """Draw the compilations of a point as marks, on one axis of all points."""
+    measured = [value for value in row.point.compilation_values if value is not None]
+    marks = drawing.small(measured, *page.ends) if len(measured) > 1 else NOTHING
+    n = row.point.processes
+    return join(marks, span(f"× {n}" if n > 1 else "", "dim", title=f"in {n} processes"))
+
+
+def _target(row: TableRow, page: ExperimentPage) -> SafeString:
+    """Show whether the target in the head is met, or which one is where they differ."""
+    point = row.point
+    if page.target and point.targets:
+        return badge_html(point.met, title=point.targets[0].name)
+    return targets_html(point, brief=True)
+
+
+def _differences(row: TableRow, _page: ExperimentPage) -> SafeString:
+    more = len(row.changed) - 2
+    return join(
+        "; ".join(row.changed[:2]) or dim("no difference"),
+        _tag(f"and {more} more", "; ".join(row.changed)) if more > 0 else NOTHING,
+        NOTHING if row.same_class else _tag("different environment", _OTHER_CLASS),
+    )
+
+
+POINTS = DataTable[TableRow, ExperimentPage](
+    Column("", "Time (UTC)", "point.order_time", show=moment, is_head=True),
+    Column("", "Commit", draw=_commit),
+    Column("", lambda page: page.metric and page.metric.title, draw=_value, css="num"),
+    Column("", "Compilations", draw=_compilations),
+    Column("", "Result", draw=lambda row, _page: verdict_badge(row.point)),
+    Column("", lambda page: page.target or "Target", draw=_target, only=lambda page: page.target is not None),
+    Column("", "Host", draw=lambda row, _page: row.point.run.host_name or "unknown", cell_css="host-name"),
+    Column("", "Environment, differences only", draw=_differences, cell_css="long"),
+    Column(
+        "", "Source", only=lambda page: any(row.point.run.upload_id for row in page.points),
+        draw=lambda row, _page: (row.point.run.source or "upload") if row.point.run.upload_id else "runner",
+    ),
+    Column("", "Run", draw=lambda row, _page: link(address(row.point.run_id, "run"), row.point.run_id)),
+)  # fmt: skip
+
+
+def frame_of_point(row: TableRow, cells: str) -> str:
+    css = "" if row.same_class else ' class="other-class"'
+    return f'<tr id="run-{row.point.run_id}"{css}>{cells}</tr>'
+
+
+def changed_bars(table: KernelTable) -> SafeString:
+    """Return the way from the total before to the total after as labelled bars."""
+    base_us, head_us = table.attribution.base.busy_us, table.attribution.head.busy_us
+    if base_us is None or head_us is None:
+        return SafeString("")
+    steps, running = [("whole", 0.0, base_us)], base_us
+    for one in table.sums:
+        tone = "draw" if one.icon == "⇅" else "slower" if one.change_us > 0 else "faster"
+        steps.append(("same" if one.icon == "=" else tone, running, running + one.change_us))
+        running += one.change_us
+    steps.append(("whole", 0.0, head_us))
+    ends = [end for _tone, _start, end in steps]
+    low, high = min(ends), max(ends)
+    floor = low - (max(0.25 * (high - low), 0.02 * abs(high)) or 1.0)  # noise looks like noise
+    bars, texts = [], []
+    for place, (tone, start, end) in enumerate(steps):
+        top, foot = (max(start, end), min(start, end)) if start else (end, floor)
+        y, bottom = (14 + 56 * (high - value) / (high - floor) for value in (top, foot))
+        x = place * 17 + 1
+        bars.append(
+            f'<rect class="{tone}" x="{x}%" y="{y:.1f}" width="13%" height="{max(bottom - y, 1):.1f}"/>'
+        )
+        value = table.written(end) if tone == "whole" else table.signed(end - start)
+        texts += [
+            f'<text class="middle" x="{x + 6.5}%" y="{at:.1f}">{text}</text>'
+            for at, text in ((y - 3, value), (84, _BARS[place]))
+        ]
+    return SafeString(
+        f'<svg class="plot changed-bars" height="88" role="img" aria-label="from {base_us:.4g} to'
+        f' {head_us:.4g} µs, by the sums below">{"".join(bars + texts)}</svg>'
+    )
+
+
+def choice_rows(found: Compilations) -> SafeString:
+    """Return the rows of the table of choices, those of a kernel together."""
+    rows = []
+    for kernel in found.chosen[:_MOST_KERNELS]:
+        span = f'rowspan="{len(kernel.choices)}"'
+        name = f'<code title="{escape(kernel.name)}">{escape(short_name(kernel.name))}</code>'
+        before = f'<th scope="rowgroup" {span}>{name}</th>'
+        after = f'<td class="num" {span}>{f"{kernel.lost_us:.2f}".replace("-", "−")}</td>'
+        for one in kernel.choices:
+            rows.append(
+                f"<tr>{before}<td>{escape(one.config or one.choice)}</td>"
+                f'<td class="num">{one.n} of {found.counted}</td>'
+                f'<td class="num">{one.median_us:.2f}</td>{after}</tr>'
+            )
+            before = after = ""
+    return SafeString("".join(rows))
+
+
+def json_block(content: Any, name: str) -> SafeString:
+    """Return a data block for the page's script."""
+    data = orjson.dumps(content).decode()
+    for char in "<>&":  # a data block ends at the first "</script" that stands in it
+        data = data.replace(char, f"\\u{ord(char):04x}")
+    return element("script", SafeString(data), type="application/json", id=name)

@@ -1,0 +1,54 @@
+"""Facts of environments: their names on pages, and what differs between two."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hud.models import Environment
+
+# Facts of an environment, and of the runs in it, whose names are not those that pages show
+_NAMES = {
+    "compiler": "C++ compiler",
+    "cpu": "CPU",
+    "cpu_count": "processors",
+    "gpu": "GPU",
+    "gpu_memory_bytes": "GPU memory",
+    "gpu_uuid": "card",
+    "os": "OS",
+    "torch_git": "torch commit",
+}
+
+
+def fact_name(name: str) -> str:
+    return _NAMES.get(name, name)
+
+
+def changes(before: Environment, after: Environment) -> list[str]:
+    """Return ``torch 2.10.0 → 2.11.0`` for each fact that differs; those of one side only are last."""
+    if before.pk == after.pk:
+        return []
+    differing = [
+        name for name in {**after.facts, **before.facts} if before.facts.get(name) != after.facts.get(name)
+    ]
+    olds, news = (flat({name: one.facts.get(name) for name in differing}) for one in (before, after))
+    kinds: tuple[list[str], ...] = [], [], []  # of both, of the second, of the first
+    for name in {**news, **olds}:
+        was, now = olds.get(name), news.get(name)
+        if (was or "") != (now or ""):
+            kinds[0 if was and now else 1 if now else 2].append(
+                f"{fact_name(name)} {_brief(was)} → {_brief(now)}"
+            )
+    return [text for texts in kinds for text in texts]
+
+
+def flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts of an environment with those of a group one by one."""
+    found: dict[str, Any] = {}
+    for name, fact in facts.items():
+        found.update(fact if isinstance(fact, dict) else {name: fact})
+    return found
+
+
+def _brief(fact: Any) -> str:
+    """Return a fact as text; the middle of a card's long identity is left out."""
+    text = str(fact or "unknown")
+    return f"{text[:8]}…{text[-4:]}" if text.startswith("GPU-") and len(text) > 20 else text

@@ -1,0 +1,194 @@
+"""Runs, their tasks and artifacts, as pages and API list them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django.utils import timezone
+
+from hud.models import ACTIVE, Accelerator, Artifact, Host, Run, RunRequest, Stream, Task, Upload
+from hud.runs.branches import branch_or_default, other_branch
+from hud.sql import attach, by_id, fetch_models, fetch_tuples, int_array
+from hud.tables.table import DataTable
+
+COLUMNS = DataTable["RunLine"]("""
+    run=run.pk state=run.state reason=run.reason title host arch=asked.arch source=run.source
+    commit=run.commit branch filename=run.upload?.filename external_id=run.external_id done total
+    created=run.created started=run.started finished=run.finished requested_by=asked.requested_by
+    retry_of=asked.retry_of_id upload=run.upload_id seconds regressed=run.regressed stream=run.stream.name
+""")
+ARTIFACT = DataTable["ArtifactLine"](
+    """id:int=artifact.pk task:int=task.task.position name:str=task.name process:int=task.task.repeat
+    kind:str=artifact.kind size_bytes:int=artifact.size_bytes sha256:str=artifact.sha256 url:str""",
+    url=lambda line: f"/api/v1/runs/{line.task.task.run_id}/artifacts/{line.artifact.pk}",
+)
+
+
+class OfRun:
+    """What lines and pages of a run show of it."""
+
+    run: Run
+
+    @property
+    def host(self) -> str:
+        asked = self.asked.host
+        return asked.name if asked else self.run.host_name
+
+    @property
+    def _file(self) -> str:
+        upload = self.run.upload
+        return (upload.filename or f"upload {upload.pk}") if upload else ""
+
+    @property
+    def title(self) -> str:
+        return self.run.title or self._file or f"run {self.run.pk}"
+
+    @property
+    def origin(self) -> list[str]:
+        """Return what distinguishes runs of one title and commit: file and external id."""
+        its_id = f"id {self.run.external_id}" if self.run.external_id else ""
+        return [text for text in (self._file, its_id) if text and text != self.title]
+
+    @property
+    def other_branch(self) -> str:
+        return other_branch(self.run.branch)
+
+    @property
+    def branch(self) -> str:
+        return branch_or_default(self.run.branch)
+
+    @cached_property
+    def asked(self) -> RunRequest:
+        return self.run.request_or_empty
+
+    @property
+    def active(self) -> bool:
+        return self.run.state in ACTIVE
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the duration, so far while it runs; None before it starts."""
+        started = self.run.started
+        return ((self.run.finished or timezone.now()) - started).total_seconds() if started else None
+
+
+@dataclass
+class RunLine(OfRun):
+    run: Run
+    done: int  # tasks that have ended
+    total: int
+
+    @property
+    def who(self) -> str:
+        """Return who or what asked for it: a person or key, the schedule, or the source of an upload."""
+        asked = self.asked
+        return asked.requested_by or ("schedule" if asked.trigger_id else "") or self.run.source
+
+
+def read(ids: Sequence[int]) -> list[RunLine]:
+    """Return these runs, the newest first, in 2 statements, 3 with a run on a host."""
+    return _lines("WHERE one.id = ANY(%(ids)s::int[]) ORDER BY one.id DESC", {"ids": int_array(ids)})
+
+
+def latest(stream: Stream, limit: int) -> list[RunLine]:
+    """Return the newest runs of a stream, in 2 statements, 3 with a run on a host."""
+    condition = "WHERE one.stream_id = %(stream)s ORDER BY one.id DESC LIMIT %(limit)s"
+    return _lines(condition, {"stream": stream.pk, "limit": limit})
+
+
+def _lines(condition: str, params: Mapping[str, Any]) -> list[RunLine]:
+    """Return the runs `one` of a condition. Of uploads only the names of files, as a receipt may be large."""
+    related = """JOIN hud_stream stream ON stream.id = one.stream_id
+        LEFT JOIN hud_runrequest request ON request.run_id = one.id"""
+    runs = fetch_models(Run, f"{related} {condition}", params, stream=Stream, request=RunRequest)
+    about = fetch_tuples(
+        """
+        SELECT r.id, u.filename, count(t.id) FILTER (WHERE t.state <> ALL('{queued,running}')), count(t.id)
+        FROM hud_run r LEFT JOIN hud_upload u ON u.id = r.upload_id LEFT JOIN hud_task t ON t.run_id = r.id
+        WHERE r.id = ANY(%(ids)s::int[]) GROUP BY r.id, u.filename
+        """,
+        {"ids": int_array(run.pk for run in runs)},
+    )
+    lines, nothing_asked = {run.pk: RunLine(run, 0, 0) for run in runs}, RunRequest()
+    for pk, filename, done, total in about:
+        line = lines[pk]
+        line.done, line.total = done, total
+        if line.run.upload_id:
+            line.run.upload = Upload(pk=line.run.upload_id, filename=filename, stream=line.run.stream)
+        line.asked = getattr(line.run, "request", None) or nothing_asked
+    asked = [line.asked for line in lines.values()]
+    attach(asked, "host", by_id(Host, [one.host_id for one in asked]))
+    return list(lines.values())
+
+
+@dataclass(slots=True)
+class TaskLine:
+    task: Task
+    now: datetime = field(default_factory=timezone.now)
+
+    @property
+    def name(self) -> str:
+        """Return ``gemv int8`` or ``layer_norm bfloat16, D=1024+4096, compilation 1``."""
+        spec = self.task.spec
+        knobs = ", ".join(
+            f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}"
+            for name, value in sorted((spec.get("knobs") or {}).items())
+        )
+        name = f"{spec.get('case', '')} {spec.get('dtype', '')}".strip()
+        number = spec.get("compilation")
+        return ", ".join(filter(None, [name, knobs, f"compilation {number}" if number else ""]))
+
+    @property
+    def running(self) -> bool:
+        return self.task.state == Task.State.RUNNING
+
+    @property
+    def ended(self) -> bool:
+        return self.task.state not in (Task.State.QUEUED, Task.State.RUNNING)
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the duration, so far while it runs; None before it starts."""
+        if self.task.started is None or self.task.state == Task.State.QUEUED:
+            return None
+        return ((self.task.finished or self.now) - self.task.started).total_seconds()
+
+    @property
+    def word(self) -> str:
+        """Return the state to show; once done, the status of its process."""
+        return self.task.status if self.task.state == Task.State.DONE else self.task.state
+
+    @property
+    def share(self) -> float:
+        """Return the share of its work that is done, 0 to 1."""
+        if self.ended:
+            return 1.0
+        done, total = self.task.progress.get("done"), self.task.progress.get("total")
+        if not self.running or not isinstance(done, int) or not isinstance(total, int) or total < 1:
+            return 0.0
+        return min(max(done / total, 0.0), 1.0)
+
+
+def tasks_of(run: Run) -> list[TaskLine]:
+    """Return the tasks in their order: 1 statement, 3 with tasks that were claimed."""
+    tasks = fetch_models(Task, "WHERE run_id = %(run)s ORDER BY position", {"run": run.pk})
+    accelerators = by_id(Accelerator, [task.accelerator_id for task in tasks])
+    attach(accelerators.values(), "host", by_id(Host, [one.host_id for one in accelerators.values()]))
+    attach(tasks, "accelerator", accelerators)
+    return [TaskLine(task) for task in tasks]
+
+
+@dataclass(slots=True)
+class ArtifactLine:
+    artifact: Artifact
+    task: TaskLine
+
+
+def artifacts_of(tasks: Sequence[TaskLine]) -> list[ArtifactLine]:
+    """Return the artifacts by task and kind: 1 statement."""
+    lines = {line.task.pk: line for line in tasks}
+    found = fetch_models(Artifact, "WHERE task_id = ANY(%(tasks)s::int[])", {"tasks": int_array(lines)})
+    found.sort(key=lambda one: (lines[one.task_id].task.position, one.kind, one.pk))
+    return [ArtifactLine(one, lines[one.task_id]) for one in found]

@@ -1,0 +1,111 @@
+"""The account of benchmarks, where the agent may change the user: it reads no key, and so reaches no Redis.
+
+A benchmark is arbitrary code. Under the agent's account it can read the host's key, and with it learn the
+address of Redis. So `attach` chooses a user id for benchmarks, if each interpreter starts under it. The group
+of that number, in which the agent is too, shares the folders that both use.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.system.processes import dying_with_me
+
+UID = "RUNNER_BENCHMARK_UID"  # of workers, and of the agent of `make up`; an operator's 0 changes nothing
+_HOME = "RUNNER_BENCHMARK_HOME"
+_FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
+_GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all
+_TRIAL = 'cd "$0" && exec "$@"'  # a process may start in a folder that its user cannot enter
+_TRIAL_S = 60
+_REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+
+def prepare(data: Path, pythons: Iterable[str]) -> str:
+    """Choose the account for this agent and its workers, and make its home below the data folder. Return why
+    benchmarks run under the agent's own account instead, or ''."""
+    if os.geteuid() and not _uid():
+        return "only root can change the user"
+    if os.environ.get(UID) == "0":
+        return f"{UID} is 0"
+    number = zlib.crc32(bytes(data)) % _INSTALLATIONS
+    os.environ[UID] = str(_uid() or _FIRST_UID + 4 * number + 3)
+    home = data / "benchmarks"
+    try:
+        let_pass(data, data / "spool", data / "caches")
+        share(home)
+        os.environ[_HOME] = str(home)
+        if (data / "ceilings.json").exists():  # of an earlier release
+            shutil.move(data / "ceilings.json", home)
+        for python in pythons:
+            subprocess.run(
+                ["/bin/sh", "-c", _TRIAL, str(home), python, "-c", "import runner.launch.child"],
+                env=environment({**os.environ, "PYTHONPATH": str(_REPOSITORY)}),
+                capture_output=True,
+                check=True,
+                timeout=_TRIAL_S,
+                **process_options(),
+            )
+    except (OSError, subprocess.SubprocessError) as error:
+        uid = os.environ.pop(UID)
+        return f"user {uid} cannot work in {data}, or start an interpreter: {error}"
+    return ""
+
+
+def process_options() -> dict[str, Any]:
+    """Return the arguments of `subprocess.Popen` for a benchmark. Call Popen in a thread that outlives it."""
+    uid = _uid()
+    if not uid:
+        return {"preexec_fn": dying_with_me()}
+    groups = {path.stat().st_gid for pattern in _GPU_DEVICES for path in Path("/").glob(pattern)} - {0}
+    options = {"user": uid, "group": uid, "extra_groups": sorted(groups), "umask": 0o007}
+    return {**options, "preexec_fn": dying_with_me(powerless=True)}
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return a benchmark's environment, with the home of its account."""
+    if not _uid():
+        return dict(variables)
+    kept = {name: value for name, value in variables.items() if not name.startswith("XDG_")}
+    return {**kept, "HOME": os.environ[_HOME], "USER": "benchmarks", "LOGNAME": "benchmarks"}
+
+
+def ceilings(data: Path) -> Path:
+    """Return the file of readings, which benchmarks write and the agent reads."""
+    return (Path(os.environ[_HOME]) if _uid() else data) / "ceilings.json"
+
+
+def let_pass(*folders: Path) -> None:
+    """Create folders of the agent that benchmarks may pass through, but not list."""
+    for folder in folders:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if _uid():
+            folder.chmod(0o711)
+
+
+def share(*folders: Path) -> None:
+    """Create folders in which the agent and benchmarks may write."""
+    for folder in folders:
+        uid = _uid()
+        if uid and folder.is_symlink():  # a benchmark made it
+            folder.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        if uid:
+            os.chown(folder, -1, uid)
+            folder.chmod(0o2770)
+
+
+def take_back(*folders: Path) -> None:
+    """Let the agent read and remove what benchmarks made in folders, whatever modes they gave it."""
+    if _uid():
+        command = ["chmod", "-R", "ug+rwX", *map(str, folders)]
+        subprocess.run(command, stderr=subprocess.DEVNULL, check=False, **process_options())
+
+
+def _uid() -> int:
+    return int(os.environ.get(UID) or 0)
