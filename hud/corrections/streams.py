@@ -125,13 +125,14 @@ def merge(stream: Stream, into: Stream, *, who: str) -> Merging:
 
 
 def delete(stream: Stream, *, who: str) -> None:
-    """Delete a stream without results, keys that are valid, and schedules. Raise Problem."""
+    """Delete a stream without results, keys that are valid, and schedules; and the uploads that repeated what
+    other streams have. Raise Problem."""
     with changing_references():
         (stream,) = _locked(stream)
         _check_removable(stream, "deleted")
         contents: dict[str, Any] = {
             "runs": stream.runs,
-            "uploads": stream.uploads,
+            "expected results": stream.expectations,
             "series": stream.series,
             "schedules": stream.schedules,
             "keys": stream.keys.filter(revoked=None),
@@ -139,6 +140,8 @@ def delete(stream: Stream, *, who: str) -> None:
         if filled := [name for name, rows in contents.items() if rows.exists()]:
             words = "delete them or merge it into another stream first"
             raise Problem(409, f"the stream {stream.name} has {', '.join(filled)}: {words}")
+        for upload in stream.uploads.all():
+            delete_upload(upload, who=who)
         stream.keys.update(stream=None)
         Import.objects.filter(stream=stream).delete()
         Point.objects.filter(level_stream=stream).update(level_stream=None)  # the database does not do so

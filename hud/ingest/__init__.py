@@ -3,6 +3,6 @@
 HTTP and the command line call `ingest`; a host's results come through `deliveries.take_results`.
 """
 
+from hud.ingest.receipt import Receipt
 from hud.ingest.receive import TooManyRecords, inflate, ingest
-from hud.ingest.store import Receipt
 from runner.formats.errors import BadUpload

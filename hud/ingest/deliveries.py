@@ -19,10 +19,11 @@ from django.utils import timezone
 
 from hud.ingest.compilations import KEY, signed
 from hud.ingest.parse import RecordParser
+from hud.ingest.receipt import Receipt
 from hud.ingest.receive import Content, inflate
 from hud.ingest.runs import Runs, keep_references
 from hud.ingest.series import rename_by
-from hud.ingest.store import Receipt, store
+from hud.ingest.store import store
 from hud.models import Aliases, Compilation, Environment, Host, KernelBinary, KernelCode, Run, Task
 from hud.runs.matching import elsewhere
 from hud.runs.requests import DEFAULT_INTERPRETER

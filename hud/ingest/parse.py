@@ -3,7 +3,7 @@
 This and the formats' `describe` decide to which series a number belongs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,9 @@ import msgspec
 
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.export import exported
+from hud.ingest.receipt import Receipt
 from hud.ingest.runs import RunKeys, from_epoch
 from hud.ingest.series import Meanings, check_names, rename_by
-from hud.ingest.store import Receipt
 from hud.models import FIRST_RUN_ONLY, Aliases
 from runner.formats import describe_of, reasons
 from runner.formats.errors import Fault, WrongRecord
@@ -148,7 +148,7 @@ class RecordParser:
         if not has_outcome and target is None:
             self.receipt.skip(Skipped(item.pointer, reasons.NO_VALUES, item.line))
             return
-        given = self._with_hints(item)
+        given = self._with_hints(item.hints) if item.hints else self.parameters
         runners, dependencies, facts = self._last_facts
         if record.runners is not runners or record.dependencies is not dependencies:  # neighbours share them
             facts = msgspec.json.encode((record.runners, record.dependencies))
@@ -285,11 +285,9 @@ class RecordParser:
         else:
             self.kernels += len(measurement.compiled.kernels)
 
-    def _with_hints(self, item: LocatedRecord) -> Parameters:
+    def _with_hints(self, hints: Mapping[str, str]) -> Parameters:
         """Return the upload's parameters, completed by the hints of the file's name."""
-        if not item.hints:
-            return self.parameters
-        missing = {name: value for name, value in item.hints.items() if not getattr(self.parameters, name)}
+        missing = {name: value for name, value in hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
 
     def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
@@ -346,11 +344,10 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
 
 def _check_said_names(record: Record, metric: str) -> None:
     """Raise WrongRecord for a name that is empty or longer than any could be."""
-    for kind, name in (
-        ("metric", metric),
-        ("model", record.model.name),
-        ("benchmark", record.benchmark.name),
-    ):
+    names = metric, record.model.name, record.benchmark.name
+    if all(map(str.strip, names)) and max(map(len, names)) <= _MOST_OF_A_NAME:
+        return
+    for kind, name in zip(("metric", "model", "benchmark"), names, strict=True):
         if not name or name.isspace():
             raise WrongRecord(f"/{kind}/name", "the name is empty")
         if len(name) > _MOST_OF_A_NAME:

@@ -17,8 +17,9 @@ from django.db import transaction
 from hud.accounts import audit
 from hud.accounts.keys import name_of
 from hud.ingest.parse import RecordParser
+from hud.ingest.receipt import Receipt
 from hud.ingest.runs import Runs, keep_references
-from hud.ingest.store import Receipt, store
+from hud.ingest.store import store
 from hud.models import Aliases, ApiKey, IdempotencyKey, Measurement, Run, Stream, Upload
 from hud.points.expectations import store_expectations
 from hud.problems import Problem
@@ -267,12 +268,14 @@ def _upload_of(content: Content, key: ApiKey | None) -> tuple[Upload, bool]:
 
 
 def _is_outdated(upload: Upload) -> bool:
-    """Return whether a later upload has brought values into the runs of this one: whether its own are still
-    stored is known only by storing them again. A run without a name would become a new one."""
+    """Return whether a run of this upload is deleted, or a later upload has brought values into it: whether
+    its own are still stored is known only by storing them again. A run without a name would become a new
+    one."""
     run_ids = upload.receipt.get("run_ids", [])
-    return (
-        Measurement.objects.filter(run__in=run_ids, upload_id__gt=upload.pk).exists()
-        and not Run.objects.filter(pk__in=run_ids, external_id=None).exists()
+    names = Run.objects.filter(pk__in=run_ids).values_list("external_id", flat=True)
+    return None not in names and (
+        len(names) < len(run_ids)
+        or Measurement.objects.filter(run__in=run_ids, upload_id__gt=upload.pk).exists()
     )
 
 
@@ -294,7 +297,6 @@ def _store(
         on_progress(done)
     receipt.expectations = store_expectations(parser.expected, upload)
     receipt.stored += len(parser.expected)
-    receipt.run_ids = sorted(runs.ids)
     receipt.skipped.sort(key=lambda entry: (entry.get("line", 0), entry["pointer"]))
     receipt.warnings += parser.contradictions.values()
     if superseded:
@@ -311,8 +313,8 @@ def _store(
     of_lists = f"{sum(subject['count'] for subject in lists)} {_SHOWN_BESIDE}"
     receipt.warnings += _unsaid({name for subject in lists for name in subject["unsaid"]}, of_lists)
     receipt.metrics = parser.meanings.to_json()
-    runs_link = {"runs": f"/runs/{receipt.run_ids[0]}/"} if receipt.run_ids else {}
-    receipt.links = {**runs_link, "stream": f"/?stream={upload.stream.name}"}
+    receipt.links = {"stream": f"/?stream={upload.stream.name}"}
+    receipt.name_runs(runs.ids)
     upload.receipt = receipt.to_json()
     upload.save(update_fields=["receipt"])
     return receipt
@@ -355,7 +357,9 @@ def _replay(key: ApiKey, text: str, content: Content) -> Receipt | None:
         raise Problem(422, "this Idempotency-Key was used for another upload")
     if not known.receipt:
         raise TooManyRecords("it became an import job")
-    return Receipt(**known.receipt, replayed=True)
+    receipt = Receipt.from_json(known.receipt)
+    receipt.replayed = True
+    return receipt
 
 
 def _receipt_of_duplicate(content: Content, upload: Upload) -> Receipt:
@@ -364,7 +368,7 @@ def _receipt_of_duplicate(content: Content, upload: Upload) -> Receipt:
     if Parameters(**upload.parameters).is_partial and not content.parameters.is_partial:
         for _ in content.pieces(RecordParser(content.parameters)):
             pass  # nothing to store; it is read for its faults
-    receipt = Receipt(**upload.receipt)
+    receipt = Receipt.from_json(upload.receipt)
     receipt.duplicates += receipt.stored
     receipt.stored = 0
     receipt.warnings = [words for words in receipt.warnings if not words.endswith(_SUPERSEDED)]

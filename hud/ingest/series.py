@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
+from itertools import groupby
 from operator import attrgetter, gt
 from typing import Any
 
@@ -19,7 +20,7 @@ from hud.models import Aliases, Experiment, Metric, Run, Series, SeriesState
 from hud.models import Environment as EnvironmentRow
 from hud.sql import execute, fetch_tuples
 from runner.formats.errors import WrongRecord
-from runner.formats.measurement import ParsedMeasurement
+from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.formats.metric_values import check_values
 from runner.formats.scalars import invisible_in, nfc
 from runner.schema.metrics import METRICS, convert, is_known, metric_info, says_unit
@@ -55,8 +56,9 @@ def check_names(measurement: ParsedMeasurement) -> None:
     """Write the names in one form. Raise WrongRecord for names that cannot be stored."""
     texts: tuple[str, ...] = measurement.identity[:8]
     joined = "".join(texts)
+    is_ascii = joined.isascii() and measurement.metric.isascii()
     escaped = "\\u" in measurement.knobs_key  # JSON, which escapes what is not ASCII
-    if escaped or not (joined.isascii() and measurement.metric.isascii()):
+    if escaped or not is_ascii:
         settings = json.dumps(measurement.knobs, ensure_ascii=False) if escaped else ""
         if found := invisible_in(joined + measurement.metric + settings):
             raise WrongRecord("", f"a name or a setting holds the invisible character {found}")
@@ -70,7 +72,7 @@ def check_names(measurement: ParsedMeasurement) -> None:
             one for one, value in zip(_LIMITS.items(), texts, strict=True) if len(value) > one[1]
         )
         raise WrongRecord("", f"the {name} is longer than {limit} characters")
-    if len(joined.encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
+    if len(joined if is_ascii else joined.encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
         raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
     if not _SUITE.fullmatch(measurement.suite):
         raise WrongRecord("", "a suite's name has 1 to 60 characters, no slash and no control character")
@@ -78,26 +80,27 @@ def check_names(measurement: ParsedMeasurement) -> None:
         raise WrongRecord("/metric/name", "the metric's name is longer than 200 characters")
 
 
-def row_keys(measurements: Sequence[ParsedMeasurement], runs: Sequence[Run]) -> list[RowKey]:
-    """Return the key of each measurement's row, given its run; make the series and environments that are not
-    there yet."""
+def row_keys(measurements: Sequence[ParsedMeasurement], runs: Mapping[RunKey, Run]) -> list[RowKey]:
+    """Return the key of each measurement's row; make the series and environments that are not there yet."""
     # measurements of one upload share their environment's object, and its fingerprint takes a while
     distinct = {id(item.environment): item.environment for item in measurements}
     fingerprints = {place: environment.fingerprint() for place, environment in distinct.items()}
     ids = _environment_ids({fingerprints[place]: environment for place, environment in distinct.items()})
     environments = {place: ids[fingerprint] for place, fingerprint in fingerprints.items()}
-    places = {id(run): (run.pk, run.stream_id) for run in {id(run): run for run in runs}.values()}
-    own = [places[id(run)] for run in runs]  # attributes of models are slow
+    own: list[tuple[int, int | None]] = []  # run and stream of each; neighbours share the run
+    for key, group in groupby(measurements, attrgetter("run")):
+        run = runs[key]
+        own += [(run.pk, run.stream_id)] * len(list(group))
     series = _series_of(measurements, [stream for _run, stream in own])
     return [
-        (run, series_id, environments[id(item.environment)], item.repeat, item.side)
-        for item, (run, _stream), series_id in zip(measurements, own, series, strict=True)
+        (run_id, series_id, environments[id(item.environment)], item.repeat, item.side)
+        for item, (run_id, _stream), series_id in zip(measurements, own, series, strict=True)
     ]
 
 
 def _series_of(measurements: Sequence[ParsedMeasurement], streams: Sequence[int | None]) -> list[int]:
     """Return the series of each measurement, by one look-up where all are known."""
-    digests = [_digest(item, stream) for item, stream in zip(measurements, streams, strict=True)]
+    digests = list(map(_digest, measurements, streams))
     known = "SELECT digest, id FROM hud_series WHERE digest = ANY(%s::text[])"
     ids: dict[str, int] = dict(fetch_tuples(known, [f"{{{','.join(digests)}}}"]))
     missing = {
@@ -112,50 +115,55 @@ def _series_of(measurements: Sequence[ParsedMeasurement], streams: Sequence[int 
 
 def _digest(item: ParsedMeasurement, stream: int | None) -> str:
     """Return 32 hex digits over what makes a series. NUL, which no text holds, keeps the parts apart."""
-    *texts, dynamic = item.identity
-    said = "\0".join((*texts, "1" if dynamic else "0", item.metric, str(stream)))
+    said = "\0".join((*item.identity[:8], "1" if item.dynamic else "0", item.metric, str(stream)))
     return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int | None]]) -> dict[str, int]:
-    """Make the series of these digests where they are not there. Knobs that are equal in other words
+    """Return the series of these digests; make those that are not there. Knobs that are equal in other words
     (1 and 1.0) are one series, which keeps its first digest."""
-    items = [item for item, _stream in missing.values()]
-    metrics = metric_ids(sorted({item.metric for item in items}))
-    identities = sorted({item.identity for item in items})
-    keys = dict(zip(Experiment.IDENTITY, zip(*identities, strict=True), strict=True))
-    ids = ids_of(Experiment, {**keys, "knobs": [orjson.Fragment(text) for text in keys["knobs"]]})
-    experiments = dict(zip(identities, ids, strict=True))
-    parts = {
-        digest: (experiments[item.identity], metrics[item.metric], stream)
+    identities = {digest: item.identity for digest, (item, _stream) in missing.items()}
+    metrics = metric_ids(sorted({item.metric for item, _stream in missing.values()}))
+    distinct = sorted(set(identities.values()))
+    keys = dict(zip(Experiment.IDENTITY, zip(*distinct, strict=True), strict=True))
+    keys["knobs"] = tuple(map(orjson.Fragment, keys["knobs"]))
+    experiments = dict(zip(distinct, ids_of(Experiment, keys, look_first=False), strict=True))
+    rows = [
+        {
+            "experiment_id": experiments[identities[digest]],
+            "metric_id": metrics[item.metric],
+            "stream_id": stream,
+            "digest": digest,
+        }
         for digest, (item, stream) in missing.items()
-    }
-    digests = {part: digest for digest, part in parts.items()}
-    columns = zip(("experiment_id", "metric_id", "stream_id"), zip(*digests, strict=True), strict=True)
-    own_digests = list(digests.values())
-    ids = ids_of(Series, dict(columns), lambda place: {"digest": own_digests[place]})
-    execute(
-        """
-        UPDATE hud_series s SET digest = given.digest
-        FROM (SELECT * FROM unnest(%s::int[], %s::text[]) AS given(id, digest) ORDER BY id) AS given
-        WHERE s.id = given.id AND s.digest IS NULL
-        """,
-        [ids, own_digests],
-    )
-    series = dict(zip(digests, ids, strict=True))
-    return {digest: series[part] for digest, part in parts.items()}
+    ]
+    insert(Series, rows)
+    # those of equal knobs keep their digest; renamed ones, which have lost theirs, get this one
+    known = f"""
+        WITH known AS (
+            SELECT given.digest, s.id FROM {_given(Series, rows[0])} JOIN hud_series s
+            USING (experiment_id, metric_id, stream_id) ORDER BY s.id
+        ), named AS (
+            UPDATE hud_series s SET digest = known.digest FROM known
+            WHERE s.id = known.id AND s.digest IS NULL
+        )
+        SELECT digest, id FROM known
+        """  # noqa: S608 — only names of columns are put into the text  # nosec B608
+    return dict(fetch_tuples(known, [orjson.dumps(rows).decode()]))
 
 
 def ids_of(
     model: type[Model],
     keys: Mapping[str, Sequence[Any]],
     more: Callable[[int], dict[str, Any]] = lambda _place: {},
+    *,
+    look_first: bool = True,
 ) -> list[int]:
     """Return the ids of distinct rows, which `keys`, columns with their values, tell apart; make those that
     are not there, with `more` columns of a row by its place.
 
-    Look first, insert only what is missing, look again: a row that a concurrent upload inserts meanwhile is
-    waited for by ON CONFLICT and seen by the second look.
+    Look first, unless most will be missing, insert only what is missing, look again: a row that a concurrent
+    upload inserts meanwhile is waited for by ON CONFLICT and seen by the second look.
     """
     rows = [dict(zip(keys, row, strict=True)) for row in zip(*keys.values(), strict=True)]
     if not rows:
@@ -164,7 +172,7 @@ def ids_of(
     select = f"""SELECT given.place, known.id FROM {_given(model, keys)} JOIN {model._meta.db_table} known
         ON {same}"""  # noqa: S608 — only names of columns are put into the text  # nosec B608
     body = orjson.dumps([row | {"place": place} for place, row in enumerate(rows)]).decode()
-    ids = dict(fetch_tuples(select, [body]))
+    ids: dict[int, int] = dict(fetch_tuples(select, [body])) if look_first else {}
     if len(ids) < len(rows):
         insert(model, [row | more(place) for place, row in enumerate(rows) if place not in ids])
         ids = dict(fetch_tuples(select, [body]))

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,12 +15,12 @@ from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
 from hud.judging.regressions.counts import Counts, Scope, count
-from hud.models import Stream
+from hud.models import Point, Stream
 from hud.pages import backends_table as of_table
 from hud.pages.backends_table import TREND_NIGHTS, Table
 from hud.pages.query_string import one_of, parameter, select, words
+from hud.points import expectations, streams
 from hud.points import nights as of_nights
-from hud.points import streams
 from hud.points.nights import Night, Results, Subject
 from hud.runs.branches import branch_or_default, other_branch
 from hud.sql import fetch_tuples
@@ -68,7 +69,6 @@ class Comparison:
     stream: Stream
     filters: Filters  # with what was chosen for the empty ones
     choices: dict[str, list[str]]
-    branches: list[str]
     suites: list[str]  # that the stream has measured on the arch
     only_arch: bool  # it has measured no other
     nights: list[Night] = field(default_factory=list)  # with results of the subject, oldest first
@@ -92,9 +92,25 @@ class Comparison:
         base, head = (side.time if side else None for side in (self.base, self.head))
         return Scope(self.stream, **self.filters.subject, base=base, head=head)
 
+    @cached_property
+    def declared(self) -> list[Point]:
+        """Return the points of the candidate of which lists or people say something: 6 statements, 1 where
+        nothing is said in the stream."""
+        return expectations.of_runs(self.stream.pk, self.head.runs) if self.head else []
+
     @property
     def branch(self) -> str:
         return branch_or_default(self.filters.branch)
+
+    @cached_property
+    def branches(self) -> list[str]:
+        """Return the branches of the stream, the newest first: 1 statement."""
+        rows = fetch_tuples(
+            "SELECT branch FROM hud_run WHERE stream_id = %(stream)s GROUP BY 1"
+            " ORDER BY max(order_time) DESC LIMIT 50",
+            {"stream": self.stream.pk},
+        )
+        return list(dict.fromkeys(branch_or_default(name) for (name,) in rows))
 
     @property
     def pickers(self) -> SafeString:
@@ -155,16 +171,9 @@ class Comparison:
 
 
 def read(filters: Filters, stream: Stream) -> Comparison:
-    """Return the comparison, in 5 statements, and 1 for each side that is given, 2 for new nights."""
+    """Return the comparison, in 4 statements, and 1 for each side that is given, 2 for new nights; 1 more
+    where a case failed."""
     measured = streams.measured_by(stream)
-    branches = [
-        branch_or_default(name)
-        for (name,) in fetch_tuples(
-            "SELECT branch FROM hud_run WHERE stream_id = %(stream)s GROUP BY 1"
-            " ORDER BY max(order_time) DESC LIMIT 50",
-            {"stream": stream.pk},
-        )
-    ]
     nights = of_nights.read(stream, filters.branch)
     subjects = streams.subjects(nights, measured)
     subject = streams.subject_of(filters.subject, subjects)
@@ -172,7 +181,6 @@ def read(filters: Filters, stream: Stream) -> Comparison:
         stream,
         replace(filters, **asdict(subject)),
         {name: sorted({getattr(one, name) for one in subjects if is_named(one.arch)}) for name in CHOICES},
-        list(dict.fromkeys(branches)),
         sorted({suite for one, suite in measured if one.arch == subject.arch} - {CEILINGS}),
         only_arch=all(one.arch == subject.arch for one, _suite in measured),
     )
@@ -251,11 +259,16 @@ def _table(subject: Subject, page: Comparison, trend: list[Night]) -> Table:
     """Return the table, from memory where it was made from the same nights."""
     base, head = page.base, page.head
     assert head
-    key = (subject, base, head, tuple(trend), page.filters.formulas)
+    failed = any(None in values.values() for one in page.results[head].values() for values in one.values())
+    marked = "SELECT experiment_id FROM hud_knownfailure WHERE stream_id = %(stream)s"
+    known = (
+        frozenset(pk for (pk,) in fetch_tuples(marked, {"stream": page.stream.pk})) if failed else frozenset()
+    )
+    key = (subject, base, head, tuple(trend), page.filters.formulas, known)
     now = time.monotonic()
     if key in _kept and now - _kept[key][0] < of_nights.KEPT_S:
         return replace(_kept[key][1], base=base, head=head)  # as this address names them
-    table = of_table.build(base, head, trend, page.results)
+    table = of_table.build(base, head, trend, page.results, known)
     if page.filters.formulas:
         of_table.use_hud_formulas(table, page.results)
     if all(night.complete for night in (*trend, head, *([base] if base else []))):

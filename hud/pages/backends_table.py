@@ -22,15 +22,15 @@ from hud.judging.aggregates import (
     pass_rate,
 )
 from hud.judging.rules.thresholds import prior_noise
-from hud.points.nights import COMPILE, MEMORY, PASSES, PREFERRED, SPEEDUP, Block, Night, Results, Values
+from hud.points.nights import COMPILE, PASSES, PREFERRED, SPEEDUP, UNDECIDED, Block, Night, Results, Values
 from hud.tables.table import DataTable
 from runner.schema.metrics import metric_info
 from runner.schema.statistics import geometric_mean, median
 from runner.suites import SUITES
 
 Tone = Literal["", "worse", "better"]
-COLUMNS = (SPEEDUP, COMPILE, MEMORY)
-TITLES = {SPEEDUP: "Speedup", COMPILE: "Cold compile", MEMORY: "Memory"}
+COLUMNS = tuple(PREFERRED)
+TITLES = dict(zip(COLUMNS, ("Speedup", "Cold compile", "Memory"), strict=True))
 BELOW = 0.95  # a speedup that is named, whatever it was before
 TREND_NIGHTS = 28
 EXPECTED_NIGHTS = 14  # whose cases are expected again
@@ -65,6 +65,7 @@ class Cell:
     trend: list[float | None] = field(default_factory=list)  # by night, oldest first
     noise: float | None = None  # relative, of the mean from night to night
     tone: Tone = ""
+    pale: float | None = None  # the mean of the candidate's values where none of them may decide
 
     @property
     def change(self) -> float | None:
@@ -106,7 +107,9 @@ class Entry:
     backend: str
     passes: PassRate
     new: tuple[str, ...]  # cases that failed, and passed in the baseline
-    known: int  # other cases that failed
+    failed_before: int  # cases that failed, and in the baseline too
+    failed: int  # cases that failed, and are not in the baseline
+    known: int  # cases whose failure a person has declared; they are in none of the above
     cells: list[Cell]
     ran: bool = True  # anything in the candidate
     last: Night | None = None  # the newest night with results, where the candidate has none
@@ -115,12 +118,20 @@ class Entry:
     def key(self) -> str:
         return f"{self.suite}/{self.backend}"
 
+    @property
+    def failures(self) -> str:
+        """Return how many failures there are that are not new, in words."""
+        counts = {"failed": self.failed, "failed before": self.failed_before, "known": self.known}
+        return ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+
 
 DATA = DataTable(  # of a cell, with its entry and the table
     """suite=entry.suite backend=entry.backend base head=table.head.side passed=entry.passes.passed
-    expected=entry.passes.expected newly_failed not_run undecided=entry.passes.undecided
+    expected=entry.passes.expected newly_failed failed_before=entry.failed_before
+    known_failures=entry.known not_run undecided=entry.passes.undecided
     column=cell.column metric=cell.metric unit base_value=cell.base head_value=cell.head change=cell.change
-    low high p=cell.mean.p night_noise=cell.noise verdict matched only_base only_head""",
+    low high p=cell.mean.p night_noise=cell.noise verdict matched only_base only_head
+    undecided_value=cell.pale""",
     base=lambda one: one.table.base and one.table.base.side,
     newly_failed=lambda one: len(one.entry.new),
     not_run=lambda one: len(one.entry.passes.missing),
@@ -211,15 +222,20 @@ def backend_place(backend: str) -> tuple[float, str]:
 
 
 def build(
-    base: Night | None, head: Night, nights: Sequence[Night], by_night: Mapping[Night, Results]
+    base: Night | None,
+    head: Night,
+    nights: Sequence[Night],
+    by_night: Mapping[Night, Results],
+    known: Collection[int],
 ) -> Table:
-    """Return the table of two sides. `nights` are those of the trends, oldest first."""
+    """Return the table of two sides. `nights` are those of the trends, oldest first; `known` are the
+    experiments whose failures a person has declared."""
     blocks = {block for results in by_night.values() for block in results}
     recent = [by_night[night] for night in nights[-EXPECTED_NIGHTS:]]
     before = by_night[base] if base else {}
     entries: dict[Block, Entry] = {}
     for block in sorted(blocks, key=lambda block: (block[0], backend_place(block[1]))):
-        entry = _entry(block, before, by_night[head], recent)
+        entry = _entry(block, before, by_night[head], recent, known)
         if not entry.passes.expected or not any(_speedups(one.get(block, {})) for one in by_night.values()):
             continue  # reference runs, and what nobody has measured lately
         values = [by_night[night].get(block, {}) for night in nights]
@@ -265,15 +281,20 @@ def undecided(values: Values) -> set[int]:
     return {pk for pk in measured if all(math.isnan(each.get(pk) or math.nan) for each in found)}
 
 
-def _entry(block: Block, before: Results, after: Results, recent: Iterable[Results]) -> Entry:
+def _entry(
+    block: Block, before: Results, after: Results, recent: Iterable[Results], known: Collection[int]
+) -> Entry:
     old, new = before.get(block, {}), after.get(block, {})
     passed_before, passed = passing(old), passing(new)
     expected = set(passed_before).union(*(passing(one.get(block, {})) for one in recent))
     rate = pass_rate(passed, expected, len(undecided(new)))
     failing = {case for case, ok in passed.items() if not ok}
-    fresh = tuple(sorted(case for case in failing if passed_before.get(case)))
+    news = failing.difference(map(str, known))
+    fresh = tuple(sorted(case for case in news if passed_before.get(case)))
+    again = len(news & passed_before.keys()) - len(fresh)
+    first = len(news - passed_before.keys())
     cells = [_cell(column, old, new) for column in COLUMNS]
-    return Entry(*block, rate, fresh, len(failing) - len(fresh), cells, ran=bool(passed))
+    return Entry(*block, rate, fresh, again, first, len(failing - news), cells, ran=bool(passed))
 
 
 def _cell(column: str, old: Values, new: Values) -> Cell:
@@ -288,7 +309,12 @@ def _cell(column: str, old: Values, new: Values) -> Cell:
     mean = compare_means(left, right)
     alone = [value for value in right.values() if value > 0]
     head = mean.head if mean.head is not None else geometric_mean(alone) if alone else None
-    return Cell(column, metric, mean.base, head, mean)
+    cell = Cell(column, metric, mean.base, head, mean)
+    for name in PREFERRED[column]:
+        pale = [value for value in new.get(UNDECIDED + name, {}).values() if value and value > 0]
+        if head is None and cell.pale is None and pale:
+            cell.metric, cell.pale = name, geometric_mean(pale)
+    return cell
 
 
 def numbers(values: Mapping[int, float | None]) -> dict[str, float]:
@@ -348,7 +374,8 @@ def use_hud_formulas(table: Table, by_night: Mapping[Night, Results]) -> None:
         old, rows = _hud_rows(base), _hud_rows(head)
         rate = hud_pass_rate(rows) or 0.0
         entry.passes = PassRate(round(rate * len(rows)), len(rows), ())
-        entry.new, entry.known = (), len(rows) - entry.passes.passed
+        entry.new, entry.failed = (), len(rows) - entry.passes.passed
+        entry.failed_before = entry.known = 0
         for cell in entry.cells:
             if cell.column == SPEEDUP:
                 cell.base, cell.head = (hud_geometric_mean(one) or None for one in (old, rows))

@@ -22,7 +22,7 @@ def answer(data_format: str, name: str, rows: Rows, header: Sequence[str] = (), 
         response = HttpResponse(to_csv(rows, header), content_type="text/csv; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="{_filename(name)}.csv"'
         return response
-    body = orjson.dumps({**about, "items": list(rows)}, option=orjson.OPT_NON_STR_KEYS)
+    body = orjson.dumps({**about, "items": list(rows)})
     return HttpResponse(body, content_type="application/json")
 
 

@@ -245,6 +245,30 @@ def test_an_upload_whose_values_went_with_another_stays_and_can_come_again() -> 
     assert Measurement.objects.count() == 1
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_upload_of_which_one_run_is_deleted_names_the_other_alone(is_named: bool) -> None:
+    shared = v3_record(case="a", workflow_id=1)
+    own = v3_record(case="b", workflow_id=2) if is_named else v3_record(case="b", head_sha="c0ffee")
+    ingest(as_list(shared), Parameters())
+    both = as_list(shared, own)
+    assert ingest(both, Parameters()).duplicates == 1
+    delete(Run.objects.earliest("pk"), who="t")
+    receipt = ingest(both, Parameters())
+    assert receipt.stored == is_named, "what is gone comes again, unless the rest would too"
+    assert receipt.run_ids == list(Run.objects.order_by("pk").values_list("pk", flat=True))
+    assert receipt.links["runs"] == f"/runs/{receipt.run_ids[0]}/"
+
+
+def test_the_answer_to_an_idempotency_key_names_no_deleted_run() -> None:
+    key, _secret = create_key(name="k", scopes=["upload"], who="t")
+    body = as_list(*(v3_record(case=case, workflow_id=1, head_sha=case) for case in "ab"))
+    ingest(body, Parameters(), key=key, idempotency_key="one")
+    delete(Run.objects.earliest("pk"), who="t")
+    again = ingest(body, Parameters(), key=key, idempotency_key="one")
+    assert (again.replayed, again.run_ids) == (True, [Run.objects.get().pk])
+    assert again.links["runs"] == f"/runs/{again.run_ids[0]}/"
+
+
 def test_expectations_of_an_upload_go_with_it() -> None:
     body = b"add_loop_eager,compile_time_instruction_count,3000000000,0.1\n"
     receipt = ingest(body, Parameters(format="pr_time", filename="expected_results.csv"))

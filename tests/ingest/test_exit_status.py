@@ -12,7 +12,7 @@ from django.test import Client
 
 from hud.accounts.keys import create_key
 from hud.ingest import ingest
-from hud.models import Measurement
+from hud.models import Measurement, Run
 from runner.__main__ import main
 from runner.formats import reasons
 from runner.formats.parameters import Parameters
@@ -87,8 +87,28 @@ def test_a_correction_that_is_not_stored_is_an_error(send: Any, tmp_path: Path) 
     path.write_text(GOOD)
     assert send(path, "--run-id", "night") == 0
     path.write_text(GOOD.replace("1.500000", "1.700000"))
-    assert send(path, "--run-id", "night") == 1
+    assert send(path, "--run_id", "night") == 1
     assert send(path, "--run-id", "night") == 1, "nor is it the second time"
+
+
+def test_a_correction_of_no_stored_run_is_stored_as_a_first_value(send: Any, tmp_path: Path) -> None:
+    path = tmp_path / "speedup_inductor.csv"
+    path.write_text(GOOD)
+    assert send(path, "--run-id", "night", "--replace", "1") == 0
+    assert send(path, "--run-id", "night", "--replace", "1") == 0, "it says what is stored"
+    path.write_text(GOOD.replace("1.500000", "1.700000"))
+    assert send(path, "--run-id", "night", "--replace", "1") == 0
+    assert Measurement.objects.get(series__metric__name="speedup").value == 1.7
+
+
+def test_a_correction_of_a_run_that_takes_none_is_an_error(send: Any, tmp_path: Path) -> None:
+    path = tmp_path / "speedup_inductor.csv"
+    path.write_text(GOOD)
+    assert send(path, "--run-id", "night") == 0
+    Run.objects.update(upload=None)  # as of one of the dashboard's own hosts
+    path.write_text(GOOD.replace("1.500000", "1.700000"))
+    assert send(path, "--run-id", "night", "--replace", "1") == 1
+    assert Measurement.objects.get(series__metric__name="speedup").value == 1.5
 
 
 def test_what_is_refused_is_an_error(send: Any, tmp_path: Path) -> None:

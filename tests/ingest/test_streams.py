@@ -18,6 +18,7 @@ from hud.corrections.streams import (
     merge,
 )
 from hud.ingest import import_jobs, ingest
+from hud.ingest.export import export
 from hud.ingest.runs import changing_references
 from hud.judging.judge import process_pending
 from hud.judging.regressions import events
@@ -304,6 +305,21 @@ def test_a_stream_is_not_merged_while_something_is_imported_into_it() -> None:
         merge(stream("front"), stream("front"), who="t")
 
 
+def test_an_upload_that_only_repeated_another_stream_s_results_goes_with_its_stream() -> None:
+    upload("front", 2500, 0)
+    body = b"".join(export("v3", {}))  # of runs that their uids name
+    receipt = ingest(body, Parameters(stream="copy"))
+    assert (receipt.stored, receipt.duplicates) == (0, 1)
+    delete(stream("copy"), who="t")
+    assert Upload.objects.get().stream.name == "front"
+    assert Audit.objects.filter(action="upload.delete", subject=f"upload {receipt.id}").exists()
+    counts = b"add_loop_eager,compile_time_instruction_count,3000000000,0.1\n"
+    lists = ingest(counts, Parameters(format="pr_time", filename="expected_results.csv", stream="list"))
+    with pytest.raises(Problem, match="expected results"):
+        delete(stream("list"), who="t")
+    assert Upload.objects.get(stream__name="list").receipt["id"] == lists.id
+
+
 def test_only_an_empty_stream_is_deleted() -> None:
     upload("front", 2500, 0)
     upload("full", 2500, 0)
@@ -321,7 +337,7 @@ def test_only_an_empty_stream_is_deleted() -> None:
     Stream.objects.filter(name="front").update(reference=empty)
     delete(empty, who="ada")
     assert not Stream.objects.filter(name="empty").exists()
-    assert with_owners().get(pk=key.pk).stream is None
+    assert with_owners("one.id = %(pk)s", pk=key.pk)[0].stream is None
     assert stream("front").reference is None
     assert Audit.objects.get(action="stream.delete").who == "ada"
     with pytest.raises(Problem, match="deleted"):
@@ -337,7 +353,7 @@ def test_what_arrives_while_its_stream_is_merged_goes_to_the_other(accept: Any, 
     upload("front", 2500, 0)
     old, new = make("old"), make("new")
     made = create_key(name="k", scopes=["upload"], who="t", stream=old)[0]
-    key = with_owners().get(pk=made.pk)
+    key = with_owners("one.id = %(pk)s", pk=made.pk)[0]
     failures: list[BaseException] = []
 
     def arrive() -> None:

@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from hud.judging.aggregates import compare_means
-from hud.models import Run
+from hud.models import VERDICT_CODES, Experiment, KnownFailure, Point, Run
 from tests.support.factories import create_experiment, create_measurement, create_run
 from tests.support.pages import page_of
 
@@ -67,6 +67,29 @@ def test_passes_are_counted_over_the_expected_cases(client: Client) -> None:
     night(0, {"fails now": None, "fails always": None, "fine": 1.0})
     row = rows(client)["speedup"]
     assert (row["passed"], row["expected"], row["newly_failed"], row["not_run"]) == (1, 4, 1, 1)
+
+
+def test_only_what_somebody_declared_is_a_known_failure(client: Client) -> None:
+    failing = {"fails always": None, "fails first": None, "declared": None}
+    night(7, {"fails always": None, "declared": 1.0, "fine": 1.0})
+    last = night(0, {**failing, "fine": 1.0})
+
+    def failures() -> tuple[int, ...]:
+        row = rows(client)["speedup"]
+        return tuple(row[name] for name in ("newly_failed", "failed_before", "known_failures"))
+
+    assert failures() == (1, 1, 0)
+    assert "known" not in page_of(client, "/compilers/").partition('id="cases"')[0]
+    declared = Experiment.objects.get(case="declared")
+    KnownFailure.objects.create(stream=last.stream, experiment=declared, reason="index out of range")
+    assert failures() == (0, 1, 1)
+    for page in ("/compilers/", "/"):
+        table = page_of(client, page).partition('id="cases"')[0]
+        assert "1 failed, 1 failed before, 1 known" in table, page
+    night(-1, {**failing, "fine": None})
+    answer = client.get("/compilers.json?cell=huggingface/inductor_cudagraphs").json()
+    assert answer["cases"][0]["case"] == "fine", "the only news"
+    assert "index out of range" in page_of(client, "/compilers/?cell=huggingface/inductor_cudagraphs")
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(0.9, "regressed"), (1.1, "improved"), (1.002, "unchanged")])
@@ -180,12 +203,43 @@ def test_a_cell_lists_its_cases_the_most_certain_first(client: Client) -> None:
     verdicts = {case["case"]: case["verdict"] for case in answer["cases"]}
     assert verdicts["model_4"] == "failed"
     assert verdicts["model_1"] == "unchanged"
-    assert answer["cases"][0]["nights"] == ["same", "same", "same", "failed"]
+    assert answer["cases"][0]["nights"] == ["unjudged", "same", "same", "failed"]
     failed = client.get("/compilers.json?cell=huggingface/inductor_cudagraphs&show=failed").json()
     assert [case["case"] for case in failed["cases"]] == ["model_4"]
     page = client.get("/compilers/?cell=huggingface/inductor_cudagraphs&sort=name").content.decode()
     assert page.index("model_0") < page.index("model_4")
     assert client.get("/compilers.json?cell=huggingface/none").status_code == 400
+
+
+def test_the_nights_of_a_case_have_the_verdicts_of_their_own_points(client: Client) -> None:
+    verdicts: list[tuple[str, dict[str, Any]]] = [
+        ("new", {}),
+        ("unchanged", {"level": 2.0, "noise": 0.01}),
+        ("inconclusive", {"change": -0.04, "verdict_reason": "suspect"}),
+        ("regressed", {"change": -0.5}),
+        ("inconclusive", {"verdict_reason": "other_card"}),
+        ("unchanged", {"level": 1.0, "noise": 0.01}),  # somebody accepted the level
+    ]
+    for number, (verdict, of_judge) in enumerate(verdicts):
+        run = night(len(verdicts) - number, {"a": 2.0 if number < 3 else 1.0})
+        point = Point.objects.filter(run=run, series__metric__name="device_speedup")
+        point.update(verdict_code=VERDICT_CODES[verdict], **of_judge)
+    night(0, {"a": 1.0})  # not judged yet
+    Point.objects.filter(run=Run.objects.latest("pk")).update(verdict_code=None)
+    (case,) = client.get(f"/compilers.json?cell=huggingface/{BACKEND}").json()["cases"]
+    marks = ["unjudged", "same", "worse", "worse-certain", "undecided", "same", "unjudged"]
+    assert case["nights"] == marks
+    assert case["noise"] == pytest.approx(0.01), "of the newest point that the judge has judged"
+
+
+def test_of_several_points_in_a_night_the_one_that_is_shown_says_its_verdict(client: Client) -> None:
+    night(7, {"a": 2.0})
+    for value, verdict, hours in ((1.0, "unchanged", 2), (2.0, "regressed", 1)):
+        run = night(hours / 24, {"a": value}, commit="c0ffee")
+        point = Point.objects.filter(run=run, series__metric__name="device_speedup")
+        point.update(verdict_code=VERDICT_CODES[verdict])
+    (case,) = client.get(f"/compilers.json?cell=huggingface/{BACKEND}").json()["cases"]
+    assert (case["head_value"], case["nights"][-1]) == (2.0, "worse-certain")
 
 
 def test_the_formulas_of_pytorchs_hud_take_each_sides_own_rows(client: Client) -> None:

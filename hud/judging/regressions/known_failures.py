@@ -25,7 +25,10 @@ def mark(*, stream: Stream, experiment: Experiment, reason: str, who: str) -> Kn
         text = f"1 to {MOST_REASON} characters that can be seen"
         raise Problem(422, text, errors=[Fault("/reason", text)])
     with transaction.atomic():
-        list(Series.objects.select_for_update().filter(experiment=experiment, stream=stream).order_by("pk"))
+        series = Series.objects.select_for_update().filter(experiment=experiment, stream=stream)
+        if not series.order_by("pk"):  # which locks them
+            text = f"{stream.name} has no results of this experiment: name a stream that has"
+            raise Problem(422, text, errors=[Fault("/stream", text)])
         failure, _new = KnownFailure.objects.update_or_create(
             stream=stream, experiment=experiment, defaults={"reason": reason, "author": who[:150]}
         )

@@ -4,24 +4,24 @@ Their table is drawn here: a template takes longer than the rest of the page.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from html import escape  # of strings only, at a fifth of the cost of Django's
 from typing import Any, Literal
 
+import numpy as np
 from django.utils.safestring import SafeString
 
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
-from hud.models import Experiment, Point
+from hud.models import VERDICT_CODES, Experiment, Point, Stream
 from hud.pages.backends import SHOWN, SORTS, Comparison
 from hud.pages.backends_table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import change_interval
-from hud.points import expectations
-from hud.points.nights import UNDECIDED, Block, Night, Values, day
-from hud.runs.branches import branch_or_default
-from hud.sql import by_id, fetch_tuples, int_array
+from hud.points.nights import PASSES, UNDECIDED, Block, Night, Values, day
+from hud.sql import by_id, fetch_columns, int_array
 from hud.tables.formatting import address, signed_percent
 from hud.tables.table import DataTable
 from hud.templatetags.hud_tags import expectation_html
@@ -31,16 +31,28 @@ GRID_NIGHTS = 28
 BEYOND = 2.5  # times the noise
 _Z_95 = 1.96
 
-Mark = Literal["same", "worse", "worse-certain", "better", "better-certain", "failed", "undecided", "not-run"]
+Mark = Literal[
+    "same", "worse", "worse-certain", "better", "better-certain", "failed", "undecided", "unjudged", "not-run"
+]
 MARKS: dict[Mark, str] = {
-    "same": "within noise",
-    "worse": "worse",
-    "worse-certain": "worse for two nights",
-    "better": "better",
-    "better-certain": "better for two nights",
+    "same": "unchanged",
+    "worse": "suspect, worse",
+    "worse-certain": "regressed",
+    "better": "suspect, better",
+    "better-certain": "improved",
     "failed": "failed",
-    "undecided": "may not decide",
+    "undecided": "inconclusive",
+    "unjudged": "new or not judged",
     "not-run": "not run",
+}
+_SUSPECT = 10  # in place of a verdict's code, with the sign of the change
+_MARK_OF: dict[int, Mark] = {
+    VERDICT_CODES["unchanged"]: "same",
+    VERDICT_CODES["regressed"]: "worse-certain",
+    VERDICT_CODES["improved"]: "better-certain",
+    VERDICT_CODES["inconclusive"]: "undecided",
+    -_SUSPECT: "worse",  # of a speedup
+    _SUSPECT: "better",
 }
 _VERDICTS = {
     "regressed": '<span class="worse strong">▼ regressed</span>',
@@ -61,7 +73,7 @@ class Case:
     compile_head: float | None
     status: str  # ok, failed or not run, in the candidate
     noise: float | None = None  # of the judge, relative
-    accuracy: Point | None = None  # in the candidate, where a list says what to expect
+    declared: Point | None = None  # in the candidate, where a list or a person says what to expect
     marks: list[Mark] = field(default_factory=list)
     undecided: bool = False  # one of its numbers may not decide
     moved: bool = False  # beyond the noise, beside all other cases of the list
@@ -112,7 +124,8 @@ class Case:
     def rank(self) -> float:
         """Return certainty × size, as regressions are ranked."""
         if self.status != "ok":
-            return math.inf if self.base is not None else 0.0
+            is_news = self.base is not None and not (self.declared and self.declared.known_failure)
+            return math.inf if is_news else 0.0
         if self.change is None:
             return 0.0
         return min((self.factor or 0.0) / CERTAIN, 1.0) * self._size
@@ -122,7 +135,7 @@ COLUMNS = DataTable(
     """experiment=experiment.pk case=experiment.case knobs=experiment.knobs verdict base_value=base
     head_value=head change noise factor base_compile_s=compile_base head_compile_s=compile_head nights=marks
     expectation""",
-    expectation=lambda case: (case.accuracy and case.accuracy.expectation) or None,
+    expectation=lambda case: (case.declared and case.declared.expectation) or None,
 )
 
 
@@ -141,8 +154,8 @@ class CaseList:
 
 
 def read(page: Comparison, block: Block) -> CaseList | None:
-    """Return the cases of an entry, in 3 statements, 6 more where the stream has lists; None for one
-    that the table does not have."""
+    """Return the cases of an entry, in 2 statements and those of `Comparison.declared`; None for one that the
+    table does not have."""
     table, results, filters = page.table, page.results, page.filters
     entry = table.entries.get(block) if table else None
     if table is None or entry is None:
@@ -154,49 +167,34 @@ def read(page: Comparison, block: Block) -> CaseList | None:
     passed, passed_before = passing(after), passing(before)
     ids = {int(case) for case in (*passed, *passed_before, *entry.passes.missing)}
     experiments = by_id(Experiment, ids)
-    rows = fetch_tuples(
-        """
-        SELECT s.experiment_id, p.level, p.noise FROM hud_series s
-        JOIN hud_metric k ON k.id = s.metric_id AND k.name = %(metric)s
-        JOIN LATERAL (  -- of the candidate, or before it where the judge has not judged that
-            SELECT level, noise FROM hud_point
-            WHERE series_id = s.id AND order_time <= %(until)s AND noise IS NOT NULL AND NOT rerun
-            ORDER BY order_time DESC, run_id DESC LIMIT 1
-        ) p ON true
-        WHERE s.experiment_id = ANY(%(ids)s::int[]) AND s.stream_id = %(stream)s
-        """,
-        {"ids": int_array(ids), "metric": speedup.metric, "stream": page.stream.pk, "until": table.head.time},
-    )
-    levels = {experiment: (level, noise) for experiment, level, noise in rows}
-    follows = branch_or_default(filters.branch) == branch_or_default("")
-    accuracy = {
-        point.experiment.pk: point
-        for point in expectations.of_runs(page.stream.pk, table.head.runs)
-        if point.metric.name == "accuracy"
-    }
+    judged, noise_of = _judged(page.stream, nights, ids, speedup.metric)
+    declared = {point.experiment.pk: point for point in page.declared if point.known_failure}
+    declared |= {point.experiment.pk: point for point in page.declared if point.metric.name == PASSES}
     cases = []
     speedups = [side.get(speedup.metric, {}) for side in (before, after)]
     by_night = [results[night].get(block, {}) for night in nights]
-    checked = [values.get("accuracy", {}) for values in by_night]
-    timed = [values.get(speedup.metric, {}) for values in by_night]
+    timed = [  # and None where the check failed
+        values.get(speedup.metric, {})
+        | {pk: None for pk, value in values.get(PASSES, {}).items() if value is None}
+        for values in by_night
+    ]
     for pk, experiment in experiments.items():
         ok = passed.get(str(pk))
-        level, noise = levels.get(pk, (None, None))
         base, head, compile_base, compile_head = (
             shown(side, cell.metric, pk) for cell in (speedup, compiled) for side in (before, after)
         )
         status = "not run" if ok is None else "ok" if ok else "failed"
-        case = Case(experiment, base, head, compile_base, compile_head, status, noise, accuracy.get(pk))
+        noise = noise_of.get(pk)
+        case = Case(experiment, base, head, compile_base, compile_head, status, noise, declared.get(pk))
         case.undecided = any(math.isnan(side.get(pk) or 0.0) for side in speedups)
-        nightly = [
-            None if accuracies.get(pk, 1.0) is None else values.get(pk, False)
-            for accuracies, values in zip(checked, timed, strict=True)
-        ]
-        case.marks = _marks(nightly, level if follows else None, noise)
+        nightly = ((pk, place, values.get(pk, False)) for place, values in enumerate(timed))
+        case.marks = [_mark(judged.get(one), one[2]) for one in nightly]
         cases.append(case)
-    judged = [case for case in cases if case.factor is not None]
-    stand = discoveries([math.erfc((case.factor or 0.0) / 2) for case in judged])  # of two nights' difference
-    for case, stands in zip(judged, stand, strict=True):
+    compared = [case for case in cases if case.factor is not None]
+    stand = discoveries(
+        [math.erfc((case.factor or 0.0) / 2) for case in compared]
+    )  # of two nights' difference
+    for case, stands in zip(compared, stand, strict=True):
         case.moved = stands
     verdicts = [case.verdict for case in cases]
     counts = {"all": len(cases), **{word: verdicts.count(word) for word in SHOWN}}
@@ -221,30 +219,50 @@ def shown(values: Values, metric: str, experiment: int) -> float | None:
     return value
 
 
-def _marks(
-    values: Sequence[float | Literal[False] | None], level: float | None, noise: float | None
-) -> list[Mark]:
-    """Compare each night with the accepted level; the second night in a row on one side is certain. A value
-    is None where the night failed, False where there is no result."""
-    low, high = 0.0, math.inf  # within which a night is the same
-    if level and noise:
-        low, high = level * math.exp(-BEYOND * noise), level * math.exp(BEYOND * noise)
-    marks: list[Mark] = []
-    side: Mark = "same"  # of the night before, those without a decision left out
-    for value in values:
-        if value is False:
-            marks.append("not-run")
-        elif value is None:
-            side = "failed"
-            marks.append(side)
-        elif math.isnan(value):
-            marks.append("undecided")
-        else:
-            before = side
-            side = "same" if low <= value <= high or value <= 0 else "better" if value > high else "worse"
-            certain: Mark = "better-certain" if side == "better" else "worse-certain"
-            marks.append(certain if side == before != "same" else side)
-    return marks
+def _judged(
+    stream: Stream, nights: Sequence[Night], experiments: Iterable[int], metric: str
+) -> tuple[dict[tuple[int, int, float | None], int], dict[int, float]]:
+    """Return the verdicts of points by experiment, the place of the night and value, and the noise of each
+    experiment's newest judged point: 1 statement."""
+    if not nights:
+        return {}, {}
+    ids, runs, values, verdicts, noise = fetch_columns(
+        ("experiment_id", "run_id", "value", "verdict", "noise"),
+        """(
+            SELECT s.experiment_id, p.run_id, p.value, coalesce(p.noise, 'NaN') AS noise,
+                coalesce(CASE p.verdict_reason WHEN 'suspect' THEN %(suspect)s::int * sign(p.change)::int END,
+                    p.verdict, 0) AS verdict
+            FROM hud_series s JOIN hud_metric k ON k.id = s.metric_id AND k.name = %(metric)s
+            JOIN hud_point p ON p.series_id = s.id AND p.order_time BETWEEN %(since)s AND %(until)s
+                AND p.value IS NOT NULL AND NOT p.rerun
+            WHERE s.experiment_id = ANY(%(ids)s::int[]) AND s.stream_id = %(stream)s
+        ) judged""",
+        {
+            "suspect": _SUSPECT,
+            "metric": metric,
+            "stream": stream.pk,
+            "ids": int_array(experiments),
+            "since": nights[0].time - timedelta(days=1),  # its first run
+            "until": nights[-1].time,
+        },
+    )
+    place_of = {run: place for place, night in enumerate(nights) for run in night.runs}
+    places = [place_of.get(run, -1) for run in runs.tolist()]  # -1: of no night, as a rerun
+    keys = zip(ids.tolist(), places, values.tolist(), strict=True)
+    in_order = np.argsort(places, kind="stable")
+    in_order = in_order[~np.isnan(noise[in_order])]
+    noise_of = dict(zip(ids[in_order].tolist(), noise[in_order].tolist(), strict=True))
+    return dict(zip(keys, verdicts.tolist(), strict=True)), noise_of
+
+
+def _mark(verdict: int | None, value: float | Literal[False] | None) -> Mark:
+    """Return what to show of a night: None is a value that failed, False one that was not measured, NaN one
+    that may not decide."""
+    if verdict is not None:
+        return _MARK_OF.get(verdict, "unjudged")
+    if value is None:
+        return "failed"
+    return "not-run" if value is False else "undecided" if math.isnan(value) else "unjudged"
 
 
 def rows_html(chosen: CaseList, in_stream: str) -> SafeString:
@@ -257,7 +275,7 @@ def rows_html(chosen: CaseList, in_stream: str) -> SafeString:
 def _row(case: Case, query: str, reach: float) -> str:
     verdict, change = case.verdict, case.change
     words = _VERDICTS.get(verdict) or f'<span class="dim">{verdict}</span>'
-    expected = f" {expectation_html(case.accuracy)}" if case.accuracy else ""
+    expected = f" {expectation_html(case.declared)}" if case.declared else ""
     before = f'<span class="faint">{fixed(case.base, 3)} →</span> ' if case.base is not None else ""
     sign = '<span class="u">×</span>' if case.head is not None else ""
     interval = f'<span class="pm"> {margin(case.margin)}</span>' if case.margin else ""

@@ -1,7 +1,7 @@
 """The funnel of a stream by ISO week: how many points came, and what became of those that moved."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 from django.http import HttpRequest, HttpResponse
@@ -9,9 +9,10 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from hud.judging.regressions.states import RegressionState
 from hud.models import Stream
 from hud.pages import data, streams
-from hud.sql import fetch
+from hud.sql import fetch_tuples
 from hud.tables.formatting import percent
 from hud.tables.html import dim, element
 from hud.tables.table import Column, DataTable
@@ -20,6 +21,7 @@ WEEKS = 26  # that are read
 _HEIGHT = 100  # units of the chart
 _LEAST_COLUMNS = 8  # weeks in it
 _BARS = {"suspects": 0.1, "opened": 0.2, "dismissed": 0.3}  # with what is free on either side of a bar
+_S = RegressionState
 _WEEK = "date_trunc('week', {} AT TIME ZONE 'UTC')::date"  # its Monday
 
 
@@ -29,20 +31,21 @@ class Week:
     regressions that were listed and turned out to be none."""
 
     start: date
-    points: int
-    suspects: int
-    repeats: int
-    noise: int
-    opened: int
-    confirmed: int
-    dismissed: int
-    resolved: int
-    accepted: int
-    real: int  # confirmed, or accepted while open
+    points: int = 0
+    suspects: int = 0
+    repeats: int = 0
+    noise: int = 0
+    opened: int = 0
+    confirmed: int = 0
+    dismissed: int = 0
+    resolved: int = 0
+    accepted: int = 0
+    real: int = 0  # confirmed, or accepted while open
 
     @property
     def name(self) -> str:
-        return f"{self.start:%G-W%V}"
+        year, week, _day = self.start.isocalendar()
+        return f"{year}-W{week:02}"
 
     @property
     def false_alarms(self) -> float | None:
@@ -56,45 +59,46 @@ def read(stream: Stream, now: datetime) -> list[Week]:
     """Return the weeks up to now, the newest first: 1 statement."""
     today = now.astimezone(UTC).date()
     starts = [today - timedelta(days=today.weekday(), weeks=back) for back in range(WEEKS)]
-    counts = ", ".join(f"coalesce({count.name}, 0)" for count in fields(Week)[1:])
-    return fetch(
-        Week,
+    weeks = {start: Week(start) for start in starts}
+    rows = fetch_tuples(
         f"""
-        SELECT start, {counts} FROM unnest(%(starts)s::date[]) AS start
-        LEFT JOIN (
-            SELECT {_WEEK.format("created")} AS start, sum(points)::int AS points FROM hud_run
-            WHERE stream_id = %(stream)s AND created >= %(first)s GROUP BY 1
-        ) runs USING (start)
-        LEFT JOIN (
-            SELECT {_WEEK.format("r.created")} AS start, count(DISTINCT r.id) AS repeats
-            FROM hud_regression g JOIN hud_run r ON r.id = g.repeat_run_id
-            WHERE r.stream_id = %(stream)s AND r.created >= %(first)s GROUP BY 1
-        ) repeated USING (start)
-        LEFT JOIN (
-            SELECT {_WEEK.format("at")} AS start,
-                count(*) FILTER (WHERE after = 'suspect') AS suspects,
-                count(*) FILTER (WHERE after = 'dismissed' AND before = 'suspect') AS noise,
-                count(*) FILTER (WHERE after = 'open' OR before = 'suspect'  -- pairs confirmed it at once
-                    AND after IN ('confirmed', 'resolved', 'accepted')) AS opened,
-                count(*) FILTER (WHERE after = 'confirmed') AS confirmed,
-                count(*) FILTER (WHERE after = 'dismissed' AND before <> 'suspect') AS dismissed,
-                count(*) FILTER (WHERE after = 'resolved') AS resolved,
-                count(*) FILTER (WHERE after = 'accepted') AS accepted,
-                count(*) FILTER (WHERE after = 'confirmed' OR before = 'open' AND after = 'accepted') AS real
-            FROM hud_regressionevent
-            WHERE at >= %(first)s AND before <> after AND regression_id IN (
-                SELECT g.id FROM hud_regression g JOIN hud_series s ON s.id = g.series_id
-                WHERE s.stream_id = %(stream)s)
-            GROUP BY 1
-        ) changes USING (start)
-        ORDER BY start DESC
+        SELECT {_WEEK.format("created")}, '', '', sum(points)::int,
+            count(*) FILTER (WHERE id IN (SELECT repeat_run_id FROM hud_regression))
+        FROM hud_run WHERE stream_id = %(stream)s AND created >= %(first)s GROUP BY 1
+        UNION ALL
+        SELECT {_WEEK.format("at")}, before, after, count(*), 0 FROM hud_regressionevent
+        WHERE at >= %(first)s AND before <> after AND regression_id IN (
+            SELECT g.id FROM hud_regression g  -- by their keys, as regressions are few
+            WHERE (SELECT stream_id FROM hud_series WHERE id = g.series_id) = %(stream)s)
+        GROUP BY 1, 2, 3
         """,  # noqa: S608 — constants  # nosec B608
-        {
-            "starts": starts,
-            "first": datetime.combine(starts[-1], time.min, UTC),
-            "stream": stream.pk,
-        },
+        {"first": datetime.combine(starts[-1], time.min, UTC), "stream": stream.pk},
     )
+    for start, before, after, count, repeats in rows:
+        week = weeks.get(start)
+        if week is None:  # a clock that runs ahead
+            continue
+        if not after:
+            week.points, week.repeats = count, repeats
+        for name in _kinds(before, after):
+            setattr(week, name, getattr(week, name) + count)
+    return list(weeks.values())
+
+
+def _kinds(before: str, after: str) -> Iterator[str]:
+    """Yield as what it counts that a regression went from one state to another."""
+    was_suspect = before == _S.SUSPECT
+    is_decided = after in {_S.CONFIRMED, _S.RESOLVED, _S.ACCEPTED}
+    if after == _S.SUSPECT:
+        yield "suspects"
+    elif after == _S.DISMISSED:
+        yield "noise" if was_suspect else "dismissed"
+    elif is_decided:
+        yield after
+    if after == _S.OPEN or (is_decided and was_suspect):  # pairs confirmed it at once
+        yield "opened"
+    if after == _S.CONFIRMED or (before, after) == (_S.OPEN, _S.ACCEPTED):
+        yield "real"
 
 
 def _week(week: Week, _page: object) -> SafeString:

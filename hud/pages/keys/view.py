@@ -139,10 +139,9 @@ def _page(request: HttpRequest, form: KeyForm, *, secret: str = "", status: int 
 
 def _keys(request: HttpRequest) -> list[ApiKey]:
     """Return the newest keys that the person may see: all for an admin, else the own ones."""
-    found = with_owners().order_by("-pk")
-    if "admin" not in scopes_of(request):
-        found = found.filter(owner=request.user.pk)
-    return list(found[:ROWS])
+    condition = "%(of_all)s OR one.owner_id = %(person)s ORDER BY one.id DESC LIMIT %(most)s"
+    of_all = "admin" in scopes_of(request)
+    return with_owners(condition, of_all=of_all, person=request.user.pk, most=ROWS)
 
 
 def create(request: HttpRequest) -> HttpResponse:

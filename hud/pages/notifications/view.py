@@ -5,7 +5,6 @@ from urllib.parse import urlsplit
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
@@ -13,6 +12,7 @@ from hud.models import Webhook, WebhookFormat
 from hud.notifications import webhooks
 from hud.notifications.messages import EVENTS
 from hud.pages import data
+from hud.sql import fetch_models
 from hud.tables.table import DataTable
 
 _COLUMNS = DataTable(  # without the path of the address, which may be a secret of its receiver
@@ -70,8 +70,9 @@ def _page(
 
 
 def _webhooks() -> list[Webhook]:
-    waiting = Count("deliveries", filter=Q(deliveries__delivered=None, deliveries__given_up=None))
-    return list(Webhook.objects.annotate(waiting=waiting).order_by("name"))
+    waiting = """(SELECT count(*) FROM hud_delivery
+        WHERE webhook_id = one.id AND delivered IS NULL AND given_up IS NULL)"""
+    return fetch_models(Webhook, "ORDER BY name", {}, computed={"waiting": waiting})
 
 
 def create(request: HttpRequest) -> HttpResponse:

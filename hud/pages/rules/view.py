@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import messages
 from django.db import transaction
-from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
@@ -17,6 +16,7 @@ from hud.judging.rules.write import InvalidRule, Rule, rules_of
 from hud.models import Experiment, Metric, Point, Target, Threshold
 from hud.pages import data
 from hud.points.targets import AppliedTarget, Targets
+from hud.sql import fetch_models
 from hud.tables.table import DataTable
 from runner.schema.devices import is_named
 from runner.schema.metrics import METRICS, is_known
@@ -41,16 +41,21 @@ def rows() -> list[dict[str, Any]]:
 
 def read() -> dict[str, Any]:
     """Return the rules, the `unknown` metrics of which neither the registry nor an operator says unit and
-    direction, and what the fields of forms offer, by name: 6 statements."""
-    nameless = Metric.objects.filter(told=False, direction="none", kind="timing")
-    counted = nameless.annotate(count=Count("series")).filter(count__gt=0).order_by("-count", "name")
-    unknown = [metric for metric in counted if not is_known(metric.name)]
+    direction, and what the fields of forms offer, by name: 5 statements."""
+    count = """CASE WHEN NOT told AND direction = 'none' AND kind = 'timing'
+        THEN (SELECT count(*) FROM hud_series WHERE metric_id = one.id) END"""
+    # a range, as PostgreSQL reads all series to find an equal id that none has
+    is_stored = (
+        "WHERE EXISTS (SELECT FROM hud_series WHERE metric_id BETWEEN one.id AND one.id) ORDER BY name"
+    )
+    stored: list[Any] = fetch_models(Metric, is_stored, {}, computed={"count": count})
+    unknown = [metric for metric in stored if metric.count and not is_known(metric.name)]
+    unknown.sort(key=lambda metric: -metric.count)
     names = ("suite", "backend", "arch")
     experiments = list(Experiment.objects.values_list(*names).distinct().order_by())
     offers = {f"{name}s": sorted({row[place] for row in experiments}) for place, name in enumerate(names)}
     offers["archs"] = [arch for arch in offers["archs"] if is_named(arch)]
-    stored = Metric.objects.filter(series__isnull=False).distinct().order_by("name")
-    offers["metrics"] = list(stored.values_list("name", flat=True)[:500])
+    offers["metrics"] = [metric.name for metric in stored[:500]]
     offers["unknown"] = [metric.name for metric in unknown]
     return {
         "targets": rules_of(Target),

@@ -10,9 +10,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import make_dataclass, replace
 from functools import cache, lru_cache
-from typing import Any
+from operator import is_
+from typing import Any, NamedTuple
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
@@ -48,8 +50,10 @@ _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
 _PEEK_BYTES = 4096
 _HOST = ("runners", "dependencies")  # of a record: where it was made
-_NEEDLE_BYTES = 64  # bytes.find is slow to look for more
+_BENCHMARK_KEY = re.compile(rb'\s*\{\s*"benchmark"\s*:\s*')
+_HOST_START = re.compile(rb',\s*"(runners|dependencies)"\s*:')
 _MOST_SHAPES = 1000  # of one record
+_SHAPES = ("shape", "shapes")
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
 
 
@@ -66,68 +70,123 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             yield item
 
 
-@cache
-def record_reader() -> Callable[[bytes, str, int | None], Item]:
-    """Return a function that makes a record of one JSON text and its place, or says what is wrong with it.
+class _Frame(NamedTuple):
+    """What the texts of neighbouring records share: the benchmark, with which they begin, and where they were
+    made, with which many end."""
 
-    Most of the text is the benchmark and where it ran, which neighbours share: each is read once, since
-    reading 56 records of torchdynamo into measurements takes 1.9 ms of CPU otherwise, and 1.3 ms so.
+    head: bytes
+    tail: bytes
+    benchmark: Benchmark
+    host: dict[str, Any]
+
+
+_NO_FRAME = _Frame(b"\0", b"\0", Benchmark(""), {})
+
+
+class _RecordReader:
+    """Make a record of one JSON text and its place, or say what is wrong with it.
+
+    Most of the text is what neighbours share. It is read once, since reading 56 records of torchdynamo into
+    measurements takes 1.9 ms of CPU otherwise, and 1.2 ms so.
     """
-    import msgspec
 
-    from runner.formats import json_text
+    def __init__(self) -> None:
+        import msgspec
 
-    raw_parts: list[Any] = [("benchmark", msgspec.Raw), *((name, msgspec.Raw, None) for name in _HOST)]
-    with_raw_parts: Any = make_dataclass("WithRawParts", raw_parts, bases=(Record,))
-    decode = msgspec.json.Decoder(with_raw_parts).decode
-    decode_whole = msgspec.json.Decoder(Record).decode
-    decode_benchmark = msgspec.json.Decoder(Benchmark).decode
-    host_part = lru_cache(maxsize=4)(msgspec.json.decode)
+        from runner.formats import json_text
 
-    @lru_cache(maxsize=4)
-    def benchmark_of(raw: bytes) -> tuple[Benchmark, str]:
-        return decode_benchmark(raw), json_text.problem(b"[%s]" % raw)
+        parts: list[Any] = [("benchmark", msgspec.Raw), *((name, msgspec.Raw, None) for name in _HOST)]
+        with_raw_parts: Any = make_dataclass("WithRawParts", parts, bases=(Record,))
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw_parts).decode
+        self._decode_whole = msgspec.json.Decoder(Record).decode
+        self._decode_benchmark = msgspec.json.Decoder(Benchmark).decode
+        self._decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+        self._host_part = lru_cache(maxsize=4)(msgspec.json.decode)
+        self._error, self._errors = msgspec.ValidationError, json_text.ERRORS
+        self._problem = json_text.problem
+        self._frame = _NO_FRAME
 
-    def read(text: bytes, pointer: str, line: int | None) -> Item:
+    def read(self, text: bytes, pointer: str, line: int | None) -> Item:
         if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
             return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
         try:
-            record: Any = decode(text)
-            for name in _HOST:
-                if (part := getattr(record, name)) is not None:
-                    setattr(record, name, host_part(bytes(part)))
-            raw = bytes(record.benchmark)
-            record.benchmark, problem = benchmark_of(raw)
-        except msgspec.ValidationError:
-            try:
-                decode_whole(text)
-            except msgspec.ValidationError as error:
-                if _has_metric(text):
-                    return _fault(str(error), pointer, line)
-            return Skipped(pointer, reasons.NO_METRIC, line)
-        problem = problem or json_text.problem(_without(raw, text))
+            record, problem = self._record_of(text)
+        except self._error:
+            return self._wrong(text, pointer, line)
         return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
 
-    return read
+    def _record_of(self, text: bytes) -> tuple[Record, str]:
+        """Return the record, and what is refused in its text."""
+        frame = self._frame  # which another thread may replace
+        start, end = len(frame.head), len(text) - len(frame.tail)
+        if start <= end and text.startswith(frame.head) and text.endswith(frame.tail):
+            record = self._framed(b'{"benchmark":0%s}' % text[start:end], frame)
+            if record:
+                return record, ""
+        found = self._decode(text)
+        raw = bytes(found.benchmark)
+        found.benchmark = self._decode_benchmark(raw)
+        for name in _HOST:
+            if (part := getattr(found, name)) is not None:
+                setattr(found, name, self._host_part(bytes(part)))
+        problem = self._problem(text)
+        if not problem:
+            self._frame = self._frame_of(text, raw, found)
+        return found, problem
+
+    def _framed(self, rest: bytes, frame: _Frame) -> Record | None:
+        """Return the record of a text without its frame, None where anything is wrong with it."""
+        try:
+            found = self._decode(rest)
+        except self._errors:
+            return None
+        found.benchmark = frame.benchmark
+        for name in _HOST:
+            part = getattr(found, name)
+            if name not in frame.host:
+                if part is not None:
+                    setattr(found, name, self._host_part(bytes(part)))
+            elif part is None:
+                setattr(found, name, frame.host[name])
+            else:  # the text says it twice
+                return None
+        return None if self._problem(rest) else found
+
+    def _frame_of(self, text: bytes, raw: bytes, record: Record) -> _Frame:
+        """Return the frame of a record, whose benchmark is `raw`; the latest one where it has none."""
+        key = _BENCHMARK_KEY.match(text)
+        if not (key and text.startswith(raw, key.end())):
+            return self._frame
+        start = key.end() + len(raw)
+        if place := _HOST_START.search(text, start):
+            with suppress(ValueError):
+                names = self._decode_parts(b"{" + text[place.start() + 1 :]).keys()
+                if names <= set(_HOST):
+                    host = {name: getattr(record, name) for name in names}
+                    return _Frame(text[:start], text[place.start() :], record.benchmark, host)
+        return _Frame(text[:start], b"}", record.benchmark, {})
+
+    def _wrong(self, text: bytes, pointer: str, line: int | None) -> Item:
+        """Return what is wrong with a text that is no record."""
+        try:
+            self._decode_whole(text)
+        except self._error as error:
+            if self._has_metric(text):
+                return _fault(str(error), pointer, line)
+        return Skipped(pointer, reasons.NO_METRIC, line)
+
+    def _has_metric(self, text: bytes) -> bool:
+        """Return whether the text is an object with a metric, whatever else is wrong with it."""
+        try:
+            return bytes(self._decode_parts(text).get("metric", b"null")) != b"null"
+        except self._error:
+            return True
 
 
-def _has_metric(text: bytes) -> bool:
-    """Return whether the text is an object with a metric, whatever else is wrong with it."""
-    import msgspec
-
-    try:
-        found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except msgspec.ValidationError:
-        return True
-    return bytes(found.get("metric", msgspec.Raw(b"null"))) != b"null"
-
-
-def _without(part: bytes, text: bytes) -> bytes:
-    """Return the text with 0 in place of the part that it contains."""
-    start = text.find(part[:_NEEDLE_BYTES])
-    while not text.startswith(part, start):
-        start = text.find(part[:_NEEDLE_BYTES], start + 1)
-    return b"%s0%s" % (text[:start], text[start + len(part) :])
+@cache
+def record_reader() -> Callable[[bytes, str, int | None], Item]:
+    """Return what reads records; hosts, which have no msgspec, read none."""
+    return _RecordReader().read
 
 
 def _located(record: Record, pointer: str, line: int | None) -> Item:
@@ -150,8 +209,10 @@ def _shapes_of(record: Record) -> list[Any]:
     values = record.metric.benchmark_values if record.metric else None
     if not values or (record.shape is None and len(values) < 2):
         return []
-    infos = (record.benchmark.extra_info or {}, (record.metric and record.metric.extra_info) or {})
-    listed = [record.shape, *(info.get(name) for info in infos for name in ("shape", "shapes"))]
+    info, extra = info_of(record), (record.metric and record.metric.extra_info) or {}
+    if record.shape is None and info.keys().isdisjoint(_SHAPES) and extra.keys().isdisjoint(_SHAPES):
+        return []
+    listed = [record.shape, *(said.get(name) for said in (info, extra) for name in _SHAPES)]
     fitting = (found for found in listed if isinstance(found, list) and len(found) == len(values))
     # [4096, 4096] is one shape
     return next(
@@ -165,7 +226,7 @@ def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord
     assert metric is not None
     for index, (shape, value) in enumerate(zip(shapes, metric.benchmark_values or [], strict=True)):
         name = shape if isinstance(shape, str) else json.dumps(shape)
-        info = {key: said for key, said in info_of(whole).items() if key not in {"shape", "shapes"}}
+        info = {key: said for key, said in info_of(whole).items() if key not in _SHAPES}
         record = replace(
             whole,
             benchmark=replace(whole.benchmark, extra_info={**info, "shape": name}),
@@ -205,7 +266,8 @@ def describe_executorch(measurement: ParsedMeasurement, record: Record, given: P
     """Complete a record of ExecuTorch, whose runner is a phone with its system, or a GPU with its driver.
     Source: executorch, `.github/scripts/extract_benchmark_results.py` and `.ci/scripts/cuda_benchmark.py`."""
     describe_unknown(measurement, record, given)
-    measurement.knobs.pop("benchmark_config", None)  # model, backend and phone again
+    # the configuration says model, backend and phone again
+    measurement.knobs = {name: knob for name, knob in measurement.knobs.items() if name != "benchmark_config"}
     runner, extra = first_runner(record), (record.metric and record.metric.extra_info) or {}
     name, system = text(runner.get("name")), text(runner.get("type"))
     if name and name not in DEVICE_KINDS:
@@ -220,8 +282,25 @@ def describe_executorch(measurement: ParsedMeasurement, record: Record, given: P
         measurement.zero_is("failed")
 
 
+_Settings = tuple[str, dict[str, Any], bool]  # the benchmark's slug, the knobs, whether shapes are dynamic
+# of one record: neighbours share them
+_LATEST: list[tuple[tuple[Any, ...], _Settings]] = [((), ("", {}, False))]
+
+
 def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:
     """Take all settings of an unknown benchmark as its identity, so that nothing is merged."""
+    told_by = record.benchmark, record.model.extra_info, record.inputs, given
+    known, settings = _LATEST[0]
+    if len(known) < len(told_by) or not all(map(is_, known, told_by)):
+        settings = _settings_of(record, given)
+        _LATEST[0] = told_by, settings
+    slug, knobs, is_dynamic = settings
+    measurement.suite = given.suite or slug
+    measurement.knobs = knobs
+    measurement.dynamic |= is_dynamic
+
+
+def _settings_of(record: Record, given: Parameters) -> _Settings:
     info = info_of(record)
     settings = {**(record.model.extra_info or {}), **info}
     own = settings.pop("knobs") if isinstance(settings.get("knobs"), dict) else {}  # as our runner has them
@@ -241,10 +320,8 @@ def describe_unknown(measurement: ParsedMeasurement, record: Record, given: Para
     # JSON writes a character with at most twelve, and is slower than repr
     if 12 * len(repr(knobs)) > _MAX_KNOBS_LENGTH and len(json.dumps(knobs)) > _MAX_KNOBS_LENGTH:
         knobs = {"settings": _knob(knobs)}
-    name = _SLUG.sub("_", record.benchmark.name.lower()).strip("_")[:60]
-    measurement.suite = given.suite or name or "other"
-    measurement.knobs = knobs
-    measurement.dynamic |= bool(info.get("is_dynamic") or info.get("dynamic"))
+    slug = _SLUG.sub("_", record.benchmark.name.lower()).strip("_")[:60]
+    return slug or "other", knobs, bool(info.get("is_dynamic") or info.get("dynamic"))
 
 
 @lru_cache(maxsize=4096)  # every record of an upload has the same few

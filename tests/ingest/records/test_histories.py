@@ -14,6 +14,8 @@ from hud.ingest.export import export
 from hud.judging.judge import process_pending
 from hud.models import Experiment, Measurement, Point, Run, Upload
 from hud.points import read
+from hud.points.write import rebuild
+from hud.sql import fetch_tuples
 from runner.formats import reasons
 from runner.formats.parameters import Parameters
 from tests.support.experiment_pages import read_page
@@ -81,6 +83,24 @@ def test_a_history_that_is_stored_in_pieces_is_whole(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("hud.ingest.receive._PIECE", 4)
     receipt = ingest(as_list(*history()), Parameters())
     assert (receipt.stored, len(receipt.run_ids), points()) == (len(VALUES), 1, EXPECTED)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_further_piece_of_a_history_leaves_the_stored_points_untouched(samples: int) -> None:
+    def rows(table: str) -> set[tuple[Any, ...]]:
+        return set(fetch_tuples(f"SELECT order_time, ctid, xmin::text, cmin::text FROM {table}"))
+
+    records = [record(day, 2500.0) for day in range(20)]
+    for each in records:
+        each["metric"]["benchmark_values"] *= samples
+    given = Parameters(run_id="history")
+    ingest(as_list(*records[:12]), given)
+    tables = ("hud_point", "hud_detailedmeasurement")
+    before = [rows(table) for table in tables]
+    assert ingest(as_list(*records[12:]), given).stored == 8
+    assert Point.objects.count() == 20
+    assert all(kept <= rows(table) for kept, table in zip(before, tables, strict=True))
+    assert rebuild() == (20, 0, 0)
 
 
 def test_an_export_of_a_history_comes_back_as_the_same_rows() -> None:

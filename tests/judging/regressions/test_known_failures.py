@@ -66,6 +66,17 @@ def nightly() -> Stream:
     return Stream.objects.get(name="nightly")
 
 
+def test_a_mark_in_a_stream_without_results_of_the_experiment_is_refused() -> None:
+    night(1, dlrm=None)
+    other = Stream.objects.get(name="samples")
+    with pytest.raises(Problem) as refused:
+        mark(stream=other, experiment=dlrm(), reason="slow", who="t")
+    assert refused.value.status == 422
+    assert [fault.pointer for fault in refused.value.errors] == ["/stream"]
+    assert not KnownFailure.objects.exists()
+    assert mark(stream=nightly(), experiment=dlrm(), reason="slow", who="t").stream == nightly()
+
+
 def test_a_model_that_begins_to_fail_is_news_without_a_mark() -> None:
     for day in range(58):
         night(day, dlrm=1.2)
@@ -130,7 +141,8 @@ def test_a_failure_that_a_later_list_expects_ends_with_the_next_night() -> None:
 def test_a_mark_of_another_stream_changes_nothing() -> None:
     for day in range(58):
         night(day, dlrm=1.2)
-    mark(stream=Stream.objects.create(name="laptop"), experiment=dlrm(), reason="no GPU", who="olga")
+    ingest(as_list(record("dlrm", "speedup", None)), Parameters(stream="laptop"))
+    mark(stream=Stream.objects.get(name="laptop"), experiment=dlrm(), reason="no GPU", who="olga")
     night(58, dlrm=None)
     night(59, dlrm=None)
     assert "speedup" in active()
