@@ -28,15 +28,9 @@ _WORDS = {
 }  # fmt: skip
 # Flags that choose another compiler, and its name.
 _OTHER_COMPILERS = {
-    "export": "inductor_export",
-    "aot_precompile": "aot_precompile",
-    "export_nativert": "export_nativert",
-    "torchscript_jit_trace": "torchscript_jit_trace",
-    "xla": "xla",
-    "speedup_dynamo_ts": "ts",
-    "prims_nvfuser": "prims_nvfuser",
-    "overhead": "overhead",
-    "nothing": "eager",
+    **{"export": "inductor_export", "speedup_dynamo_ts": "ts", "nothing": "eager"},
+    **{name: name for name in ("aot_precompile", "export_nativert", "torchscript_jit_trace")},
+    **{name: name for name in ("xla", "prims_nvfuser", "overhead")},
 }
 # What environment variables switch on stands only in the name of the output file.
 _BY_ENVIRONMENT = frozenset(("cpp_wrapper", "max_autotune", "low_precision"))
