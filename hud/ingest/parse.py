@@ -344,10 +344,7 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
 
 def _check_said_names(record: Record, metric: str) -> None:
     """Raise WrongRecord for a name that is empty or longer than any could be."""
-    names = metric, record.model.name, record.benchmark.name
-    if all(map(str.strip, names)) and max(map(len, names)) <= _MOST_OF_A_NAME:
-        return
-    for kind, name in zip(("metric", "model", "benchmark"), names, strict=True):
+    for kind, name in ("metric", metric), ("model", record.model.name), ("benchmark", record.benchmark.name):
         if not name or name.isspace():
             raise WrongRecord(f"/{kind}/name", "the name is empty")
         if len(name) > _MOST_OF_A_NAME:

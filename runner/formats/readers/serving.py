@@ -6,12 +6,12 @@ Sources: vLLM `vllm/benchmarks/serve.py`, SGLang `python/sglang/bench_serving.py
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from runner.formats.format import has_keys
 from runner.formats.layout import VALUE, Entry, Layout, Located, Quantity
-from runner.formats.scalars import base_name, text
+from runner.formats.scalars import groups_in_name, text
 from runner.formats.table import pointer
 
 _TRAFFIC = (
@@ -28,7 +28,7 @@ _BATCH = {
     **dict.fromkeys(("input_throughput", "output_throughput", "last_gen_throughput"), "token/s"),
 }
 _PHONE = ("device", "arch")
-_PHONE_FILE = re.compile(r"(?P<model>[^_]+)_(?P<backend>[^_]+)_(?P<phone>[^_]+)_(?P<os>[^_]+)\.csv")
+_PHONE_FILE = r"(?P<model>[^_]+)_(?P<backend>[^_]+)_-*(?P<arch>[^_]*[^_-])-*_(?P<os>[^_]+)\.csv"
 _JOB = ("workflow_id", "job_id", "granularity_bucket")
 
 
@@ -54,16 +54,16 @@ def _of_served(value: dict[str, Any]) -> Iterator[Located]:
         yield pointer(name), {**shared, **said, VALUE: value[name]}
 
 
-def _is_named(value: Any) -> bool:
-    return has_keys(value, _OF_SERVER) and bool(_model(value))
-
-
 _OF_SERVER = {"output_throughput": float, "completed": int}
 SERVING = Layout("LLM serving", suite="llm_serving", mode=lambda _entry: "inference", time="time").of_json(
     "llm_serving",
     _OF_SERVER,
     _of_served,
-    matches=lambda preview: preview.names(*_OF_SERVER) and _is_named(preview.first_value),
+    matches=lambda preview: (
+        preview.names(*_OF_SERVER)
+        and has_keys(preview.first_value, _OF_SERVER)
+        and bool(_model(preview.first_value))
+    ),
 )
 SGLANG = Layout(
     "SGLang bench_one_batch",
@@ -98,11 +98,6 @@ def _of_phone(row: dict[str, Any]) -> Iterator[Located]:
         yield pointer(name), {**{part: row[part] for part in _JOB}, "metric": name, VALUE: row[name]}
 
 
-def _said_by_name(filename: str) -> Mapping[str, str]:
-    found = _PHONE_FILE.fullmatch(base_name(filename))
-    return {**found.groupdict(), "arch": found["phone"].strip("-")} if found else {}
-
-
 EXECUTORCH_CSV = Layout(
     "ExecuTorch, by job",
     case="model",
@@ -111,6 +106,6 @@ EXECUTORCH_CSV = Layout(
     time="granularity_bucket",
     parameters={"os": "os"},
     more=lambda entry: {part: entry[part] for part in ("workflow_id", "job_id")},
-    by_name=_said_by_name,
+    by_name=groups_in_name(_PHONE_FILE),
 ).of_tables("executorch_csv", {*_JOB}.issubset, entries=_of_phone, whole_rows=True)
 FORMATS = (SERVING, SGLANG, EXECUTORCH, EXECUTORCH_CSV)

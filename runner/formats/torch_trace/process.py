@@ -148,13 +148,8 @@ def _take_tensor(trace: Trace, value: Mapping[str, Any]) -> None:
         trace.device = found[1]
 
 
-def _take_dump(trace: Trace, value: Mapping[str, Any]) -> None:
-    """Take the wrapper of AOTInductor, which writes no inductor_output_code."""
-    if value.get("name") == "inductor_aot_wrapper_code":
-        _count_kernels(trace, _AOT_KERNEL, trace.payload)
-
-
-def _count_kernels(trace: Trace, kernel: re.Pattern[bytes], code: bytes) -> None:
+def _count_kernels(trace: Trace, kernel: re.Pattern[bytes]) -> None:
+    code = trace.payload
     trace.compiled_by_inductor = True
     trace.lacks_code |= not 0 < len(code) < _MOST_PAYLOAD_BYTES
     trace.kernels += len(kernel.findall(code))
@@ -269,8 +264,11 @@ _TAKERS: dict[str, Callable[[Trace, Mapping[str, Any]], None]] = {
     "compilation_metrics_runtime": _take_metrics,
     "artifact": _take_artifact,
     "describe_tensor": _take_tensor,
-    "inductor_output_code": lambda trace, _value: _count_kernels(trace, _KERNEL, trace.payload),
-    "graph_dump": _take_dump,
+    "inductor_output_code": lambda trace, _value: _count_kernels(trace, _KERNEL),
+    # the wrapper of AOTInductor, which writes no inductor_output_code
+    "graph_dump": lambda trace, value: (
+        _count_kernels(trace, _AOT_KERNEL) if value.get("name") == "inductor_aot_wrapper_code" else None
+    ),
     "chromium_event": _take_event,
 }
 

@@ -28,7 +28,9 @@ _WORDS = {
 }  # fmt: skip
 # Flags that choose another compiler, and its name.
 _OTHER_COMPILERS = {
-    **{"export": "inductor_export", "speedup_dynamo_ts": "ts", "nothing": "eager"},
+    "export": "inductor_export",
+    "speedup_dynamo_ts": "ts",
+    "nothing": "eager",
     **{name: name for name in ("aot_precompile", "export_nativert", "torchscript_jit_trace")},
     **{name: name for name in ("xla", "prims_nvfuser", "overhead")},
 }
@@ -68,7 +70,7 @@ _SETTINGS: dict[str, dict[str, bool | str]] = {
     "freezing": {"freezing": True},
     "export": {"export": "export"},
 }
-_DEFAULTS: dict[str, object] = {
+_DEFAULTS: dict[str, Any] = {
     "cudagraphs": True, "freezing": False, "cpp_wrapper": False, "compile_mode": "default", "export": "none",
 }  # fmt: skip
 PARTS = tuple(_DEFAULTS)  # knobs
@@ -260,11 +262,11 @@ def backend_of(spec: TaskSpec) -> Backend:
     parts = parts_of(spec.backend)
     if parts is None:
         return Backend(spec.backend)
-    parts |= _parts_asked(spec, str(parts["export"]))
+    parts |= _parts_asked(spec, parts["export"])
     options: dict[str, bool | int] = {name: True for name in ("freezing", "cpp_wrapper") if parts[name]}
     if parts["compile_mode"] == "reduce-overhead":
         parts["cudagraphs"] = True  # that is all it means
-    graphs = bool(parts["cudagraphs"]) and spec.device == "cuda" and parts["export"] == "none"
+    graphs = parts["cudagraphs"] and spec.device == "cuda" and parts["export"] == "none"
     if parts["compile_mode"] == "max-autotune-no-cudagraphs":
         graphs, parts["compile_mode"] = False, "max-autotune"
     options |= {"triton.cudagraphs": graphs}
@@ -274,18 +276,10 @@ def backend_of(spec: TaskSpec) -> Backend:
         for name, value in spec.knobs.items()
         if name in INDUCTOR_OPTIONS and isinstance(value, bool | int)
     }
-    return Backend(
-        dynamo="inductor",
-        cudagraphs=graphs,
-        freezing=bool(parts["freezing"]),
-        cpp_wrapper=bool(parts["cpp_wrapper"]),
-        compile_mode=str(parts["compile_mode"]),
-        export=str(parts["export"]),
-        options=options,
-    )
+    return Backend("inductor", **(parts | {"cudagraphs": graphs}), options=options)
 
 
-def _parts_asked(spec: TaskSpec, export: str) -> dict[str, object]:
+def _parts_asked(spec: TaskSpec, export: str) -> dict[str, Any]:
     """Return the knobs that say how inductor compiles this task; `export` is the exporter of its name."""
     if spec.mode != "training" and not spec.dynamic:  # exporters take the forward pass with static shapes
         export = str(spec.knobs.get("export", export))
@@ -303,7 +297,7 @@ def _parts_asked(spec: TaskSpec, export: str) -> dict[str, object]:
     return {**{name: spec.knobs[name] for name in asked}, "export": export}
 
 
-def parts_of(name: str) -> dict[str, object] | None:
+def parts_of(name: str) -> dict[str, Any] | None:
     """Return the settings that a name of inductor means; None for another backend's name."""
     words = inductor_words(name, _SETTINGS)
     if words is None:
