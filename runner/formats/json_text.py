@@ -76,12 +76,6 @@ def first_value(body: bytes) -> Any:
         return None
 
 
-def first_keys(body: bytes) -> list[str]:
-    """Return the keys of the first value of the body, [] where it is no object."""
-    value = first_value(body)
-    return [*value] if isinstance(value, dict) else []
-
-
 def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_T | Fault]:
     """Call `one` with each value's text, pointer and line; yield its results, and a Fault for a line that is
     not JSON. `one` may raise ERRORS. Raise MalformedUpload if the body is not JSON, BadUpload for a NUL

@@ -115,20 +115,20 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
 
 
 def _wrong(text: bytes, pointer: str, line: int | None) -> Item:
-    """Return what is wrong with a text that is no record: it is none at all if it is an object without a
-    metric."""
+    """Return what is wrong with a text that is no record, with msgspec's place as a JSON pointer."""
     import msgspec
 
+    value, words = msgspec.json.decode(text), ""
+    if isinstance(value, dict) and value.get("metric") is None:
+        return Skipped(pointer, reasons.NO_METRIC, line)
     try:
-        if bytes(msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("metric", b"null")) == b"null":
-            return Skipped(pointer, reasons.NO_METRIC, line)
-    except msgspec.ValidationError:
-        pass
-    try:
-        msgspec.json.decode(text, type=Record)
+        msgspec.convert(value, Record)
     except msgspec.ValidationError as error:
-        return _fault(str(error), pointer, line)
-    return Skipped(pointer, reasons.NO_METRIC, line)
+        words = str(error)
+    if not (found := _PLACE.search(words)):
+        return Fault(pointer, words, line)
+    path = "".join(f"/{name or index}" for name, index in _STEP.findall(found["path"]))
+    return Fault(pointer + path, words[: found.start()], line)
 
 
 def _located(record: Record, pointer: str, line: int | None) -> Item:
@@ -176,15 +176,6 @@ def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord
             shape=None,
         )
         yield LocatedRecord(record, f"{item.pointer}/metric/benchmark_values/{index}", item.line)
-
-
-def _fault(words: str, pointer: str, line: int | None) -> Fault:
-    """Return the fault with msgspec's place as a JSON pointer."""
-    found = _PLACE.search(words)
-    if not found:
-        return Fault(pointer, words, line)
-    path = "".join(f"/{name or index}" for name, index in _STEP.findall(found["path"]))
-    return Fault(pointer + path, words[: found.start()], line)
 
 
 def describe_ours(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:

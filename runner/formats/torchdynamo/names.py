@@ -16,6 +16,7 @@ from typing import Any
 from runner.formats.scalars import base_name
 from runner.schema.compilations import INDUCTOR_OPTIONS
 from runner.schema.suite import TaskSpec
+from runner.schema.tables import rows
 
 # Parts in the order in which a name has them.
 _NAME_PARTS = ("export", "eager", "aot_inductor", "cpp_wrapper", "freezing", "max_autotune", "low_precision")
@@ -27,13 +28,7 @@ _WORDS = {
     "with_cudagraphs": "cudagraphs", "default": "no_cudagraphs", "autotune": "max_autotune",
 }  # fmt: skip
 # Flags that choose another compiler, and its name.
-_OTHER_COMPILERS = {
-    "export": "inductor_export",
-    "speedup_dynamo_ts": "ts",
-    "nothing": "eager",
-    **{name: name for name in ("aot_precompile", "export_nativert", "torchscript_jit_trace")},
-    **{name: name for name in ("xla", "prims_nvfuser", "overhead")},
-}
+_OTHER_COMPILERS = {row["flag"]: row["compiler"] for row in rows(__file__, "compilers.csv")}
 # What environment variables switch on stands only in the name of the output file.
 _BY_ENVIRONMENT = frozenset(("cpp_wrapper", "max_autotune", "low_precision"))
 _FILE = re.compile(
@@ -56,20 +51,10 @@ _OTHER_BACKENDS = {
     "eager", "aot_eager", "dynamo_eager", "cudagraphs", "torchao", "optimus", *_SCRIPT_FILES.values(),
 }  # fmt: skip
 _SUITE_FOLDER = re.compile(r"(torchbench|huggingface|timm_models|timm)(?![a-z])", re.IGNORECASE)
-# Words of a name, longest first, and the setting that each stands for.
-_SETTINGS: dict[str, dict[str, bool | str]] = {
-    "max_autotune_no_cudagraphs": {"compile_mode": "max-autotune-no-cudagraphs", "cudagraphs": False},
-    "reduce_overhead": {"compile_mode": "reduce-overhead"},
-    "with_cudagraphs": {"cudagraphs": True},
-    "no_cudagraphs": {"cudagraphs": False},
-    "cudagraphs": {"cudagraphs": True},
-    "default": {"cudagraphs": False},
-    "aot_inductor": {"export": "aot_inductor"},
-    "cpp_wrapper": {"cpp_wrapper": True},
-    "max_autotune": {"compile_mode": "max-autotune"},
-    "freezing": {"freezing": True},
-    "export": {"export": "export"},
-}
+_SETTINGS: dict[str, dict[str, bool | str]] = {}  # by word of a name, longest first
+for _row in rows(__file__, "settings.csv"):
+    _value = {"on": True, "off": False}.get(_row["value"], _row["value"])
+    _SETTINGS.setdefault(_row["word"], {})[_row["setting"]] = _value
 _DEFAULTS: dict[str, Any] = {
     "cudagraphs": True, "freezing": False, "cpp_wrapper": False, "compile_mode": "default", "export": "none",
 }  # fmt: skip
