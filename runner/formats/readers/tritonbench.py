@@ -16,7 +16,7 @@ from runner.formats.measurement import ParsedMeasurement
 from runner.formats.metric_values import status_of_error
 from runner.formats.scalars import finite, groups_in_name, number, shortened, text
 from runner.formats.table import pointer
-from runner.schema.records import Record
+from runner.schema.records import Record, object_of
 
 _METRICS = {  # by column, as the registry calls them; of others the name is the column's
     "latency": "latency_ms",  # PyTorch HUD's own `latency` is in seconds
@@ -83,8 +83,7 @@ def _of_value(value: dict[str, Any]) -> Iterator[Located]:
         yield "", "an object without tritonbench_OPERATOR[…]"
         return
     inner = "" if metrics is value else "/metrics"
-    environment = value.get("env") or value.get("environ")
-    shared = {"environment": environment if isinstance(environment, dict) else {}}
+    shared = {"environment": object_of(value.get("env") or value.get("environ"))}
     for name, cell in metrics.items():
         said = _of_name(name, cell)
         yield inner + pointer(name), said if isinstance(said, str) else {**shared, **said}

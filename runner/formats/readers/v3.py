@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import make_dataclass, replace
 from functools import cache, lru_cache
 from operator import is_
@@ -18,18 +19,11 @@ from typing import Any
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped, each, has_keys
-from runner.formats.measurement import (
-    ParsedMeasurement,
-    batch_size,
-    first_runner,
-    info_of,
-    knobs_of,
-    origin_of,
-)
+from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, knobs_of, origin_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number, text
 from runner.schema.devices import DEVICE_KINDS, device_kind
-from runner.schema.records import Benchmark, Record
+from runner.schema.records import Benchmark, Record, first_runner
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
 _OURS_KEYS = {"fingerprint": str, "records": list}  # of a line of our runner's file
@@ -118,11 +112,13 @@ def _wrong(text: bytes, pointer: str, line: int | None) -> Item:
     """Return what is wrong with a text that is no record, with msgspec's place as a JSON pointer."""
     import msgspec
 
-    value, words = msgspec.json.decode(text), ""
-    if isinstance(value, dict) and value.get("metric") is None:
-        return Skipped(pointer, reasons.NO_METRIC, line)
+    words = ""
+    with suppress(msgspec.ValidationError):  # it is no object
+        metric = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("metric", b"null")
+        if bytes(metric) == b"null":
+            return Skipped(pointer, reasons.NO_METRIC, line)
     try:
-        msgspec.convert(value, Record)
+        msgspec.json.decode(text, type=Record)
     except msgspec.ValidationError as error:
         words = str(error)
     if not (found := _PLACE.search(words)):
