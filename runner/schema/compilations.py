@@ -334,7 +334,7 @@ def checked_inductor_options(options: Mapping[str, object], kinds: InductorKinds
     }
 
 
-def parsed_inductor_options(settings: Sequence[str], kinds: InductorKinds | None = None) -> InductorOptions:
+def parsed_inductor_options(settings: Sequence[str]) -> InductorOptions:
     """Return the options of texts ``NAME=VALUE``, as a person types them. Raise BadRequest."""
     options: dict[str, object] = {}
     for setting in settings:
@@ -342,7 +342,7 @@ def parsed_inductor_options(settings: Sequence[str], kinds: InductorKinds | None
         if not equals or name in options:
             raise BadRequest(f"{setting!r} is not NAME=VALUE, each name once")
         options[name] = _value(text)
-    return checked_inductor_options(options, kinds)
+    return checked_inductor_options(options, None)
 
 
 def inductor_variable(options: Mapping[str, InductorValue]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from runner.formats.format import has_keys
 from runner.formats.layout import VALUE, Entry, Layout, Located, Quantity
 from runner.formats.scalars import groups_in_name, text
 from runner.formats.table import pointer
+from runner.schema.tables import rows
 
 _TRAFFIC = (
     "dataset_name", "request_rate", "burstiness", "max_concurrency", "num_prompts", "sharegpt_output_len",
@@ -20,13 +21,6 @@ _TRAFFIC = (
 )  # fmt: skip
 _SERVED = re.compile(r"(mean|median|std|p\d+)_\w+_ms|request_(throughput|goodput)|\w+_throughput")
 _SHAPE = ("batch_size", "input_len", "output_len")
-_BATCH = {
-    **dict.fromkeys(
-        ("prefill_latency", "median_decode_latency", "total_latency", "latency", "last_ttft"), "s"
-    ),
-    **dict.fromkeys(("prefill_throughput", "median_decode_throughput", "overall_throughput"), "token/s"),
-    **dict.fromkeys(("input_throughput", "output_throughput", "last_gen_throughput"), "token/s"),
-}
 _PHONE = ("device", "arch")
 _PHONE_FILE = r"(?P<model>[^_]+)_(?P<backend>[^_]+)_-*(?P<arch>[^_]*[^_-])-*_(?P<os>[^_]+)\.csv"
 _JOB = ("workflow_id", "job_id", "granularity_bucket")
@@ -68,7 +62,10 @@ SERVING = Layout("LLM serving", suite="llm_serving", mode=lambda _entry: "infere
 SGLANG = Layout(
     "SGLang bench_one_batch",
     case=_model,
-    quantities={name: Quantity(name, unit, "down" if unit == "s" else "up") for name, unit in _BATCH.items()},
+    quantities={
+        row["name"]: Quantity(row["name"], row["unit"], row["direction"])
+        for row in rows(__file__, "sglang.csv")
+    },
     suite="sglang",
     mode=lambda _entry: "inference",
     backend=lambda _entry: "sglang",
