@@ -72,8 +72,8 @@ def record_reader() -> Callable[[bytes, str, int | None], Item]:
 
     from runner.formats import json_text
 
-    kinds = {"benchmark": Benchmark, "runners": Any, "dependencies": Any}
-    raw_parts = [("benchmark", msgspec.Raw), *((name, msgspec.Raw, None) for name in [*kinds][1:])]
+    kinds: dict[str, Any] = {"benchmark": Benchmark, "runners": Any, "dependencies": Any}
+    raw_parts: list[Any] = [("benchmark", msgspec.Raw), *((name, msgspec.Raw, None) for name in [*kinds][1:])]
     with_raw_parts: Any = make_dataclass("WithRawParts", raw_parts, bases=(Record,))
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw_parts).decode
     decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in kinds.items()}
