@@ -2,9 +2,11 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from runner.cli import check as check_command
 from runner.cli import doctor
@@ -17,6 +19,16 @@ from runner.suites import SUITES, suite_of
 from runner.system import locks
 
 _UPSTREAM_OPTIONS = "docs/upstream_options.md"
+_OPTION = re.compile(r"^--[^=]+")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Take options with underscores too, as outside systems' scripts write them: `--run_id`."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        given = sys.argv[1:] if args is None else args
+        spelt = [_OPTION.sub(lambda name: name[0].replace("_", "-"), text) for text in given]
+        return super().parse_known_args(spelt, namespace)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m runner", description=__doc__)
+    parser = _Parser(prog="python -m runner", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     listing = commands.add_parser("list", help="list the suites, the cases of one, or its options")
     listing.add_argument("suites", nargs="*", metavar="SUITE")

@@ -1,5 +1,7 @@
 """Runs over the API: request, watch and cancel them, read logs and artifacts."""
 
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Annotated, Any, Literal
@@ -12,11 +14,22 @@ from pydantic import Field, create_model
 
 from hud.accounts.keys import take_call
 from hud.api.auth import caller_key, check_may_delete, who
-from hud.api.schemas import ANSWER, Error, Items, Labels, StreamName, StrictBody, file_answer, of_table
+from hud.api.schemas import (
+    ANSWER,
+    Error,
+    Filter,
+    Items,
+    Labels,
+    StreamName,
+    StrictBody,
+    file_answer,
+    of_table,
+)
 from hud.corrections import deletion
 from hud.corrections.deletion import Deletion, uploads_of
 from hud.hosts.registration import visible_accelerators
-from hud.models import Artifact, Experiment, Host, Run, Task, Upload
+from hud.models import ACTIVE, VERDICTS, Aliases, Artifact, Experiment, Host, Point, Run, Task, Upload
+from hud.pages.run import pairs
 from hud.problems import Problem, row_of
 from hud.runs import logs, requests, streams, tasks
 from hud.runs.lines import ARTIFACT, artifacts_of, tasks_of
@@ -31,6 +44,9 @@ from runner.schema.suite import MAX_COMPILATIONS, BadRequest
 from runner.schema.tasks import Caches, Replication, Selection
 
 router = Router(tags=["runs"])
+_WAITING = threading.Lock()  # of one request in a process, whose threads are few
+_LOOK_S = 0.5
+_WORST_FIRST = ("failed", "regressed", "inconclusive", "improved", "unchanged", "new", "not_run")
 _MAX_LOG_PIECE_BYTES = 512 * 1024
 _LOG_TYPE = "text/plain; charset=utf-8"
 _COLUMNS = DataTable("""id:int=pk state:str stream:str=stream.name reason:str host:str=host_name
@@ -85,12 +101,14 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     """
     take_call(caller_key(request), settings.HUD_RUNS_PER_MINUTE)
     _check_subject(given)
-    host, device, knobs = _host(given.host), given.device, given.knobs or {}
+    names = Aliases.read()
+    host, arch = _host(names.current("host", given.host)), names.current("arch", given.arch)
+    device, knobs = given.device, given.knobs or {}
     if given.experiment is None and host is None and not device:
-        kinds = {item.device for item in visible_accelerators() if given.arch in {"", item.arch}}
+        kinds = {item.device for item in visible_accelerators() if arch in {"", item.arch}}
         device = "cpu" if kinds == {"cpu"} else ""  # '' leaves the choice to the suite
     options = RunOptions(
-        ResourceRequest(device, host, given.arch, given.labels, given.environment, given.base_environment),
+        ResourceRequest(device, host, arch, given.labels, given.environment, given.base_environment),
         who=who(request),
         replication=Replication(
             pairs=None if given.pairs == "auto" else given.pairs,
@@ -137,6 +155,47 @@ def _host(name: str) -> Host | None:
 @router.get("/runs/{int:run_id}", response=RunOut)
 def get_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     return _run_out(row_of(Run, run_id, related="request"))
+
+
+class RunResultOut(Schema):
+    model_config = ANSWER
+    state: str
+    verdict: str | None = Field(description="the worst of all; null until the run has ended and is judged")
+    pairs: int = Field(description="draws or pairs, the most of an experiment of an A/B run")
+    verdicts: list[dict[str, Any]] = Field(
+        description="of an A/B run's experiments: `code` and `choice` (confirmed, dismissed, inconclusive),"
+        " kernels of one side alone, share of the time at equal choices; null without known kernels"
+    )
+
+
+class _ResultQuery(Filter):
+    wait: int = Field(0, ge=0, le=60, description="seconds to wait for the end of the run")
+
+
+@router.get("/runs/{int:run_id}/result", response=RunResultOut)
+def get_result(request: HttpRequest, run_id: int, given: Query[_ResultQuery]) -> dict[str, Any]:
+    """Get what came of a run. With `wait` the answer comes when it has ended, or when the time is over; at
+    once where others wait."""
+    run, until = row_of(Run, run_id), time.monotonic() + given.wait
+    if given.wait and _WAITING.acquire(blocking=False):
+        try:
+            while run.state in ACTIVE and time.monotonic() < until:
+                time.sleep(_LOOK_S)
+                run.refresh_from_db(fields=["state"])
+        finally:
+            _WAITING.release()
+    if run.is_ab:
+        lines = pairs.headlines(pairs.read(run)[0])
+        verdicts = {pairs.verdict_of(line) for line in lines}
+    else:
+        lines, codes = [], Point.objects.filter(run=run).values_list("verdict_code", flat=True).distinct()
+        verdicts = {VERDICTS[code] for code in codes if code is not None}
+    return {
+        "state": run.state,
+        "verdict": None if run.state in ACTIVE else next(filter(verdicts.__contains__, _WORST_FIRST), None),
+        "pairs": max((line.count for line in lines), default=0),
+        "verdicts": pairs.ANSWER.rows(lines),
+    }
 
 
 _COUNTS: dict[str, Any] = {one.name: (int, ...) for one in fields(Deletion)}

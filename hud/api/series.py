@@ -16,6 +16,7 @@ from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, of_table, parameter
 from hud.models import Point, Run, Series
 from hud.points import expectations, kernels, streams
+from hud.points.read import with_levels
 from hud.points.targets import Targets
 from hud.problems import Problem
 from hud.runs.branches import branch_or_default, stored_names
@@ -60,10 +61,11 @@ def _compilations(point: Point) -> list[dict[str, Any]]:
 _POINT = DataTable[Point](  # all but its stream, which is the series'
     """run:int=run_id time:str commit:str=run.commit branch:str value:float|None n:int=samples status:str
     code:str|None quality:str|None target:float|None target_arch:str|None target_met:bool|None
-    verdict:str|None level:float|None expectation:str|None known_failure:str|None change:float|None
-    noise:float|None rerun:bool source:str=run.source processes:int compilations""",
+    verdict:str|None level:float|None level_stream:str|None expectation:str|None known_failure:str|None
+    change:float|None noise:float|None rerun:bool source:str=run.source processes:int compilations""",
     time=lambda point: point.order_time.isoformat(),
     branch=lambda point: branch_or_default(point.branch),
+    level_stream=lambda point: point.level_stream and point.level_stream.name,  # null: its own
     target=lambda point: point.own_target.value if point.own_target else point.target,
     target_arch=lambda point: None if point.own_target else point.target_arch,
     target_met=lambda point: {"met": True, "missed": False}.get(point.met),
@@ -189,7 +191,7 @@ def _page(
         run=Run,
     )
     targets = Targets.read()
-    page = newest_first[:MAX_POINTS][::-1]
+    page = with_levels(newest_first[:MAX_POINTS][::-1])
     for point in page:
         point.show(series.experiment, series.metric, targets)
     expectations.add(series.stream_id, page)

@@ -53,12 +53,13 @@ def rename(*, kind: str, old: str, new: str, who: str, suite: str = "", dry_run:
         raise Problem(409, "the new name is empty or the old one")
     if suite and kind not in {"case", "arch"}:
         raise Problem(409, "a suite is given with a case or an arch only")
+    alias = Alias(kind=kind, suite=suite, old=old, new=new, who=who[:150])
     with changing_references():
         if kind == "host":
             _rename_host(done, old, new)
         else:
-            _rename_experiments(done, kind, old, new, suite)
-        _keep_alias(Alias(kind=kind, suite=suite, old=old, new=new, who=who[:150]))
+            _rename_experiments(done, alias)
+        _keep_alias(alias)
         if dry_run:
             transaction.set_rollback(True)
         else:
@@ -103,7 +104,8 @@ def runs_that_come_twice(runs: QuerySet[Run], **changed: Any) -> str:
     return ", ".join(str(run.pk) for run in runs.filter(Exists(known)).order_by("pk")[:5])
 
 
-def _rename_experiments(done: Renaming, kind: str, old: str, new: str, suite: str) -> None:
+def _rename_experiments(done: Renaming, alias: Alias) -> None:
+    kind, suite, old, new = alias.kind, alias.suite, alias.old, alias.new
     _check_length(new, Experiment, kind)
     found = Experiment.objects.filter(**{kind: old}, **({"suite": suite} if suite else {}))
     ids = list(found.order_by("pk").values_list("pk", flat=True))
@@ -112,7 +114,7 @@ def _rename_experiments(done: Renaming, kind: str, old: str, new: str, suite: st
     known = {name: OuterRef(name) for name in Experiment.IDENTITY} | {kind: new}
     same = Experiment.objects.filter(**known).values("pk")[:1]
     twins = dict(found.annotate(twin=same).exclude(twin=None).values_list("pk", "twin"))
-    _merge(done, twins)
+    _merge(done, twins, alias.who)
     renamed = [pk for pk in ids if pk not in twins]
     Experiment.objects.filter(pk__in=renamed).update(**{kind: new})
     # an upload finds them anew by their identity, and fills in the digest
@@ -127,8 +129,9 @@ def _rename_experiments(done: Renaming, kind: str, old: str, new: str, suite: st
             Expectation.objects.filter(**{kind: old}).update(**{kind: new})
 
 
-def _merge(done: Renaming, twins: dict[int, int]) -> None:
-    """Move the series of experiments to their twins, and measurements where a twin has the same series."""
+def _merge(done: Renaming, twins: dict[int, int], who: str) -> None:
+    """Move the series of experiments to their twins, whose ids are theirs from now on, and measurements where
+    a twin has the same series."""
     pairs: dict[str, Any] = {"old": list(twins), "new": list(twins.values())}
     for table, rest_of_key in _ONE_OF_A_KEY.items():
         execute(
@@ -150,6 +153,8 @@ def _merge(done: Renaming, twins: dict[int, int]) -> None:
     execute(f"UPDATE hud_series one SET experiment_id = pair.new, digest = NULL {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     execute(f"UPDATE hud_runrequest one SET experiment_id = pair.new {_PAIRS}", pairs)  # noqa: S608  # nosec B608
     delete_rows(Experiment, twins)
+    merged = (Alias(kind="experiment", old=str(old), new=str(new), who=who) for old, new in twins.items())
+    Alias.objects.bulk_create(merged)
 
 
 def merge_series(statement: str, given: Mapping[str, Any]) -> tuple[int, int, int]:

@@ -22,15 +22,15 @@ from hud.judging.aggregates import (
     pass_rate,
 )
 from hud.judging.rules.thresholds import prior_noise
-from hud.points.nights import COMPILE, MEMORY, PASSES, PREFERRED, SPEEDUP, Block, Night, Results, Values
+from hud.points.nights import COMPILE, PASSES, PREFERRED, SPEEDUP, UNDECIDED, Block, Night, Results, Values
 from hud.tables.table import DataTable
 from runner.schema.metrics import metric_info
 from runner.schema.statistics import geometric_mean, median
 from runner.suites import SUITES
 
 Tone = Literal["", "worse", "better"]
-COLUMNS = (SPEEDUP, COMPILE, MEMORY)
-TITLES = {SPEEDUP: "Speedup", COMPILE: "Cold compile", MEMORY: "Memory"}
+COLUMNS = tuple(PREFERRED)
+TITLES = dict(zip(COLUMNS, ("Speedup", "Cold compile", "Memory"), strict=True))
 BELOW = 0.95  # a speedup that is named, whatever it was before
 TREND_NIGHTS = 28
 EXPECTED_NIGHTS = 14  # whose cases are expected again
@@ -65,6 +65,7 @@ class Cell:
     trend: list[float | None] = field(default_factory=list)  # by night, oldest first
     noise: float | None = None  # relative, of the mean from night to night
     tone: Tone = ""
+    pale: float | None = None  # the mean of the candidate's values where none of them may decide
 
     @property
     def change(self) -> float | None:
@@ -129,7 +130,8 @@ DATA = DataTable(  # of a cell, with its entry and the table
     expected=entry.passes.expected newly_failed failed_before=entry.failed_before
     known_failures=entry.known not_run undecided=entry.passes.undecided
     column=cell.column metric=cell.metric unit base_value=cell.base head_value=cell.head change=cell.change
-    low high p=cell.mean.p night_noise=cell.noise verdict matched only_base only_head""",
+    low high p=cell.mean.p night_noise=cell.noise verdict matched only_base only_head
+    undecided_value=cell.pale""",
     base=lambda one: one.table.base and one.table.base.side,
     newly_failed=lambda one: len(one.entry.new),
     not_run=lambda one: len(one.entry.passes.missing),
@@ -307,7 +309,12 @@ def _cell(column: str, old: Values, new: Values) -> Cell:
     mean = compare_means(left, right)
     alone = [value for value in right.values() if value > 0]
     head = mean.head if mean.head is not None else geometric_mean(alone) if alone else None
-    return Cell(column, metric, mean.base, head, mean)
+    cell = Cell(column, metric, mean.base, head, mean)
+    for name in PREFERRED[column]:
+        pale = [value for value in new.get(UNDECIDED + name, {}).values() if value and value > 0]
+        if head is None and cell.pale is None and pale:
+            cell.metric, cell.pale = name, geometric_mean(pale)
+    return cell
 
 
 def numbers(values: Mapping[int, float | None]) -> dict[str, float]:

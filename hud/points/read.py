@@ -7,7 +7,7 @@ from functools import cache
 from hud.models import Experiment, Metric, Point, Series, Stream
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
-from hud.sql import fetch_models, int_array
+from hud.sql import attach, by_id, fetch_models, int_array
 from hud.tables.table import EXPERIMENT, DataTable
 from runner.suites import SUITES
 
@@ -16,9 +16,10 @@ _OTHER_SUITES = "speedup accuracy abs_latency compilation_latency compression_ra
 _REST = "device_speedup same_choice_ratio device_latency_ms compiled_latency_ms cold_compile_s warm_compile_s"
 POINT = DataTable(  # of a point that `show` completed
     """metric=metric.name unit=metric.unit direction=metric.direction value spread n=samples compilations
-    status code reason quality verdict change noise level verdict_reason target target_name target_met
-    record_target=target record_target_arch=target_arch warning time=order_time run=run_id processes rerun
-    expectation known_failure""",
+    status code reason quality verdict change noise level level_stream verdict_reason target target_name
+    target_met record_target=target record_target_arch=target_arch warning time=order_time run=run_id
+    processes rerun expectation known_failure""",
+    level_stream=lambda point: point.level_stream and point.level_stream.name,
     target=lambda point: point.own_target and point.own_target.value,
     target_name=lambda point: point.own_target and point.own_target.name,
     target_met=lambda point: {"met": True, "missed": False}.get(point.met),
@@ -78,7 +79,14 @@ def latest(series_ids: Iterable[int], branch: str = "", until: datetime | None =
         },
         rows=f"SELECT p.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({NEWEST_POINT}) p",  # noqa: S608 — a constant  # nosec B608
     )
-    return {point.series_id: point for point in newest}
+    return {point.series_id: point for point in with_levels(newest)}
+
+
+def with_levels(points: list[Point]) -> list[Point]:
+    """Add the streams that some points were judged against, and are not in: 1 statement if there are any."""
+    if others := {point.level_stream_id for point in points} - {None}:
+        attach(points, "level_stream", by_id(Stream, others))
+    return points
 
 
 def of_runs(series: Sequence[int], runs: Sequence[int], only: Collection[str] = ()) -> dict[int, Point]:
@@ -96,7 +104,7 @@ def of_runs(series: Sequence[int], runs: Sequence[int], only: Collection[str] = 
         ) p
         """,
     )
-    return {point.series_id: point for point in points}
+    return {point.series_id: point for point in with_levels(points)}
 
 
 def shown(

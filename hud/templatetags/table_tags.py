@@ -30,7 +30,7 @@ def margin(share: float | None) -> str:
 
 @register.filter
 def seconds_or_ratio(cell: Cell, side: str) -> str:
-    value = cell.base if side == "base" else cell.head
+    value = getattr(cell, side)
     is_long = cell.column == COMPILE and value is not None and value >= 1000
     return fixed(value, 0 if is_long else {SPEEDUP: 3, COMPILE: 1, MEMORY: 2}[cell.column])
 

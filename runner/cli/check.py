@@ -17,11 +17,13 @@ from runner.cli.output import v3_records
 from runner.formats.errors import BadUpload, Fault
 from runner.formats.format import LocatedRecord, Skipped, is_json
 from runner.formats.measurement import suite_name
+from runner.formats.metric_values import outcome_of
 from runner.formats.scalars import number
 from runner.formats.table import table
 from runner.formats.torchdynamo.files import accuracy_word
 from runner.formats.torchdynamo.lists import EXPECTED_ACCURACY
 from runner.formats.torchdynamo.names import file_hints
+from runner.schema.records import Json
 from runner.schema.suite import BadRequest, knobs_key
 
 # The counts of a list, and whether fewer are better.
@@ -205,10 +207,23 @@ def _results_in_json(body: bytes) -> list[_Row]:
             facts = {name: value for name, value in facts.items() if value}
             row = table.setdefault((model["name"], *facts.values()), _Row(model["name"], {}, facts))
             if metric["name"] == "accuracy":
-                row.cells["accuracy"] = (extra.get("benchmark_values") or [accuracy_word(extra)])[0]
+                if word := _accuracy_of(metric):
+                    row.cells["accuracy"] = word
                 row.cells.update({name: str(count) for name, count in extra.get("counts", {}).items()})
             elif metric["name"] in _COUNTS and metric.get("benchmark_values"):
                 row.cells.setdefault(metric["name"], str(metric["benchmark_values"][0]))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadUpload("this is no JSON of results") from error
     return list(table.values())
+
+
+def _accuracy_of(metric: Json) -> str:
+    """Return what the harness's CSV has of a record: its code, or the word for its status or number; '' for a
+    record without outcome."""
+    values, extra = metric.get("benchmark_values") or [], metric.get("extra_info") or {}
+    status, code = outcome_of({"benchmark_values": values, **extra}, has_numbers=False)
+    if status == "ok":
+        return code or "pass"
+    if status:
+        return accuracy_word({"status": status, "code": code or ""})
+    return code or ("" if not values else "pass" if values[0] == 1 else "fail_accuracy")

@@ -156,6 +156,36 @@ def test_the_harness_s_json_and_a_list_by_dtype(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
+    ("metric", "word"),
+    [
+        ({"benchmark_values": ["fail_accuracy"]}, "fail_accuracy"),
+        ({"extra_info": {"benchmark_values": '["pass_due_to_skip"]'}}, "pass_due_to_skip"),
+        ({"extra_info": {"status": "ok"}}, "pass"),
+        ({"extra_info": {"status": "passed"}}, "pass"),
+        ({"benchmark_values": [1.0], "extra_info": {"status": "ok"}}, "pass"),
+        ({"benchmark_values": [1.0]}, "pass"),
+        ({"benchmark_values": [0.0]}, "fail_accuracy"),
+        ({"extra_info": {"status": "wrong"}}, "fail_accuracy"),
+        ({"extra_info": {"status": "timeout"}}, "timeout"),
+        ({"extra_info": {"status": "out_of_memory"}}, "OOM"),
+        ({"extra_info": {"status": "failed", "code": "eager_1st_run_fail"}}, "eager_1st_run_fail"),
+        ({"benchmark_values": []}, None),
+    ],
+)
+def test_a_v3_record_says_its_outcome_as_code_status_or_number(
+    metric: dict[str, Any], word: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = _record("inference", "accuracy") | {"metric": {"name": "accuracy", **metric}}
+    other = _record("inference", "accuracy", status="ok")
+    other["model"] = {"name": "other", "backend": "inductor", "origins": ["torchbench"]}
+    results = _file(tmp_path, "r.json", json.dumps([record, other]))
+    listed = _file(tmp_path, "list.csv", "name,accuracy", f"resnet18,{word}", "other,pass")
+    _status, statuses = _check(results, listed, capsys=capsys)
+    expected = "MISSING_ACCURACY" if word is None else "PASS" if word == "pass" else "XFAIL"
+    assert statuses["accuracy"] == {"resnet18": expected, "other": "PASS"}
+
+
+@pytest.mark.parametrize(
     ("results", "listed", "named"),
     [
         (f"{HEADER}\ncuda,m,4,pass,60,1,0", "M,N,K\n1,2,3", "list.csv"),

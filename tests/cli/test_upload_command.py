@@ -98,6 +98,19 @@ def test_a_named_stream_is_sent_and_the_receipt_leads_there(
     assert asked == [["ci-main"], ["nightly"]]
 
 
+@pytest.mark.parametrize("spelling", ["--run-id=a_b", "--run_id=a_b"])
+def test_an_option_may_have_underscores_as_the_parameter_has(
+    spelling: str, door: Door, tmp_path: Path
+) -> None:
+    path = tmp_path / "r_1.json"
+    path.write_text("{}")
+    door.answers = [(201, RECEIPT)]
+    assert main(["upload", str(path), "--hud", door.url, "--key", "k", spelling, "--commit_date", "x_y"]) == 0
+    ((address, _key, _body),) = door.got
+    asked = parse_qs(urlsplit(address).query)
+    assert asked == {"filename": ["r_1.json"], "run_id": ["a_b"], "commit_date": ["x_y"]}
+
+
 def test_skipped_and_refused_records_are_told_with_their_place(
     door: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

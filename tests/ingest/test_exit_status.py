@@ -87,7 +87,7 @@ def test_a_correction_that_is_not_stored_is_an_error(send: Any, tmp_path: Path) 
     path.write_text(GOOD)
     assert send(path, "--run-id", "night") == 0
     path.write_text(GOOD.replace("1.500000", "1.700000"))
-    assert send(path, "--run-id", "night") == 1
+    assert send(path, "--run_id", "night") == 1
     assert send(path, "--run-id", "night") == 1, "nor is it the second time"
 
 

@@ -476,5 +476,5 @@ def test_it_takes_a_fixed_number_of_statements(
     for number in range(models):
         for run, value in zip(nights, (1.0, 0.5), strict=True):
             measured(run, model(f"model {number}"), value)
-    with django_assert_num_queries(17):
+    with django_assert_num_queries(18):
         client.get("/compare/", {**sides(*nights), "stream": nights[0].stream.name})

@@ -32,7 +32,7 @@ from tests.support.pages import page_of
 pytestmark = pytest.mark.django_db
 GPT_FAST = "memory_bandwidth(GB/s)"
 FRACTION = TargetFraction(GPT_FAST, "layer_norm", "bfloat16", "mean", 0.55)
-STATEMENTS = 23
+STATEMENTS = 24  # one reads what was renamed
 
 
 def uploaded(experiment: Experiment, **fields: Any) -> Run:
@@ -331,6 +331,16 @@ def test_a_point_judged_against_another_stream_says_so(client: Client) -> None:
     judged = {"level": 2500.0, "noise": 0.01, "change": -0.04}
     create_verdict(measured, "unchanged", level_stream=nightly, **judged)
     assert "against nightly: 2500.0 GB/s ± 1.00 %" in text_of(client, experiment)
+    metric = measured.series.metric.name
+    for address in (
+        f"/experiments/{experiment.pk}.json",
+        f"/runs/{measured.run_id}.json",
+        f"/suites/{experiment.suite}.json",
+        f"/api/v1/series/{experiment.pk}/{metric}",
+    ):
+        answer = client.get(f"{address}?stream={measured.run.stream.name}").json()
+        (row,) = answer.get("points") or answer["items"]
+        assert (row["level"], row["level_stream"]) == (2500.0, "nightly"), address
 
 
 def test_the_state_names_the_regression_its_commits_and_what_a_person_can_do(client: Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from tests.support.factories import (
     create_measurement,
     create_run,
     create_user,
+    create_verdict,
 )
 from tests.support.records import as_lines, task_record
 
@@ -421,6 +423,41 @@ def test_the_share_at_equal_choices_is_named_where_it_is_below_90_percent(
         about: dict[str, Any] = {"run": run, "environment": environment, "side": side, "repeat": repeat}
         store(compiled(*kernels), experiment=experiment_of_pairs(), draw=draw, **about)
     assert ("At equal choices for 80 % of the time" in headline_of(client, run)) == is_named
+    answer = client.get(f"/api/v1/runs/{run.pk}/result").json()
+    (verdict,) = answer.pop("verdicts")
+    assert answer == {"state": "succeeded", "verdict": "unchanged", "pairs": 6}
+    assert verdict == {
+        "experiment": experiment_of_pairs().pk,
+        "metric": "device_latency_ms",
+        "code": "inconclusive",
+        "choice": "inconclusive",
+        "one_sided": [],
+        "equal_choice_percent": 100 - unequal_us,
+    }
+
+
+@pytest.mark.django_db
+def test_the_result_of_a_run_is_its_worst_verdict(client: Client) -> None:
+    run = create_run("succeeded")
+    address = f"/api/v1/runs/{run.pk}/result"
+    assert client.get(address).json() == {"state": "succeeded", "verdict": None, "pairs": 0, "verdicts": []}
+    for place, verdict in enumerate(("unchanged", "improved", "regressed")):
+        measured = create_measurement(create_experiment(case=str(place)), run=run)
+        create_verdict(measured, verdict)
+        assert client.get(address).json()["verdict"] == verdict
+    assert client.get(f"/api/v1/runs/{run.pk + 99}/result").status_code == 404
+
+
+@pytest.mark.django_db
+def test_the_result_of_a_run_can_be_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create_run("running")
+    address = f"/api/v1/runs/{run.pk}/result"
+    looks: list[dict[str, Any]] = [{"state": "running"}, {"state": "failed", "finished": timezone.now()}]
+    monkeypatch.setattr(time, "sleep", lambda _s: Run.objects.update(**looks.pop(0)))
+    assert client.get(address).json()["state"] == "running"
+    assert client.get(f"{address}?wait=60").json()["state"] == "failed"
+    assert looks == []
+    assert client.get(f"{address}?wait=61").status_code == 422
 
 
 @pytest.mark.django_db

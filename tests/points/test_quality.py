@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import Any
 
 import pytest
@@ -188,6 +190,26 @@ def test_the_best_is_one_that_may_decide(client: Client) -> None:
         "imprecise",
     )
     assert QUALITIES["imprecise"] in page_of(client, f"/runs/{run}/")
+
+
+def test_the_overview_of_first_runs_that_may_not_decide_shows_them_pale_and_says_why(client: Client) -> None:
+    of_micro = record(1.7, 3, "busy_cpu", case="layer_norm")
+    of_micro["model"] |= {"origins": ["micro"]}
+    of_micro["benchmark"] |= {"name": "Compiler HUD micro"}
+    upload(record(1.3, 3, "busy_cpu"), of_micro, day=3)
+    judge()
+    text = " ".join(page_of(client, "/?stream=nightly").split())
+    found = re.findall(r'class="pale" title="these values may not decide"> ?([0-9.]+)', text)
+    assert sorted(found) == ["1.300", "1.700"]
+    answer = client.get("/overview.json?stream=nightly").json()
+    assert answer["unjudged"] == f"2 of 2 values may not decide, mostly: {QUALITIES['busy_cpu']}"
+    assert answer["unjudged"] in html.unescape(text)
+    (cell,) = (one for one in answer["table"] if one["column"] == "speedup")
+    assert (cell["head_value"], cell["undecided_value"]) == (None, 1.3)
+    of_micro["metric"] |= {"benchmark_values": [1.9], "extra_info": {"status": "ok"}}
+    upload(record(1.3, 4, "busy_cpu"), {**of_micro, "head_sha": "4" * 40}, day=4)
+    judge()
+    assert "of 2 values may not decide" not in client.get("/overview.json?stream=nightly").json()["unjudged"]
 
 
 def test_pairs_of_it_confirm_nothing(client: Client) -> None:

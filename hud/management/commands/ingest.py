@@ -39,8 +39,8 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print receipts as JSON")
         for name, text in DESCRIPTIONS.items():
             if name not in {"filename", "dry_run"}:
-                option = f"--{name.replace('_', '-')}"
-                parser.add_argument(option, dest=f"given_{name}", default="", help=text)
+                spellings = sorted({f"--{name}", f"--{name.replace('_', '-')}"})
+                parser.add_argument(*spellings, dest=f"given_{name}", default="", help=text)
 
     def handle(self, *args: Any, paths: list[Path], **options: Any) -> None:
         given = {name: options.get(f"given_{name}") or "" for name in DESCRIPTIONS}

@@ -17,6 +17,7 @@ from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regress
 from hud.pages.experiment.choice import Choice
 from hud.points.columns import key_of, place_of
 from hud.points.facts import changes
+from hud.points.read import with_levels
 from hud.points.targets import AppliedTarget, Targets
 from hud.runs.branches import branch_or_default, other_branch, stored_names
 from hud.sql import attach, by_id, fetch, fetch_models, fetch_tuples, int_array
@@ -355,7 +356,7 @@ def histories(
         rows=f"SELECT n.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({_WINDOW}) n",  # noqa: S608 — a constant  # nosec B608
     )
     runs = by_id(Run, [point.run_id for point in (*points, newest)])
-    known = [point for point in (*points, newest) if point.run_id in runs]  # else deleted meanwhile
+    known = [point for point in (*with_levels(points), newest) if point.run_id in runs]  # else deleted
     environments |= by_id(Environment, {point.environment_id for point in known} - environments.keys())
     attach(known, "run", runs)
     attach(known, "environment", environments)

@@ -26,7 +26,8 @@ class Tile:
     known: int = 0  # experiments that ever gave a value
     last: datetime | None = None
     is_late: bool = False
-    lines: Sequence[tuple[str, float, Metric, float | None]] = ()  # with words, value, metric and target
+    # with words, value, metric, target, and whether the value may not decide
+    lines: Sequence[tuple[str, float, Metric, float | None, bool]] = ()
 
 
 def read(
@@ -55,24 +56,26 @@ def read(
         tile.missed = sum(value.met == "missed" for value in judged)
         tile.is_late = tile.suite in late
         tile.lines = [
-            (f"{value.experiment.title} {value.experiment.dtype}", value.value, value.metric, target.value)
-            for value in judged
-            if (target := value.own_target) and value.value is not None
+            (f"{one.experiment.title} {one.experiment.dtype}", one.value, one.metric, target.value, pale)
+            for one, pale in ((point, bool(point.quality)) for point in judged)
+            if (target := one.own_target) and one.value is not None
         ][:_LINES]
         if not tile.lines:
-            means = [(metrics[row[1]], row[5]) for row in rows if row[0] == tile.suite and row[5] is not None]
-            means.sort(key=lambda pair: metric_place(tile.suite, pair[0]))
-            tile.lines = [(metric.title, mean, metric, None) for metric, mean in means[:_LINES]]
+            means = [(metrics[row[1]], *row[5:]) for row in rows if row[0] == tile.suite and row[5]]
+            means.sort(key=lambda line: metric_place(tile.suite, line[0]))
+            tile.lines = [(metric.title, mean, metric, None, pale) for metric, mean, pale in means[:_LINES]]
     return [tile for tile in tiles.values() if tile.last]
 
 
 def _means(suites: Sequence[str], arch: str, stream: int, until: datetime | None) -> list[tuple[Any, ...]]:
     """Return for each suite and metric: experiments that ran last time and ever, the newest time, the
-    geometric mean."""
+    geometric mean of the values that may decide, else of all, and whether it is of all."""
     return fetch_tuples(
         f"""
         SELECT e.suite, s.metric_id, count(p.value), count(*), max(p.order_time),
-            exp(avg(ln(p.value)) FILTER (WHERE p.value > 0))
+            exp(coalesce(avg(ln(p.value)) FILTER (WHERE p.value > 0 AND p.quality IS NULL),
+                avg(ln(p.value)) FILTER (WHERE p.value > 0))),
+            count(*) FILTER (WHERE p.value > 0 AND p.quality IS NULL) = 0
         FROM hud_experiment e
         JOIN hud_series s ON s.experiment_id = e.id AND s.stream_id = %(stream)s
         JOIN hud_metric k ON k.id = s.metric_id AND k.kind = 'timing' AND k.direction <> 'none'

@@ -42,6 +42,7 @@ from hud.runs.branches import branch_or_default, other_branch
 from hud.runs.lines import RunLine
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
 from hud.templatetags.hud_tags import REASONS
+from runner.schema.records import quality_words
 
 ROWS = 20  # of what needs a look; the page says how many there are
 BACKENDS = 5  # rows of the table; the compilers' page has all
@@ -62,6 +63,9 @@ class JudgedNight:
     undecided: int  # of those, with too few earlier results or on another card
     reason: str  # of most of the undecided
     improved: int  # experiments
+    values: int  # of all metrics
+    pale: int  # of them, that may not decide
+    quality: str  # why most of these may not
 
 
 @dataclass
@@ -115,19 +119,21 @@ class Overview:
     def unjudged(self) -> str:
         """Return why no regression could be found in the night, '' where one could."""
         found, branch = self.judged, self.comparison.branch
-        if found.compared > found.undecided:
-            return ""
         if found.compared:
             why = REASONS.get(found.reason, "")
-            return f"none of {found.compared} series could be decided{why and f', mostly: {why}'}"
-        if found.series and self.comparison.base:
-            return "its series have no earlier results in their environment"
+            none = f"none of {found.compared} series could be decided{why and f', mostly: {why}'}"
+            return none if found.compared == found.undecided else ""
         if found.series:
             chosen = self.comparison.filters
+            if self.comparison.base:
+                return "its series have no earlier results in their environment"
             return f"no earlier night of {branch} with {chosen.arch}, {chosen.mode}, {chosen.dtype}"
         if other_branch(branch):
             return f"only {branch_or_default('')} has regressions"
-        return f"no series of {self.comparison.filters.arch} has its newest result in it"
+        if not found.pale:
+            return f"no series of {self.comparison.filters.arch} has its newest result in it"
+        why = quality_words(found.quality)
+        return f"{found.pale} of {found.values} values may not decide, mostly: {why}"
 
     @property
     def latest(self) -> RunLine | None:
@@ -276,7 +282,7 @@ def _judged(night: Collection[int], arch: str) -> tuple[JudgedNight, list[tuple[
     """Count what became of a night's points on an arch, '' for all, with series and run of those that
     improved, the largest change against its noise first, and the series whose records say a target: 1
     statement."""
-    ((headline, compared, undecided, reason, improved, aimed),) = fetch_tuples(
+    ((headline, compared, undecided, reason, improved, aimed, *values),) = fetch_tuples(
         """
         SELECT count(*) FILTER (WHERE headline), count(*) FILTER (WHERE headline AND verdict <> %(new)s),
             count(*) FILTER (WHERE headline AND verdict = %(inconclusive)s),
@@ -284,9 +290,10 @@ def _judged(night: Collection[int], arch: str) -> tuple[JudgedNight, list[tuple[
                 FILTER (WHERE headline AND verdict = %(inconclusive)s), ''),
             array_agg(ARRAY[series_id, run_id, (SELECT experiment_id FROM hud_series WHERE id = series_id)]
                 ORDER BY abs(factor) DESC NULLS LAST) FILTER (WHERE headline AND verdict = %(improved)s),
-            array_agg(series_id) FILTER (WHERE aimed)
+            array_agg(series_id) FILTER (WHERE aimed),
+            count(*), count(quality), coalesce(mode() WITHIN GROUP (ORDER BY quality), '')
         FROM (
-            SELECT DISTINCT ON (series_id) series_id, run_id, verdict, verdict_reason, factor,
+            SELECT DISTINCT ON (series_id) series_id, run_id, verdict, verdict_reason, factor, quality,
                 target IS NOT NULL AS aimed,
                 series_id IN (SELECT series_id FROM hud_seriesstate WHERE headline) AS headline
             FROM hud_point WHERE run_id = ANY(%(runs)s) AND (%(arch)s = '' OR series_id IN (
@@ -303,7 +310,7 @@ def _judged(night: Collection[int], arch: str) -> tuple[JudgedNight, list[tuple[
     )
     best = [(series, run) for series, run, _experiment in improved or ()]
     experiments = {experiment for _series, _run, experiment in improved or ()}
-    judged = JudgedNight(headline, compared, undecided, reason, len(experiments))
+    judged = JudgedNight(headline, compared, undecided, reason, len(experiments), *values)
     return judged, best[:_MOST_IMPROVED], aimed or []
 
 

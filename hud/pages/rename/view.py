@@ -47,7 +47,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "preview": preview,
         "counts": counts,
         "unnamed": [(arch, count) for arch, count in arches if not is_named(arch)],
-        "aliases": Alias.objects.order_by("kind", "suite", "old"),
+        "aliases": Alias.objects.filter(kind__in=KINDS).order_by("kind", "suite", "old"),
     }
     return render(request, "rename/rename.html", context)
 

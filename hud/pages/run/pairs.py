@@ -26,6 +26,13 @@ METRIC = DataTable(
 )
 
 
+ANSWER = DataTable(  # in short, of an experiment's headline
+    "experiment=experiment.pk metric=metric.name code choice one_sided equal_choice_percent",
+    code=lambda line: line.kernels.found.code.word if line.kernels else line.word,
+    choice=lambda line: line.kernels and line.kernels.found.choice.word,
+    one_sided=lambda line: [*line.kernels.only_base, *line.kernels.only_head] if line.kernels else [],
+    equal_choice_percent=lambda line: line.kernels and line.kernels.found.equal_choice_percent,
+)
 KERNELS = DataTable(  # the three answers of an experiment's kernels: code, choice, and kernels of one side
     f"""{EXPERIMENT} base_compilations new_compilations equal_choices=found.code.word obstacle change low high
     p=found.code.p coverage equal_choice_percent=found.equal_choice_percent not_pinned
@@ -62,6 +69,14 @@ def headlines(metrics: Iterable[MetricComparison]) -> list[MetricComparison]:
         return not is_of_running(name), True, is_detail, is_undecided, 0
 
     return [min(lines, key=rank) for lines in times.values()]
+
+
+def verdict_of(line: MetricComparison) -> str:
+    """Return the answer of a metric in the words of a point's verdict."""
+    if line.values[0] is not None and line.values[1] is None:
+        return "failed"
+    changed = {True: "improved", False: "regressed"}.get(line.better, "inconclusive")  # type: ignore[arg-type]
+    return "unchanged" if line.word == "dismissed" else changed
 
 
 def read(run: Run) -> tuple[list[MetricComparison], list[KernelsOfSides]]:

@@ -25,13 +25,12 @@ from hud.models import (
     PointFields,
     Run,
     SidePoint,
-    Stream,
 )
 from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.points import expectations
-from hud.points.read import main_metrics
+from hud.points.read import main_metrics, with_levels
 from hud.points.targets import RECORDED, Targets
-from hud.sql import attach, by_id, fetch_columns, fetch_models, fetch_tuples, int_array, since_epoch_us
+from hud.sql import by_id, fetch_columns, fetch_models, fetch_tuples, int_array, since_epoch_us
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -213,8 +212,7 @@ def _fill(run: Run, results: RunResults, keys: Sequence[Key]) -> None:
     if run.is_ab:
         points = fetch_models(SidePoint, wanted, params)
     else:
-        points = judged = fetch_models(Point, wanted, params)
-        attach(judged, "level_stream", by_id(Stream, [point.level_stream_id for point in judged]))
+        points = with_levels(fetch_models(Point, wanted, params))
     by_key = {_key(point): point for point in points}
     results.rows = [by_key[key] for key in keys]
     moved = fetch_tuples(

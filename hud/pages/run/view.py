@@ -84,10 +84,10 @@ def _verdict(value: Point, page: RunPage) -> SafeString:
         still = "still " if value.verdict == "unchanged" else ""
         parts.append(link(streams.link(path("regressions"), open=pk), f"{still}{state}", css="state"))
         if last_good_run:
-            sides = f"base=run:{last_good_run}/{place}&head=run:{page.run.pk}/{place}"
+            base_side, head_side = (f"run:{run}/{place}" for run in (last_good_run, page.run.pk))
             about = f" in {value.experiment.title}, {value.metric.title}"
             words = join("What changed", span(about, "visually-hidden"), by="")
-            code = link(f"{path('code')}?{sides}", words)
+            code = link(streams.link(path("code"), base=base_side, head=head_side), words)
             parts.append(span(join(commit_range(base, head), code), "fact"))
     against = f"against {value.level_stream.name}" if value.level_stream else ""
     why = REASONS.get(value.verdict_reason or "", "")

@@ -34,7 +34,7 @@ VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged
 _SHOWN = (  # by a cell or a row of data, beside the key of its point
     *("value", "spread", "samples", "processes", "compilations", "target", "target_arch", "status_code"),
     *("code", "note", "quality", "rerun", "verdict_code", "change", "noise", "factor", "level"),
-    "verdict_reason",
+    *("level_stream_id", "verdict_reason"),
 )
 STATUSES = ("ok", "failed", "not_run")
 TARGETS = ("met", "missed")
