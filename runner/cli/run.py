@@ -1,7 +1,6 @@
 """`python -m runner run`: measure a matrix of suites, cases, modes, dtypes and backends on this machine."""
 
 import argparse
-import dataclasses
 import os
 import shlex
 import sys
@@ -39,7 +38,7 @@ _MAX_REPEATS = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the whole command line of `python -m runner run`; destinations are fields of `request.Request`."""
+    """Add the whole command line of `python -m runner run`."""
     add = parser.add_argument
     add("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
     add("--file", type=Path, metavar="MODEL.PY", help="a case of one's own: its build() → (module, inputs)")
@@ -103,9 +102,7 @@ def main(options: argparse.Namespace) -> int:
     if not options.suites:
         raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
     chosen = terminal.accelerator(options.device)
-    names = {field.name for field in dataclasses.fields(request.Request)}
-    asked = {name: value for name, value in vars(options).items() if name in names}
-    tasks = request.tasks(request.Request(**{**asked, "device": chosen.device}))
+    tasks = request.tasks(options, chosen.device)
     if options.partition:
         tasks = request.partition(tasks, options.partition)
     baseline = read_records(options.baseline, "--baseline") if options.baseline else None

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hud.judging.pairs import judge_pairs
-from runner.__main__ import main
+from runner.__main__ import _parser, main
 from runner.cli import request, tables, terminal
 from runner.cli.output import Output, v3_records
 from runner.cli.terminal import RunContext
@@ -222,10 +222,10 @@ def test_what_is_done_is_not_printed(
 ) -> None:
     for name in {*machine.changing_variables(), "OMP_NUM_THREADS"}:
         monkeypatch.delenv(name, raising=False)  # they are part of what a task is known by
-    cases, path = ["gemv", "layer_norm"], tmp_path / "r.json"
-    (task, _other) = request.tasks(request.Request(["micro"], "cpu", cases, dtypes=["bfloat16"]))
-    Output(path, "ours", suites=["micro"], resume=False).add(finished(task))
+    path = tmp_path / "r.json"
     words = "micro --case gemv --case layer_norm --dtype bfloat16"
+    (task, _other) = request.tasks(_parser().parse_args(["run", *words.split()]), "cpu")
+    Output(path, "ours", suites=["micro"], resume=False).add(finished(task))
     (line,) = dry(capsys, f"{words} --resume --output {path}")
     assert "layer_norm" in line
     assert dry(capsys, f"micro --case gemv --dtype bfloat16 --resume --output {path}") == []
