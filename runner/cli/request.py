@@ -15,8 +15,8 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 def tasks(request: argparse.Namespace, device: str) -> list[TaskSpec]:
-    """Return the tasks of the options of `run`, as typed, on `cuda` or `cpu`. An empty choice means the suite's
-    default. Raise BadRequest for anything that no suite offers."""
+    """Return the tasks of the options of `run`, as typed, on `cuda` or `cpu`. An empty choice means the
+    default of the suite. Raise BadRequest for anything that no suite offers."""
     suites = [suite_of(name) for name in request.suites]
     for name in (text.partition("[")[0] for text in request.cases):
         # the plan of a single suite rejects an unknown case itself

@@ -63,20 +63,16 @@ class Attachment:
 class WorkerConfig:
     """The configuration of an accelerator's worker, in a file that only its owner may read."""
 
-    hud: str  # address
-    key: str = field(repr=False)
-    host: str
-    accelerator: int  # its number at the hud
-    name: str  # cpu, cuda:0
-    lock: str  # name of its lock
-    visible: str  # CUDA_VISIBLE_DEVICES
+    host: Attachment
+    accelerator: Accelerator
+    number: int  # of the accelerator at the hud
     queue: str
     redis_url: str = field(repr=False)  # with the password of this host's Redis user
     data: str  # the agent's data folder
     pythons: Mapping[str, Interpreter]
 
     def save(self) -> Path:
-        path = Path(self.data) / "workers" / f"{self.name.replace(':', '-')}.json"
+        path = Path(self.data) / "workers" / f"{self.accelerator.name.replace(':', '-')}.json"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(path, asdict(self))
         return path
@@ -84,12 +80,9 @@ class WorkerConfig:
     @classmethod
     def load(cls, path: Path) -> WorkerConfig:
         value = json.loads(path.read_bytes())
-        pythons = {name: Interpreter(**entry) for name, entry in value.pop("pythons").items()}
-        return cls(pythons=pythons, **value)
-
-    def fingerprints(self) -> Fingerprints:
-        """Return the fingerprints of the host's interpreters, as its agent and all its workers read them."""
-        return Fingerprints(Path(self.data) / "fingerprints.json", self.pythons)
+        value["host"], value["accelerator"] = Attachment(**value["host"]), Accelerator(**value["accelerator"])
+        value["pythons"] = {name: Interpreter(**entry) for name, entry in value["pythons"].items()}
+        return cls(**value)
 
 
 @dataclass
@@ -286,13 +279,9 @@ class Agent:
         numbers = self._answer.get("accelerators", {}) if self._known else {}
         return {
             name: WorkerConfig(
-                hud=self._attachment.hud,
-                key=self._attachment.key,
-                host=self._attachment.name,
-                accelerator=int(number),
-                name=name,
-                lock=self._accelerators[name].lock,
-                visible=self._accelerators[name].visible,
+                host=self._attachment,
+                accelerator=self._accelerators[name],
+                number=int(number),
                 queue=str(self._answer["queues"][name]),
                 redis_url=str(self._answer["redis_url"]),
                 data=str(self._data),
@@ -310,7 +299,7 @@ class Agent:
             start_new_session=True,
             preexec_fn=dying_with_me(),  # noqa: PLW1509 - one system call, loaded before
         )
-        logger.info("worker of %s is process %s", config.name, process.pid)
+        logger.info("worker of %s is process %s", config.accelerator.name, process.pid)
         return _Worker(config, process, time.monotonic(), pause_s)
 
     def _replace(self, name: str, worker: _Worker, code: int) -> None:
@@ -385,7 +374,7 @@ def _redis_problem(url: str) -> str:
 
 
 def _is_busy(worker: _Worker) -> bool:
-    holder = locks.holder(locks.default_folder(), worker.config.lock)
+    holder = locks.holder(locks.default_folder(), worker.config.accelerator.lock)
     return holder is not None and holder.pid == worker.process.pid
 
 
