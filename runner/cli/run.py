@@ -31,6 +31,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import CACHES, Caches, Replication, TaskResult
 from runner.suites import PRESETS, SUITES, file, suite_of
 from runner.system import interpreters, machine
+from runner.system.accelerators import accelerators
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
@@ -101,7 +102,7 @@ def main(options: argparse.Namespace) -> int:
         options.suites = [*options.suites, file.NAME]
     if not options.suites:
         raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
-    chosen = terminal.accelerator(options.device)
+    chosen = accelerators([options.device] if options.device else [])[0]
     tasks = request.tasks(options, chosen.device)
     if options.partition:
         tasks = request.partition(tasks, options.partition)
@@ -256,13 +257,11 @@ def _commands(options: argparse.Namespace, jobs: Sequence[Job], replication: Rep
         remarks.append(f"# --format {options.format} is a file of one command: give each its own --output")
     rest = [
         _option("--timeout", options.timeout_s),
-        _option("--base-python", options.base_python),
-        _option("--python", options.python),
         _option("--new-opt", *options.new_opt),
-        _option("--draws", options.draws),
-        _option("--repeats", options.repeats),
-        _option("--caches", options.caches),
-        _option("--pinned", options.pinned),
+        *(
+            _option(f"--{name.replace('_', '-')}", getattr(options, name))
+            for name in ("base_python", "python", "draws", "repeats", "caches", "pinned")
+        ),
         # the commands go on with one file, which only one of --format ours can be
         *([_option("--output", options.output), "--resume"] if ours else []),
     ]

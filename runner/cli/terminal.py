@@ -18,10 +18,10 @@ from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import with_runner_fact
-from runner.schema.suite import BadRequest, TaskSpec, suite_of
+from runner.schema.suite import TaskSpec, suite_of
 from runner.schema.tasks import TaskResult
 from runner.system import locks, machine
-from runner.system.accelerators import Accelerator, accelerators
+from runner.system.accelerators import Accelerator
 from runner.system.interpreters import Fingerprints, Interpreter
 
 
@@ -34,18 +34,6 @@ class RunContext:
     keeps_artifacts: bool = False  # of all tasks, not only of those that ask for artifacts
     caches: Path | None = None  # those of earlier commands; None: a folder for this command alone
     started: float = field(default_factory=time.time)  # s since 1970: the one time of the run
-
-
-def accelerator(asked: str) -> Accelerator:
-    """Return the device called `cpu`, `cuda` or `cuda:N`; for '' the first GPU, or else the CPU.
-
-    Raise BadRequest if there is no such device.
-    """
-    kind, _, index = asked.partition(":")
-    wanted = {"": [], "cpu": ["cpu"], "cuda": [index or "0"]}.get(kind)
-    if wanted is None:
-        raise BadRequest(f"--device {asked!r} is not cpu, cuda or cuda:N")
-    return accelerators(wanted)[0]
 
 
 def run_jobs(

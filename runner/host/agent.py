@@ -181,11 +181,9 @@ class Agent:
         for name, facts in self._facts.get("pythons", {}).items():
             if accelerator is None or facts.keys() & {"error", "notes"}:
                 continue
-            folder = locks.default_folder()
             try:
-                if locks.holder(folder, accelerator.lock):  # who waits for it looks like who holds it
-                    return
-                lock = locks.acquire(folder, accelerator.lock, what="a first compilation", wait_s=0.0)
+                folder, what = locks.default_folder(), "a first compilation"
+                lock = locks.acquire(folder, accelerator.lock, what=what, wait_s=0.0)
             except (locks.Busy, OSError):  # tried again at the next look
                 return
             python = self._pythons[name]

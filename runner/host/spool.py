@@ -45,7 +45,7 @@ class Folder:
     path: Path
     lease: Lease
     results_offset: int = 0
-    log_offset: int | None = None  # None: not known, the HUD is asked
+    log_offset: int = 0  # a piece may be sent again: the HUD says where its log ends
     refusal: str = ""  # why the HUD does not take the results
     _lock: int = field(default=-1, repr=False)
     _outcome: TaskOutcome | None = field(default=None, repr=False)
@@ -65,7 +65,7 @@ class Folder:
         draft = data / "spool.new" / path.name  # moved when it is complete and owned
         draft.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(draft / "lease.json", dataclasses.asdict(lease))
-        folder = cls(draft, lease, log_offset=0)
+        folder = cls(draft, lease)
         folder.own()
         path.parent.mkdir(mode=0o700, exist_ok=True)
         folder.path = draft.rename(path)
@@ -174,32 +174,21 @@ class Folder:
         """Deliver the new part of the log. Raise HudError except Refused: a log is worth no failure."""
         path = self.path / "log"
         try:
-            size = path.lstat().st_size if path.exists() else 0
-            if self.log_offset is None:
-                # an empty piece at our end: either that is where the log ends, or the HUD says where
-                self.log_offset = self._send_piece(hud, path, size, size)
-            end = min(size, self.log_offset + at_most)
-            while self.log_offset < end:
+            end = min(path.lstat().st_size if path.exists() else 0, self.log_offset + at_most)
+            before = -1
+            while self.log_offset < end and self.log_offset != before:  # else it is neither taken nor refused
                 before = self.log_offset
-                self.log_offset = self._send_piece(hud, path, before, end)
-                if self.log_offset == before:  # neither taken nor contradicted
-                    return
+                with open_file(path) as file:
+                    file.seek(before)
+                    piece = file.read(min(_LOG_BYTES, end - before))
+                try:
+                    self.log_offset = hud.log(self.lease, before, piece)
+                except WrongOffset as error:
+                    self.log_offset = error.size_bytes
         except (LeaseBroken, KeyRefused):
             raise
         except (Refused, OSError) as error:
             logger.warning("log of task %s is refused: %s", self.lease.task, error)
-
-    def _send_piece(self, hud: Hud, path: Path, offset: int, end: int) -> int:
-        """Send up to 1 MiB; return the size of the log at the HUD."""
-        piece = b""
-        if end > offset:
-            with open_file(path) as file:
-                file.seek(offset)
-                piece = file.read(min(_LOG_BYTES, end - offset))
-        try:
-            return hud.log(self.lease, offset, piece)
-        except WrongOffset as error:
-            return error.size_bytes
 
     def send_artifacts(self, hud: Hud) -> None:
         """Deliver every artifact; one that the HUD refuses, or that is no regular file of the folder, is left

@@ -245,9 +245,7 @@ def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> 
     if why:
         return TaskOutcome("timed_out", "timeout", f"the time limit of {spec.timeout_s} s was reached")
     if returncode is not None and returncode < 0:
-        names = {
-            one.value: one.name for one in signal.Signals
-        }  # others are real-time signals
+        names = {one.value: one.name for one in signal.Signals}  # others are real-time signals
         name = names.get(-returncode, f"SIG{-returncode}")
         return TaskOutcome("crashed", name, f"the process was ended by {name}")
     reason = f"the process ended with exit code {returncode} and left no outcome"

@@ -271,6 +271,13 @@ class _Pair:
         """Run one process and take over what it leaves."""
         request, job, side = self._request, self._job, process.side
         self._log.note(f"pair {job.process}: {process.words}, environment {job.label(side)}")
+
+        def tell(event: Event) -> None:
+            """Report progress as processes done of all; the label holds the progress inside this one."""
+            inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""
+            label = ", ".join(filter(None, (process.words, str(event.get("label") or ""), inside)))
+            request.on_event({**event, "done": self._done, "total": self._total, "label": label})
+
         partly = self._compiles and (process.owner or (process.warms and not self._kept))
         outcome = request.launch(
             job.interpreter(side),
@@ -282,7 +289,7 @@ class _Pair:
             },
             spec=replace(job.task, compilation=1) if partly else job.task,
             folder=request.folder / side,
-            on_event=_counting_steps(request.on_event, process.words, self._done, self._total),
+            on_event=tell,
             log=self._log,
         )
         self._seconds += outcome.seconds
@@ -392,16 +399,3 @@ def _caches(folder: Path, variable: str) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(folder / "triton"),
         variable: str(folder),  # a suite that empties its caches otherwise uses these instead
     }
-
-
-def _counting_steps(
-    on_event: Callable[[Event], None], step: str, place: int, steps: int
-) -> Callable[[Event], None]:
-    """Report progress as processes done of all; the label holds the progress inside the current one."""
-
-    def tell(event: Event) -> None:
-        inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""
-        label = ", ".join(filter(None, (step, str(event.get("label") or ""), inside)))
-        on_event({**event, "done": place, "total": steps, "label": label})
-
-    return tell

@@ -16,6 +16,7 @@ import pytest
 from hud.judging.pairs import judge_pairs
 from runner.__main__ import _parser, main
 from runner.cli import request, tables, terminal
+from runner.cli import run as run_command
 from runner.cli.output import Output, v3_records
 from runner.cli.terminal import RunContext
 from runner.launch.pairs import Job
@@ -183,7 +184,7 @@ def test_a_printed_command_does_its_part_of_the_request(
         return []
 
     monkeypatch.setattr(terminal, "run_jobs", run)
-    monkeypatch.setattr(terminal, "accelerators", fake_accelerators)
+    monkeypatch.setattr(run_command, "accelerators", fake_accelerators)
     words = ["run", *shlex.split(request_)]
     main(words)
     whole = sorted(asked, key=str)
@@ -198,9 +199,9 @@ def test_a_printed_command_does_its_part_of_the_request(
 
 
 def fake_accelerators(wanted: list[str]) -> list[Accelerator]:
-    cards = {str(index): card for index, card in enumerate(GPUS)}
+    cards = {card.name: card for card in GPUS} | {"cuda": GPUS[0]}
     cpu = Accelerator("cpu", "cpu", "a CPU", "cpu-x86_64", "")
-    return [cards.get(name, cpu) for name in wanted or ["0"]]
+    return [cards.get(name, cpu) for name in wanted or ["cuda"]]
 
 
 def test_what_a_command_cannot_say_is_remarked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

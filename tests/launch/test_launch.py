@@ -19,7 +19,7 @@ from runner.launch.launch import launch
 from runner.schema.records import Environment
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
-from runner.system import interpreters, locks
+from runner.system import interpreters, locks, task_files
 from runner.system.task_files import CappedLog
 from tests.support.finished import expected
 from tests.support.hosts import alive
@@ -367,9 +367,11 @@ def test_a_full_disk_costs_the_log_and_no_process_stays(tmp_path: Path) -> None:
     assert not alive(pid_in(tmp_path / "stray"))
 
 
-def test_a_full_log_keeps_its_head_and_its_end(tmp_path: Path) -> None:
+def test_a_full_log_keeps_its_head_and_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_files, "MAX_LOG_BYTES", 1000)
+    monkeypatch.setattr(task_files, "LOG_TAIL_BYTES", 100)
     path = tmp_path / "log"
-    with CappedLog(path, max_bytes=1000, tail_bytes=100) as log:
+    with CappedLog(path) as log:
         log.feed(b"first\n")
         for number in range(1000):
             log.feed(b"line %d\n" % number)
