@@ -8,6 +8,7 @@ A folder that the HUD refuses is kept as evidence in ``<data>/refused/``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -21,7 +22,7 @@ from pathlib import Path
 from runner.formats import reasons
 from runner.host.client import Hud, KeyRefused, Lease, LeaseBroken, Refused, WrongOffset
 from runner.launch import results
-from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.suites import suite_of
 from runner.system import account
@@ -47,7 +48,7 @@ class Folder:
     results_offset: int = 0
     log_offset: int = 0  # a piece may be sent again: the HUD says where its log ends
     refusal: str = ""  # why the HUD does not take the results
-    _lock: int = field(default=-1, repr=False)
+    _lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
     _outcome: TaskOutcome | None = field(default=None, repr=False)
 
     @classmethod
@@ -83,23 +84,17 @@ class Folder:
 
     def own(self) -> bool:
         """Lock the folder for this process; return False if another process has it."""
-        try:
-            with open_file(self.path / "lease.json") as file:
-                descriptor = os.dup(file.fileno())
-        except OSError:  # its owner has just delivered it
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        self._lock = descriptor
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(open_file(self.path / "lease.json"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:  # also where its owner has just delivered it
+                return False
+            self._lock = stack.pop_all()
         return True
 
     def release(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.close()
 
     @property
     def outcome(self) -> TaskOutcome | None:
@@ -163,10 +158,7 @@ class Folder:
 
     def _marked(self, lines: bytes) -> bytes:
         """Return the records among the lines; those that do not belong to this task are marked."""
-        try:
-            task = TaskSpec.from_json(self.lease.spec)
-        except BadRequest:
-            return lines
+        task = TaskSpec.from_json(self.lease.spec)
         found = results.read(lines, task, suite_of(task.suite).expected(task, os.environ))
         return "".join(json.dumps(record) + "\n" for record in (*found.records, *found.unexpected)).encode()
 
@@ -184,7 +176,7 @@ class Folder:
                 try:
                     self.log_offset = hud.log(self.lease, before, piece)
                 except WrongOffset as error:
-                    self.log_offset = error.size_bytes
+                    self.log_offset = int(error.problem.get("size", 0))
         except (LeaseBroken, KeyRefused):
             raise
         except (Refused, OSError) as error:

@@ -37,7 +37,7 @@ from rq.worker import WorkerStatus
 from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from runner.host.agent import WorkerConfig
-from runner.host.client import TIMEOUT_S, Hud, HudError, Lease, LeaseBroken, Unreachable, with_retries
+from runner.host.client import Hud, HudError, Lease, LeaseBroken, Unreachable, with_retries
 from runner.host.spool import HANDED_BACK, Folder
 from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
@@ -146,11 +146,12 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
     except (locks.Busy, OSError) as error:  # the agent reports a busy one; or the disk is full
         logger.warning("%s cannot be locked, so nothing is claimed: %s", name, error)
         return
+    hud = Hud(config.host.hud, config.host.key)
     interpreters = Fingerprints(Path(config.data) / "fingerprints.json", config.pythons)  # the agent's file
     try:
         go_on = True
         while go_on and not stopping():
-            turn = _Turn(config, lock_fd, stopping, interpreters, begun=interpreters.look())
+            turn = _Turn(config, hud, lock_fd, stopping, interpreters, begun=interpreters.look())
             lease = turn.claim()
             go_on = lease is not None and turn.run(lease)
     except HudError as error:
@@ -164,18 +165,16 @@ class _Turn:
     """A claim on an accelerator whose lock is held, and the task that it gets."""
 
     config: WorkerConfig
+    hud: Hud
     lock_fd: int
     stopping: Callable[[], bool]
     interpreters: Fingerprints
     begun: Mapping[str, Fingerprint]  # as the interpreters were at the claim
 
-    def _hud(self, timeout_s: float = TIMEOUT_S) -> Hud:
-        return Hud(self.config.host.hud, self.config.host.key, timeout_s=timeout_s)
-
     def claim(self) -> Lease | None:
         """Claim a task. Keep the nonce on disk until the answer arrives, so that a claim whose answer was
         lost is repeated as the same claim. Claim none on a full disk: its results could not be kept."""
-        number, hud = self.config.number, self._hud()
+        number = self.config.number
         path = Path(self.config.data) / "claims" / str(number)
         nonce = uuid.uuid4().hex
         try:
@@ -188,7 +187,7 @@ class _Turn:
             path.unlink(missing_ok=True)  # what was written of it
             return None
         lease = with_retries(
-            lambda: hud.claim(number, nonce, self.begun), patience_s=_PATIENCE_S, stop=self.stopping
+            lambda: self.hud.claim(number, nonce, self.begun), patience_s=_PATIENCE_S, stop=self.stopping
         )
         path.unlink(missing_ok=True)
         return lease
@@ -196,29 +195,28 @@ class _Turn:
     def run(self, lease: Lease) -> bool:
         """Run a claimed task and deliver its results; return False if nothing more shall be claimed."""
         logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
-        hud = self._hud()
         try:
             folder = Folder.create(Path(self.config.data), lease)
         except (OSError, ValueError) as error:
             logger.warning("no folder for task %s: %s", lease.task, error)
             with contextlib.suppress(HudError):
                 reason = f"{self.config.host.name} cannot keep results: {error}"
-                hud.finish(lease, TaskOutcome("failed", "host_error", reason))
+                self.hud.finish(lease, TaskOutcome("failed", "host_error", reason))
             return False
         try:
-            reporter = ProgressReporter(hud, folder)
+            reporter = ProgressReporter(self.hud, folder)
             outcome = self._launch(folder, reporter)
             if outcome.status == ProgressReporter.LOST:
                 folder.refuse("its lease was broken while it ran")
                 return True
             if outcome.status == HANDED_BACK:
                 folder.end(TaskOutcome("not_run", HANDED_BACK, "its host stops", outcome.seconds))
-                hud = self._hud(_HURRY_S)
+                self.hud.timeout_s = _HURRY_S
             else:
                 folder.end(outcome)
             try:
                 patience_s = 0.0 if self.stopping() else _PATIENCE_S
-                with_retries(lambda: folder.deliver(hud), patience_s=patience_s, stop=self.stopping)
+                with_retries(lambda: folder.deliver(self.hud), patience_s=patience_s, stop=self.stopping)
             except HudError as error:  # the agent delivers it later
                 logger.warning("task %s stays in the spool: %s", lease.task, error)
             return not outcome.leftover

@@ -324,7 +324,7 @@ class _Pair:
                 found = [record for record in found if COMPILED in record["metric"]["extra_info"]]
         elif not process.warms:
             self._choices[side], self._kernels[side] = choices_of(found), timed_kernels(found)
-            metrics = [record["metric"] for record in found]
+            metrics = (record["metric"] for record in found)
             if any(is_of_running(one["name"]) and one.get("benchmark_values") for one in metrics):
                 self._measured.add(side)
         if time_ms := _run_time_ms(found):
