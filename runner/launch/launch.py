@@ -71,7 +71,7 @@ def launch(
     write_new(folder / "spec.json", json.dumps(spec.to_json()))
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        output = log or stack.enter_context(CappedLog(folder / "log"))
+        output = log or stack.enter_context(contextlib.closing(CappedLog(folder / "log")))
         scratch = stack.enter_context(_scratch(folder))
         variables = _variables(spec, python, environment, scratch)
         arguments = list(command) or [python, "-m", "runner.launch.child"]
@@ -83,7 +83,7 @@ def launch(
             outcome = TaskOutcome("failed", "no_interpreter", reason)
         else:
             tree.root = process.pid
-            with _Child(process, tree, folder, output, on_event) as child:
+            with contextlib.closing(_Child(process, tree, folder, output, on_event)) as child:
                 why = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
                 leftover = child.end(_STOP_GRACE_S if why not in {"", "timed_out"} else GRACE_S, why)
             account.take_back(folder, scratch)
@@ -133,10 +133,7 @@ class _Child:
         self._lifeline, self._pipe = self.process.stdin, self.process.stdout
         os.set_blocking(self._pipe.fileno(), False)
 
-    def __enter__(self) -> _Child:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
+    def close(self) -> None:
         """End the processes that are left after an exception, such as Ctrl-C."""
         self.end(_STOP_GRACE_S, "interrupted")
         self._lifeline.close()

@@ -15,6 +15,7 @@ import math
 import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def run_task(request: LaunchRequest) -> TaskOutcome:
     if job.base_python:
         for name in (FILE, "outcome.json"):
             (request.folder / name).unlink(missing_ok=True)
-        with CappedLog(request.folder / "log") as log:
+        with closing(CappedLog(request.folder / "log")) as log:
             pair = _Pair(request, log)
             pair.run()
         return pair.outcome()

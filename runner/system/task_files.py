@@ -80,12 +80,6 @@ class CappedLog:
         self._left_out = 0
         self._ends_in_line = False
 
-    def __enter__(self) -> CappedLog:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
     def feed(self, data: bytes) -> None:
         """Add output of the benchmark, in pieces as they come out of a pipe."""
         if not data:
@@ -107,8 +101,6 @@ class CappedLog:
         self.feed(b"\n" * self._ends_in_line + f"[runner] {text}\n".encode())
 
     def close(self) -> None:
-        if self._file.closed:
-            return
         if self._left_out:
             self._write(f"\n[{self._left_out} bytes left out here]\n".encode())
         self._write(self._tail)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -371,7 +372,7 @@ def test_a_full_log_keeps_its_head_and_its_end(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(task_files, "MAX_LOG_BYTES", 1000)
     monkeypatch.setattr(task_files, "LOG_TAIL_BYTES", 100)
     path = tmp_path / "log"
-    with CappedLog(path) as log:
+    with closing(CappedLog(path)) as log:
         log.feed(b"first\n")
         for number in range(1000):
             log.feed(b"line %d\n" % number)
@@ -387,7 +388,7 @@ def test_a_full_log_keeps_its_head_and_its_end(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("pieces", [[b"ab\r", b"\ncd"], [b"a", b"b\r\nc", b"d"], [b"ab\r\ncd"]])
 def test_pieces_make_no_difference(tmp_path: Path, pieces: list[bytes]) -> None:
-    with CappedLog(tmp_path / "log") as log:
+    with closing(CappedLog(tmp_path / "log")) as log:
         for piece in pieces:
             log.feed(piece)
         log.note("that was all")
