@@ -444,7 +444,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_disk_takes_no_task(fake: FakeHud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cpu,) = accelerators.accelerators(["cpu"])
     monkeypatch.setenv("RUNNER_LOCKS", str(tmp_path / "locks"))
-    agent = Agent(Attachment(fake.url, "here", KEY), tmp_path, [cpu], pythons={}, labels={})
+    agent = Agent(Attachment(fake.url, "here", KEY), tmp_path, {"cpu": cpu}, pythons={}, labels={})
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(2**30, 2**30, 2**20))
         agent._send_heartbeat()
