@@ -24,7 +24,6 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 GROUP = 61_000  # of all installations, since they share device locks; no benchmark is in it
 _FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
 _RIGHTS = "-all,+setuid,+setgid,+kill"  # of the agent
-_GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all
 
 
 def uid_of(data: Path, account: Account = "agent") -> int:
@@ -37,9 +36,8 @@ def uid_of(data: Path, account: Account = "agent") -> int:
 @functools.cache
 def prefix(data: Path) -> tuple[str, ...]:
     """Return a command prefix that changes to the agent's account and ends with its parent."""
-    groups = {path.stat().st_gid for pattern in _GPU_DEVICES for path in Path("/").glob(pattern)} - {0}
     rights = [f"--{kind}={_RIGHTS}" for kind in ("inh-caps", "ambient-caps", "bounding-set")]
-    groups |= {GROUP, uid_of(data, "benchmarks")}
+    groups = {GROUP, uid_of(data, "benchmarks")}
     return (*_prefix(data, uid_of(data), groups), "--pdeathsig=TERM", *rights)
 
 

@@ -228,8 +228,6 @@ class TaskOutcome:
     code: str = ""
     reason: str = ""
     seconds: float = 0.0
-    exit_code: int | None = None  # None where a signal ended the child, or it never started
-    signal: str = ""  # SIGSEGV, …
     leftover: tuple[int, ...] = ()  # pids that not even SIGKILL ended: the accelerator is not free
     records: Sequence[dict[str, Json]] = field(default=(), repr=False)
     unexpected: Sequence[dict[str, Json]] = field(default=(), repr=False)  # of another task, and marked
