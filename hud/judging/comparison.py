@@ -165,10 +165,6 @@ class _Process(NamedTuple):
     status: int
     quality: str | None  # why it may not decide
 
-    @property
-    def deciding(self) -> float | None:
-        return None if self.quality else self.value
-
 
 def _measured(
     runs: Sequence[Run], series: Collection[int] | None, class_key: str
@@ -204,7 +200,7 @@ def _metric(
     base, head = ([one and one.value for one in side] for side in sides_of_pairs)
     metric = series.metric
     pairs = judge_pairs(
-        *([one and one.deciding for one in side] for side in sides_of_pairs),
+        *([one.value if one and not one.quality else None for one in side] for side in sides_of_pairs),
         direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
         kind=metric.kind,  # type: ignore[arg-type]
     )
@@ -389,9 +385,6 @@ def may_stop(run: Run) -> bool:
     names: defaultdict[int, set[str]] = defaultdict(set)
     for one in metrics:
         names[one.experiment.pk].add(one.metric.name)
-    headline = [
-        one
-        for one in metrics
-        if role_of(one.metric.name, names[one.experiment.pk]) == "headline" and one.code and one.count
-    ]
+    measured = (one for one in metrics if one.code and one.count)
+    headline = [one for one in measured if role_of(one.metric.name, names[one.experiment.pk]) == "headline"]
     return bool(headline) and all(enough(one.draws, most) for one in headline)

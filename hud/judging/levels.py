@@ -226,15 +226,12 @@ def _judge(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
     middle = [median(point.values)] if point.values else []
     alone = judge(level.values, middle, rule)
     move = level.move
-    if not alone.suspect or move is None or move.latest is None or not _is_second(point, move):
+    if not alone.suspect or move is None or move.latest is None:
+        return alone
+    if _is_same_run(point, move) or _is_elsewhere(point, move):  # neither may agree with its newest point
         return alone
     both = judge(level.values, [move.latest, *middle], rule)  # the second run that moved
     return both if _left(both) else alone
-
-
-def _is_second(point: SeriesPoint, move: Move) -> bool:
-    """Return whether a point is none of the run of the move's newest, and may agree with it."""
-    return not move.failed and not _is_same_run(point, move) and not _is_elsewhere(point, move)
 
 
 def _is_same_run(point: SeriesPoint, move: Move) -> bool:

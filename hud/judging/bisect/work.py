@@ -79,8 +79,7 @@ def start(*, regression: Regression, who: str) -> Bisect:
             _go_on(bisect)
         except BadRequest as error:
             raise Problem(409, str(error)) from error
-        words = f"{len(builds)} versions of torch"
-        record(regression, event="bisect", who=who, note=words)
+        record(regression, event="bisect", who=who, note=f"{len(builds)} versions of torch")
         audit.note(who=who, action="regression.bisect", subject=f"regression {regression.pk}")
     return bisect
 
@@ -212,9 +211,7 @@ def _has_its_builds(bisect: Bisect, step: BisectStep) -> bool:
 def _end(bisect: Bisect, state: BisectState, reason: str = "") -> None:
     bisect.state, bisect.reason, bisect.finished = state, reason[:500], timezone.now()
     bisect.save()
-    one = bisect.regression
-    note = f"bisect {bisect.pk}: {bisect.conclusion}"
-    record(one, event="bisected", note=note[:1000])
+    record(bisect.regression, event="bisected", note=f"bisect {bisect.pk}: {bisect.conclusion}"[:1000])
 
 
 # ---- the versions of torch that a host has

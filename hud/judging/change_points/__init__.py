@@ -47,9 +47,7 @@ def change_points(
         return []
     scaled = _scaled(numbers)
     smallest = math.log1p(min_relative)
-    known = None
-    if groups is not None:
-        known = variants.split(scaled, [groups[night] for night in nights])
+    known = None if groups is None else variants.split(scaled, [groups[night] for night in nights])
     if known is None:
         return [nights[place] for place in _level_changes(scaled, smallest)]
     shifts = [int(known.places[place]) for place in _level_changes(known.adjusted, smallest)]
@@ -179,12 +177,11 @@ def _gap(values: Array, least: float) -> tuple[float, float] | None:
         inside = differences[: np.searchsorted(differences, _HEAPS_APART * small)]
         small = max(float(np.sqrt(np.mean(inside**2))) if len(inside) else 0.0, np.sqrt(2) * least)
     far = differences[np.searchsorted(differences, _HEAPS_APART * small) :]
-    if len(far) < 0.12 * len(differences):
-        return _overlapping(differences, least)
-    middle = float(np.median(far))
-    if float(np.median(np.abs(far - middle))) > 1.1 * small:
-        return _overlapping(differences, least)
-    return middle, small / np.sqrt(2)
+    if len(far) >= 0.12 * len(differences):
+        middle = float(np.median(far))
+        if float(np.median(np.abs(far - middle))) <= 1.1 * small:
+            return middle, small / np.sqrt(2)
+    return _overlapping(differences, least)
 
 
 def _overlapping(differences: Array, least: float) -> tuple[float, float] | None:

@@ -169,12 +169,11 @@ def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, s
             [values.get((one.series.experiment_id, name, run)) or 0.0 for run in ends]
             for name in _TIMES[one.series.metric.name]
         )
-        if not all((*eager, *compiled)):
-            yield one, ""
-            continue
-        step = abs(math.log1p(max(one.change or 0.0, -0.999)))
-        noise = step / one.factor / math.sqrt(2) if one.factor else 0.005  # that of one time
-        side = moved_side((eager[0], eager[1]), (compiled[0], compiled[1]), noise=max(noise, 0.005))
+        side = ""
+        if all((*eager, *compiled)):
+            step = abs(math.log1p(max(one.change or 0.0, -0.999)))
+            noise = step / one.factor / math.sqrt(2) if one.factor else 0.005  # that of one time
+            side = moved_side((eager[0], eager[1]), (compiled[0], compiled[1]), noise=max(noise, 0.005))
         yield one, _WORDS.get(side, "")
 
 

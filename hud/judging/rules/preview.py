@@ -107,8 +107,7 @@ def _flags(
             continue
         verdict = advance(level, point, judging.rule)
         move = level.move
-        if move is None or not move.worse or move.back or not move.is_sure:
-            continue
-        if move.time >= since and (not flags or flags[-1].at != move.time):
+        opens = move and move.worse and not move.back and move.is_sure and move.time >= since
+        if move and opens and (not flags or flags[-1].at != move.time):
             flags.append(Flag(series, move.run_id, move.time, verdict.change, move.latest))
     return flags
