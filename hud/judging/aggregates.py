@@ -104,8 +104,7 @@ def hud_pass_rate(rows: Sequence[HudRow]) -> float | None:
 
 
 def hud_geometric_mean(rows: Sequence[HudRow]) -> float:
-    """Return PyTorch HUD's geometric mean: over this side's own passing rows with a speedup, rounded to 0.01;
-    0 without one."""
+    """Return PyTorch HUD's geometric mean of a side's passing rows with a speedup, to 0.01; 0 without."""
     speedups = [row.speedup for row in rows if row.accuracy in HUD_PASSES and row.speedup > 0]
     return round(geometric_mean(speedups), 2) if speedups else 0.0
 

@@ -8,7 +8,7 @@ of each choice, as often as that choice came, and the part that both sides share
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
@@ -336,10 +336,8 @@ def _counts(notes: Sequence[Iterable[Note]]) -> Counter[tuple[str, str]]:
 def phase_changes(
     base: Sequence[Compiled], head: Sequence[Compiled], *, totals_s: tuple[float | None, float | None]
 ) -> list[PartChange]:
-    """Return the parts of compile time that either side reports, in the order of a compilation, then what the
-    totals hold beyond them."""
-    before, after = (_mean_phases(side) for side in (base, head))
-    parts = [PartChange(name, _part(before, name), _part(after, name)) for name in _PARTS]
+    """Return the parts of compile time that either side reports, in order, then the rest of the totals."""
+    parts = [PartChange(name, _mean_s(base, name), _mean_s(head, name)) for name in _PARTS]
     there = [part for part in parts if part.base_s is not None or part.head_s is not None]
     if there and None not in totals_s:
         rest = [
@@ -350,13 +348,12 @@ def phase_changes(
     return there
 
 
-def _mean_phases(side: Sequence[Compiled]) -> dict[str, float]:
-    said = [one.phases_s for one in side if one.phases_s]
-    names = {name for phases in said for name in phases}
-    return {name: fmean(phases.get(name, 0.0) for phases in said) for name in names}
-
-
-def _part(phases_s: Mapping[str, float], part: str) -> float | None:
-    known = [phases_s[name] for name in _PARTS[part] if name in phases_s]
-    inside = sum(phases_s.get(name, 0.0) for name in _INSIDE.get(part, ()))
-    return max(sum(known) - inside, 0.0) if known else None
+def _mean_s(side: Sequence[Compiled], part: str) -> float | None:
+    """Return how long a part takes in the mean of the compilations that report phases."""
+    known = [one.phases_s for one in side if one.phases_s]
+    own, inside = (
+        sum(phases.get(name, 0.0) for phases in known for name in names)
+        for names in (_PARTS[part], _INSIDE.get(part, ()))
+    )
+    is_known = any(name in phases for phases in known for name in _PARTS[part])
+    return max(own - inside, 0.0) / len(known) if is_known else None

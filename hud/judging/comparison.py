@@ -5,7 +5,7 @@ import itertools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -143,14 +143,16 @@ class Comparison:
     kernels: dict[int, KernelsOfSides]  # by experiment
 
 
-def compare(runs: Sequence[Run], *, series: Collection[int] | None = None, class_key: str = "") -> Comparison:
+def compare(runs: Sequence[Run], *, series: int | None = None, class_key: str = "") -> Comparison:
     """Judge what the runs measured, by default of every series, in 4 statements."""
     most = _most_draws(runs[0]) if len(runs) == 1 else None
-    by_series = _measured(runs, series, class_key)
-    found = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
-    compiled = Compilation.objects.all()
+    measured, compiled = Measurement.objects.filter(run__in=runs), Compilation.objects.filter(run__in=runs)
     if series is not None:
-        compiled = compiled.filter(experiment__in={one.experiment_id for one in found.values()})
+        measured, compiled = measured.filter(series=series), compiled.filter(experiment__series=series)
+    if class_key:
+        measured = measured.filter(environment__class_key=class_key)
+    by_series = _measured(runs, measured)
+    found = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
     kernels = _kernels(runs, compiled, most)
     awaits_draws = most is not None and runs[0].state in ACTIVE
     metrics = (_metric(found[pk], rows, kernels, most, awaits_draws) for pk, rows in by_series.items())
@@ -166,18 +168,11 @@ class _Process(NamedTuple):
     quality: str | None  # why it may not decide
 
 
-def _measured(
-    runs: Sequence[Run], series: Collection[int] | None, class_key: str
-) -> dict[int, list[_Process]]:
+def _measured(runs: Sequence[Run], measured: QuerySet[Measurement]) -> dict[int, list[_Process]]:
     """Return the rows of each series in the order of their processes; numbers of later runs go on."""
     places = {run.pk: place for place, run in enumerate(runs)}
-    measured = Measurement.objects.filter(run__in=places).order_by("series_id", "run_id", "repeat", "side")
-    if series is not None:
-        measured = measured.filter(series__in=series)
-    if class_key:
-        measured = measured.filter(environment__class_key=class_key)
     names = ("series_id", "run_id", "repeat", "side", "draw", "value", "status", "quality")
-    rows = list(measured.values_list(*names))
+    rows = list(measured.order_by(*names[:4]).values_list(*names))
     by_series: dict[int, list[_Process]] = {}
     pairs = 1 + max((row[2] for row in rows if row[4] is None), default=0)
     for pk, run, repeat, side, draw, value, status, quality in rows:
@@ -278,8 +273,8 @@ def _kernels(
 ) -> dict[int, KernelsOfSides]:
     """Return the kernels of the experiments that have timed ones on both sides, in 2 statements."""
     places = {run.pk: place for place, run in enumerate(runs)}
-    in_order = compiled.filter(run__in=places).order_by("experiment", "run", "repeat")
-    rows = list(in_order.exclude(kernels=[]).select_related("experiment"))
+    in_order = compiled.order_by("experiment", "run", "repeat").exclude(kernels=[])
+    rows = list(in_order.select_related("experiment"))
     by_id = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
     titles = {kernel.slot: kernel.name for kernel in by_id.values()}
     of_experiments: dict[int, KernelsOfSides] = {}

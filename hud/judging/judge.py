@@ -141,8 +141,7 @@ def _mark_series(limit: int) -> int:
 
 
 def judge_series(pending: Sequence[Series]) -> None:
-    """Write verdicts, states and regressions of touched series, in one transaction and a fixed number of
-    statements."""
+    """Write verdicts, states and regressions of touched series, in a fixed number of statements."""
     with transaction.atomic():
         touched = _take(pending)
         by_id = {series.pk: series for series in pending if series.pk in touched}
@@ -174,9 +173,9 @@ def judge_series(pending: Sequence[Series]) -> None:
             seen.add(series_id)
         _find_headlines(present)
         _write_judgements(rows)
-        for series_id, class_key in [key for key, one in present.items() if one.newest is None]:
-            SeriesState.objects.filter(series=series_id, class_key=class_key).delete()
-            del present[series_id, class_key]
+        for one in present.values():
+            if one.newest is None:
+                SeriesState.objects.filter(series=one.series, class_key=one.class_key).delete()
         judged = [one for one in present.values() if one.verdict]
         _write_states(judged)
         follow.update(judged)
@@ -356,8 +355,7 @@ def _write_states(judged: Sequence[Judged]) -> None:
 
 
 def _given(model: type[Model], columns: Iterable[str]) -> str:
-    """Return SQL that reads rows from one JSON text: a parameter for each value costs more than to judge
-    them."""
+    """Return SQL that reads rows from one JSON text: a parameter for each value costs more than judging."""
     kinds = {str(item.column): item.db_type(connection) for item in model._meta.concrete_fields}
     kinds |= {name: "double precision" for name, kind in kinds.items() if kind == "real"}
     return f"json_to_recordset(%s::json) AS given({', '.join(f'{name} {kinds[name]}' for name in columns)})"

@@ -160,7 +160,7 @@ def _take(bisect: Bisect, step: BisectStep) -> None:
     same = bisect.steps.filter(base=step.base, head=step.head, pairs__isnull=False).exclude(pk=step.pk)
     runs = [one.run_id for one in [*same.order_by("pk"), step] if one.run_id and _has_its_builds(bisect, one)]
     found = list(Run.objects.select_related("request").filter(pk__in=runs).order_by("pk"))
-    comparison = compare(found, series=[bisect.regression.series_id])
+    comparison = compare(found, series=bisect.regression.series_id)
     answer = comparison.metrics[0] if comparison.metrics else None
     step.pairs, step.word, step.finished = [], "none", timezone.now()
     if answer:
@@ -198,14 +198,12 @@ def _size(change: float | None) -> float:
 
 def _has_its_builds(bisect: Bisect, step: BisectStep) -> bool:
     """Return whether the interpreters of a step still had the torch that it compares."""
-    for place, torches in zip(
-        (step.base, step.head), confirm.torches_of(bisect.regression, [step.run_id]), strict=True
-    ):
-        build = bisect.builds[place]
-        if torches - {(build["torch"], build["torch_git"])}:
-            logger.warning("%s: interpreter %s has another torch", bisect, build["interpreter"])
-            return False
-    return True
+    compared = [bisect.builds[place] for place in (step.base, step.head)]
+    own = [{(build["torch"], build["torch_git"])} for build in compared]
+    other = [*map(set.difference, confirm.torches_of(bisect.regression, [step.run_id]), own)]
+    if any(other):
+        logger.warning("%s: run %s had other versions of torch: %s", bisect, step.run_id, other)
+    return not any(other)
 
 
 def _end(bisect: Bisect, state: BisectState, reason: str = "") -> None:

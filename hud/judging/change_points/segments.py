@@ -19,8 +19,7 @@ _BLOCK, _MARGIN = 300, 50
 
 
 def blocks(n: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield start and stop of each overlapping block, all equally long, and of the part in which its answer
-    counts."""
+    """Yield start and stop of each overlapping block, all equally long, and of where its answer counts."""
     if n <= _BLOCK + _MARGIN:
         yield 0, n, 0, n
         return

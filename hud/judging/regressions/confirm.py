@@ -225,7 +225,7 @@ def _apply_pairs(one: Regression, run: Run) -> None:
         return  # it compares something else
     if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != list(map(_name, wanted)):
         return  # one torch in two interpreters: only these two differ as the regression does
-    comparison = compare([run], series=[one.series_id], class_key=one.class_key)
+    comparison = compare([run], series=one.series_id, class_key=one.class_key)
     for answer in comparison.metrics:
         if answer.word == "confirmed" and answer.better is False:
             decide_by_pairs(regression=one, confirmed=True, run_id=run.pk, cause=answer.cause)

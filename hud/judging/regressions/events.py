@@ -140,8 +140,7 @@ def assign(*, regression: Regression, owner: User | None, who: str) -> Regressio
 
 
 def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int, cause: str = "") -> None:
-    """Apply the result of a comparison in pairs. A change of the autotuner's choices gives the regression
-    that kind."""
+    """Apply the result of a comparison in pairs. With the cause "choice" the regression is of that kind."""
     event = Event.CONFIRMED_BY_PAIRS if confirmed else Event.NOT_REPRODUCED
     with transaction.atomic():
         regression = _locked(regression)

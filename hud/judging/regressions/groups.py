@@ -160,8 +160,7 @@ def of_cause(one: Regression) -> QuerySet[Regression]:
 
 
 def make_causes() -> int:
-    """Put the regressions of complete nights that have no cause into one; return how many. Nothing may wait
-    to be judged."""
+    """Give regressions of complete nights a cause; return how many. Nothing may wait to be judged."""
     now = timezone.now()
     pending = Regression.objects.filter(state__in=TOLD, cause_row=None, first_run__isnull=False)
     began = dict(pending.values_list("first_run", "series__stream"))

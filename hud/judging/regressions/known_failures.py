@@ -62,8 +62,7 @@ def end(regression: Regression, reason: str, *, who: str = "", run_id: int | Non
 
 
 def reasons(failing: Iterable[tuple[Series, datetime]]) -> dict[int, str]:
-    """Return why failures at these times are no news, by the id of their series; '' for those that are: 2
-    statements for each stream."""
+    """Return why failures at these times are no news, by series; '' if they are: 2 statements a stream."""
     why: dict[int, str] = {}
     for own in by_key(failing, lambda pair: pair[0].stream_id):
         expected = Expectations(own[0][0].stream_id, [series.experiment for series, _time in own])

@@ -1,5 +1,4 @@
-"""Preview a rule over the last 60 nights: stored points are judged with and without it, and
-nothing is written."""
+"""Preview a rule over the last 60 nights: judge stored points with and without it, and write nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,8 +59,7 @@ def newest_series(rule: Rule) -> tuple[int, list[Series], datetime | None]:
 
 
 def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> Preview:
-    """Return what a threshold or the meaning of a metric would have flagged. `replaces` is the threshold that
-    it changes."""
+    """Return what a threshold, in place of `replaces`, or the meaning of a metric would have flagged."""
     matching, series, until = newest_series(rule)
     found = Preview(matching, len(series), until)
     if until is None:

@@ -37,10 +37,8 @@ class Thresholds:
     """The thresholds of all operators, for the series that they match."""
 
     def __init__(self, rows: Iterable[Threshold]) -> None:
-        def rank(row: Threshold) -> tuple[int, float]:
-            return sum(bool(getattr(row, name)) for name in Threshold.IDENTITY), row.pk or math.inf
-
-        self.rows = sorted(rows, key=rank)
+        in_order = sorted(rows, key=lambda row: row.pk or math.inf)
+        self.rows = sorted(in_order, key=lambda row: sum(bool(getattr(row, name)) for name in row.IDENTITY))
 
     @classmethod
     def read(cls) -> Thresholds:
