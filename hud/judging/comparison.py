@@ -13,18 +13,7 @@ from django.db.models import QuerySet
 
 from hud.judging.choices import ChoiceChange
 from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
-from hud.models import (
-    ACTIVE,
-    STATUS_NAMES,
-    Compilation,
-    Experiment,
-    Kernel,
-    Measurement,
-    Metric,
-    Point,
-    Run,
-    Series,
-)
+from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Measurement, Metric, Point, Run, Series
 from runner.schema.compilations import Kernels, TimedChoice, draw_obstacle
 from runner.schema.draws import (
     LEAST_DRAWS,
@@ -154,7 +143,7 @@ def compare(runs: Sequence[Run], *, series: int | None = None, class_key: str = 
     by_series = _measured(runs, measured)
     found = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
     kernels = _kernels(runs, compiled, most)
-    awaits_draws = most is not None and runs[0].state in ACTIVE
+    awaits_draws = most is not None and runs[0].finished is None
     metrics = (_metric(found[pk], rows, kernels, most, awaits_draws) for pk, rows in by_series.items())
     return Comparison(list(metrics), kernels)
 

@@ -162,7 +162,7 @@ def judge_series(pending: Sequence[Series]) -> None:
                 begin[series_id] = min(begin[series_id], one.until)
         settled = follow.settled([pk for pk, since in touched.items() if begin[pk] < since])
         rows: list[dict[str, Any]] = []
-        references = _references(by_id)
+        references = _references(by_id.values())
         seen = {series_id for (series_id, _class), one in present.items() if one.until > BEFORE_ALL}
         for (series_id, class_key), points in read_points(begin):
             key = series_id, class_key
@@ -227,7 +227,7 @@ def _stored(by_id: Mapping[int, Series], judging: Mapping[int, Judging]) -> dict
     return found
 
 
-def _references(series: Iterable[int]) -> dict[ClassKey, tuple[int, Level]]:
+def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:
     """Return the level that a stream's reference has of the same experiment and metric, and that stream, by
     series and class; 1 statement."""
     rows = fetch_tuples(
@@ -244,7 +244,7 @@ def _references(series: Iterable[int]) -> dict[ClassKey, tuple[int, Level]]:
             SELECT class_key, level FROM hud_seriesstate WHERE series_id = r.id OFFSET 0
         ) t
         """,
-        [list(series)],
+        [[series.pk for series in taken]],
     )
     return {
         (series_id, class_key): (stream_id, msgspec.json.decode(level, type=Level))

@@ -69,11 +69,9 @@ def start(*, regression: Regression, who: str) -> Bisect:
         if running := Bisect.objects.filter(regression=regression, state=BisectState.RUNNING).first():
             raise Problem(409, f"bisect {running.pk} of it is running")
         accelerator, builds = _plan(regression, visible_accelerators())
+        versions = [asdict(build) for build in builds]
         bisect = Bisect.objects.create(
-            regression=regression,
-            accelerator=accelerator,
-            builds=[asdict(build) for build in builds],
-            requested_by=who,
+            regression=regression, accelerator=accelerator, builds=versions, requested_by=who
         )
         try:
             _go_on(bisect)

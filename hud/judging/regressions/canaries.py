@@ -104,7 +104,7 @@ def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
         JOIN hud_experiment e ON e.id = w.experiment_id AND e.device = %(device)s
         JOIN hud_environment n ON n.id = m.environment_id
         JOIN hud_seriesstate s ON s.series_id = w.id AND s.class_key = n.class_key
-        WHERE r.host_name = %(host)s AND r.order_time BETWEEN %(first)s AND %(last)s
+        WHERE r.host_name = %(host)s AND r.order_time BETWEEN %(time)s - %(night)s AND %(time)s + %(night)s
             AND r.branch = ANY(%(branches)s) AND m.verdict = ANY(%(verdicts)s)
             AND (e.suite = %(ceilings)s OR k.name = ANY(%(eager)s))
             AND s.order_time >= m.order_time AND s.points > 1
@@ -118,8 +118,7 @@ def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
             "branches": stored_names(),
             "unchanged": VERDICT_CODES["unchanged"],
             "verdicts": [VERDICT_CODES[word] for word in ("unchanged", "regressed", "improved")],
-            "first": time - _NIGHT,
-            "last": time + _NIGHT,
+            "night": _NIGHT,
             "time": time,
         },
     )

@@ -126,13 +126,9 @@ def rerun_on(
 ) -> Run:
     """Request a run of the experiment of these series on one accelerator, behind what people wait for: one
     repeat, or with a base interpreter as many draws or pairs as an answer needs. Raise BadRequest."""
-    resources = ResourceRequest(
-        accelerator.device,
-        accelerator.host,
-        labels={"accelerator": accelerator.name},
-        interpreter=interpreter,
-        base_interpreter=base,
-    )
+    names = {"interpreter": interpreter, "base_interpreter": base}
+    labels = {"accelerator": accelerator.name}
+    resources = ResourceRequest(accelerator.device, accelerator.host, labels=labels, **names)
     if not base:
         replication = Replication(repeats=1)
     elif draws := planned_draws(series):

@@ -56,16 +56,9 @@ def record(
     before = after if before is None else before
     # one point that nothing else agreed with was noise and no level, unless a person takes it for one
     is_level = after == State.ACCEPTED or (after == State.DISMISSED and regression.points > 1)
-    RegressionEvent.objects.create(
-        regression=regression,
-        event=event,
-        before=before,
-        after=after,
-        who=who,
-        note=note,
-        run_id=run_id,
-        level_since=regression.since if is_level and before != after else None,
-    )
+    since = regression.since if is_level and before != after else None
+    words = {"event": event, "before": before, "after": after, "who": who, "note": note}
+    RegressionEvent.objects.create(regression=regression, run_id=run_id, level_since=since, **words)
     recent = Run.objects.filter(order_time__gt=timezone.now() - _NEWS)
     newest = recent.filter(pk__in=[run_id, regression.latest_run_id])
     is_muted = regression.muted_until and regression.muted_until > timezone.now()

@@ -179,10 +179,8 @@ def _read(states: Sequence[SeriesState]) -> dict[int, list[SeriesPoint]]:
         state.pk: [
             point
             for point in points.get((state.series_id, state.class_key), [])
-            if point.is_baseline
-            and point.values
-            and point.time >= start
-            and (not point.card or point.card in state.level.get("cards", ()))
+            if point.is_baseline and point.values and point.time >= start
+            if point.card in ("", *state.level.get("cards", ()))
         ][-MOST_POINTS:]
         for state, start in starts.items()
     }

@@ -77,15 +77,11 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
     for (series_id, class_key), points in read_points(dict.fromkeys(by_id, since - _WARM_UP)):
         one, ends = by_id[series_id], settled.get((series_id, class_key), [])
         metric = rule if isinstance(rule, Metric) else one.metric
-        flags = [
-            _flags(one, points, judging, ends, since)
-            if opens_regressions(judging, of, present.get((one.experiment_id, class_key), ()))
-            else []
-            for judging, of in (
-                (today.of(one.experiment, one.metric), one.metric),
-                (then.of(one.experiment, metric), metric),
-            )
-        ]
+        beside, flags = present.get((one.experiment_id, class_key), ()), []
+        for thresholds, of in ((today, one.metric), (then, metric)):
+            judging = thresholds.of(one.experiment, of)
+            opens = opens_regressions(judging, of, beside)
+            flags.append(_flags(one, points, judging, ends, since) if opens else [])
         found.add(flags[1], len(flags[0]))
     return found
 
