@@ -71,9 +71,8 @@ def compare_means(base: Mapping[str, float], head: Mapping[str, float]) -> Geome
     only = tuple(sorted(left.keys() - right.keys())), tuple(sorted(right.keys() - left.keys()))
     if not matched:
         return GeometricMean(only_base=only[0], only_head=only[1])
-    before, after, low, high, p = paired_means(
-        np.array([left[case] for case in matched]), np.array([right[case] for case in matched])
-    )
+    sides = (np.array([side[case] for case in matched]) for side in (left, right))
+    before, after, low, high, p = paired_means(*sides)
     return GeometricMean(before, after, ratio_of(before, after), low, high, p, matched, *only)
 
 

@@ -246,11 +246,11 @@ def _metric(
 def _cause(code: CodeChange, choice: ChoiceChange | None, direction: str) -> tuple[Cause, bool | None]:
     """Return the cause of a confirmed change, and whether it is one for the better; None without direction.
     Of code and choices, what is worse counts."""
-    is_code, is_choice = code.word == "confirmed", choice is not None and choice.word == "confirmed"
-    gains = code.ratio is not None and (code.ratio > 1) == (direction == "up") and direction != "none"
-    if is_choice and choice and (not is_code or (choice.worse and gains)):
-        return "choice", None if direction == "none" else not choice.worse
-    return ("code", None if direction == "none" else gains) if is_code else ("", None)
+    cause: Cause = "code" if code.word == "confirmed" else ""
+    better = code.ratio is not None and (code.ratio > 1) == (direction == "up") and direction != "none"
+    if choice and choice.word == "confirmed" and (not cause or (choice.worse and better)):
+        cause, better = "choice", not choice.worse
+    return cause, better if cause and direction != "none" else None
 
 
 def _change_of(log_ratio: float | None) -> float | None:
@@ -326,10 +326,9 @@ def noise_of(points: QuerySet[Point]) -> ChoiceNoise:
     """Return the noise of a process at known choices: of the newest compilations that repeat a variant in one
     environment; assumed where too few do."""
     values: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
-    newest = points.filter(variants__isnull=False).order_by("-order_time")
-    for environment, variants, measured, value in newest.values_list(
-        "environment", "variants", "values", "value"
-    )[:_NOISE_POINTS]:
+    names = ("environment", "variants", "values", "value")
+    newest = points.filter(variants__isnull=False).order_by("-order_time").values_list(*names)
+    for environment, variants, measured, value in newest[:_NOISE_POINTS]:
         for variant, number in zip(variants or [], measured or [value], strict=True):
             if variant and number is not None and number > 0:
                 values[environment, variant].append(number)

@@ -228,8 +228,7 @@ def _stored(by_id: Mapping[int, Series], judging: Mapping[int, Judging]) -> dict
 
 
 def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:
-    """Return the level that a stream's reference has of the same experiment and metric, and that stream, by
-    series and class; 1 statement."""
+    """Return the reference stream of each series, and its level there, by series and class: 1 statement."""
     rows = fetch_tuples(
         """
         SELECT one.id, t.class_key, s.reference, t.level::text FROM unnest(%s::int[]) AS one(id)

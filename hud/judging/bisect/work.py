@@ -111,9 +111,8 @@ def cancel(*, bisect: Bisect, who: str) -> None:
         bisect = Bisect.objects.select_for_update().get(pk=bisect.pk)
         if bisect.state == BisectState.RUNNING:
             _end(bisect, BisectState.CANCELLED, f"cancelled by {who}")
-            for step in bisect.steps.filter(run__state__in=ACTIVE).select_related("run"):
-                assert step.run
-                cancel_run(run=step.run, who=who)
+            for run in Run.objects.filter(pk__in=bisect.steps.values("run"), state__in=ACTIVE):
+                cancel_run(run=run, who=who)
 
 
 def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:

@@ -75,7 +75,7 @@ def _level_changes(values: Array, smallest: float) -> list[int]:
     gap = _gap(values, least)
     if gap is not None:
         slow = slow_nights(values, *gap)
-        if _switches(slow) >= _LEAST_SWITCHES:
+        if np.count_nonzero(np.diff(slow)) >= _LEAST_SWITCHES:
             values = values - gap[0] * slow
     deviation = _short_deviation(values, least)
     candidates = jumps(values, deviation)
@@ -87,7 +87,7 @@ def _level_changes(values: Array, smallest: float) -> list[int]:
         other = values - kept * slow
         own = _short_deviation(other, least)
         fewer = jumps(other, own)
-        if _switches(slow) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
+        if np.count_nonzero(np.diff(slow)) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
             without = _borne_out(other, fewer, own, least, smallest)
             if len(without) <= len(found):
                 found = without
@@ -143,10 +143,6 @@ def _quantum(values: Array) -> float:
     hops = np.count_nonzero(np.diff(values))
     coarse = 1 < len(distinct) < len(values) / 2 and hops > max(len(values) / 10, 3)
     return float(np.median(np.diff(distinct))) if coarse else 0.0
-
-
-def _switches(slow: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
-    return int(np.count_nonzero(slow[1:] != slow[:-1]))
 
 
 def _clipped(values: Array, candidates: Sequence[int], deviation: float) -> Array:

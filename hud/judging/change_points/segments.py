@@ -68,9 +68,8 @@ def _fit(
             elif switch < stay:
                 mode = 1 - mode
         own_modes[0] = mode
-        is_jump[low:high], modes[low:high] = (
-            own[low - start : high - start] for own in (own_jumps, own_modes)
-        )
+        counts = slice(low - start, high - start)
+        is_jump[low:high], modes[low:high] = own_jumps[counts], own_modes[counts]
     return is_jump, modes
 
 

@@ -7,6 +7,7 @@ the cause of what moved there that night, and nothing of it is called a regressi
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 
 from django.db.models import Q
 
@@ -65,15 +66,13 @@ def watch(followed: Iterable[Regression], canary_runs: Iterable[int]) -> None:
         wanted |= Q(latest_run__host_name__in=set(hosts), latest_run__order_time__range=span)
     active = Regression.objects.filter(wanted, state__in=ACTIVE, series__metric__kind="timing")
     related = ("latest_run", "series__experiment", "series__metric")
-    checked: dict[tuple[str, str, datetime], tuple[Canaries, Canary | None]] = {}
+    of_night = cache(_of_night)
     for one in active.exclude(kind=RegressionKind.FAILURE).select_related(*related):
         run = one.latest_run
         if run is None or not run.host_name or one.series.metric.unit in _BYTES:
             continue
-        key = run.host_name, one.series.experiment.device, run.order_time
-        if key not in checked:
-            checked[key] = check(_of_night(*key))
-        _apply(one, run, *checked[key])
+        night = of_night(run.host_name, one.series.experiment.device, run.order_time)
+        _apply(one, run, *check(night))
 
 
 def _apply(one: Regression, run: Run, word: Canaries, named: Canary | None) -> None:

@@ -67,8 +67,7 @@ def confirm() -> int:
 
 
 def _spent_minutes(own: QuerySet[Run]) -> float:
-    """Return the minutes of hosts that our runs have taken within a day; one that has not ended takes at
-    least what is usual."""
+    """Return the host minutes of our runs within a day; one that has not ended takes at least the usual."""
     now, minutes = timezone.now(), 0.0
     recent = own.filter(Q(created__gt=now - timedelta(days=1)) | Q(state__in=[State.QUEUED, State.RUNNING]))
     for started, finished in recent.values_list("started", "finished"):

@@ -65,13 +65,10 @@ def settled(series_ids: Collection[int]) -> dict[tuple[int, str], list[datetime]
 def update(judged: Sequence[Judged]) -> None:
     """Open, follow and close regressions of judged series, and check hosts: 2 statements if nothing moved."""
     followed = []
-    latest: dict[tuple[int, str], Regression] = {}
     series_ids = [one.series.pk for one in judged]
     found = Regression.objects.filter(series__in=series_ids).order_by("pk").select_for_update()
-    for regression in found:
-        key = regression.series_id, regression.class_key
-        if key not in latest or latest[key].state not in ACTIVE:
-            latest[key] = regression
+    in_order = sorted(found, key=lambda one: one.state in ACTIVE)  # the newest is the last, or the active one
+    latest = {(one.series_id, one.class_key): one for one in in_order}
     known_reasons = known_failures.reasons(
         (one.series, one.until)
         for one in judged

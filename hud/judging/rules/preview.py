@@ -92,9 +92,7 @@ def _flags(
     """Return the moves for the worse that began after `since` and would have opened a regression."""
     level, left = Level(), sorted(ends)
     flags: list[Flag] = []
-    for point in points:
-        if not point.is_baseline:
-            continue
+    for point in [point for point in points if point.is_baseline]:
         if left and point.time >= left[0]:
             left = [end for end in left if end > point.time]
             begin_anew(level, point)

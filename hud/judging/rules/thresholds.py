@@ -76,9 +76,8 @@ def metrics_by_class(experiments: Collection[int]) -> dict[tuple[int, str | None
     found: dict[tuple[int, str | None], set[str]] = {}
     series = Series.objects.filter(experiment__in=experiments)
     stored = series.filter(Q(states__isnull=False) | Q(touched_at__isnull=False))
-    for experiment_id, class_key, name in stored.values_list(
-        "experiment_id", "states__class_key", "metric__name"
-    ):
+    rows = stored.values_list("experiment_id", "states__class_key", "metric__name")
+    for experiment_id, class_key, name in rows:
         found.setdefault((experiment_id, class_key), set()).add(name)
     return found
 

@@ -159,9 +159,8 @@ def _write(rule: Rule, earlier: Rule | None, who: str) -> None:
     detail = settings_of(rule)
     if earlier and not is_new:
         detail["before"] = {"rule": subject(earlier), **settings_of(earlier)}
-    audit.note(
-        who=who, action="rule.create" if is_new else "rule.change", subject=subject(rule), detail=detail
-    )
+    action = "rule.create" if is_new else "rule.change"
+    audit.note(who=who, action=action, subject=subject(rule), detail=detail)
     _judge_again([rule, *([earlier] if earlier else [])])
 
 
