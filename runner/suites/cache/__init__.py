@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from runner.schema.options import Option, repeat, switch
 from runner.schema.suite import Case, Expected, Suite, TaskSpec
 from runner.suites import huggingface, torchbench
-from runner.suites.torchdynamo import OPTIONS
+from runner.suites.tables import options_of
 
 _TORCHBENCH, _HUGGINGFACE = torchbench.SUITE.cases, huggingface.SUITE.cases
 # cachebench's own lists, first here; it takes any other model of the two suites by name too.
@@ -19,7 +18,6 @@ ORIGINS = {
     **{case.name: "huggingface" for case in _HUGGINGFACE},
 }
 _DTYPES = ("amp", "bfloat16", "float16", "float32")
-_SHARED_KNOBS = ("size", "batch_size", "cudagraphs")
 
 
 def _cases() -> tuple[Case, ...]:
@@ -53,15 +51,7 @@ SUITE = CacheSuite(
     cases=_cases(),
     backends=("inductor",),
     modes=("training", "inference"),
-    options=(
-        repeat("pairs of a cold and a warm process", 1, 9, 1),
-        Option("origin", "choice", "the suite of the case", choices=("torchbench", "huggingface")),
-        *(option for option in OPTIONS if option.name in _SHARED_KNOBS),
-        switch("fx_graph_cache", "inductor's cache of compiled graphs", default=True),
-        switch("aot_autograd_cache", "AOTAutograd's cache, which holds those of inductor", default=True),
-        switch("autotune_cache", "inductor's cache of autotuning's choices", default=True),
-        switch("local_pgo", "dynamo's memory of shapes that changed, of an earlier process", default=True),
-    ),
+    options=options_of("cache"),
     dynamic=True,
     timeout_s=4000,
 )
