@@ -3,31 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from runner.schema.suite import Case, Expected, Suite, TaskSpec
+from runner.schema.suite import Expected, Suite, TaskSpec
 from runner.suites import huggingface, torchbench
 from runner.suites.tables import options_of
 
-_TORCHBENCH, _HUGGINGFACE = torchbench.SUITE.cases, huggingface.SUITE.cases
 # cachebench's own lists, first here; it takes any other model of the two suites by name too.
 DEFAULTS = (
     *("nanogpt", "BERT_pytorch", "resnet50", "moco", "llama"),
     *("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification"),
 )
-ORIGINS = {
-    **{case.name: "torchbench" for case in _TORCHBENCH},
-    **{case.name: "huggingface" for case in _HUGGINGFACE},
-}
+_OF_MODELS = (torchbench.SUITE, huggingface.SUITE)
+ORIGINS = {case.name: suite.name for suite in _OF_MODELS for case in suite.cases}
+_CASES = {case.name: case for suite in _OF_MODELS for case in suite.cases}
 _DTYPES = ("amp", "bfloat16", "float16", "float32")
-
-
-def _cases() -> tuple[Case, ...]:
-    found = {case.name: case for case in (*_TORCHBENCH, *_HUGGINGFACE)}
-    return tuple(
-        replace(found[name], dtypes=tuple(kind for kind in _DTYPES if kind in found[name].dtypes))
-        for name in dict.fromkeys((*DEFAULTS, *found))
-    )
-
-
 _UPSTREAM_METRICS = ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)")
 _OUR_METRICS = ("cold_compile_s", "warm_compile_s", "warm_to_cold_ratio", "compile_time_reduction")
 METRICS = (*_OUR_METRICS, *_UPSTREAM_METRICS)
@@ -48,7 +36,10 @@ SUITE = CacheSuite(
     name="cache",
     title="Compile time with cold and warm caches, as cachebench",
     headline_metrics=_UPSTREAM_METRICS,
-    cases=_cases(),
+    cases=tuple(
+        replace(_CASES[name], dtypes=tuple(kind for kind in _DTYPES if kind in _CASES[name].dtypes))
+        for name in dict.fromkeys((*DEFAULTS, *_CASES))
+    ),
     backends=("inductor",),
     modes=("training", "inference"),
     options=options_of("cache"),

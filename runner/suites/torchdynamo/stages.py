@@ -100,7 +100,14 @@ def prepare_device(spec: TaskSpec) -> Device:
     """Set this process up with the task's threads and settings."""
     threads = spec.knobs.get("threads")
     device = prepare(spec.device, threads if isinstance(threads, int) else None)
-    apply_settings(spec)
+    torch.set_float32_matmul_precision("high" if spec.device == "cuda" else "highest")
+    # As the harness: attention that is spelled out sums in its own type, not in float32.
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+    if spec.knobs.get("deterministic"):
+        torch.use_deterministic_algorithms(True)
+    percent = spec.knobs.get("memory_percent", 100)
+    if spec.device == "cuda" and isinstance(percent, int) and percent < 100:
+        torch.cuda.set_per_process_memory_fraction(percent / 100)
     return device
 
 
@@ -108,19 +115,6 @@ def place(spec: TaskSpec) -> tuple[Device, Environment]:
     """Return the device and the environment for the process that records, which must not ask for them."""
     device = prepare_device(spec)
     return device, environment(device)
-
-
-def apply_settings(spec: TaskSpec) -> None:
-    """Apply the task's settings of torch to this process."""
-    knobs = spec.knobs
-    torch.set_float32_matmul_precision("high" if spec.device == "cuda" else "highest")
-    # As the harness: attention that is spelled out sums in its own type, not in float32.
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
-    if knobs.get("deterministic"):
-        torch.use_deterministic_algorithms(True)
-    percent = knobs.get("memory_percent", 100)
-    if spec.device == "cuda" and isinstance(percent, int) and percent < 100:
-        torch.cuda.set_per_process_memory_fraction(percent / 100)
 
 
 def warm_compiler(setup: StageSetup, compiler: Compiler, *, workers: bool) -> None:
