@@ -1,7 +1,7 @@
 """The harness's rules for single models: tolerances, optimizers, batches, exceptions from comparing.
 
 Sources: its `common.py`, `huggingface.py`, `timm_models.py`, `torchbench.py` and their yaml files. What
-they say of one model stands in the `models.csv` of its suite.
+they say of one model stands in `models.csv` and `tolerances.csv` of its suite.
 """
 
 from dataclasses import dataclass
