@@ -4,7 +4,7 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from runner.launch.failures import TaskFailure
@@ -12,7 +12,7 @@ from runner.launch.report import Report
 from runner.measure.kernels import tuning
 from runner.measure.state.device import Device, environment
 from runner.schema.compilations import COMPILED, blind_text
-from runner.schema.metrics import metric_info
+from runner.schema.metrics import GPT_FAST_TARGET_ARCH, gpt_fast_target, metric_info
 from runner.schema.records import (
     NO_WARNING,
     Benchmark,
@@ -41,6 +41,13 @@ class Result:
     n: int | None = None  # how many samples a derived value was made of
     target: str | None = None
     facts: Mapping[str, Json] = field(default_factory=dict)  # stored beside the value
+
+
+def with_gpt_fast_target(spec: TaskSpec, result: Result) -> Result:
+    """Return a result of the task with the target of gpt-fast's tables, if they have one."""
+    target = gpt_fast_target(spec.case, spec.dtype, result.metric)
+    facts = {**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}
+    return result if target is None else replace(result, target=target, facts=facts)
 
 
 class Recorder:

@@ -1,8 +1,8 @@
-"""Options of suites, and short forms for those that several suites have."""
+"""Options of suites."""
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 OptionValue = bool | int | str | list[int]
 EXPLAIN = "explain"  # option: seconds to find the part of the compiler at fault for a failure
@@ -47,37 +47,3 @@ class Option:
         if isinstance(value, bool) or not isinstance(value, int):
             return f"{value!r} is not an integer"
         return "" if self.low <= value <= self.high else f"{value} is not within {self.low} to {self.high}"
-
-
-def count(name: str, help_text: str, low: int, high: int, default: int) -> Option:
-    """Return a number that does not change what is measured."""
-    return Option(name, "int", help_text, low, high, default=default, identity=False)
-
-
-# Of suites that time eager and compiled calls in turn.
-BUDGET_S = count("budget_s", "time for more pairs where 0.5 % is not reached", 0, 600, 5)
-# Of suites that check what they compile.
-EXPLAIN_FAILURE = count(
-    EXPLAIN,
-    "after a wrong result or a failed compile: seconds to find the part of the compiler at fault",
-    *(0, 1800, 0),
-)
-
-
-def switch(name: str, help_text: str, default: bool = False, **more: Any) -> Option:
-    """Return an option that changes what is measured. `more` are other fields of `Option`."""
-    return Option(name, "bool", help_text, default=default, **more)
-
-
-def extra(name: str, help_text: str, **more: Any) -> Option:
-    """Return an option that reports or keeps more of the same measurement."""
-    return Option(name, "bool", help_text, default=False, identity=False, **more)
-
-
-def choice(name: str, help_text: str, *choices: str, **more: Any) -> Option:
-    """Return an option with these choices; the first is the default."""
-    return Option(name, "choice", help_text, choices=choices, default=choices[0], **more)
-
-
-def repeat(help_text: str, low: int, high: int, default: int) -> Option:
-    return count("repeat", help_text, low, high, default)

@@ -12,6 +12,7 @@ import pytest
 
 from runner.__main__ import _parser
 from runner.cli.request import tasks
+from runner.schema.compilations import INDUCTOR_OPTIONS
 from runner.schema.devices import ARCHES, arch_key, is_named, peaks
 from runner.schema.metrics import METRICS, Direction, Kind, Role, gpt_fast_target, metric_info, role_of
 from runner.schema.options import Option, OptionValue
@@ -134,6 +135,18 @@ def test_the_fingerprint_is_of_what_is_measured() -> None:
     task = TaskSpec.from_json(GOOD)
     assert TaskSpec.from_json({**GOOD, "timeout_s": 5}).fingerprint() == task.fingerprint()
     assert TaskSpec.from_json({**GOOD, "knobs": {"D": [256]}}).fingerprint() != task.fingerprint()
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_option_of_a_suite_is_complete(suite: str) -> None:
+    options = [option for option in SUITES[suite].options if option.name not in INDUCTOR_OPTIONS]
+    assert len(SUITES[suite].offered) == len(SUITES[suite].options), "a name stands twice"
+    for option in options:
+        assert option.help, option
+        assert option.kind in {"bool", "int", "ints", "choice", "word"}, option
+        assert option.default is None or not option.problem(option.default), option
+        assert bool(option.choices) == (option.kind == "choice"), option
+        assert (option.low < option.high) == (option.kind in {"int", "ints"}), option
 
 
 def test_a_choice_and_a_switch_take_nothing_else() -> None:

@@ -14,7 +14,9 @@ from runner.cli.output import Output
 from runner.launch.failures import TaskFailure
 from runner.launch.launch import launch
 from runner.launch.report import Report
+from runner.measure.compiler.counters import Counts
 from runner.measure.state.device import prepare
+from runner.measure.timing.compile_time import FirstCalls
 from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
@@ -29,18 +31,19 @@ needs_compiler = pytest.mark.skipif(not machine.cpp_compiler(), reason="inductor
 SPEC = TaskSpec("cache", "BertForMaskedLM", "inference", "bfloat16", "inductor", "cpu")
 TINY = dataclasses.replace(SPEC, dtype="float32", knobs={"size": "tiny"})
 COMPILED = Compiled(
-    compile_s=20.0,
+    first=FirstCalls([20_100.0], [100.0], settled=True, phases_s={"inductor_compile": 12.0}),
+    counted=Counts({}, {}, {"fxgraph_cache_miss": 1}),
     warm_up_difference_s=25.0,
-    phases_s={"inductor_compile": 12.0},
-    caches={"fxgraph_cache_miss": 1},
-    cache_hits=0,
-    cache_misses=1,
     cache_bytes=1000,
     cache_entries=10,
     result=64.0,
 )
 WARM = dataclasses.replace(
-    COMPILED, compile_s=5.0, warm_up_difference_s=15.0, cache_hits=1, cache_misses=0, result=64.1
+    COMPILED,
+    first=dataclasses.replace(COMPILED.first, compiling_ms=[5_100.0]),
+    counted=Counts({}, {}, {"fxgraph_cache_hit": 1}),
+    warm_up_difference_s=15.0,
+    result=64.1,
 )
 
 
@@ -87,7 +90,8 @@ def stages(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> None:
 def test_three_metrics_of_cachebench_and_ours_under_their_true_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    second = dataclasses.replace(WARM, compile_s=10.0, warm_up_difference_s=5.0)
+    first = dataclasses.replace(WARM.first, compiling_ms=[10_100.0])
+    second = dataclasses.replace(WARM, first=first, warm_up_difference_s=5.0)
     answers = {"cold_0": COMPILED, "warm_0": WARM, "cold_1": COMPILED, "warm_1": second}
     stages(monkeypatch, answers)
     spec = dataclasses.replace(SPEC, knobs={"repeat": 2})

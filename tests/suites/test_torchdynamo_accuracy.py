@@ -22,7 +22,7 @@ from runner.suites.torchdynamo import accuracy
 from runner.suites.torchdynamo.accuracy import AccuracyResult
 from runner.suites.torchdynamo.model import LoadedModel, Step, StepFunction
 from runner.suites.torchdynamo.rules import AccuracyRules
-from runner.suites.torchdynamo.stages import apply_settings
+from runner.suites.torchdynamo.stages import prepare_device
 
 # Every word of the harness, and where each is met: a test here, or another system's part.
 STATUS_OF_CODE = {
@@ -407,6 +407,6 @@ def test_batch_invariance_is_skipped_without_a_batch() -> None:
 
 
 def test_timing_lets_attention_sum_in_its_own_type_as_the_harness_does() -> None:
-    apply_settings(TaskSpec("huggingface", "BertForMaskedLM", "inference", "bfloat16", "inductor", "cpu"))
+    prepare_device(TaskSpec("huggingface", "BertForMaskedLM", "inference", "bfloat16", "inductor", "cpu"))
     assert torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)

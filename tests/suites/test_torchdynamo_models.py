@@ -17,6 +17,7 @@ from runner.launch.failures import TaskFailure
 from runner.schema.options import OptionValue
 from runner.schema.suite import TaskSpec
 from runner.suites import SUITES
+from runner.suites.tables import rows_of
 from runner.suites.torchdynamo import has_trait, models_of, rules
 from runner.suites.torchdynamo.model import ModelRequest, Step, load
 
@@ -255,9 +256,9 @@ def test_a_smaller_batch_is_the_first_rows() -> None:
     assert torch.equal(half["input_ids"], model.inputs["input_ids"][:1])
     assert len(model.batch_tensors(model.inputs)) == 2
     model.batch_size = 16
-    assert model.batch_sizes() == (16, 12)
+    assert model.smaller_batch() == 12
     model.batch_size = 2
-    assert model.batch_sizes() == (2,)
+    assert model.smaller_batch() == 2
     model.batched = False
     with pytest.raises(TaskFailure, match="no batch dimension"):
         model.inputs_at(1)
@@ -358,3 +359,11 @@ def test_a_model_that_cannot_be_built_fails_to_load(monkeypatch: pytest.MonkeyPa
     with pytest.raises(TaskFailure) as failed:
         load(tiny("timm", "mobilevit_s"))
     assert (failed.value.status, failed.value.code) == ("failed", "model_fail_to_load")
+
+
+@pytest.mark.parametrize("suite", ["huggingface", "timm", "torchbench"])
+def test_the_table_of_tolerances_names_models_of_its_suite_and_ends_with_all_others(suite: str) -> None:
+    *of_some, rest = rows_of(suite, "tolerances")
+    named = {case for row in of_some for case in row["cases"].split()}
+    assert named <= set(models_of(suite))
+    assert {name for name, cell in rest.items() if cell} == {"tolerance"}

@@ -3,33 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from runner.schema.options import Option, repeat, switch
-from runner.schema.suite import Case, Expected, Suite, TaskSpec
+from runner.schema.suite import Expected, Suite, TaskSpec
 from runner.suites import huggingface, torchbench
-from runner.suites.torchdynamo import OPTIONS
+from runner.suites.tables import options_of
 
-_TORCHBENCH, _HUGGINGFACE = torchbench.SUITE.cases, huggingface.SUITE.cases
 # cachebench's own lists, first here; it takes any other model of the two suites by name too.
 DEFAULTS = (
     *("nanogpt", "BERT_pytorch", "resnet50", "moco", "llama"),
     *("AllenaiLongformerBase", "BertForMaskedLM", "GPT2ForSequenceClassification"),
 )
-ORIGINS = {
-    **{case.name: "torchbench" for case in _TORCHBENCH},
-    **{case.name: "huggingface" for case in _HUGGINGFACE},
-}
+_OF_MODELS = (torchbench.SUITE, huggingface.SUITE)
+ORIGINS = {case.name: suite.name for suite in _OF_MODELS for case in suite.cases}
+_CASES = {case.name: case for suite in _OF_MODELS for case in suite.cases}
 _DTYPES = ("amp", "bfloat16", "float16", "float32")
-_SHARED_KNOBS = ("size", "batch_size", "cudagraphs")
-
-
-def _cases() -> tuple[Case, ...]:
-    found = {case.name: case for case in (*_TORCHBENCH, *_HUGGINGFACE)}
-    return tuple(
-        replace(found[name], dtypes=tuple(kind for kind in _DTYPES if kind in found[name].dtypes))
-        for name in dict.fromkeys((*DEFAULTS, *found))
-    )
-
-
 _UPSTREAM_METRICS = ("Cold compile time (s)", "Warm compile time (s)", "Speedup (%)")
 _OUR_METRICS = ("cold_compile_s", "warm_compile_s", "warm_to_cold_ratio", "compile_time_reduction")
 METRICS = (*_OUR_METRICS, *_UPSTREAM_METRICS)
@@ -50,18 +36,13 @@ SUITE = CacheSuite(
     name="cache",
     title="Compile time with cold and warm caches, as cachebench",
     headline_metrics=_UPSTREAM_METRICS,
-    cases=_cases(),
+    cases=tuple(
+        replace(_CASES[name], dtypes=tuple(kind for kind in _DTYPES if kind in _CASES[name].dtypes))
+        for name in dict.fromkeys((*DEFAULTS, *_CASES))
+    ),
     backends=("inductor",),
     modes=("training", "inference"),
-    options=(
-        repeat("pairs of a cold and a warm process", 1, 9, 1),
-        Option("origin", "choice", "the suite of the case", choices=("torchbench", "huggingface")),
-        *(option for option in OPTIONS if option.name in _SHARED_KNOBS),
-        switch("fx_graph_cache", "inductor's cache of compiled graphs", default=True),
-        switch("aot_autograd_cache", "AOTAutograd's cache, which holds those of inductor", default=True),
-        switch("autotune_cache", "inductor's cache of autotuning's choices", default=True),
-        switch("local_pgo", "dynamo's memory of shapes that changed, of an earlier process", default=True),
-    ),
+    options=options_of("cache"),
     dynamic=True,
     timeout_s=4000,
 )

@@ -5,6 +5,7 @@ import importlib
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,12 +44,9 @@ _SWITCHES = {  # knob → torch's module of settings and the name there
 class Compiled:
     """One process's numbers. `result` is the norm of a step's result from the same state and seed."""
 
-    compile_s: float
+    first: compile_time.FirstCalls
+    counted: counters.Counts
     warm_up_difference_s: float  # cachebench's compile time
-    phases_s: dict[str, float]
-    caches: dict[str, int]
-    cache_hits: int
-    cache_misses: int
     cache_bytes: int
     cache_entries: int
     result: float
@@ -109,31 +107,30 @@ def _compare(cold: float, warm: float) -> None:
 
 def results_of(pairs: list[Pair]) -> list[Result]:
     """Return our metrics with one sample for each pair, then cachebench's three, the last a single number."""
-    cold_s = [cold.compile_s for cold, _ in pairs]
-    warm_s = [warm.compile_s for _, warm in pairs]
+    colds, warms = zip(*pairs, strict=True)
+    cold_s, warm_s = ([one.first.compile_s for one in side] for side in (colds, warms))
     ratios = [warm / cold for cold, warm in zip(cold_s, warm_s, strict=True)]
-    upstream_cold_s = [cold.warm_up_difference_s for cold, _ in pairs]
-    upstream_warm_s = [warm.warm_up_difference_s for _, warm in pairs]
+    upstream_cold_s, upstream_warm_s = ([one.warm_up_difference_s for one in side] for side in (colds, warms))
     saved = (1 - sum(upstream_warm_s) / sum(upstream_cold_s)) * 100
-    warm_caches = {"caches": [warm.caches for _, warm in pairs]}
+    warm_caches = {"caches": [warm.counted.caches for warm in warms]}
     return [
-        Result("cold_compile_s", cold_s, _CLOCK, facts=_phases(pair[0] for pair in pairs)),
-        Result("warm_compile_s", warm_s, _CLOCK, facts=_phases(pair[1] for pair in pairs)),
+        Result("cold_compile_s", cold_s, _CLOCK, facts=_phases(colds)),
+        Result("warm_compile_s", warm_s, _CLOCK, facts=_phases(warms)),
         Result("warm_to_cold_ratio", ratios, _CLOCK),
         Result("compile_time_reduction", [1 - ratio for ratio in ratios], _CLOCK),
-        Result("cache_hits", [float(warm.cache_hits) for _, warm in pairs], facts=warm_caches),
-        Result("cache_misses", [float(warm.cache_misses) for _, warm in pairs], facts=warm_caches),
-        Result("cache_bytes", [float(cold.cache_bytes) for cold, _ in pairs]),
-        Result("cache_entries", [float(cold.cache_entries) for cold, _ in pairs]),
+        Result("cache_hits", [float(warm.counted.cache_hits) for warm in warms], facts=warm_caches),
+        Result("cache_misses", [float(warm.counted.cache_misses) for warm in warms], facts=warm_caches),
+        Result("cache_bytes", [float(cold.cache_bytes) for cold in colds]),
+        Result("cache_entries", [float(cold.cache_entries) for cold in colds]),
         Result("Cold compile time (s)", upstream_cold_s, _UPSTREAM_CLOCK),
         Result("Warm compile time (s)", upstream_warm_s, _UPSTREAM_CLOCK),
         Result("Speedup (%)", [saved], _UPSTREAM_CLOCK, n=len(pairs)),
     ]
 
 
-def _phases(compiled: Json) -> dict[str, Json]:
+def _phases(compiled: Sequence[Compiled]) -> dict[str, Json]:
     """Return dynamo's own account: phase → median seconds over the pairs."""
-    found = [part.phases_s for part in compiled]
+    found = [part.first.phases_s for part in compiled]
     names = {name for phases in found for name in phases}
     return {"phases_s": {name: median([phases.get(name, 0.0) for phases in found]) for name in sorted(names)}}
 
@@ -171,20 +168,17 @@ def compile_once(spec: TaskSpec, folder: Path) -> Compiled:
             return function(model.inputs)
 
     found = compile_time.first_calls(compiled, device, before_call=step.begin)
-    if counters.unique_graphs() == 0:
-        raise TaskFailure("failed", "not_compiled", "inductor compiled nothing: this would be eager code")
     counted = counters.counts()
+    if not counted.harness["unique_graphs"]:
+        raise TaskFailure("failed", "not_compiled", "inductor compiled nothing: this would be eager code")
     calls_ms = [*found.compiling_ms, *found.steady_ms, *[found.steady_ms[-1]] * _WARM_UP_CALLS]
     first_ms = sum(calls_ms[:_WARM_UP_CALLS])
     size, entries = (now - before for now, before in zip(_contents(folder), already, strict=True))
     return Compiled(
-        compile_s=found.compile_s,
+        first=found,
+        counted=counted,
         # the harness starts the toolchain on the clock
         warm_up_difference_s=(toolchain_ms + first_ms - sum(eager_ms)) / 1e3,
-        phases_s=found.phases_s,
-        caches=counted.caches,
-        cache_hits=counted.cache_hits,
-        cache_misses=counted.cache_misses,
         cache_bytes=size,
         cache_entries=entries,
         result=_result(step, compiled),

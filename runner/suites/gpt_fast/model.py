@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from runner.suites.tables import rows_of
+
 _EPSILON = 1e-5  # of the norms
 _DTYPE = torch.bfloat16  # of activations, of norms, and of weights that are not quantised
 _INT8_DEVIATION = 73.3  # of integers drawn evenly from -127 to 127
@@ -22,25 +24,19 @@ class Shape:
     kv_heads: int
     hidden: int
     vocabulary: int
-    rope_base: float = 10_000.0
-    experts: int = 0  # 0: one feed-forward part for all tokens
-    active_experts: int = 0
+    rope_base: float
+    experts: int  # 0: one feed-forward part for all tokens
+    active_experts: int
 
     @property
     def head_width(self) -> int:
         return self.width // self.heads
 
 
+_COUNTS = ("layers", "width", "heads", "kv_heads", "hidden", "vocabulary", "experts", "active_experts")
 SHAPES = {
-    "Llama-2-7b-chat-hf": Shape(layers=32, width=4096, heads=32, kv_heads=32, hidden=11008, vocabulary=32000),
-    # 16 of its 32 layers, as gpt-fast has it
-    "Mixtral-8x7B-v0.1": Shape(
-        *(16, 4096, 32, 8, 14336, 32000), rope_base=1_000_000.0, experts=8, active_experts=2
-    ),
-    "toy-llama": Shape(layers=2, width=64, heads=4, kv_heads=2, hidden=160, vocabulary=256),
-    "toy-mixtral": Shape(
-        layers=2, width=64, heads=4, kv_heads=2, hidden=96, vocabulary=256, experts=4, active_experts=2
-    ),
+    row["name"]: Shape(rope_base=float(row["rope_base"]), **{name: int(row[name]) for name in _COUNTS})
+    for row in rows_of("gpt_fast", "models")
 }
 
 

@@ -27,14 +27,14 @@ from runner.measure.compiler.counters import graph_facts
 from runner.measure.forked import T, run_stage
 from runner.measure.kernels import tuning
 from runner.measure.kernels.produced import keep_code, produced
-from runner.measure.recorder import Recorder, Result
+from runner.measure.recorder import Recorder, Result, with_gpt_fast_target
 from runner.measure.state.device import Device, device_state, keep_gpu_states, prepare, warning
 from runner.measure.timing import call_time, compile_time, gpu_active_time
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, latency_results
 from runner.measure.timing.compile_time import FirstCalls
 from runner.measure.timing.gpu_active_time import Work
 from runner.schema.compilations import COMPILED
-from runner.schema.metrics import GPT_FAST_TARGET_ARCH, STEP_METRICS, gpt_fast_target
+from runner.schema.metrics import STEP_METRICS
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json, MeasurementWarning, joined_warnings
 from runner.schema.statistics import median
@@ -103,6 +103,10 @@ class _Generator:
             coordinate_descent_tuning=bool(spec.setting("coordinate_descent_tuning")),
         )
 
+    def check(self) -> dict[str, float]:
+        tokens = {"prompt": self.prompt_tokens, "new_tokens": self.new_tokens}
+        return compare(self.model, self.eager, self.compiled, **tokens)
+
     def sequence(self) -> torch.Tensor:
         torch.compiler.cudagraph_mark_step_begin()
         with torch.no_grad():
@@ -167,7 +171,7 @@ def _measure(spec: TaskSpec, report: Report, cold: Cold | None) -> TaskFailure |
     checked: dict[str, float] = {}
     if not spec.compilation:
         report.event("accuracy")
-        checked = _check(generator)
+        checked = generator.check()
     parts: list[tuple[tuple[str, ...], Callable[[], list[Result]]]] = [
         (COMPILE_METRICS, lambda: _compile_results(spec, first_calls, cold_calls)),
         (SEQUENCE_METRICS, lambda: _sequence_results(spec, report, generator)),
@@ -189,20 +193,12 @@ def _measure(spec: TaskSpec, report: Report, cold: Cold | None) -> TaskFailure |
         skips = counters.cudagraph_skips()
         skipped = f"{skips} CUDA graphs were asked for and left out" if skips else ""
         warnings = joined_warnings((warning(states), MeasurementWarning(skipped)))
+        if not spec.identity():
+            results = [with_gpt_fast_target(spec, result) for result in results]
         for result in results:
-            recorder.add(_with_target(spec, result), knobs=spec.identity(), warning=warnings)
+            recorder.add(result, knobs=spec.identity(), warning=warnings)
     keep_gpu_states(report, states)
     return incomplete
-
-
-def _check(generator: _Generator) -> dict[str, float]:
-    return compare(
-        generator.model,
-        generator.eager,
-        generator.compiled,
-        prompt=generator.prompt_tokens,
-        new_tokens=generator.new_tokens,
-    )
 
 
 def _compile_results(spec: TaskSpec, measured: FirstCalls, cold: FirstCalls | None) -> list[Result]:
@@ -290,15 +286,7 @@ def _counts(checked: dict[str, float], generator: _Generator, graphs: Json, repo
     ]
 
 
-def _with_target(spec: TaskSpec, result: Result) -> Result:
-    target = gpt_fast_target(spec.case, spec.dtype, result.metric)
-    if target is None or spec.identity():
-        return result
-    facts = {**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}
-    return dataclasses.replace(result, target=target, facts=facts)
-
-
 def _again(spec: TaskSpec) -> str:
     """Compile and check once more what failed; return ok, or raise."""
-    _check(_Generator(spec, prepare(spec.device)))
+    _Generator(spec, prepare(spec.device)).check()
     return "ok"

@@ -2,8 +2,10 @@
 
 import importlib
 import importlib.util
+import json
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,31 +15,8 @@ from runner.suites.torchdynamo.model import LoadedModel, ModelRequest, torchvisi
 
 _NAME = "huggingface"
 _TINY_SEQUENCE = 32
-_SETTINGS: dict[str, dict[str, Any]] = {  # of configurations, where the harness has others than transformers
-    "AllenaiLongformerBase": {
-        "attention_window": [512] * 12,
-        "max_position_embeddings": 4098,
-        "vocab_size": 50265,
-        "type_vocab_size": 1,
-    },
-    "DistillGPT2": {"n_layer": 6},
-    "GPT2ForSequenceClassification": {"pad_token_id": 0},
-    "RobertaForCausalLM": {"pad_token_id": 0},
-    "T5Small": {"d_model": 512, "d_ff": 2048, "num_layers": 6, "num_heads": 8},
-}
-# Settings that make a configuration small, by every name that configurations have for them.
-_TINY = {
-    **dict.fromkeys(("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers", "n_layer"), 2),
-    **dict.fromkeys(("num_layers", "num_decoder_layers"), 2),
-    **dict.fromkeys(("hidden_size", "d_model", "dim", "n_embd", "embedding_size", "word_embed_proj_dim"), 64),
-    **dict.fromkeys(("intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim"), 128),
-    **dict.fromkeys(("ffn_dim", "d_ff", "d_inner"), 128),
-    **dict.fromkeys(("num_attention_heads", "encoder_attention_heads", "decoder_attention_heads"), 4),
-    **dict.fromkeys(("n_heads", "n_head", "num_heads", "attention_heads"), 4),
-    **dict.fromkeys(("d_kv", "d_head"), 16),
-    **dict.fromkeys(("intra_bottleneck_size", "true_hidden_size"), 32),
-    "vocab_size": 512,
-}
+# Settings of configurations, where the harness has others than transformers; `tiny` makes any one small.
+_SETTINGS = json.loads(Path(__file__).with_name("settings.json").read_text())
 
 
 def build(case: str, request: ModelRequest) -> LoadedModel:
@@ -48,12 +27,12 @@ def build(case: str, request: ModelRequest) -> LoadedModel:
     transformers = importlib.import_module("transformers")
     row = models_of(_NAME)[case]
     model_class = getattr(transformers, row["class"] or case)
-    settings = dict(_SETTINGS.get(case, {}))
+    settings: dict[str, Any] = dict(_SETTINGS.get(case, {}))
     known = model_class.config_class(**settings).to_dict()
     if "use_cache" in known:  # said before the modules exist: decoders copy their configuration
         settings["use_cache"] = False
     if request.tiny:
-        settings |= {name: value for name, value in _TINY.items() if name in known}
+        settings |= {name: value for name, value in _SETTINGS["tiny"].items() if name in known}
         settings |= {"attention_window": [16, 16]} if "attention_window" in known else {}
     if not request.dropout:  # before the modules exist: they copy the probabilities
         settings |= {

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from runner.schema.metrics import GPT_FAST_SIZES, mean_over
-from runner.schema.options import EXPLAIN_FAILURE, Option, OptionValue
+from runner.schema.options import OptionValue
 from runner.schema.suite import Case, Expected, Suite, TargetFraction, TaskSpec
-from runner.schema.tables import rows
+from runner.suites.tables import options_of, rows_of
 
 # A CPU takes smaller ones than gpt-fast, so that one kernel stays under a minute.
 SIZES = {"cuda": GPT_FAST_SIZES, "cpu": (256, 512, 1024, 2048)}
 _SIZES = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
-_REPEAT = Option("repeat", "int", "samples of call time for each shape, at least", low=20, high=1000)
 
 _METRICS = (
     *("eager_latency_ms", "compiled_latency_ms", "back_to_back_latency_ms", "call_bandwidth_gbps"),
@@ -31,15 +30,6 @@ _COMPUTE_BOUND = ("mlp_batched",)  # its time is that of its FLOPs: a share of t
 # 2764.64 and 2694.49, gather_gemv 2212.16 and 3013.02), as a share of the copy of 4258 GB/s. That clock
 # moves by 4 to 8 % between runs.
 _TARGET_SIZES = (*map(str, GPT_FAST_SIZES), "mean")
-
-
-def _target_fractions() -> tuple[TargetFraction, ...]:
-    return tuple(
-        TargetFraction(row["metric"], row["case"], row["dtype"], size, float(row[size]))
-        for row in rows(__file__, "targets.csv")
-        for size in _TARGET_SIZES
-        if row[size]
-    )
 
 
 @dataclass(frozen=True)
@@ -89,7 +79,12 @@ def size_metrics(case: str, device: str) -> tuple[str, ...]:
 SUITE = MicroSuite(
     name="micro",
     title="gpt-fast's micro-benchmarks",
-    target_fractions=_target_fractions(),
+    target_fractions=tuple(
+        TargetFraction(row["metric"], row["case"], row["dtype"], size, float(row[size]))
+        for row in rows_of("micro", "targets")
+        for size in _TARGET_SIZES
+        if row[size]
+    ),
     class_packages=("numpy",),
     headline_metrics=(
         *("memory_bandwidth(GB/s)", "device_bandwidth_gbps", "call_bandwidth_gbps", "share_of_ceiling"),
@@ -105,11 +100,5 @@ SUITE = MicroSuite(
     backends=("inductor",),
     inductor_options=True,
     compiles=True,
-    options=(
-        Option(
-            "D", "ints", "sizes; the mean is of gpt-fast's, or of all that the device has", low=64, high=16384
-        ),
-        _REPEAT,
-        EXPLAIN_FAILURE,
-    ),
+    options=options_of("micro"),
 )

@@ -4,7 +4,6 @@ For each size: compile, compare with eager, then run the clocks: call time, grap
 gpt-fast's own.
 """
 
-import dataclasses
 import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,14 +21,14 @@ from runner.measure.compiler.bisection import explained
 from runner.measure.compiler.compiled import by_inductor, compile_inductor
 from runner.measure.compiler.inductor_options import candidate_options
 from runner.measure.kernels.produced import keep_code, produced, profiled_steps
-from runner.measure.recorder import Recorder, Result
+from runner.measure.recorder import Recorder, Result, with_gpt_fast_target
 from runner.measure.state.device import SEED, Device, device_state, keep_gpu_states, prepare, warning
 from runner.measure.timing import call_time, graph_replay
 from runner.measure.timing.call_time import TimingPlan, interleaved_timings, latency_results, pipelined_ms
 from runner.measure.timing.compile_time import forget_compiles
 from runner.measure.timing.graph_replay import ReplayPlan
 from runner.schema.devices import arch_key, peaks
-from runner.schema.metrics import GPT_FAST_TARGET_ARCH, gpt_fast_target, mean_over
+from runner.schema.metrics import mean_over
 from runner.schema.options import EXPLAIN
 from runner.schema.records import Json, MeasurementWarning, joined_warnings, worst_quality
 from runner.schema.statistics import geometric_mean
@@ -240,11 +239,7 @@ def _means(spec: TaskSpec, complete: list[list[Result]]) -> list[Result]:
             facts={"quality": quality} if quality else {},
         )
         # gpt-fast's target was set for a GPU and does not apply to a CPU
-        target = gpt_fast_target(spec.case, spec.dtype, metric) if spec.device == "cuda" else None
-        if target is not None:
-            facts = {**result.facts, "target_arch": GPT_FAST_TARGET_ARCH}
-            result = dataclasses.replace(result, target=target, facts=facts)
-        means.append(result)
+        means.append(with_gpt_fast_target(spec, result) if spec.device == "cuda" else result)
     return means
 
 

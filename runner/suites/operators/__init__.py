@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from runner.schema.metrics import STEP_METRICS
-from runner.schema.options import EXPLAIN_FAILURE, Option, OptionValue, choice, count, repeat, switch
+from runner.schema.options import OptionValue
 from runner.schema.suite import BadRequest, Case, Expected, Suite, TaskSpec
 from runner.suites.operators.inputs import INPUTS, OWN, OWN_INPUTS, BadInputs, calls_of_task, recorded
+from runner.suites.tables import options_of
 
 _DIGITS = 8
 _OWN_NAME = f"{OWN}(-[0-9a-f]{{{_DIGITS}}})?"
@@ -118,16 +119,7 @@ SUITE = OperatorSuite(
     cases=tuple(map(_case_of, dict.fromkeys(itertools.chain(*map(recorded, INPUTS[:-1]))))),
     backends=("inductor", "autotune"),
     compiles=True,
-    options=(
-        choice("inputs", f"whose recorded calls; own: the log that {OWN_INPUTS} names on the host", *INPUTS),
-        Option("shape", "word", "one recorded call only, by its name in the results"),
-        count("max_samples", "recorded calls of an operator, the most frequent first", 1, 1000, 15),
-        count("start_idx", "recorded calls to leave out at the start", 0, 1000, 0),
-        repeat("samples of call time for each call, at least", 5, 1000, 30),
-        Option("graph_replay", "bool", "device time too", default=True, identity=False),
-        switch("channels_last", "tensors of four dimensions lie channels last"),
-        EXPLAIN_FAILURE,
-    ),
+    options=options_of("operators"),
     timeout_s=1800,
     axes=(("dtype", ("float16",)),),
 )

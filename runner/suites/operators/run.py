@@ -39,9 +39,8 @@ _MOST_STAGES = 40
 _EXPLAIN_SHARE = 0.8  # of the time that is left after the last call
 _ENDS = ("crashed",)  # after these the device cannot be trusted: a fresh stage goes on
 Lost = tuple[TaskFailure, dict[str, Json]]  # why a call has no numbers, and facts for its records
-Mark = dict[
-    str, Any
-]  # the progress of a call: that it began, its numbers with their qualities, or its failure
+# The progress of a call: that it began, its numbers with their qualities, or its failure.
+Mark = dict[str, Any]
 
 
 def run(spec: TaskSpec, report: Report) -> TaskFailure | None:

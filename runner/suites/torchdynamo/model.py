@@ -84,10 +84,9 @@ class LoadedModel:
             for value in _floats(self.inputs):
                 value.normal_()
 
-    def batch_sizes(self) -> tuple[int, ...]:
-        """Return the compiled batch size and, if it is smaller but at least 2, three quarters of it."""
-        smaller = max(2, self.batch_size * 3 // 4)
-        return (self.batch_size, smaller) if smaller < self.batch_size else (self.batch_size,)
+    def smaller_batch(self) -> int:
+        """Return three quarters of the batch size, at least 2, or the batch size if that is not smaller."""
+        return min(self.batch_size, max(2, self.batch_size * 3 // 4))
 
     def batch_tensors(self, inputs: Inputs) -> list[torch.Tensor]:
         """Return the tensors of `inputs` whose first dimension is the batch."""

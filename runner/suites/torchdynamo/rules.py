@@ -1,14 +1,15 @@
 """The harness's rules for single models: tolerances, optimizers, batches, exceptions from comparing.
 
 Sources: its `common.py`, `huggingface.py`, `timm_models.py`, `torchbench.py` and their yaml files. What
-they say of one model stands in the `models.csv` of its suite.
+they say of one model stands in `models.csv` and `tolerances.csv` of its suite.
 """
 
 from dataclasses import dataclass
 
 from runner.formats.torchdynamo.batch_sizes import TINY_BATCH, default_batch_size
 from runner.schema.suite import TaskSpec
-from runner.suites.torchdynamo import has_trait, models_of
+from runner.suites.tables import rows_of
+from runner.suites.torchdynamo import has_trait
 
 _ACCURACY_BATCH = {"huggingface": 1, "torchbench": 4, "timm": 8}
 _INVARIANCE_BATCH = {"huggingface": 8, "torchbench": 8, "timm": 16}
@@ -38,44 +39,27 @@ def has(spec: TaskSpec, trait: str) -> bool:
 
 def accuracy_rules(spec: TaskSpec) -> AccuracyRules:
     """Return the harness's rules for this case in this mode, dtype and on this device."""
-    training = spec.mode == "training"
-    freezes = bool(spec.knobs.get("freezing")) or "freezing" in spec.backend
-    tolerance = _TOLERANCES.get(spec.suite, _torchbench_tolerance)
-    not_compared = training and has(spec, "not_compared_in_training")
+    not_compared = spec.mode == "training" and has(spec, "not_compared_in_training")
     return AccuracyRules(
-        tolerance=tolerance(spec, training, freezes),
+        tolerance=_tolerance(spec),
         cosine=bool(spec.knobs.get("cosine")),
         larger_multiplier=has(spec, "larger_multiplier"),
         skip="its eager mode has no deterministic algorithms" if not_compared else "",
     )
 
 
-def _huggingface_tolerance(spec: TaskSpec, training: bool, _freezes: bool) -> float:
-    if training:
-        return 2e-2 if spec.case == "MT5ForConditionalGeneration" else 1e-2
-    if spec.case == "GPT2ForSequenceClassification":
-        return 5e-3 if spec.device == "cpu" else 4e-3
-    return 1e-3
-
-
-def _timm_tolerance(spec: TaskSpec, training: bool, freezes: bool) -> float:
-    if training:
-        return float(models_of(spec.suite)[spec.case]["training_tolerance"] or 1e-2)
-    return 8e-2 if freezes and spec.case == "adv_inception_v3" else 1e-3
-
-
-def _torchbench_tolerance(spec: TaskSpec, training: bool, freezes: bool) -> float:
-    half = spec.dtype in ("float16", "amp")
-    if half and freezes and spec.case == "mobilenet_v2":
-        return 8e-2
-    if half and spec.case == "phlippe_resnet":
-        return 1e-2
-    if half or (training and spec.device == "cuda"):
-        return 8e-2 if spec.case in ("squeezenet1_1", "shufflenet_v2_x1_0") else 1e-3
-    return 1e-4
-
-
-_TOLERANCES = {"huggingface": _huggingface_tolerance, "timm": _timm_tolerance}  # the others: torchbench's
+def _tolerance(spec: TaskSpec) -> float:
+    """Return that of the first row of the suite's table which the task matches; the user's own file has
+    torchbench's. An empty cell matches everything, `freezing` a backend that folds weights."""
+    freezes = bool(spec.knobs.get("freezing")) or "freezing" in spec.backend
+    facts = {"cases": spec.case, "mode": spec.mode, "dtypes": spec.dtype, "device": spec.device}
+    facts["freezing"] = "yes" if freezes else "no"
+    rows = rows_of(spec.suite, "tolerances") or rows_of("torchbench", "tolerances")
+    return next(
+        float(row["tolerance"])
+        for row in rows
+        if all(not row[name] or value in row[name].split() for name, value in facts.items())
+    )
 
 
 def optimizer_of(spec: TaskSpec, *, for_accuracy: bool = False) -> str:

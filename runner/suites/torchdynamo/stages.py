@@ -92,15 +92,19 @@ class StageSetup:
             **({"size_note": model.size_note} if model.size_note else {}),
         }
 
-    def grad_mode(self) -> contextlib.AbstractContextManager[Any]:
-        return torch.no_grad() if self.spec.mode == "inference" else torch.enable_grad()
-
 
 def prepare_device(spec: TaskSpec) -> Device:
     """Set this process up with the task's threads and settings."""
     threads = spec.knobs.get("threads")
     device = prepare(spec.device, threads if isinstance(threads, int) else None)
-    apply_settings(spec)
+    torch.set_float32_matmul_precision("high" if spec.device == "cuda" else "highest")
+    # As the harness: attention that is spelled out sums in its own type, not in float32.
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+    if spec.knobs.get("deterministic"):
+        torch.use_deterministic_algorithms(True)
+    percent = spec.knobs.get("memory_percent", 100)
+    if spec.device == "cuda" and isinstance(percent, int) and percent < 100:
+        torch.cuda.set_per_process_memory_fraction(percent / 100)
     return device
 
 
@@ -108,19 +112,6 @@ def place(spec: TaskSpec) -> tuple[Device, Environment]:
     """Return the device and the environment for the process that records, which must not ask for them."""
     device = prepare_device(spec)
     return device, environment(device)
-
-
-def apply_settings(spec: TaskSpec) -> None:
-    """Apply the task's settings of torch to this process."""
-    knobs = spec.knobs
-    torch.set_float32_matmul_precision("high" if spec.device == "cuda" else "highest")
-    # As the harness: attention that is spelled out sums in its own type, not in float32.
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
-    if knobs.get("deterministic"):
-        torch.use_deterministic_algorithms(True)
-    percent = knobs.get("memory_percent", 100)
-    if spec.device == "cuda" and isinstance(percent, int) and percent < 100:
-        torch.cuda.set_per_process_memory_fraction(percent / 100)
 
 
 def warm_compiler(setup: StageSetup, compiler: Compiler, *, workers: bool) -> None:
@@ -159,7 +150,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
         compile_time.start_workers()  # they import torch while the model is made
     setup = StageSetup(spec)
     states = [device_state(setup.device)]
-    with setup.grad_mode():
+    with torch.set_grad_enabled(spec.mode == "training"):
         compiler = Compiler(spec)
         if compiler.backend.is_inductor:
             tuning.watch()
@@ -216,7 +207,7 @@ def cold(spec: TaskSpec, report: Report, *, fresh: bool) -> Json:
 def compiles(spec: TaskSpec) -> Json:
     """Compile the step as `cold` does and call it once: what is repeated to explain a failure of `cold`."""
     setup = StageSetup(spec)
-    with setup.grad_mode():
+    with torch.set_grad_enabled(spec.mode == "training"):
         call = setup.compiled(Compiler(spec))
         setup.step.begin()
         call()
@@ -227,7 +218,7 @@ def warm(spec: TaskSpec, report: Report) -> Json:
     """Measure the compiled step alone, its kernels taken from the caches."""
     setup = StageSetup(spec)
     on_gpu = spec.device == "cuda"
-    with setup.grad_mode():
+    with torch.set_grad_enabled(spec.mode == "training"):
         compiler = Compiler(spec)
         setup.eager_once()
         warm_compiler(setup, compiler, workers=False)
@@ -254,7 +245,7 @@ def warm(spec: TaskSpec, report: Report) -> Json:
 def eager(spec: TaskSpec) -> Json:
     """Measure eager mode alone; on CUDA count its FLOPs too."""
     setup = StageSetup(spec)
-    with setup.grad_mode():
+    with torch.set_grad_enabled(spec.mode == "training"):
         setup.eager_once()
         memory.reset(setup.device)
         for _ in range(_EAGER_CALLS):
@@ -363,14 +354,14 @@ def _call_results(setup: StageSetup, call: Callable[[], Any], first: FirstCalls)
 
 def _other_batch(setup: StageSetup, compiler: Compiler, call: Callable[[], Any]) -> list[Result]:
     """Measure three quarters of the batch by the code that was compiled for the whole of it."""
-    sizes = setup.model.batch_sizes()
-    if len(sizes) < 2:
+    smaller = setup.model.smaller_batch()
+    if smaller == setup.model.batch_size:
         return []
     whole = setup.model.inputs
-    setup.model.inputs = setup.model.inputs_at(sizes[1])
+    setup.model.inputs = setup.model.inputs_at(smaller)
     compiler.mark_dynamic(setup.model, setup.model.inputs)
     try:
         times = setup.timings(call, at_least=_PAIRS_OF_OTHER_BATCH, budget_s=0.0)
     finally:
         setup.model.inputs = whole
-    return latency_results(times, call_time.CLOCK, "_other_batch", other_batch_size=sizes[1])
+    return latency_results(times, call_time.CLOCK, "_other_batch", other_batch_size=smaller)

@@ -11,10 +11,11 @@ from typing import Any, cast
 
 from runner.formats.readers.xla import ON_XLA, RUNTIME
 from runner.formats.torchdynamo.batch_sizes import default_batch_size
-from runner.schema.options import Option, OptionValue, count, extra, repeat, switch
+from runner.schema.options import OptionValue
 from runner.schema.statistics import ValueRule
 from runner.schema.suite import Case, Expected, Matrix, Suite, TaskSpec
 from runner.suites import huggingface, timm, torchbench
+from runner.suites.tables import options_of, rows_of
 
 _DTYPES = ("float32", "bfloat16", "float16")
 _OWN = (
@@ -38,42 +39,10 @@ _FIRST_COMPILES = re.compile(
 _IN_ALL_RUNS = re.compile(r"xla_CompileTime_(time_s|number)")
 
 
-def _dump(name: str, what: str) -> Option:
-    # bandit: `extra` makes an option and is not the one of a queryset
-    return extra(name, f"keep {what} as an artifact")  # nosec B610
-
-
 def batch_size_of(task: TaskSpec) -> int | None:
     """Return the batch size that was asked for, or the case's own."""
     asked = task.knobs.get("batch_size") or _BATCH_SIZES.get(task.case)
     return cast("int", asked) if asked else default_batch_size(ORIGINS[task.case], task.case, task.mode)
-
-
-# Code → what it means, what to do.
-_CODES = {
-    "PASS": ("The result equals eager's within the tolerance.", "None."),
-    "FAIL": (
-        "The result differs from eager by more than rounding explains.",
-        "Its times are withheld. Find the operator in the HLO, or open an issue.",
-    ),
-    "EAGER_FAILED": (
-        "The model fails in eager mode.",
-        "Repair the model or leave it out; the log has the exception.",
-    ),
-    "EXCEPTION_RAISED": ("The backend or the comparison raised an exception.", "Read the run's log."),
-    "NONDETERMINISTIC_EAGER_RUN": (
-        "Two eager runs with the same seed differ.",
-        "The times are unchecked. Look for random operators or atomics in the model.",
-    ),
-    "VERIFIER_SKIPPED": (
-        "The check was not requested, or the experiment cannot run.",
-        "Run with verify=true.",
-    ),
-    "VERIFIER_DIDNT_RUN": (
-        "The check did not finish: crash or time-out.",
-        "Read the reason in its row; --resume tries again.",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -128,7 +97,7 @@ SUITE = XlaSuite(
         code_metric="verification_code",
         runtime_knob="xla",
         runtime_backends=ON_XLA,
-        codes=_CODES,
+        codes={row["code"]: (row["meaning"], row["action"]) for row in rows_of("xla", "codes")},
     ),
     cases=(
         *_OWN,
@@ -140,30 +109,7 @@ SUITE = XlaSuite(
     ),
     backends=("eager", "inductor", "openxla", "xla"),
     modes=("inference", "training"),
-    options=(
-        Option("origin", "choice", "the suite of the case", choices=(*dict.fromkeys(ORIGINS.values()),)),
-        Option("batch_size", "int", "default: the model's own", low=1, high=4096),
-        repeat("timed runs; the first one holds the compilation", 1, 1000, 10),
-        Option("iterations_per_run", "int", "iterations within a timed run", low=1, high=1000, default=1),
-        extra("verify", "compare the result with eager's first, in a process of its own"),  # nosec B610
-        count("verify_iterations", "steps before the results are compared", 1, 20, 1),
-        switch("randomize_input", "new values for each iteration, of the same shapes"),
-        switch("collect_full_output", "training returns gradients and parameters too"),
-        switch("single_graph", "fail on a graph break"),
-        Option("matmul_precision", "choice", "of float32 products", choices=("highest", "high", "medium")),
-        switch("enable_functionalization", "torch_xla's functionalization layer"),
-        extra("collect_dynamo_counters", "dynamo's counters as metrics"),  # nosec B610
-        extra("profile_cuda_cpu", "CPU and CUDA time of the profiler as metrics"),  # nosec B610
-        extra("profile_cuda_cpu_individual_ops", "the same for each operator; on XLA: unlowered ones"),  # nosec B610
-        _dump("dump_dynamo_counters", "dynamo's counters of each repeat"),
-        _dump("dump_pytorch_profiles", "the profiler's table and trace of each repeat"),
-        _dump("dump_pytorch_xla_metrics", "torch_xla's metrics report of each repeat"),
-        _dump("dump_hlo", "XLA's HLO modules"),
-        Option(
-            "save_ir_format", "choice", "keep XLA's IR", choices=("text", "hlo", "stablehlo"), identity=False
-        ),
-        _dump("save_output", "the output of each repeat"),
-    ),
+    options=options_of("xla"),
     timeout_s=1800,
     axes=(
         ("backend", ("eager", "inductor", *ON_XLA)),
