@@ -10,8 +10,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from django.contrib.auth.models import User
-
+from hud.judging.regressions.read import add_runs
 from hud.judging.regressions.states import ACTIVE
 from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
 from hud.pages.experiment.choice import Choice
@@ -236,12 +235,8 @@ def _regressions(own: Sequence[Series]) -> list[Regression]:
     by_pk = {one.pk: one for one in own}
     newest = "WHERE series_id = ANY(%(series)s::int[]) ORDER BY since DESC LIMIT 50"
     found = fetch_models(Regression, newest, {"series": int_array(by_pk)})
-    names = ("first_run", "last_good_run", "pairs_run")
-    runs = by_id(Run, [getattr(one, f"{name}_id") for one in found for name in names])
     attach(found, "series", by_pk)
-    attach(found, "owner", by_id(User, [one.owner_id for one in found]))
-    for name in names:
-        attach(found, name, runs)
+    add_runs(found, "first_run", "last_good_run", "pairs_run")
     return found
 
 

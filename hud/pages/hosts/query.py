@@ -141,7 +141,7 @@ _GPUS = DataTable[Mapping[str, Any], Mapping[str, Mapping[str, str]]](
 )
 
 
-def _torch(python: Mapping[str, Any], _page: None) -> SafeString:
+def _torch(python: Mapping[str, Any]) -> SafeString:
     """Return the version of torch, and what a first compilation by the interpreter lacked."""
     notes = python.get("notes", {})
     lacking = f"cannot compile: {notes['error']}" if "error" in notes else blind_text(notes.get("blind", {}))
@@ -150,7 +150,7 @@ def _torch(python: Mapping[str, Any], _page: None) -> SafeString:
 
 _PYTHONS = DataTable[Mapping[str, Any], None](
     Column("", "Name", itemgetter("name"), is_head=True),
-    Column("", "torch", draw=_torch),
+    Column("", "torch", _torch),
     Column("", "CUDA", lambda python: python.get("cuda")),
     Column("", "triton", lambda python: python.get("triton")),
     Column("", "Python", lambda python: python.get("python")),
@@ -178,8 +178,10 @@ def _facts_html(facts: Mapping[str, Any]) -> SafeString:
         pythons = [{**python, "name": name} for name, python in sorted(facts.get("pythons", {}).items())]
         return join(
             html.facts(terms),
-            _GPUS.html(gpus, limits, caption="GPUs") if gpus else NOTHING,
-            _PYTHONS.html(pythons, None, caption="Python environments") if pythons else NOTHING,
+            _GPUS.html(gpus, limits, caption="GPUs", is_polled=True) if gpus else NOTHING,
+            _PYTHONS.html(pythons, None, caption="Python environments", is_polled=True)
+            if pythons
+            else NOTHING,
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         return NOTHING

@@ -148,23 +148,14 @@ class LogView:
 
     task: Task
     lines: list[LogLine]
+    earlier: int  # lines before them
     start: int  # bytes before the first line
     end: int  # bytes up to the end of the last one
     pinned: bool
-    chosen: int | None = None  # the line that was asked for
-
-    @property
-    def first(self) -> int:
-        return self.lines[0].number if self.lines else 1
 
     @property
     def last(self) -> int:
-        return self.lines[-1].number if self.lines else 0
-
-    @property
-    def earlier(self) -> int | None:
-        """Return the last line before those that are shown."""
-        return self.first - 1 if self.start else None
+        return self.earlier + len(self.lines)
 
     @property
     def later(self) -> int | None:
@@ -182,7 +173,7 @@ def read_log(task: Task, *, pinned: bool, line: int | None = None) -> LogView:
     start, piece = sum(map(len, rows[:first])), b"".join(shown)
     texts = readable(piece).removesuffix("\n").split("\n") if piece else []
     lines = [LogLine(number, text) for number, text in enumerate(texts, first + 1)]
-    return LogView(task, lines, start, start + len(piece), pinned, line)
+    return LogView(task, lines, first, start, start + len(piece), pinned)
 
 
 def _count_shown(rows: Sequence[bytes]) -> int:
