@@ -20,6 +20,7 @@ from psycopg.types.datetime import TimestamptzLoader
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
+Ints, Floats, Bools = NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]
 _Params = Mapping[str, Any] | Sequence[Any] | None
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # of times in PostgreSQL's binary format
 _ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8", 1184: ">i8"}  # OIDs

@@ -8,9 +8,10 @@ from itertools import compress
 
 import numpy as np
 
-from hud.judging.compare.points import Bools, Cohort, ComparedPoint, Floats, Ints, PointPlace
+from hud.judging.compare.points import Cohort, ComparedPoint, PointPlace
 from hud.judging.verdict import Rule, judge_points, point_factors
 from hud.models import Metric
+from hud.sql import Bools, Floats, Ints
 from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 from runner.schema.records import QUALITIES, worst_quality
@@ -112,16 +113,11 @@ def judge(
         reason = ""
     elif other := _other_place(metric, places, head.cards or ()):
         word, reason = "inconclusive", other
-    elif metric.kind == "timing" and word != "inconclusive" and _is_other_draw(base, head):
-        word, reason = "inconclusive", OTHER_DRAW
+    elif metric.kind == "timing" and word != "inconclusive":
+        before, after = ({variant for variant in point.variants if variant} for point in ends)
+        if before and after and not before & after:  # known on both sides, and none is on both
+            word, reason = "inconclusive", OTHER_DRAW
     return JudgedCell(metric, base, head, word, reason, found.change, found.noise, found.factor)
-
-
-def _is_other_draw(base: ComparedPoint, head: ComparedPoint) -> bool:
-    """Return whether variants of both points are known and none is on both: then the autotuner's draw may be
-    the cause of a change."""
-    before, after = ({variant for variant in point.variants if variant} for point in (base, head))
-    return bool(before and after) and not before & after
 
 
 def _by_status(metric: Metric, base: ComparedPoint, head: ComparedPoint) -> JudgedCell:

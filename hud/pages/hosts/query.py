@@ -16,7 +16,7 @@ from hud.runs.matching import FITTING_RUNS
 from hud.runs.places import USABLE
 from hud.sql import fetch_tuples
 from hud.tables import html
-from hud.tables.formatting import bytes_text
+from hud.tables.formatting import bytes_text, plain
 from hud.tables.html import NOTHING, code, dim, join, span
 from hud.tables.table import Column, DataTable, under
 from runner.schema.compilations import blind_text
@@ -157,11 +157,6 @@ _PYTHONS = DataTable[Mapping[str, Any], None](
 )
 
 
-def _ceiling(key: str, measured: Mapping[str, Any]) -> str:
-    name, _, unit = key.rpartition("_")
-    return f"{name.replace('_', ' ')} {measured['value']:.4g} {_UNITS.get(unit, unit)}"
-
-
 def _facts_html(facts: Mapping[str, Any]) -> SafeString:
     """Return what a host's last heartbeat says of it: facts, measured ceilings, GPUs and interpreters. One
     from before heartbeats were checked, which is not of their form, says nothing."""
@@ -172,8 +167,11 @@ def _facts_html(facts: Mapping[str, Any]) -> SafeString:
             if facts.get(key)
         ]
         for accelerator, measured in sorted(facts.get("ceilings", {}).items()):
-            ceilings = ", ".join(_ceiling(*item) for item in sorted(measured.items()))
-            terms.append(("measured ceilings", join(ceilings, dim(accelerator))))
+            ceilings = [(*key.rpartition("_"), one["value"]) for key, one in sorted(measured.items())]
+            shown = (
+                f"{plain(name)} {value:.4g} {_UNITS.get(unit, unit)}" for name, _, unit, value in ceilings
+            )
+            terms.append(("measured ceilings", join(", ".join(shown), dim(accelerator))))
         gpus, limits = facts.get("gpus", []), {one["uuid"]: one for one in facts.get("gpu_limits", [])}
         pythons = [{**python, "name": name} for name, python in sorted(facts.get("pythons", {}).items())]
         return join(

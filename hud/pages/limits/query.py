@@ -71,6 +71,10 @@ class KernelLine:
         return self.floor_us / self.time_us if self.time_us else None
 
     @property
+    def bars(self) -> list[tuple[str, float, float]]:
+        return [("slower", 0.0, self.time_us), ("whole", 0.0, self.floor_us)]
+
+    @property
     def operators(self) -> str:
         names = [origin.rpartition("aten.")[2] for origin in self.origins]
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

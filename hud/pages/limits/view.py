@@ -24,10 +24,6 @@ def _us(time_us: float) -> str:
     return f"{time_us:.1f}"
 
 
-def _lost(time_us: float) -> SafeString:
-    return element("b", _us(time_us))
-
-
 def _part(part: float | None) -> str:
     return NONE if part is None else f"{part:.2f}"
 
@@ -65,11 +61,6 @@ def _bar(parts: Iterable[tuple[str, float, float]], longest_us: float) -> SafeSt
     )
 
 
-def _bar_of_kernel(line: KernelLine, page: LimitsPage) -> SafeString:
-    parts = ("slower", 0.0, line.time_us), ("whole", 0.0, line.floor_us)
-    return _bar(parts, page.longest_kernel_us)
-
-
 KERNELS = DataTable[KernelLine, LimitsPage](
     EXPERIMENT,
     Column("kernel", "Kernel", "name", draw=_kernel, is_head=True),
@@ -77,9 +68,15 @@ KERNELS = DataTable[KernelLine, LimitsPage](
     "kind slot calls",
     Column("time_us", "Time", show=_us, css="num"),
     Column("ceiling_us", "At ceiling", "floor_us", show=_us, css="num", cell_css="dim"),
-    Column("", "Bar", draw=_bar_of_kernel, css="bars", hides_title=True),
+    Column(
+        "",
+        "Bar",
+        draw=lambda line, page: _bar(line.bars, page.longest_kernel_us),
+        css="bars",
+        hides_title=True,
+    ),
     Column("", "Of ceiling", "share_of_ceiling", show=_part, css="num"),
-    Column("lost_us", "Lost", show=_lost, css="num"),
+    Column("lost_us", "Lost", show=lambda us: element("b", _us(us)), css="num"),
     "share_of_ceiling bound run",
 )
 
@@ -135,7 +132,7 @@ EXPERIMENTS = DataTable[ModelLine, LimitsPage](
     Column("", "Bar", draw=lambda line, page: _bar(line.bars, page.longest_us), css="bars", hides_title=True),
     Column("", "Of ceiling", "share", show=_part, css="num"),
     "gaps_us",
-    Column("lost_us", "Lost", show=_lost, css="num"),
+    Column("lost_us", "Lost", show=lambda us: element("b", _us(us)), css="num"),
     "run ceiling_us=floor_us share_of_ceiling=share",
     Column("covered", "Covered", "coverage", show=share, css="num"),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """The list of runs, newest first."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 from urllib.parse import urlencode
 
 from django.db.models import Max, Min, OuterRef, Q, QuerySet, Subquery
@@ -38,13 +38,6 @@ KINDS = {
 RANGE = ".."
 
 
-class _Others(NamedTuple):
-    """The rest of the page's query, after an &, for links to another stream and branch."""
-
-    than_stream: str
-    than_branch: str
-
-
 def _tick(pk: int) -> SafeString:
     return SafeString(
         f'<input type="checkbox" name="side" value="run:{pk}" form="compare" aria-label="Compare run {pk}">'
@@ -64,22 +57,22 @@ def _title(line: RunLine) -> SafeString:
     return join(line.title, span(" · ".join(line.origin), "fact"), span(reason, "reason fact"))
 
 
-def _commit(line: RunLine, others: _Others) -> SafeString:
+def _commit(line: RunLine, others: Mapping[str, str]) -> SafeString:
     branch: SafeString = dim(line.branch)
     if line.other_branch:
-        query = f"?{urlencode({'branch': line.branch})}{others.than_branch}"
+        query = f"?{urlencode({'branch': line.branch})}{others['branch']}"
         branch = link(query, line.branch, css="tag", title="branch")
     return join(branch, commit(line.run.commit))
 
 
-_RUNS = DataTable[RunLine, _Others](
+_RUNS = DataTable[RunLine, Mapping[str, str]](  # the page has the rest of its query, for links of each name
     *lines.COLUMNS.columns,
     Column("", "Compare", "run.pk", show=_tick, css="tick", hides_title=True),
     Column("", "Run", "run.pk", show=run_link, is_head=True),
     Column("", "State", "run", show=_state, cell_css="states"),
     Column(
         "", "Stream", "run.stream.name",
-        draw=lambda line, page: link(f"?stream={(name := line.run.stream.name)}{page.than_stream}", name),
+        draw=lambda line, page: link(f"?stream={(name := line.run.stream.name)}{page['stream']}", name),
     ),
     Column("", "Title", _title, cell_css="title"),
     Column("", "Branch and commit", draw=_commit, cell_css="place"),
@@ -135,7 +128,7 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
         suggested={"branch": sorted({line.branch for line in shown})},
         clear=reverse("runs") if request.GET else "",
     )
-    others = _Others(without(request.GET, "stream", "before"), without(request.GET, "branch", "before"))
+    others = {name: without(request.GET, name, "before") for name in ("stream", "branch")}
     context = {
         "lines": shown,
         "runs_html": _RUNS.html(shown, others, css="runs blocks", data_rows="data-rows"),
