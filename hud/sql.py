@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from numpy.typing import NDArray
 from psycopg import Cursor
 from psycopg.abc import Buffer
+from psycopg.rows import namedtuple_row
 from psycopg.types.datetime import TimestamptzLoader
 
 T = TypeVar("T")
@@ -72,6 +73,13 @@ def fetch_tuples(statement: str, params: _Params = None) -> list[tuple[Any, ...]
         cursor.execute(statement, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+
+def fetch_named(statement: str, params: _Params = None) -> list[Any]:
+    """Return rows with their columns as attributes."""
+    with _cursor() as cursor:
+        cursor.execute(statement, params)
+        return list(map(namedtuple_row(cursor.cursor), cursor.fetchall()))
 
 
 def execute(statement: str, params: _Params = None) -> int:

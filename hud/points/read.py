@@ -31,13 +31,13 @@ OF_EXPERIMENT = DataTable(EXPERIMENT, *POINT.columns)
 HEADER = (*IDENTITY.names, "stream", *POINT.names)  # of `rows_in_stream`
 
 
-def rows_in_stream(points: Sequence[Point], stream: Stream, table: DataTable = POINT) -> list[dict[str, Any]]:
+def rows_in_stream(points: Sequence[Point], stream: Stream) -> list[dict[str, Any]]:
     """Return a row for each point, beginning with its experiment, which is read once, and the stream."""
     same: dict[int, dict[str, Any]] = {}
     for point in points:
         if (one := point.experiment).pk not in same:
             same[one.pk] = {**IDENTITY.row(one), "stream": stream.name}
-    return [{**same[point.experiment.pk], **table.row(point)} for point in points]
+    return [same[point.experiment.pk] | POINT.row(point) for point in points]
 
 
 @cache

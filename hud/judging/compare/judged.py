@@ -1,10 +1,12 @@
 """Judge points of two sides against each other: all pairs at once, then what may have moved one by one, with
 what else may be the cause."""
 
+import csv
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import compress
+from pathlib import Path
 
 import numpy as np
 
@@ -20,18 +22,10 @@ _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
 # Reasons beside those of `hud.judging.verdict`, each a difference that may be the cause of the move.
 OTHER_CLASS, OTHER_CARD, OTHER_HOST, OTHER_DRAW = "other_class", "other_card", "other_host", "other_draw"
-WORDS = {
-    OTHER_CLASS: "other environment",
-    OTHER_CARD: "other card",
-    OTHER_HOST: "other host",
-    OTHER_DRAW: "other choices of the autotuner",
-    "few_compilations": "too few compilations",
-    "suspect": "near the noise",
-    "no_direction": "no better or worse",
-    "new_pass": "passes again",
-    "both_fail": "fails on both sides",
-    **QUALITIES,
-}
+with Path(__file__).with_name("reasons.csv").open(encoding="utf-8", newline="") as _file:
+    _ROWS = list(csv.reader(_file))
+REASONS = QUALITIES | {reason: words for reason, words, _compared in _ROWS if words}  # of verdicts
+WORDS = QUALITIES | {reason: words for reason, _of_verdict, words in _ROWS if words}
 COLUMNS = DataTable("""
     metric=metric.name unit=metric.unit direction=metric.direction base=base.value head=head.value
     base_n=base.compilations head_n=head.compilations base_status=base.status head_status=head.status

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -11,7 +10,7 @@ from hud.judging.attribution import attribute
 from hud.judging.compare.kernel_table import KernelTable
 from hud.models import Compilation, Series, Stream, kernels_of
 from hud.runs.branches import other_branch
-from hud.sql import fetch, fetch_tuples
+from hud.sql import fetch_named, fetch_tuples
 from hud.tables.table import DataTable
 from runner.schema.statistics import median
 
@@ -27,24 +26,6 @@ _MARK = DataTable(
 )
 _CHOICE = DataTable("config n median_us")
 _KERNEL = DataTable("kernel=name lost_us choices", choices=lambda kernel: _CHOICE.rows(kernel.choices))
-
-
-@dataclass(slots=True)
-class CompilationMark:
-    """One compilation with the value of the shown metric."""
-
-    run: int
-    repeat: int
-    number: int
-    order_time: datetime
-    branch: str
-    variant: str
-    kernels: int
-    config: str  # of its few kernels; '' with more
-    busy_us: float | None
-    value: float | None
-    same_choice: float | None  # its time by that of the same choices in history
-    rerun: bool  # drawn, and in no count
 
 
 @dataclass(slots=True)
@@ -70,7 +51,7 @@ class ChosenKernel:
 
 @dataclass
 class Compilations:
-    marks: list[CompilationMark] = field(default_factory=list)  # oldest first
+    marks: list[Any] = field(default_factory=list)  # each compilation, oldest first
     chosen: list[ChosenKernel] = field(default_factory=list)  # that lose most
     steady: int = 0  # kernels with one choice in all compilations
     counted: int = 0  # compilations in which choices were counted
@@ -134,11 +115,10 @@ def _lost_us(choices: Sequence[CountedChoice], compilations: int) -> float:
     return sum(choice.n * (choice.median_us - best_us) for choice in choices) / compilations if known else 0.0
 
 
-def _marks(
-    experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None
-) -> list[CompilationMark]:
-    marks = fetch(
-        CompilationMark,
+def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None) -> list[Any]:
+    """Return each compilation, oldest first, with the value of the shown metric, `same_choice`, its time by
+    that of the same choices in history, and the `config` of few kernels. Reruns are in no count."""
+    marks = fetch_named(
         """
         SELECT c.run_id run, c.repeat, coalesce(c.number, c.repeat) number, c.order_time, r.branch,
             c.variant, cardinality(c.kernels) kernels,

@@ -33,12 +33,11 @@ _STEP_FACTS = ("triton", "driver", "cuda", "python")  # of one class too, beside
 Key = tuple[datetime, int]  # of a point: its time and its run, which may have several
 
 
-ORIGIN = DataTable(  # of a point with run and environment
-    """placed_by=run.order_time_source host=run.host_name source=run.source commit=run.commit branch
-    environment=environment.fingerprint environment_class=environment.class_key torch=environment.torch
-    torch_git=environment.torch_git""",
-    branch=lambda point: branch_or_default(point.run.branch),
+OF_RUN = DataTable[Run](
+    "placed_by=order_time_source host=host_name source commit branch",
+    branch=lambda run: branch_or_default(run.branch),
 )
+OF_ENVIRONMENT = DataTable[Environment]("environment=fingerprint environment_class=class_key torch torch_git")
 
 # The newest points of series s in a range.
 _WINDOW = """

@@ -26,7 +26,7 @@ from hud.pages import data, query_string, streams
 from hud.pages.experiment import drawing, query, tables
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import SHAPES, Canvas, ChartEvent, Legend
-from hud.pages.experiment.multiples import ORIGIN, Chart, Key, Multiples, Spot, slot_of_time
+from hud.pages.experiment.multiples import OF_ENVIRONMENT, OF_RUN, Chart, Key, Multiples, Spot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.pages.experiment.rerun_form import RerunForm
 from hud.points.read import HEADER, OF_EXPERIMENT, POINT, rows_in_stream
@@ -38,13 +38,12 @@ from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
 from hud.tables.formatting import better, signed_percent, unit
 from hud.tables.html import NOTHING, badge_html, options
-from hud.tables.table import IDENTITY, DataTable
+from hud.tables.table import IDENTITY
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec, value_rule
 from runner.schema.tasks import Replication
 
 _MOST_STEPS = 12
-_HISTORY = DataTable(*POINT.columns, *ORIGIN.columns)
 _LEAST_DAYS = 4  # between nights, below which none is called missing
 
 
@@ -205,11 +204,15 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
 
 
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
+    points = [point for each in page.histories for point in each]
+    rows = rows_in_stream(points, page.stream)
+    for row, point in zip(rows, points, strict=True):
+        row.update(OF_RUN.row(point.run) | OF_ENVIRONMENT.row(point.environment))
     return data.answer(
         data_format,
         f"experiment-{page.experiment.pk}",
-        rows_in_stream([point for each in page.histories for point in each], page.stream, _HISTORY),
-        (*HEADER, *ORIGIN.names),
+        rows,
+        (*HEADER, *OF_RUN.names, *OF_ENVIRONMENT.names),
         experiment=IDENTITY.row(page.experiment),
         stream=page.stream.name,
         metrics=POINT.rows(page.metrics),

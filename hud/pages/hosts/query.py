@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from hud.hosts.registration import state_of, unavailable_suites
 from hud.models import Accelerator, Host, Task
+from hud.points.facts import fact_name
 from hud.runs.matching import FITTING_RUNS
 from hud.runs.places import USABLE
 from hud.sql import fetch_tuples
@@ -23,14 +24,8 @@ from runner.schema.compilations import blind_text
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
-_LINES = {
-    "cpu": "CPU",
-    "cpu_count": "processors",
-    "memory_bytes": "memory",
-    "os": "OS",
-    "compiler": "C++ compiler",
-    "python": "agent Python",
-}
+_LINES = {name: fact_name(name) for name in ("cpu", "cpu_count", "memory_bytes", "os", "compiler", "python")}
+_LINES |= {"memory_bytes": "memory", "python": "agent Python"}
 _LIMITS = {"max_sm_mhz": "{} MHz", "max_memory_mhz": "memory {} MHz", "power_limit_w": "{} W"}
 _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s"}
 COLUMNS = DataTable(  # of an accelerator
@@ -127,17 +122,16 @@ def activities(lines: Iterable[HostLine]) -> list[tuple[str, int]]:
     return [(word, counted[word]) for word in order if counted[word]]
 
 
-def _limits(gpu: Mapping[str, Any], by_gpu: Mapping[str, Mapping[str, str]]) -> str:
-    highest = by_gpu.get(gpu["uuid"], {})
-    return ", ".join(text.format(highest[key]) for key, text in _LIMITS.items() if highest.get(key))
-
-
-_GPUS = DataTable[Mapping[str, Any], Mapping[str, Mapping[str, str]]](
+_GPUS = DataTable[Mapping[str, Any], None](
     Column("", "GPU", itemgetter("name"), is_head=True),
     Column("", "UUID", itemgetter("uuid"), show=code),
     Column("", "Memory", lambda gpu: gpu.get("memory_bytes"), show=bytes_text, css="num"),
     Column("", "Driver", lambda gpu: gpu.get("driver")),
-    Column("", "Limits", draw=_limits),
+    Column(
+        "",
+        "Limits",
+        lambda gpu: ", ".join(text.format(gpu[key]) for key, text in _LIMITS.items() if gpu.get(key)),
+    ),
 )
 
 
@@ -172,11 +166,12 @@ def _facts_html(facts: Mapping[str, Any]) -> SafeString:
                 f"{plain(name)} {value:.4g} {_UNITS.get(unit, unit)}" for name, _, unit, value in ceilings
             )
             terms.append(("measured ceilings", join(", ".join(shown), dim(accelerator))))
-        gpus, limits = facts.get("gpus", []), {one["uuid"]: one for one in facts.get("gpu_limits", [])}
+        limits = {one["uuid"]: one for one in facts.get("gpu_limits", [])}
+        gpus = [limits.get(one["uuid"], {}) | one for one in facts.get("gpus", [])]
         pythons = [{**python, "name": name} for name, python in sorted(facts.get("pythons", {}).items())]
         return join(
             html.facts(terms),
-            _GPUS.html(gpus, limits, caption="GPUs", is_polled=True) if gpus else NOTHING,
+            _GPUS.html(gpus, None, caption="GPUs", is_polled=True) if gpus else NOTHING,
             _PYTHONS.html(pythons, None, caption="Python environments", is_polled=True)
             if pythons
             else NOTHING,

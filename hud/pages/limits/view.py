@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,7 +14,7 @@ from hud.judging.compare.kernel_table import short_name
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.limits import query
-from hud.pages.limits.query import KernelLine, LimitsPage, ModelLine, NamelessLine, RegretLine
+from hud.pages.limits.query import KernelLine, LimitsPage, ModelLine, RegretLine
 from hud.pages.sparkline import interval
 from hud.tables.formatting import NONE, address, plain_count, share, thousandths
 from hud.tables.html import NOTHING, dim, element, join, link
@@ -28,7 +29,7 @@ def _part(part: float | None) -> str:
     return NONE if part is None else f"{part:.2f}"
 
 
-def _kernel(line: KernelLine, _page: LimitsPage) -> SafeString:
+def _kernel(line: KernelLine) -> SafeString:
     source = streams.link(reverse("code"), base=line.side, head=line.side, kernel=line.slot)
     name = link(f"{source}#source", element("code", short_name(line.name), title=line.name))
     calls = dim(f"× {plain_count(line.calls)}") if line.calls != 1 else NOTHING
@@ -63,7 +64,7 @@ def _bar(parts: Iterable[tuple[str, float, float]], longest_us: float) -> SafeSt
 
 KERNELS = DataTable[KernelLine, LimitsPage](
     EXPERIMENT,
-    Column("kernel", "Kernel", "name", draw=_kernel, is_head=True),
+    Column("kernel", "Kernel", "name", draw=lambda line, _page: _kernel(line), is_head=True),
     Column("", "Experiment", draw=_experiment_of_kernel),
     "kind slot calls",
     Column("time_us", "Time", show=_us, css="num"),
@@ -137,7 +138,7 @@ EXPERIMENTS = DataTable[ModelLine, LimitsPage](
     Column("covered", "Covered", "coverage", show=share, css="num"),
 )  # fmt: skip
 
-NAMELESS = DataTable[NamelessLine, LimitsPage](
+NAMELESS = DataTable[Any, LimitsPage](
     Column("kernel", "Kernel", show=lambda name: element("code", name, css="file"), is_head=True),
     Column("kind", "Kind"),
     Column("time_us", "Time, µs", show=_us, css="num"),

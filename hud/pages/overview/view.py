@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from hud.hosts.registration import state_of
 from hud.judging.backlog import LATE, overdue_suites
+from hud.judging.compare.judged import REASONS
 from hud.judging.regressions import read as regressions
 from hud.models import (
     VERDICT_CODES,
@@ -41,7 +42,6 @@ from hud.runs import lines as runs
 from hud.runs.branches import branch_or_default, other_branch
 from hud.runs.lines import RunLine
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
-from hud.templatetags.hud_tags import REASONS
 from runner.schema.records import quality_words
 
 ROWS = 20  # of what needs a look; the page says how many there are

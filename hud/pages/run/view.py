@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from hud.accounts.access import scopes_of
 from hud.corrections.deletion import may_delete
+from hud.judging.compare.judged import REASONS
 from hud.models import Point, PointFields, Run, Series, SidePoint, Task, Upload
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
@@ -25,7 +26,7 @@ from hud.runs.requests import request_explanation
 from hud.tables.formatting import address, better, long_name, number
 from hud.tables.html import NOTHING, csrf_field, join, link, post_button, span, text
 from hud.tables.table import Column, DataTable, Order
-from hud.templatetags.hud_tags import REASONS, commit_range, path, targets_html, value_html, verdict_badge
+from hud.templatetags.hud_tags import commit_range, path, targets_html, value_html, verdict_badge
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
