@@ -1,10 +1,12 @@
 """The table of suites and backends: pass rate, speedup, cold compile time and memory of two sides."""
 
+import csv
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -39,17 +41,8 @@ _LEAST = 0.002  # relative change of a mean that is worth a colour
 _BEYOND = 2.0  # times the margin, which two nights of many are beyond by chance
 # Backends in the order of rows, each with its colour's number in hud.css; others have none, and stand before
 # the last two.
-COLOURS = {
-    "inductor_cudagraphs": 1,
-    "inductor_no_cudagraphs": 2,
-    "inductor": 2,
-    "inductor_max_autotune": 3,
-    "max_autotune": 3,
-    "aot_inductor": 5,
-    "inductor_aot_inductor": 5,
-    "aot_eager": 4,
-    "eager": 0,
-}
+with Path(__file__).with_name("backends.csv").open(encoding="utf-8", newline="") as _file:
+    COLOURS = {row["backend"]: int(row["colour"]) for row in csv.DictReader(_file)}
 _PLACES = {backend: float(place) for place, backend in enumerate(COLOURS)}
 
 

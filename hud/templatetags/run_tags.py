@@ -10,7 +10,7 @@ from hud.judging.comparison import MetricComparison
 from hud.pages.run.query import RunPage
 from hud.pages.run.results import LABELS, RunResults
 from hud.tables.formatting import p_value, signed_percent
-from hud.tables.html import badge_html, element, join
+from hud.tables.html import badge_html, element, join, span
 from runner.schema.compilations import shown_word
 from runner.schema.records import quality_words
 
@@ -95,12 +95,9 @@ def change_cell(
     """Return a ratio as a change, with its interval and p below it."""
     if ratio is None:
         return SafeString()
-    below = (
-        [] if low is None or high is None else [f"{signed_percent(low - 1)} to {signed_percent(high - 1)}"]
-    )
-    below += [] if p is None else [f"p {p_value(p)}"]
-    lines = [element("span", line, css="under faint") for line in below]
-    return join(signed_percent(ratio - 1), *lines, by="")
+    ends = "" if low is None or high is None else f"{signed_percent(low - 1)} to {signed_percent(high - 1)}"
+    below = (span(line, "under faint") for line in (ends, "" if p is None else f"p {p_value(p)}"))
+    return join(signed_percent(ratio - 1), *below, by="")
 
 
 @register.simple_tag

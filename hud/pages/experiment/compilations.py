@@ -91,17 +91,13 @@ def read(
     if not counted:
         return found
     found.counted = min(counted, _OF_CHOICES)
-    slots = [
-        list(group) for _slot, group in groupby(_choices(experiment_id, stream), key=lambda one: one.slot)
-    ]
-    found.chosen = [
-        ChosenKernel(
-            choices[0].name, sorted(choices, key=lambda one: -one.n), _lost_us(choices, found.counted)
-        )
-        for choices in slots
-        if len(choices) > 1
-    ]
-    found.steady = len(slots) - len(found.chosen)
+    for _slot, group in groupby(_choices(experiment_id, stream), key=lambda one: one.slot):
+        first, *more = group
+        if not more:
+            found.steady += 1
+            continue
+        choices = sorted([first, *more], key=lambda one: -one.n)
+        found.chosen.append(ChosenKernel(first.name, choices, _lost_us(choices, found.counted)))
     found.chosen.sort(key=lambda kernel: -kernel.lost_us)
     if compare:
         _compare(experiment_id, found, base, head)

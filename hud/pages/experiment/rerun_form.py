@@ -23,9 +23,6 @@ _FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above 
 class _OptionsField(forms.CharField):
     """Inductor options, separated by commas."""
 
-    def __init__(self, **about: Any) -> None:
-        super().__init__(max_length=1000, **about)
-
     def clean(self, value: Any) -> InductorOptions:
         settings = [part for part in super().clean(value).split(",") if part.strip()]
         try:
@@ -100,6 +97,7 @@ class RerunForm(forms.Form):
     )
     new_options = _OptionsField(
         label="Inductor options",
+        max_length=1000,
         required=False,
         help_text="for the candidate only, e.g. epilogue_fusion=off, max_fusion_size=8; the baseline"
         " runs without them",

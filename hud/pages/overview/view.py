@@ -156,12 +156,8 @@ class Overview:
         return [(line, look(line)) for line in reversed(self.runs)]
 
     def to_rows(self) -> list[dict[str, Any]]:
-        lists = {"regressed": self.regressed, "misses target": self.missed}
-        return [
-            {"list": name, **points.OF_EXPERIMENT.row(point)}
-            for name, listed in lists.items()
-            for point in listed
-        ]
+        lists = (("regressed", self.regressed), ("misses target", self.missed))
+        return [{"list": name, **points.OF_EXPERIMENT.row(one)} for name, found in lists for one in found]
 
 
 def read(
