@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from django.db import DEFAULT_DB_ALIAS, connection, connections
@@ -21,7 +21,9 @@ from psycopg.types.datetime import TimestamptzLoader
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
-Ints, Floats, Bools = NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
 _Params = Mapping[str, Any] | Sequence[Any] | None
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # of times in PostgreSQL's binary format
 _ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8", 1184: ">i8"}  # OIDs

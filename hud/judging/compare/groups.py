@@ -23,12 +23,12 @@ from hud.judging.compare.points import (
     Cohort,
     ComparedPoint,
     GroupKey,
-    Ints,
     Places,
     Points,
     add_details,
 )
 from hud.models import Metric
+from hud.sql import Ints
 from hud.tables.table import DataTable
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval

@@ -24,8 +24,8 @@ _CERTAIN = 10.0  # times the noise: it could not be more certain
 OTHER_CLASS, OTHER_CARD, OTHER_HOST, OTHER_DRAW = "other_class", "other_card", "other_host", "other_draw"
 with Path(__file__).with_name("reasons.csv").open(encoding="utf-8", newline="") as _file:
     _ROWS = list(csv.reader(_file))
-REASONS = QUALITIES | {reason: words for reason, words, _compared in _ROWS if words}  # of verdicts
-WORDS = QUALITIES | {reason: words for reason, _of_verdict, words in _ROWS if words}
+REASONS = {**QUALITIES, **{reason: words for reason, words, _compared in _ROWS if words}}  # of verdicts
+WORDS = {**QUALITIES, **{reason: words for reason, _of_verdict, words in _ROWS if words}}
 COLUMNS = DataTable("""
     metric=metric.name unit=metric.unit direction=metric.direction base=base.value head=head.value
     base_n=base.compilations head_n=head.compilations base_status=base.status head_status=head.status

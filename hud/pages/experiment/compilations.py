@@ -182,7 +182,7 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
     """Compare two points whose kernels are known: 2 statements, none with a single point."""
     newest = [mark for mark in reversed(found.marks) if not mark.rerun]
     own = [mark.run for mark in newest if not other_branch(mark.branch)]
-    runs = list(dict.fromkeys(own or [mark.run for mark in newest]))
+    runs: list[int] = list(dict.fromkeys(own or [mark.run for mark in newest]))
     if len(runs) < 2:
         return
     if base not in runs or head not in runs or base == head:

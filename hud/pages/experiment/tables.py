@@ -1,6 +1,7 @@
 """Tables of the experiment page, and drawings that are no charts over time."""
 
 from collections.abc import Callable
+from functools import partial
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -89,14 +90,15 @@ def backends(page: ExperimentPage, others: str) -> SafeString:
 
     table = DataTable[Backend, ExperimentPage](
         Column("", "Backend", draw=name, is_head=True),
-        *(
-            Column("", column.title, lambda line, at=at: cell_html(line[1][at], with_unit=True), css="num")
-            for at, column in enumerate(page.columns)
-        ),
+        *(Column("", column.title, partial(_cell, at), css="num") for at, column in enumerate(page.columns)),
         Column("", "Overlay", draw=overlay),
     )
     frame = framed(lambda line: line[0] == page.experiment)
     return table.html(page.backends, page, css="backends", frame=frame)
+
+
+def _cell(at: int, line: Backend) -> SafeString:
+    return cell_html(line[1][at], with_unit=True)
 
 
 def framed(is_current: Callable[[Any], bool]) -> Callable[[Any, str], str]:
