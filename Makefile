@@ -18,7 +18,7 @@ help:
 	@echo 'make test                                         lint, types and all tests'
 	@echo 'make lint   ruff, mypy, migrations        make soak   faults and load at full numbers'
 	@echo 'make bench  [PART=...]  figures           make clean  remove caches (not data, not .venv)'
-	@echo 'make mutate changes the judge and counts what the tests notice (an hour)'
+	@echo 'make mutate [MUTANTS="hud.judging.pairs.*"]       change the judge, count what tests notice (30 min)'
 
 # exec: make passes SIGTERM to the process it started, and that must be the supervisor, not a shell
 up: .venv/run.stamp
@@ -44,10 +44,8 @@ bench: .venv/dev.stamp
 	@exec $(PY) -m tests.bench $(PART)
 
 # Apart from the others: it needs setproctitle, with which RQ and gunicorn rename the processes that tests look for.
-mutate: export PYTHONPATH := .venv/mutate
-mutate: .venv/dev.stamp
-	@test -d .venv/mutate || $(PY) -m pip install --quiet --target .venv/mutate mutmut==3.8.1
-	@$(PY) -m mutmut run
+mutate: .venv/mutate.stamp
+	@PYTHONPATH=.venv/mutate $(PY) -m mutmut run $(MUTANTS)
 	@exec $(PY) -m tests.mutation
 
 clean:
@@ -70,6 +68,10 @@ endef
 .venv/dev.stamp: requirements-dev.txt requirements.txt | .venv/bin/pip
 	$(install)
 	@touch .venv/run.stamp $@
+
+.venv/mutate.stamp: | .venv/dev.stamp
+	@$(PY) -m pip install --quiet --upgrade --target .venv/mutate mutmut==3.8.1
+	@touch $@
 
 # PYTHON, or the first of these that is Python 3.11 or 3.12
 .venv/bin/pip:

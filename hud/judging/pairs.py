@@ -49,14 +49,14 @@ def judge_pairs(
     """
     both = [(a, b) for a, b in zip(base, head, strict=True) if a is not None and b is not None]
     change = paired_change(both, is_exact=kind == "deterministic")
+    if not both:
+        sides = ([value for value in side if value is not None] for side in (base, head))
+        base_median, head_median = (median(side) if side else None for side in sides)
+        return PairVerdict(base_median, head_median, 0, change, None)
     better = None
     if change.word == "confirmed" and change.change and direction != "none":
         better = (change.change > 0) == (direction == "up")
-    if both:
-        return PairVerdict(*pair_middles(both), len(both), change, better)
-    sides = ([value for value in side if value is not None] for side in (base, head))
-    base_median, head_median = (median(side) if side else None for side in sides)
-    return PairVerdict(base_median, head_median, 0, change, better)
+    return PairVerdict(*pair_middles(both), len(both), change, better)
 
 
 @dataclass(frozen=True)

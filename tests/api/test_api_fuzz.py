@@ -103,6 +103,8 @@ def test_every_answer_is_documented(
         nonlocal made
         if meant:
             world.put_into(case)
+        if case.operation.path.endswith("/result"):
+            case.query.pop("wait", None)  # no answer is waited for a minute here
         response = case.call(headers={"Authorization": f"Bearer {world.secret}"})
         made += 1
         if response.status_code != 431:  # waitress's own word for an address that is too long

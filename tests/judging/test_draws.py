@@ -15,6 +15,7 @@ from runner.schema.draws import (
     Draw,
     Looks,
     Side,
+    answer_of,
     choice_noise,
     code_change,
     comparison_processes,
@@ -329,6 +330,21 @@ def test_the_order_of_processes_changes_no_outlier() -> None:
 
 
 # Power
+
+
+def test_a_number_that_may_not_decide_has_no_part_in_the_answer() -> None:
+    def process(draw: int, side: int, value: float, quality: str = "") -> tuple[int, int, int, float, str]:
+        return draw, side, pinned_repeat(draw, 0, repeated=False), value, quality
+
+    clear = [process(draw, side, 1 + 0.1 * side + 0.001 * draw) for draw in range(6) for side in (0, 1)]
+    busy = [process(6, 0, 1.0, "busy_cpu"), process(6, 1, 5.0)]
+    draws, code = answer_of([*busy, *clear])
+    assert [draw.number for draw in draws] == [0, 1, 2, 3, 4, 5]
+    assert (code, code.word) == (code_change(draws), "confirmed")
+    assert answer_of(iter([*clear, *busy]), 20) == (draws, code_change(draws, 20))
+    shown, undecided = answer_of([(*one[:4], "throttled") for one in clear])  # none may decide
+    assert shown == draws
+    assert (undecided.word, undecided.draws, undecided.ratio) == ("inconclusive", (0, 0), None)
 
 
 def test_the_noise_is_that_of_processes_that_repeat_a_choice() -> None:

@@ -10,8 +10,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from hud.judging import levels
-from hud.judging.levels import Level, SeriesPoint, advance, begin_anew, decides, level_before, mark
-from hud.judging.verdict import FEWEST, Rule, Verdict, noise_of_median
+from hud.judging.levels import (
+    Level,
+    SeriesPoint,
+    advance,
+    advance_young,
+    begin_anew,
+    decides,
+    level_before,
+    mark,
+    with_noise_of,
+)
+from hud.judging.verdict import FEWEST, Rule, Verdict, noise_of_median, series_noise
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 EXACT = Rule(kind="deterministic", relative_floor=0.0)
@@ -153,6 +163,56 @@ def test_a_timing_needs_two_runs_and_five_compilations() -> None:
     assert decides(quiet(FEWEST), Rule())
     assert decides(quiet(2), EXACT)
     assert not decides(quiet(1), EXACT)
+
+
+def young(*values: float | None, reference: Level | None = None, rule: Rule | None = None) -> Level:
+    """Return the level of a series whose points, one a day, are judged by a reference until it decides."""
+    level, rule = Level(), rule or Rule()
+    for number, value in enumerate(values):
+        own = with_noise_of(reference or quiet(20), level, rule)
+        advance_young(level, point(number, *(() if value is None else (value,))), own)
+    return level
+
+
+def test_the_larger_part_of_its_times_is_a_young_level() -> None:
+    level = young(40.0, 40.1, 42.5, 42.6)
+    assert (level.values, level.points) == ([40.0, 40.1], 2)
+    assert level.move is not None
+    assert level.move.points == 2  # as many as those at the level are not the larger part
+    for values in ((40.0, 40.1, 42.5, 42.6, 42.4), (40.0, 40.1, 38.0, 38.1, 37.9)):
+        level = young(*values)
+        assert (level.values, level.points, level.move) == ([*values[2:]], 3, None)
+        assert level.start == BEGIN + timedelta(days=2)
+    assert young(40.0, 40.1, None, None, None).values == [40.0, 40.1]  # failures are no level
+    assert young(3.0, 4.0, 4.0, 4.0, rule=EXACT).values == [
+        3.0
+    ]  # what is counted has no noise to be told from
+
+
+def test_what_moved_counts_for_a_young_level_to_decide() -> None:
+    level = young(40.0, 40.1, 40.1, 42.5)
+    assert not decides(level, Rule())
+    assert decides(young(40.0, 40.1, 40.1, 42.5, 42.5), Rule())
+    assert decides(young(3.0, 4.0, rule=EXACT), EXACT)
+
+
+def test_a_young_level_assumes_the_noise_of_its_reference_or_its_own_range() -> None:
+    rule, reference = Rule(prior_noise=0.015), quiet(20)
+    noise = series_noise(reference.values, 0.015)
+    assert noise < 0.005
+
+    def assumed(*values: float) -> float:
+        return with_noise_of(reference, Level(values=[*values]), rule).prior_noise
+
+    assert assumed(10.0) == noise
+    assert assumed(10.0, 10.01) == noise
+    assert assumed(10.0, 10.08) == pytest.approx(0.08 / 10.08)
+    assert assumed(-10.0, -10.08) == pytest.approx(0.08 / 10.08)
+    assert assumed(10.0, 12.0) == 0.015  # not more than the metric's
+    assert assumed(*[10.0] * (FEWEST - 1)) == noise
+    for values in ([10.0] * FEWEST, [], [0.0]):  # enough of its own, or nothing to divide by
+        assert with_noise_of(reference, Level(values=values), rule) == rule
+    assert with_noise_of(reference, Level(values=[10.0]), EXACT) == EXACT
 
 
 def test_a_level_keeps_a_hundred_values() -> None:

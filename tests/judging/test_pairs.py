@@ -388,10 +388,13 @@ def test_slots_of_one_side_are_named_with_their_time() -> None:
 
 def test_what_was_not_at_equal_choices_is_named_with_its_share() -> None:
     alike = {**one("x", 80.0, slot="a"), **one("x", 10.0, slot="b")}
-    other = {**one("x", 80.0, slot="a"), **one("y", 10.0, slot="c")}
+    other = {**one("x", 80.0, slot="a"), **one("y", 30.0, slot="c")}
     found = compare_kernels([alike], [other], pinned=[(alike, other), (alike, alike)])
-    assert found.equal_choice_percent == pytest.approx(100 * (1 - 20 / 360))
-    assert found.unequal_percent == {"b": pytest.approx(1000 / 360), "c": pytest.approx(1000 / 360)}
+    assert found.equal_choice_percent == pytest.approx(100 * (1 - 40 / 380))
+    assert [*found.unequal_percent] == ["c", "b"]  # the largest first
+    assert found.unequal_percent == {"c": pytest.approx(3000 / 380), "b": pytest.approx(1000 / 380)}
+    twice = compare_kernels([alike], [other], pinned=[(alike, other)] * 2)
+    assert twice.unequal_percent == {"c": pytest.approx(3000 / 200), "b": pytest.approx(1000 / 200)}
 
 
 def test_only_an_answer_without_open_questions_dismisses() -> None:

@@ -124,7 +124,7 @@ def test_it_says_what_it_leaves_out_and_takes_a_fixed_number_of_statements(
 ) -> None:
     for number in range(15):
         create_experiment(case=f"layer {number}", knobs={})
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         answer = client.get("/search.json", {"q": "layer", "stream": "import"}).json()
     assert answer["totals"] == {"case": 15, "experiment": 15}
     assert len(answer["items"]) == 24

@@ -239,12 +239,12 @@ class Build:
 def builds_of(accelerator: Accelerator) -> list[Build]:
     """Return the interpreters with torch that an accelerator can run, the oldest torch first: those with
     which its host was attached (`--python NAME=PATH`)."""
-    pythons: Any = accelerator.host.facts.get("pythons")
-    offered = set(accelerator.catalog.get("pythons", []))
-    facts_of: dict[Build, dict[str, str]] = {}
-    for name, facts in pythons.items() if isinstance(pythons, dict) else ():
-        if name in offered and isinstance(facts, dict) and facts.get("torch"):
-            facts_of[Build(name, str(facts["torch"]), str(facts.get("torch_git", "")))] = _facts(facts)
+    offered = accelerator.catalog.get("pythons", [])
+    facts_of = {
+        Build(name, facts["torch"], facts.get("torch_git", "")): _facts(facts)
+        for name, facts in accelerator.host.facts.get("pythons", {}).items()
+        if name in offered and facts.get("torch")
+    }
     dates = _dates(facts_of)
     return in_order(
         [replace(one, date=dates.get(one.version, ""), differs=_differs(one, facts_of)) for one in facts_of]

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hud.judging.change_points import variants
 from hud.judging.change_points.evidence import BRIEF, steps
@@ -18,15 +17,14 @@ from hud.judging.change_points.segments import Array, jumps, slow_nights
 _FEWEST = 4
 _FAR = 1e6  # times the usual size; further out is as far
 _CLIP = 3.0  # standard deviations beyond which a value is an outlier
-_AROUND = 40  # nights on each side of a brief level
-_REACHED = 0.04  # share of them that may reach it
+_AROUND = 60  # nights on each side of a brief level
+_REACHED = 0.03  # share of them that may reach it
 _LEAST_SWITCHES = 5  # of a series with two modes; two bumps have four
 _APART = 10  # nights: a change of the mixture this near to a step is the same change
 # of series that hop between two modes
 _LAGS = range(1, 7)
 _SPREAD = 3.8  # of the 80th percentile of differences over the 30th; 3.3 if they are gaussian
 _VALLEY = 0.7  # of the heap's height at most
-_NEAR_STEP = 20  # nights by which a step may be off
 _HEAPS_APART = 3.3  # standard deviations between the heaps of differences
 
 
@@ -77,12 +75,10 @@ def _level_changes(values: Array, smallest: float) -> list[int]:
     raw = values = values - np.median(values)
     least = max(smallest / 20, 0.3 * _quantum(values))
     gap = _gap(values, least)
-    modes_of = None
     if gap is not None:
         slow = slow_nights(values, *gap)
         if _switches(slow) >= _LEAST_SWITCHES:
             values = values - gap[0] * slow
-            modes_of = gap[0], slow
     deviation = _short_deviation(values, least)
     candidates = jumps(values, deviation)
     found = _borne_out(values, candidates, deviation, least, smallest)
@@ -96,9 +92,7 @@ def _level_changes(values: Array, smallest: float) -> list[int]:
         if _switches(slow) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
             without = _borne_out(other, fewer, own, least, smallest)
             if len(without) <= len(found):
-                found, modes_of = without, (kept, slow)
-    if found and modes_of:
-        found = _relocated(raw, found, *modes_of)
+                found = without
     return _without_chance_runs(raw, found)
 
 
@@ -191,47 +185,6 @@ def _gap(values: Array, least: float) -> tuple[float, float] | None:
     if float(np.median(np.abs(far - middle))) > 1.1 * small:
         return _overlapping(differences, least)
     return middle, small / np.sqrt(2)
-
-
-def _relocated(values: Array, found: Sequence[int], gap: float, slow: NDArray[np.bool_]) -> list[int]:
-    """Return each step at the place near it where it is likeliest, if modes come and go as `slow` says."""
-    n, places = len(values), list(found)
-    level = values - gap * slow
-    share = float(np.clip(slow.mean(), 0.02, 0.98))
-    rate = max(float(np.mean(slow[1:] != slow[:-1])), 0.02) / 2
-    switch = np.log(
-        [[max(1 - rate / (1 - share), 0.02), rate / (1 - share)], [rate / share, max(1 - rate / share, 0.02)]]
-    )
-    for index, place in enumerate(places):
-        low = places[index - 1] + 2 if index else 1
-        high = places[index + 1] - 2 if index + 1 < len(places) else n - 1
-        first, last = max(low - 1, place - _NEAR_STEP), min(high + 1, place + _NEAR_STEP)
-        if last - first < 4 or not low < place < high:
-            continue
-        before, after = level[max(low - 1, 0) : place], level[place : high + 1]
-        own = np.concatenate([before - np.median(before), after - np.median(after)])
-        deviation = max(1.4826 * float(np.median(np.abs(own))), gap / 20)
-        scores = [
-            np.maximum(
-                -(((values[first:last, None] - float(np.median(part)) - [0.0, gap]) / deviation) ** 2) / 2,
-                -12.0,
-            )
-            for part in (before, after)
-        ]
-        left = _likelihoods(scores[0], switch)
-        right = _likelihoods(scores[1][::-1], switch.T)[::-1]
-        joint = np.logaddexp.reduce(left[:-1, :, None] + switch + right[1:, None, :], axis=(1, 2))
-        places[index] = first + 1 + int(joint.argmax())
-    return places
-
-
-def _likelihoods(scores: Array, switch: Array) -> Array:
-    """Return the log likelihood of all values up to each one, by its mode."""
-    reached = np.empty_like(scores)
-    reached[0] = scores[0]
-    for night in range(1, len(scores)):
-        reached[night] = np.logaddexp(*(reached[night - 1][:, None] + switch)) + scores[night]
-    return reached
 
 
 def _overlapping(differences: Array, least: float) -> tuple[float, float] | None:

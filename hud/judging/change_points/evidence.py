@@ -30,14 +30,13 @@ _REACH = 7  # nights by which a candidate may be off
 
 
 def steps(values: Array, candidates: Sequence[int], least: float) -> list[int]:
-    """Return the real ones of the candidate steps, each where it explains most. `least` is the standard
-    deviation below which noise is none, such as a clock's resolution."""
+    """Return the real ones of the candidate steps. `least` is the standard deviation below which noise is
+    none, such as a clock's resolution."""
     found: list[int] = []
     for start, stop, low, high in blocks(len(values)):
         inside = [place - start for place in candidates if start + 2 <= place < stop - 1]
         if inside:
-            own = range(low - start - _REACH, high - start + _REACH)  # another block places the others
-            places = _relocate(values[start:stop], _select(values[start:stop], inside, least), least, own)
+            places = _select(values[start:stop], inside, least)
             found += [start + place for place in places if low <= start + place < high]
     return sorted(set(found))
 
@@ -186,21 +185,3 @@ def _needed(table: _Table, taken: list[int], places: np.ndarray) -> list[int]:
             break
         del taken[weakest]
     return taken
-
-
-def _relocate(values: Array, found: Sequence[int], least: float, own: range) -> list[int]:
-    """Return each step in `own` at the place near it that explains most beside all others."""
-    places = list(found)
-    for index, place in enumerate(places):
-        if place not in own:
-            continue
-        others = places[:index] + places[index + 1 :]
-        low = max(1, place - _REACH, *(other + 1 for other in others if other < place))
-        high = min(len(values) - 1, place + _REACH, *(other - 1 for other in others if other > place))
-        near = list(range(low, high + 1))
-        table = _Table(values, others + near, least)
-        for column in range(len(others)):
-            table.take(column + 1)
-        gains = table.fit(table.products[:, :1, 0] - table.explained()[:, len(others) :])
-        places[index] = near[int(gains.argmax())]
-    return places

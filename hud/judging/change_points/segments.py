@@ -50,8 +50,10 @@ def _fit(
     belongs to, that are these shifts above the level."""
     parts = list(blocks(len(values)))
     tiled = np.stack([values[start:stop] for start, stop, _low, _high in parts])
-    levels = _levels(tiled)
-    costs = np.stack([_costs(tiled - shift, levels, deviation, cap) for shift in shifts], axis=1)
+    ranks = np.linspace(0, tiled.shape[1] - 1, _LEVELS).round().astype(int)
+    levels = np.sort(tiled, axis=1)[:, ranks]  # those that a block may have: of its own values
+    apart = [np.abs((tiled - shift)[:, :, None] - levels[:, None, :]) for shift in shifts]
+    costs = np.minimum(np.stack(apart, axis=1) / deviation, cap)  # of being there
     reached, floors = _solve(costs)
     is_jump, modes = np.zeros(len(values), dtype=bool), np.zeros(len(values), dtype=np.int64)
     for (start, _stop, low, high), totals, floor in zip(parts, reached, floors, strict=True):
@@ -75,7 +77,7 @@ def _fit(
 
 def _solve(costs: Array) -> tuple[Array, Array]:
     """Return what it costs at least to reach each night, mode and level of a block, and to come there by a
-    jump. `costs` are those of being there, by block, mode, night and level."""
+    jump. `costs` are by block, mode, night and level."""
     by_night = np.ascontiguousarray(costs.transpose(2, 0, 1, 3))
     floors = np.zeros(by_night.shape[:2])
     for night in range(1, len(by_night)):  # each becomes what it costs at least to reach it
@@ -84,19 +86,3 @@ def _solve(costs: Array) -> tuple[Array, Array]:
         stay = np.minimum(before, before[:, ::-1] + _SWITCH) if before.shape[1] > 1 else before
         by_night[night] += np.minimum(stay, floors[night][:, None, None])
     return by_night.swapaxes(0, 1), floors.T
-
-
-def _levels(tiled: Array) -> Array:
-    """Return the levels that each block (row) may have: its own values, thinned if they are many."""
-    ordered = np.sort(tiled, axis=1)
-    n = ordered.shape[1]
-    if n <= _LEVELS:
-        return ordered
-    ranks: Array = ordered[:, np.linspace(0, n - 1, _LEVELS).round().astype(int)]
-    return ranks
-
-
-def _costs(tiled: Array, levels: Array, deviation: float, cap: float) -> Array:
-    """Return what it costs each value (by block and night) to be at each level of its block."""
-    costs: Array = tiled[:, :, None] / deviation - levels[:, None, :] / deviation
-    return np.minimum(np.abs(costs), cap)

@@ -87,16 +87,7 @@ def _split_of(kinds: NDArray[np.int64]) -> int:
     place = _LEAST_SIDE + int(gain.argmax())
     freedom = max(int(np.count_nonzero(total)) - 1, 1)
     limit = freedom * (1 - 2 / (9 * freedom) + _NORMAL * np.sqrt(2 / (9 * freedom))) ** 3
-    return place if gain.max() * _independent(kinds[:place], kinds[place:]) > limit else 0
-
-
-def _independent(*parts: NDArray[np.int64]) -> float:
-    """Return how many independent draws a value counts as: fewer than one where variants come in runs."""
-    expected = sum((len(part) - 1) * float(((np.bincount(part) / len(part)) ** 2).sum()) for part in parts)
-    same = sum(int(np.count_nonzero(part[1:] == part[:-1])) for part in parts)
-    pairs = sum(len(part) - 1 for part in parts)
-    memory = min(max((same - expected) / max(pairs - expected, 1.0), 0.0), 0.9)
-    return (1 - memory) / (1 + memory)
+    return place if gain.max() > limit else 0
 
 
 def _entropy(counts: Array) -> Array:

@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 WHO = "judge"  # as requests name it
 _UNDECIDED = (RegressionState.SUSPECT, RegressionState.OPEN, RegressionState.ACKNOWLEDGED)
 _EXPIRE_HOURS = 24
-_MINUTE = timedelta(minutes=1)
 _AT_ONCE = 2  # runs of ours that wait or run
 _ESTIMATE_MINUTES = 5.0  # of a run that has not ended
 
@@ -167,14 +166,11 @@ def accelerator_of(one: Regression, attached: Sequence[Accelerator]) -> Accelera
 
 def interpreter_of(one: Regression, run: Run | None, host: Host) -> str | None:
     """Return the run's own interpreter if it still has the torch that measured, else another one with it."""
-    torch, pythons = torch_of(one, run), host.facts.get("pythons")
-    if torch is None or not isinstance(pythons, dict):
-        return None
+    torch = torch_of(one, run)
     same = [
         name
-        for name, facts in pythons.items()
-        if isinstance(facts, dict)  # a host says what it likes
-        and torch == (str(facts.get("torch", "")), str(facts.get("torch_git", "")))
+        for name, facts in host.facts.get("pythons", {}).items()
+        if torch == (facts.get("torch", ""), facts.get("torch_git", ""))
     ]
     return _name(run) if _name(run) in same else next(iter(same), None)
 
