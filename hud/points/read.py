@@ -78,11 +78,7 @@ def latest(series_ids: Iterable[int], branch: str = "", until: datetime | None =
     newest = fetch_models(
         Point,
         "",
-        {
-            "series": int_array(series_ids),
-            "branches": stored_names(branch),
-            "until": until or "infinity",
-        },
+        {"series": int_array(series_ids), "branches": stored_names(branch), "until": until or "infinity"},
         rows=f"SELECT p.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({NEWEST_POINT}) p",  # noqa: S608 — a constant  # nosec B608
     )
     return {point.series_id: point for point in with_levels(newest)}

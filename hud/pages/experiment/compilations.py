@@ -19,7 +19,6 @@ _MOST_MARKS = 600  # of the newest compilations
 _OF_CHOICES = 60  # newest compilations whose choices are counted
 _FEW_KERNELS = 3  # with more, the choices of one compilation are no longer one fact
 
-
 _MARK = DataTable(
     f"run number time variant config busy_us value {SAME_CHOICE}=same_choice",
     time=lambda mark: mark.order_time.isoformat(),

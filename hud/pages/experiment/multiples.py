@@ -32,7 +32,6 @@ _BESIDE = {"warm_compile_s": "cold_compile_s", "eager_device_latency_ms": "devic
 _STEP_FACTS = ("triton", "driver", "cuda", "python")  # of one class too, beside what its class says
 Key = tuple[datetime, int]  # of a point: its time and its run, which may have several
 
-
 OF_RUN = DataTable[Run](
     "placed_by=order_time_source host=host_name source commit branch",
     branch=lambda run: branch_or_default(run.branch),

@@ -161,20 +161,16 @@ def _facts_html(facts: Mapping[str, Any]) -> SafeString:
             if facts.get(key)
         ]
         for accelerator, measured in sorted(facts.get("ceilings", {}).items()):
-            ceilings = [(*key.rpartition("_"), one["value"]) for key, one in sorted(measured.items())]
-            shown = (
-                f"{plain(name)} {value:.4g} {_UNITS.get(unit, unit)}" for name, _, unit, value in ceilings
+            parts = [(*key.rpartition("_"), one["value"]) for key, one in sorted(measured.items())]
+            ceilings = (
+                f"{plain(name)} {value:.4g} {_UNITS.get(unit, unit)}" for name, _, unit, value in parts
             )
-            terms.append(("measured ceilings", join(", ".join(shown), dim(accelerator))))
+            terms.append(("measured ceilings", join(", ".join(ceilings), dim(accelerator))))
         limits = {one["uuid"]: one for one in facts.get("gpu_limits", [])}
         gpus = [limits.get(one["uuid"], {}) | one for one in facts.get("gpus", [])]
         pythons = [{**python, "name": name} for name, python in sorted(facts.get("pythons", {}).items())]
-        return join(
-            html.facts(terms),
-            _GPUS.html(gpus, None, caption="GPUs", is_polled=True) if gpus else NOTHING,
-            _PYTHONS.html(pythons, None, caption="Python environments", is_polled=True)
-            if pythons
-            else NOTHING,
-        )
+        tables = ((_GPUS, gpus, "GPUs"), (_PYTHONS, pythons, "Python environments"))
+        drawn = [one.html(rows, None, caption=name, is_polled=True) for one, rows, name in tables if rows]
+        return join(html.facts(terms), *drawn)
     except (AttributeError, KeyError, TypeError, ValueError):
         return NOTHING

@@ -82,7 +82,6 @@ KEYS = DataTable[ApiKey, KeysPage](
     Column("", "Actions", draw=_revoke, hides_title=True),
 )
 
-
 ROWS = 200
 
 

@@ -145,7 +145,6 @@ NAMELESS = DataTable[Any, LimitsPage](
     Column("experiments", "Experiments", css="num"),
 )
 
-
 _NO_KERNELS = "No kernel has bytes or FLOPs and a measured ceiling."
 _NO_REGRETS = "Not known yet: an experiment needs 10 compilations."
 

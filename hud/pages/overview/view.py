@@ -50,7 +50,6 @@ LAST_RUNS = 24
 _MOST_IMPROVED = 10  # series that are shown
 _FEWEST_IN_CHART = 3  # nights
 
-
 HEADER = ("list", *points.OF_EXPERIMENT.names)
 
 

@@ -118,7 +118,6 @@ RESULTS = DataTable[Any, RunPage](
     ),
 )  # fmt: skip
 
-
 _SHOWN_BYTES = 128 * 1024
 _SHOWN_LINES = 1000
 _BEFORE = 100  # lines above one that was asked for
