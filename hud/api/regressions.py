@@ -13,14 +13,14 @@ from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
 from hud.api.experiments import stream_of
-from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items, StrictBody, of_table
-from hud.judging.bisect import shown as bisects
+from hud.api.schemas import ANSWER, Error, Filter, Items, StrictBody, of_table
 from hud.judging.bisect import work
+from hud.judging.bisect.search import most_steps
 from hud.judging.bisect.work import Build
 from hud.judging.regressions import events, known_failures, read
 from hud.judging.regressions.counts import Scope
 from hud.judging.regressions.states import TOLD, Event, RegressionState
-from hud.models import Bisect, Cause, Experiment, KnownFailure, Regression
+from hud.models import Bisect, BisectStep, Cause, Experiment, KnownFailure, Regression
 from hud.problems import Problem, row_of
 from hud.runs.branches import branch_or_default
 from hud.tables.table import EXPERIMENT, DataTable
@@ -28,6 +28,15 @@ from hud.tables.table import EXPERIMENT, DataTable
 router = Router(tags=["regressions"])
 _MOST_FAILURES = 500
 _FAILURE = DataTable(f"id:int=pk stream:str=stream.name {EXPERIMENT} reason:str author:str created:datetime")
+_STEP = DataTable[BisectStep]("""base head:int run:int|None=run_id answer pairs:list[tuple[float,float]]|None
+    change low high:float|None finished:datetime|None""")
+_BISECT = DataTable[Bisect](
+    """id:int=pk regression:int=regression_id state host:str=accelerator?.host.name environments=builds steps
+    usual_steps:int good:int|None bad:int|None conclusion:str requested_by:str created:datetime
+    finished:datetime|None""",
+    steps=lambda bisect: _STEP.rows(bisect.steps.order_by("pk")),
+    usual_steps=lambda bisect: most_steps(len(bisect.builds)),
+)
 
 
 class _CausesQuery(Filter):
@@ -42,7 +51,7 @@ class _RegressionsQuery(_CausesQuery):
 
 
 @of_table(read.COLUMNS)
-class RegressionOut(IdentityOut):
+class RegressionOut(Schema):
     before: float | None = Field(description="the accepted level")
     change: float | None = Field(description="relative, signed as the value moved")
     factor: float | None = Field(description="the change in units of the series' noise")
@@ -151,7 +160,7 @@ def get_regression(request: HttpRequest, regression_id: int) -> dict[str, Any]:
     return read.with_history(regression, regression.events.order_by("pk"))
 
 
-@of_table(bisects.STEP)
+@of_table(_STEP)
 class BisectStepOut(Schema):
     base: int = Field(description="place in `environments`, as are `head`, `good` and `bad`")
     answer: str = Field(description="worse, same, unclear, none; empty until the run has ended")
@@ -159,7 +168,7 @@ class BisectStepOut(Schema):
     low: float | None = Field(description="95 % interval of the log ratio")
 
 
-@of_table(bisects.COLUMNS)
+@of_table(_BISECT)
 class BisectOut(Schema):
     model_config = ANSWER
     state: str = Field(description="running, found, not_reproduced, cannot_tell, cancelled")
@@ -172,13 +181,13 @@ def post_bisect(request: HttpRequest, regression_id: int) -> Status[dict[str, An
     """Search for the version of torch that made a regression, over the interpreters of the host that measured
     it: its two ends in pairs first. Answers 409 where that cannot start."""
     bisect = work.start(regression=row_of(Regression, regression_id), who=who(request))
-    return Status(201, bisects.COLUMNS.row(bisect))
+    return Status(201, _BISECT.row(bisect))
 
 
 @router.get("/bisects/{int:bisect_id}", response=BisectOut)
 def get_bisect(request: HttpRequest, bisect_id: int) -> dict[str, Any]:
     """Return a bisect with its steps so far."""
-    return bisects.COLUMNS.row(row_of(Bisect, bisect_id, related="accelerator__host"))
+    return _BISECT.row(row_of(Bisect, bisect_id, related="accelerator__host"))
 
 
 class _KnownFailuresQuery(Filter):
@@ -195,7 +204,7 @@ class KnownFailureIn(StrictBody):
 
 
 @of_table(_FAILURE)
-class KnownFailureOut(IdentityOut):
+class KnownFailureOut(Schema):
     """A failure that a person marked."""
 
 

@@ -71,9 +71,8 @@ def compare_means(base: Mapping[str, float], head: Mapping[str, float]) -> Geome
     only = tuple(sorted(left.keys() - right.keys())), tuple(sorted(right.keys() - left.keys()))
     if not matched:
         return GeometricMean(only_base=only[0], only_head=only[1])
-    before, after, low, high, p = paired_means(
-        np.array([left[case] for case in matched]), np.array([right[case] for case in matched])
-    )
+    sides = (np.array([side[case] for case in matched]) for side in (left, right))
+    before, after, low, high, p = paired_means(*sides)
     return GeometricMean(before, after, ratio_of(before, after), low, high, p, matched, *only)
 
 
@@ -104,8 +103,7 @@ def hud_pass_rate(rows: Sequence[HudRow]) -> float | None:
 
 
 def hud_geometric_mean(rows: Sequence[HudRow]) -> float:
-    """Return PyTorch HUD's geometric mean: over this side's own passing rows with a speedup, rounded to 0.01;
-    0 without one."""
+    """Return PyTorch HUD's geometric mean of a side's passing rows with a speedup, to 0.01; 0 without."""
     speedups = [row.speedup for row in rows if row.accuracy in HUD_PASSES and row.speedup > 0]
     return round(geometric_mean(speedups), 2) if speedups else 0.0
 

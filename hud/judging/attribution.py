@@ -7,8 +7,8 @@ operators moved to other kernels. Each side may have several compilations: a slo
 of each choice, as often as that choice came, and the part that both sides share is compared at equal choices.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
@@ -148,20 +148,19 @@ _Slot = dict[str, _Choice]  # by choice
 
 def _slots(side: Sequence[Compiled]) -> dict[str, _Slot]:
     """Return each slot's choices. A slot that one compilation lists twice counts once, with both times."""
-    seen: dict[str, dict[str, list[Kernel]]] = {}
+    seen: defaultdict[tuple[str, str], list[Kernel]] = defaultdict(list)
     for compiled in side:
         once: dict[tuple[str, str], Kernel] = {}
         for kernel in compiled.kernels:
             place = kernel.slot, kernel.choice
             once[place] = _together(once[place], kernel) if place in once else kernel
-        for (slot, choice), kernel in once.items():
-            seen.setdefault(slot, {}).setdefault(choice, []).append(kernel)
-    slots: dict[str, _Slot] = {slot: {} for slot in seen}
-    for slot, choices in seen.items():
-        for choice, kernels in choices.items():
-            times = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
-            time_us, portion = median(times) if times else None, len(kernels) / len(side)
-            slots[slot][choice] = _Choice(kernels[-1], portion, time_us, {one.binary for one in kernels})
+        for place, kernel in once.items():
+            seen[place].append(kernel)
+    slots: defaultdict[str, _Slot] = defaultdict(dict)
+    for (slot, choice), kernels in seen.items():
+        times = [kernel.time_us for kernel in kernels if kernel.time_us is not None]
+        time_us, portion = median(times) if times else None, len(kernels) / len(side)
+        slots[slot][choice] = _Choice(kernels[-1], portion, time_us, {one.binary for one in kernels})
     return slots
 
 
@@ -190,22 +189,16 @@ def _of_slot(slot: str, before: _Slot, after: _Slot) -> Iterator[Change]:
 
 
 def _change(slot: str, cause: Cause, before: Collection[_Choice], after: Collection[_Choice]) -> Change:
-    means = _mean(before), _mean(after)
-    base, head = (one.kernel if one else None for one in means)
-    base_us, head_us = (one.time_us if one else None for one in means)
-    portion = max(one.portion for one in means if one)
-    return Change(slot, cause, base, head, base_us, head_us, portion)
+    (base, base_us, base_portion), (head, head_us, head_portion) = _mean(before), _mean(after)
+    return Change(slot, cause, base, head, base_us, head_us, max(base_portion, head_portion))
 
 
-def _mean(choices: Collection[_Choice]) -> _Choice | None:
-    """Return the choices as one, named after the most frequent, with the sum of their times, each as often as
-    it came. None without any."""
-    if not choices:
-        return None
-    most = max(choices, key=lambda one: one.portion)
+def _mean(choices: Collection[_Choice]) -> tuple[Kernel | None, float | None, float]:
+    """Return the kernel of the most frequent choice, the sum of the times, each as often as it came, and the
+    portion of the compilations that drew one of them."""
+    most = max(choices, key=lambda one: one.portion, default=None)
     times = [one.time_us * one.portion for one in choices if one.time_us is not None]
-    portion = sum(one.portion for one in choices)
-    return _Choice(most.kernel, portion, sum(times) if times else None, most.binaries)
+    return most.kernel if most else None, sum(times) if times else None, sum(one.portion for one in choices)
 
 
 def _judge_noise(changes: list[Change], *, same_card: bool) -> tuple[list[Change], float | None]:
@@ -252,7 +245,7 @@ def _move(changes: Sequence[Change]) -> tuple[list[Change], dict[int, tuple[int,
 
 def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | None) -> Side:
     """Return the means. The kernels' is made of the medians that the changes are made of."""
-    means = [mean.time_us for slot in slots if (mean := _mean(slot.values())) and mean.time_us is not None]
+    means = [time_us for slot in slots if (time_us := _mean(slot.values())[1]) is not None]
     kernels_us = sum(means) if means else None
     overlap_us = _mean_of(one.overlap_us for one in side) or 0.0
     busy_us, gaps_us = _mean_of(one.busy_us for one in side), _mean_of(one.gaps_us for one in side)
@@ -343,10 +336,8 @@ def _counts(notes: Sequence[Iterable[Note]]) -> Counter[tuple[str, str]]:
 def phase_changes(
     base: Sequence[Compiled], head: Sequence[Compiled], *, totals_s: tuple[float | None, float | None]
 ) -> list[PartChange]:
-    """Return the parts of compile time that either side reports, in the order of a compilation, then what the
-    totals hold beyond them."""
-    before, after = (_mean_phases(side) for side in (base, head))
-    parts = [PartChange(name, _part(before, name), _part(after, name)) for name in _PARTS]
+    """Return the parts of compile time that either side reports, in order, then the rest of the totals."""
+    parts = [PartChange(name, _mean_s(base, name), _mean_s(head, name)) for name in _PARTS]
     there = [part for part in parts if part.base_s is not None or part.head_s is not None]
     if there and None not in totals_s:
         rest = [
@@ -357,13 +348,12 @@ def phase_changes(
     return there
 
 
-def _mean_phases(side: Sequence[Compiled]) -> dict[str, float]:
-    said = [one.phases_s for one in side if one.phases_s]
-    names = {name for phases in said for name in phases}
-    return {name: fmean(phases.get(name, 0.0) for phases in said) for name in names}
-
-
-def _part(phases_s: Mapping[str, float], part: str) -> float | None:
-    known = [phases_s[name] for name in _PARTS[part] if name in phases_s]
-    inside = sum(phases_s.get(name, 0.0) for name in _INSIDE.get(part, ()))
-    return max(sum(known) - inside, 0.0) if known else None
+def _mean_s(side: Sequence[Compiled], part: str) -> float | None:
+    """Return how long a part takes in the mean of the compilations that report phases."""
+    known = [one.phases_s for one in side if one.phases_s]
+    own, inside = (
+        sum(phases.get(name, 0.0) for phases in known for name in names)
+        for names in (_PARTS[part], _INSIDE.get(part, ()))
+    )
+    is_known = any(name in phases for phases in known for name in _PARTS[part])
+    return max(own - inside, 0.0) / len(known) if is_known else None

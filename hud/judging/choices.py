@@ -176,12 +176,8 @@ def choice_change(
         word = "dismissed"
     expected = (math.exp(ratio), math.exp(low), math.exp(high), p)
     best_ratio = None if best is None else math.exp(best)
-    timed_choices = [
-        {(slot, own.choice) for kernels in side for slot, own in kernels.items() if own.time_us > 0}
-        for side in timed
-    ]
     to_time = {(slot, choice) for slot, choice in old | new if choice != SEARCHES_ON}
-    counts = len(to_time), len(to_time - (timed_choices[0] & timed_choices[1]))
+    counts = len(to_time), len(to_time - times.on_both_sides)
     return ChoiceChange(same, differing, *frequencies, word, worse, *expected, best_ratio, best_p, *counts)
 
 
@@ -191,6 +187,7 @@ class _ChoiceTimes:
     and the noise of one process."""
 
     us: Mapping[str, Mapping[str, tuple[float, int]]]  # by slot and choice
+    on_both_sides: Set[tuple[str, str]]
     noise: ChoiceNoise
 
     @classmethod
@@ -210,7 +207,8 @@ class _ChoiceTimes:
                 geometric_mean(side) * by for side, by in zip(sides, (half, 1 / half), strict=True) if side
             ]
             us[slot][choice] = geometric_mean(means), len(sides[0]) + len(sides[1])
-        return cls(us, choice_noise(side for sides in times_us.values() for side in sides))
+        both = {key for key, sides in times_us.items() if all(sides)}
+        return cls(us, both, choice_noise(side for sides in times_us.values() for side in sides))
 
     def expected_us(self, kernels: Kernels) -> float:
         """Return the time of these choices; nan without a timed one."""

@@ -5,7 +5,7 @@ import itertools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -13,18 +13,7 @@ from django.db.models import QuerySet
 
 from hud.judging.choices import ChoiceChange
 from hud.judging.pairs import KernelComparison, PairVerdict, compare_kernels, judge_pairs
-from hud.models import (
-    ACTIVE,
-    STATUS_NAMES,
-    Compilation,
-    Experiment,
-    Kernel,
-    Measurement,
-    Metric,
-    Point,
-    Run,
-    Series,
-)
+from hud.models import STATUS_NAMES, Compilation, Experiment, Kernel, Measurement, Metric, Point, Run, Series
 from runner.schema.compilations import Kernels, TimedChoice, draw_obstacle
 from runner.schema.draws import (
     LEAST_DRAWS,
@@ -143,16 +132,18 @@ class Comparison:
     kernels: dict[int, KernelsOfSides]  # by experiment
 
 
-def compare(runs: Sequence[Run], *, series: Collection[int] | None = None, class_key: str = "") -> Comparison:
+def compare(runs: Sequence[Run], *, series: int | None = None, class_key: str = "") -> Comparison:
     """Judge what the runs measured, by default of every series, in 4 statements."""
     most = _most_draws(runs[0]) if len(runs) == 1 else None
-    by_series = _measured(runs, series, class_key)
-    found = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
-    compiled = Compilation.objects.all()
+    measured, compiled = Measurement.objects.filter(run__in=runs), Compilation.objects.filter(run__in=runs)
     if series is not None:
-        compiled = compiled.filter(experiment__in={one.experiment_id for one in found.values()})
+        measured, compiled = measured.filter(series=series), compiled.filter(experiment__series=series)
+    if class_key:
+        measured = measured.filter(environment__class_key=class_key)
+    by_series = _measured(runs, measured)
+    found = Series.objects.select_related("metric", "experiment").in_bulk(by_series)
     kernels = _kernels(runs, compiled, most)
-    awaits_draws = most is not None and runs[0].state in ACTIVE
+    awaits_draws = most is not None and runs[0].finished is None
     metrics = (_metric(found[pk], rows, kernels, most, awaits_draws) for pk, rows in by_series.items())
     return Comparison(list(metrics), kernels)
 
@@ -165,23 +156,12 @@ class _Process(NamedTuple):
     status: int
     quality: str | None  # why it may not decide
 
-    @property
-    def deciding(self) -> float | None:
-        return None if self.quality else self.value
 
-
-def _measured(
-    runs: Sequence[Run], series: Collection[int] | None, class_key: str
-) -> dict[int, list[_Process]]:
+def _measured(runs: Sequence[Run], measured: QuerySet[Measurement]) -> dict[int, list[_Process]]:
     """Return the rows of each series in the order of their processes; numbers of later runs go on."""
     places = {run.pk: place for place, run in enumerate(runs)}
-    measured = Measurement.objects.filter(run__in=places).order_by("series_id", "run_id", "repeat", "side")
-    if series is not None:
-        measured = measured.filter(series__in=series)
-    if class_key:
-        measured = measured.filter(environment__class_key=class_key)
     names = ("series_id", "run_id", "repeat", "side", "draw", "value", "status", "quality")
-    rows = list(measured.values_list(*names))
+    rows = list(measured.order_by(*names[:4]).values_list(*names))
     by_series: dict[int, list[_Process]] = {}
     pairs = 1 + max((row[2] for row in rows if row[4] is None), default=0)
     for pk, run, repeat, side, draw, value, status, quality in rows:
@@ -204,7 +184,7 @@ def _metric(
     base, head = ([one and one.value for one in side] for side in sides_of_pairs)
     metric = series.metric
     pairs = judge_pairs(
-        *([one and one.deciding for one in side] for side in sides_of_pairs),
+        *([one.value if one and not one.quality else None for one in side] for side in sides_of_pairs),
         direction=metric.direction,  # type: ignore[arg-type]  # the registry's words are the rule's
         kind=metric.kind,  # type: ignore[arg-type]
     )
@@ -266,11 +246,11 @@ def _metric(
 def _cause(code: CodeChange, choice: ChoiceChange | None, direction: str) -> tuple[Cause, bool | None]:
     """Return the cause of a confirmed change, and whether it is one for the better; None without direction.
     Of code and choices, what is worse counts."""
-    is_code, is_choice = code.word == "confirmed", choice is not None and choice.word == "confirmed"
-    gains = code.ratio is not None and (code.ratio > 1) == (direction == "up") and direction != "none"
-    if is_choice and choice and (not is_code or (choice.worse and gains)):
-        return "choice", None if direction == "none" else not choice.worse
-    return ("code", None if direction == "none" else gains) if is_code else ("", None)
+    cause: Cause = "code" if code.word == "confirmed" else ""
+    better = code.ratio is not None and (code.ratio > 1) == (direction == "up") and direction != "none"
+    if choice and choice.word == "confirmed" and (not cause or (choice.worse and better)):
+        cause, better = "choice", not choice.worse
+    return cause, better if cause and direction != "none" else None
 
 
 def _change_of(log_ratio: float | None) -> float | None:
@@ -282,8 +262,8 @@ def _kernels(
 ) -> dict[int, KernelsOfSides]:
     """Return the kernels of the experiments that have timed ones on both sides, in 2 statements."""
     places = {run.pk: place for place, run in enumerate(runs)}
-    in_order = compiled.filter(run__in=places).order_by("experiment", "run", "repeat")
-    rows = list(in_order.exclude(kernels=[]).select_related("experiment"))
+    in_order = compiled.order_by("experiment", "run", "repeat").exclude(kernels=[])
+    rows = list(in_order.select_related("experiment"))
     by_id = Kernel.objects.in_bulk({pk for row in rows for pk in row.kernels})
     titles = {kernel.slot: kernel.name for kernel in by_id.values()}
     of_experiments: dict[int, KernelsOfSides] = {}
@@ -346,10 +326,9 @@ def noise_of(points: QuerySet[Point]) -> ChoiceNoise:
     """Return the noise of a process at known choices: of the newest compilations that repeat a variant in one
     environment; assumed where too few do."""
     values: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
-    newest = points.filter(variants__isnull=False).order_by("-order_time")
-    for environment, variants, measured, value in newest.values_list(
-        "environment", "variants", "values", "value"
-    )[:_NOISE_POINTS]:
+    names = ("environment", "variants", "values", "value")
+    newest = points.filter(variants__isnull=False).order_by("-order_time").values_list(*names)
+    for environment, variants, measured, value in newest[:_NOISE_POINTS]:
         for variant, number in zip(variants or [], measured or [value], strict=True):
             if variant and number is not None and number > 0:
                 values[environment, variant].append(number)
@@ -389,9 +368,6 @@ def may_stop(run: Run) -> bool:
     names: defaultdict[int, set[str]] = defaultdict(set)
     for one in metrics:
         names[one.experiment.pk].add(one.metric.name)
-    headline = [
-        one
-        for one in metrics
-        if role_of(one.metric.name, names[one.experiment.pk]) == "headline" and one.code and one.count
-    ]
+    measured = (one for one in metrics if one.code and one.count)
+    headline = [one for one in measured if role_of(one.metric.name, names[one.experiment.pk]) == "headline"]
     return bool(headline) and all(enough(one.draws, most) for one in headline)

@@ -76,8 +76,7 @@ def _count(found: QuerySet[Compilation]) -> None:
 
 
 def _earlier(row: Compilation) -> list[Compilation]:
-    """Return the compilations that a new one is compared with, oldest first: of the default branch and of its
-    environment class."""
+    """Return what a new compilation is compared with, oldest first: of the default branch and its class."""
     before = Q(order_time__lt=row.order_time) | Q(order_time=row.order_time, run_id__lt=row.run_id)
     found = Compilation.objects.filter(
         before,

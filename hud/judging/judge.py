@@ -141,66 +141,58 @@ def _mark_series(limit: int) -> int:
 
 
 def judge_series(pending: Sequence[Series]) -> None:
-    """Write verdicts, states and regressions of touched series, in one transaction and a fixed number of
-    statements."""
+    """Write verdicts, states and regressions of touched series, in a fixed number of statements."""
     with transaction.atomic():
-        taken = _take(pending)
-        if not taken:
+        touched = _take(pending)
+        by_id = {series.pk: series for series in pending if series.pk in touched}
+        if not by_id:
             return
         thresholds = Thresholds.read()
-        judging = {series.pk: thresholds.of(series.experiment, series.metric) for series in taken}
-        present = _stored(taken, judging)
+        judging = {pk: thresholds.of(series.experiment, series.metric) for pk, series in by_id.items()}
+        present = _stored(by_id, judging)
         known = {series_id for series_id, _class in present}
-        begin = {series.pk: _since(series) if series.pk in known else BEFORE_ALL for series in taken}
+        begin = {pk: since if pk in known else BEFORE_ALL for pk, since in touched.items()}
         for (series_id, _class), one in present.items():
             # a suspect's newest point is judged again too: what comes may be a repeat that agrees with it
-            move, since = one.level.move, _since(one.series)
+            move, since = one.level.move, touched[series_id]
             if one.until >= since or (move and move.worse and not move.is_sure):
                 level, until = levels.level_before(one.level, since)
                 one.recent = one.recent[: level.taken - one.level.taken] if until else []
                 one.level, one.until, one.newest = level, until or BEFORE_ALL, None
                 begin[series_id] = min(begin[series_id], one.until)
-        settled = follow.settled([series.pk for series in taken if begin[series.pk] < _since(series)])
+        settled = follow.settled([pk for pk, since in touched.items() if begin[pk] < since])
         rows: list[dict[str, Any]] = []
-        by_id = {series.pk: series for series in taken}
-        references = _references(taken)
+        references = _references(by_id.values())
         seen = {series_id for (series_id, _class), one in present.items() if one.until > BEFORE_ALL}
         for (series_id, class_key), points in read_points(begin):
-            series = by_id[series_id]
             key = series_id, class_key
-            one = present.setdefault(key, Judged(series, class_key, judging[series_id]))
+            one = present.setdefault(key, Judged(by_id[series_id], class_key, judging[series_id]))
             one.reference = references.get(key)
-            ends = settled.get(key, [])
-            rows += _judge_points(one, points, ends, is_first=series_id not in seen)
+            new = _judge_points(one, points, settled.get(key, []), is_first=series_id not in seen)
+            rows += (row for row in new if row["order_time"] >= touched[series_id])
             seen.add(series_id)
         _find_headlines(present)
         _write_judgements(rows)
-        for series_id, class_key in [key for key, one in present.items() if one.newest is None]:
-            SeriesState.objects.filter(series=series_id, class_key=class_key).delete()
-            del present[series_id, class_key]
+        for one in present.values():
+            if one.newest is None:
+                SeriesState.objects.filter(series=one.series, class_key=one.class_key).delete()
         judged = [one for one in present.values() if one.verdict]
         _write_states(judged)
         follow.update(judged)
 
 
-def _since(series: Series) -> datetime:
-    assert series.touched_at is not None
-    return series.touched_at
-
-
-def _take(pending: Sequence[Series]) -> list[Series]:
-    """Clear the marks of the series that still have them. A measurement that arrives meanwhile marks its run,
-    and so its series, again."""
+def _take(pending: Sequence[Series]) -> dict[int, datetime]:
+    """Clear the marks of the series that still have them, and return these. A measurement that arrives
+    meanwhile marks its run, and so its series, again."""
     rows = fetch_tuples(
         """
         UPDATE hud_series s SET touched_at = NULL, touched_until = NULL
         FROM unnest(%s::int[], %s::timestamptz[]) AS seen(id, touched_at)
-        WHERE s.id = seen.id AND s.touched_at = seen.touched_at RETURNING s.id
+        WHERE s.id = seen.id AND s.touched_at = seen.touched_at RETURNING s.id, seen.touched_at
         """,
         [[series.pk for series in pending], [series.touched_at for series in pending]],
     )
-    ids = {pk for (pk,) in rows}
-    return [series for series in pending if series.pk in ids]
+    return dict(rows)
 
 
 def _find_headlines(present: Mapping[ClassKey, Judged]) -> None:
@@ -217,9 +209,8 @@ def _find_headlines(present: Mapping[ClassKey, Judged]) -> None:
         one.is_headline = opens_regressions(one.judging, one.series.metric, beside)
 
 
-def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[ClassKey, Judged]:
+def _stored(by_id: Mapping[int, Series], judging: Mapping[int, Judging]) -> dict[ClassKey, Judged]:
     """Return the stored states of these series."""
-    by_id = {series.pk: series for series in taken}
     rows = fetch_tuples(
         """
         SELECT series_id, class_key, headline, recent, run_id, environment_id, order_time, level::text
@@ -237,8 +228,7 @@ def _stored(taken: Iterable[Series], judging: Mapping[int, Judging]) -> dict[Cla
 
 
 def _references(taken: Iterable[Series]) -> dict[ClassKey, tuple[int, Level]]:
-    """Return the level that a stream's reference has of the same experiment and metric, and that stream, by
-    series and class; 1 statement."""
+    """Return the reference stream of each series, and its level there, by series and class: 1 statement."""
     rows = fetch_tuples(
         """
         SELECT one.id, t.class_key, s.reference, t.level::text FROM unnest(%s::int[]) AS one(id)
@@ -293,22 +283,21 @@ def _judge_points(
             one.level.taken += 1
             one.newest, one.verdict, one.until = point, verdict, point.time
             one.is_own = stream_id is None
-        if point.time >= _since(one.series):
-            is_other_class = verdict.verdict == "new" and not is_first
-            yield {
-                "series_id": one.series.pk,
-                "order_time": point.time,
-                "run_id": point.run_id,
-                "environment_id": point.environment_id,
-                "verdict": VERDICT_CODES[verdict.verdict],
-                "change": verdict.change,
-                "noise": verdict.noise,
-                "factor": verdict.factor,
-                "level": verdict.baseline,
-                "level_points": verdict.baseline_n,
-                "level_stream_id": stream_id,
-                "verdict_reason": verdict.reason or ("other_class" if is_other_class else None),
-            }
+        is_other_class = verdict.verdict == "new" and not is_first
+        yield {
+            "series_id": one.series.pk,
+            "order_time": point.time,
+            "run_id": point.run_id,
+            "environment_id": point.environment_id,
+            "verdict": VERDICT_CODES[verdict.verdict],
+            "change": verdict.change,
+            "noise": verdict.noise,
+            "factor": verdict.factor,
+            "level": verdict.baseline,
+            "level_points": verdict.baseline_n,
+            "level_stream_id": stream_id,
+            "verdict_reason": verdict.reason or ("other_class" if is_other_class else None),
+        }
 
 
 def _write_judgements(rows: Sequence[dict[str, Any]]) -> None:
@@ -365,8 +354,7 @@ def _write_states(judged: Sequence[Judged]) -> None:
 
 
 def _given(model: type[Model], columns: Iterable[str]) -> str:
-    """Return SQL that reads rows from one JSON text: a parameter for each value costs more than to judge
-    them."""
+    """Return SQL that reads rows from one JSON text: a parameter for each value costs more than judging."""
     kinds = {str(item.column): item.db_type(connection) for item in model._meta.concrete_fields}
     kinds |= {name: "double precision" for name, kind in kinds.items() if kind == "real"}
     return f"json_to_recordset(%s::json) AS given({', '.join(f'{name} {kinds[name]}' for name in columns)})"

@@ -129,8 +129,7 @@ def level_before(level: Level, time: datetime) -> tuple[Level, datetime | None]:
 
 
 def advance(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
-    """Judge the next point, and take it into the level or its move unless it is of another branch or may not
-    decide."""
+    """Judge the next point. One of the default branch that may decide joins the level or its move."""
     verdict = assess(level, point, rule)
     if _is_undecided(point):
         return verdict
@@ -159,15 +158,13 @@ def _is_undecided(point: SeriesPoint) -> bool:
 
 
 def decides(level: Level, rule: Rule) -> bool:
-    """Return whether the level, and what has left it, can tell a change: before, a point is judged by a
-    reference."""
+    """Return whether the level, and what has left it, can tell a change; before, a reference judges."""
     values = len(level.values) + len(level.moved)
     return level.points + len(level.moved) >= _RUNS and (rule.kind != "timing" or values >= FEWEST)
 
 
 def advance_young(level: Level, point: SeriesPoint, rule: Rule) -> None:
-    """Take a point into a level that does not decide yet. Of the times that differ the larger part is the
-    level."""
+    """Take a point into a level that does not decide yet. Where times differ, most of them are the level."""
     advance(level, point, rule)
     move = level.move
     if move and not move.failed and rule.kind == "timing" and move.points > level.points:
@@ -226,15 +223,12 @@ def _judge(level: Level, point: SeriesPoint, rule: Rule) -> Verdict:
     middle = [median(point.values)] if point.values else []
     alone = judge(level.values, middle, rule)
     move = level.move
-    if not alone.suspect or move is None or move.latest is None or not _is_second(point, move):
+    if not alone.suspect or move is None or move.latest is None:
+        return alone
+    if _is_same_run(point, move) or _is_elsewhere(point, move):  # neither may agree with its newest point
         return alone
     both = judge(level.values, [move.latest, *middle], rule)  # the second run that moved
     return both if _left(both) else alone
-
-
-def _is_second(point: SeriesPoint, move: Move) -> bool:
-    """Return whether a point is none of the run of the move's newest, and may agree with it."""
-    return not move.failed and not _is_same_run(point, move) and not _is_elsewhere(point, move)
 
 
 def _is_same_run(point: SeriesPoint, move: Move) -> bool:

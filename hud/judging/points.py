@@ -12,8 +12,7 @@ ClassKey = tuple[int, str]  # a series, and a class of environments
 
 
 def read_points(begin: dict[int, datetime]) -> Iterable[tuple[ClassKey, list[SeriesPoint]]]:
-    """Return the points of each series from its time on, by class and in order, without those that never
-    ran."""
+    """Return the points of each series from its time on, by class and in order; not what never ran."""
     rows = fetch_tuples(
         """
         SELECT w.id, e.class_key, p.value, p.values, p.variants, p.run_id, p.environment_id, p.order_time,

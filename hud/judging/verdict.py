@@ -114,8 +114,7 @@ def judge_points(
 
 
 def point_factors(steps: Array, noise: Array, points: NDArray[np.int64]) -> Array:
-    """Return `factor` as `judge_points` has it, for many pairs of points at once; `steps` are the sizes of
-    their changes in log space."""
+    """Return `factor` as `judge_points` has it, for many changes of these sizes in log space."""
     degrees = 1.5 * np.minimum(points, _NOISE_WINDOW) + 3
     ratios = steps / (noise * math.sqrt(1 + math.pi / 2))
     factors: Array = np.sqrt(degrees * np.log1p(ratios * ratios / degrees))
@@ -212,8 +211,7 @@ def _noise_inside(history: Sequence[float], groups: Sequence[str | None], rule: 
 
 
 def noise_of_median(samples: Sequence[float]) -> float:
-    """Return the relative standard error of a median of compilations, as if they were independent; 0 for
-    one."""
+    """Return the relative standard error of a median of independent compilations; 0 for a single one."""
     middle = median(samples) if len(samples) > 1 else 0.0
     if not middle:
         return 0.0
@@ -258,8 +256,7 @@ def _lag_1(logs: Array) -> float:
 
 
 def _judge_exact(history: Sequence[float], value: float, rule: Rule) -> Verdict:
-    """Judge a count, such as graph breaks or kernels: any change from the latest value counts, if it exceeds
-    the absolute floor."""
+    """Judge a count, such as graph breaks: any change of the latest value above the absolute floor."""
     baseline = history[-1]
     is_same = abs(value - baseline) <= rule.absolute_floor
     word: Word = "unchanged" if is_same else _word(value - baseline, rule)

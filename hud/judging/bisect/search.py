@@ -80,8 +80,7 @@ def most_steps(versions: int) -> int:
 def _settled(
     known: Mapping[tuple[int, int], Answer], base: int, head: int, least: float = 0.0
 ) -> Word | None:
-    """Return the answer, "same" for one smaller than `least`; None while another comparison may still make it
-    clear."""
+    """Return the answer, "same" for one below `least`; None while another comparison may make it clear."""
     answer = known.get((base, head))
     most = {"unclear": MOST_ATTEMPTS, "none": MOST_FAILURES}
     if answer is None or answer.attempts < most.get(answer.word, 0):

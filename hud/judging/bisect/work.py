@@ -69,18 +69,15 @@ def start(*, regression: Regression, who: str) -> Bisect:
         if running := Bisect.objects.filter(regression=regression, state=BisectState.RUNNING).first():
             raise Problem(409, f"bisect {running.pk} of it is running")
         accelerator, builds = _plan(regression, visible_accelerators())
+        versions = [asdict(build) for build in builds]
         bisect = Bisect.objects.create(
-            regression=regression,
-            accelerator=accelerator,
-            builds=[asdict(build) for build in builds],
-            requested_by=who,
+            regression=regression, accelerator=accelerator, builds=versions, requested_by=who
         )
         try:
             _go_on(bisect)
         except BadRequest as error:
             raise Problem(409, str(error)) from error
-        words = f"{len(builds)} versions of torch"
-        record(regression, event="bisect", who=who, note=words)
+        record(regression, event="bisect", who=who, note=f"{len(builds)} versions of torch")
         audit.note(who=who, action="regression.bisect", subject=f"regression {regression.pk}")
     return bisect
 
@@ -114,9 +111,8 @@ def cancel(*, bisect: Bisect, who: str) -> None:
         bisect = Bisect.objects.select_for_update().get(pk=bisect.pk)
         if bisect.state == BisectState.RUNNING:
             _end(bisect, BisectState.CANCELLED, f"cancelled by {who}")
-            for step in bisect.steps.filter(run__state__in=ACTIVE).select_related("run"):
-                assert step.run
-                cancel_run(run=step.run, who=who)
+            for run in Run.objects.filter(pk__in=bisect.steps.values("run"), state__in=ACTIVE):
+                cancel_run(run=run, who=who)
 
 
 def _range(ends: Sequence[str | None], builds: Sequence[Build]) -> list[Build]:
@@ -161,7 +157,7 @@ def _take(bisect: Bisect, step: BisectStep) -> None:
     same = bisect.steps.filter(base=step.base, head=step.head, pairs__isnull=False).exclude(pk=step.pk)
     runs = [one.run_id for one in [*same.order_by("pk"), step] if one.run_id and _has_its_builds(bisect, one)]
     found = list(Run.objects.select_related("request").filter(pk__in=runs).order_by("pk"))
-    comparison = compare(found, series=[bisect.regression.series_id])
+    comparison = compare(found, series=bisect.regression.series_id)
     answer = comparison.metrics[0] if comparison.metrics else None
     step.pairs, step.word, step.finished = [], "none", timezone.now()
     if answer:
@@ -199,22 +195,18 @@ def _size(change: float | None) -> float:
 
 def _has_its_builds(bisect: Bisect, step: BisectStep) -> bool:
     """Return whether the interpreters of a step still had the torch that it compares."""
-    for place, torches in zip(
-        (step.base, step.head), confirm.torches_of(bisect.regression, [step.run_id]), strict=True
-    ):
-        build = bisect.builds[place]
-        if torches - {(build["torch"], build["torch_git"])}:
-            logger.warning("%s: interpreter %s has another torch", bisect, build["interpreter"])
-            return False
-    return True
+    compared = [bisect.builds[place] for place in (step.base, step.head)]
+    own = [{(build["torch"], build["torch_git"])} for build in compared]
+    other = [*map(set.difference, confirm.torches_of(bisect.regression, [step.run_id]), own)]
+    if any(other):
+        logger.warning("%s: run %s had other versions of torch: %s", bisect, step.run_id, other)
+    return not any(other)
 
 
 def _end(bisect: Bisect, state: BisectState, reason: str = "") -> None:
     bisect.state, bisect.reason, bisect.finished = state, reason[:500], timezone.now()
     bisect.save()
-    one = bisect.regression
-    note = f"bisect {bisect.pk}: {bisect.conclusion}"
-    record(one, event="bisected", note=note[:1000])
+    record(bisect.regression, event="bisected", note=f"bisect {bisect.pk}: {bisect.conclusion}"[:1000])
 
 
 # ---- the versions of torch that a host has

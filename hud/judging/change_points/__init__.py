@@ -47,9 +47,7 @@ def change_points(
         return []
     scaled = _scaled(numbers)
     smallest = math.log1p(min_relative)
-    known = None
-    if groups is not None:
-        known = variants.split(scaled, [groups[night] for night in nights])
+    known = None if groups is None else variants.split(scaled, [groups[night] for night in nights])
     if known is None:
         return [nights[place] for place in _level_changes(scaled, smallest)]
     shifts = [int(known.places[place]) for place in _level_changes(known.adjusted, smallest)]
@@ -77,7 +75,7 @@ def _level_changes(values: Array, smallest: float) -> list[int]:
     gap = _gap(values, least)
     if gap is not None:
         slow = slow_nights(values, *gap)
-        if _switches(slow) >= _LEAST_SWITCHES:
+        if np.count_nonzero(np.diff(slow)) >= _LEAST_SWITCHES:
             values = values - gap[0] * slow
     deviation = _short_deviation(values, least)
     candidates = jumps(values, deviation)
@@ -89,7 +87,7 @@ def _level_changes(values: Array, smallest: float) -> list[int]:
         other = values - kept * slow
         own = _short_deviation(other, least)
         fewer = jumps(other, own)
-        if _switches(slow) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
+        if np.count_nonzero(np.diff(slow)) > _LEAST_SWITCHES and len(fewer) <= len(candidates) / 2:
             without = _borne_out(other, fewer, own, least, smallest)
             if len(without) <= len(found):
                 found = without
@@ -147,10 +145,6 @@ def _quantum(values: Array) -> float:
     return float(np.median(np.diff(distinct))) if coarse else 0.0
 
 
-def _switches(slow: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
-    return int(np.count_nonzero(slow[1:] != slow[:-1]))
-
-
 def _clipped(values: Array, candidates: Sequence[int], deviation: float) -> Array:
     """Limit outliers: values far from both the median of their segment and that of the nights around."""
     segment = np.concatenate([np.full(len(part), np.median(part)) for part in np.split(values, candidates)])
@@ -179,12 +173,11 @@ def _gap(values: Array, least: float) -> tuple[float, float] | None:
         inside = differences[: np.searchsorted(differences, _HEAPS_APART * small)]
         small = max(float(np.sqrt(np.mean(inside**2))) if len(inside) else 0.0, np.sqrt(2) * least)
     far = differences[np.searchsorted(differences, _HEAPS_APART * small) :]
-    if len(far) < 0.12 * len(differences):
-        return _overlapping(differences, least)
-    middle = float(np.median(far))
-    if float(np.median(np.abs(far - middle))) > 1.1 * small:
-        return _overlapping(differences, least)
-    return middle, small / np.sqrt(2)
+    if len(far) >= 0.12 * len(differences):
+        middle = float(np.median(far))
+        if float(np.median(np.abs(far - middle))) <= 1.1 * small:
+            return middle, small / np.sqrt(2)
+    return _overlapping(differences, least)
 
 
 def _overlapping(differences: Array, least: float) -> tuple[float, float] | None:

@@ -74,18 +74,10 @@ class _Table:
         self.products: Array = (columns.T[None] * weights[:, None, :]) @ columns
         self.nights, self.least = n - 1, n * least**2
 
-    def fit(self, left: Array) -> Array:
-        """Return the doubled log likelihood with the best noise (axis 0) from what is left unexplained."""
-        return np.asarray(self.fits(left).max(axis=0))
-
     def fits(self, left: Array) -> Array:
+        """Return the doubled log likelihood by noise (axis 0) from what is left unexplained."""
         scores = -self.nights * np.log(np.maximum(left, self.least))
         return np.asarray(scores - self.determinants.reshape(-1, *[1] * (left.ndim - 1)))
-
-    def explained(self) -> Array:
-        """Return what each single step explains, by noise."""
-        own = np.einsum("gii->gi", self.products)[:, 1:]
-        return np.asarray(self.products[:, 0, 1:] ** 2 / np.maximum(own, 1e-12))
 
     def take(self, column: int) -> None:
         row = self.products[:, column, :].copy()
@@ -119,14 +111,18 @@ def _select(values: Array, candidates: Sequence[int], least: float) -> list[int]
     taken: list[int] = []
     while len(taken) < len(places):
         rest = table.products[:, :1, 0]
-        now = table.fit(rest[:, 0])
-        alone = table.explained()
-        gain = table.fit(rest - alone) - now - price
+        now = table.fits(rest[:, 0]).max()
+        own, cross = np.einsum("gii->gi", table.products)[:, 1:], table.products[:, 0, 1:]
+        gain = table.fits(rest - cross**2 / np.maximum(own, 1e-12)).max(axis=0) - now - price
         gain[taken] = -np.inf
         best = [int(gain.argmax())]
         most = float(gain[best[0]])
         if len(first):
-            gain = table.fit(rest - _explained_by_two(table, first, second)) - now - price_of_two
+            a, b, c, d = own[:, first], own[:, second], cross[:, first], cross[:, second]
+            between = table.products[:, first + 1, second + 1]
+            determinant = np.maximum(a * b - between**2, 1e-9 * a * b)
+            explained = (b * c**2 - 2 * between * c * d + a * d**2) / determinant
+            gain = table.fits(rest - explained).max(axis=0) - now - price_of_two
             gain[np.isin(first, taken) | np.isin(second, taken)] = -np.inf
             pair = int(gain.argmax())
             if float(gain[pair]) > most:
@@ -138,15 +134,6 @@ def _select(values: Array, candidates: Sequence[int], least: float) -> list[int]
         taken += best
     table.products = whole
     return [int(places[place]) for place in _needed(table, sorted(taken), places)]
-
-
-def _explained_by_two(table: _Table, first: np.ndarray, second: np.ndarray) -> Array:
-    own = np.einsum("gii->gi", table.products)[:, 1:]
-    cross = table.products[:, 0, 1:]
-    between = table.products[:, first + 1, second + 1]
-    a, b, c, d = own[:, first], own[:, second], cross[:, first], cross[:, second]
-    determinant = np.maximum(a * b - between**2, 1e-9 * a * b)
-    return np.asarray((b * c**2 - 2 * between * c * d + a * d**2) / determinant)
 
 
 def _snapped(values: Array, candidates: Sequence[int], least: float) -> list[int]:

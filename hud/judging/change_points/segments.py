@@ -19,8 +19,7 @@ _BLOCK, _MARGIN = 300, 50
 
 
 def blocks(n: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield start and stop of each overlapping block, all equally long, and of the part in which its answer
-    counts."""
+    """Yield start and stop of each overlapping block, all equally long, and of where its answer counts."""
     if n <= _BLOCK + _MARGIN:
         yield 0, n, 0, n
         return
@@ -69,9 +68,8 @@ def _fit(
             elif switch < stay:
                 mode = 1 - mode
         own_modes[0] = mode
-        is_jump[low:high], modes[low:high] = (
-            own[low - start : high - start] for own in (own_jumps, own_modes)
-        )
+        counts = slice(low - start, high - start)
+        is_jump[low:high], modes[low:high] = own_jumps[counts], own_modes[counts]
     return is_jump, modes
 
 

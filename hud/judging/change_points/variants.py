@@ -39,8 +39,7 @@ def split(values: Array, groups: Sequence[str | None]) -> Variants | None:
 
 
 def _offsets(values: Array, labels: NDArray[np.int64]) -> Array:
-    """Return what sets each variant apart from the values around it: at first by least squares, then by the
-    medians of what the level leaves."""
+    """Return what sets each variant apart from values around it: least squares, then medians of the rest."""
     columns = np.column_stack([values, np.eye(labels.max() + 1)[labels]])
     columns -= _around(columns).mean(axis=-1)
     offsets, *_ = np.linalg.lstsq(columns[:, 1:], columns[:, 0])

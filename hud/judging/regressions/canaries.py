@@ -7,6 +7,7 @@ the cause of what moved there that night, and nothing of it is called a regressi
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 
 from django.db.models import Q
 
@@ -65,15 +66,13 @@ def watch(followed: Iterable[Regression], canary_runs: Iterable[int]) -> None:
         wanted |= Q(latest_run__host_name__in=set(hosts), latest_run__order_time__range=span)
     active = Regression.objects.filter(wanted, state__in=ACTIVE, series__metric__kind="timing")
     related = ("latest_run", "series__experiment", "series__metric")
-    checked: dict[tuple[str, str, datetime], tuple[Canaries, Canary | None]] = {}
+    of_night = cache(_of_night)
     for one in active.exclude(kind=RegressionKind.FAILURE).select_related(*related):
         run = one.latest_run
         if run is None or not run.host_name or one.series.metric.unit in _BYTES:
             continue
-        key = run.host_name, one.series.experiment.device, run.order_time
-        if key not in checked:
-            checked[key] = check(_of_night(*key))
-        _apply(one, run, *checked[key])
+        night = of_night(run.host_name, one.series.experiment.device, run.order_time)
+        _apply(one, run, *check(night))
 
 
 def _apply(one: Regression, run: Run, word: Canaries, named: Canary | None) -> None:
@@ -104,7 +103,7 @@ def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
         JOIN hud_experiment e ON e.id = w.experiment_id AND e.device = %(device)s
         JOIN hud_environment n ON n.id = m.environment_id
         JOIN hud_seriesstate s ON s.series_id = w.id AND s.class_key = n.class_key
-        WHERE r.host_name = %(host)s AND r.order_time BETWEEN %(first)s AND %(last)s
+        WHERE r.host_name = %(host)s AND r.order_time BETWEEN %(time)s - %(night)s AND %(time)s + %(night)s
             AND r.branch = ANY(%(branches)s) AND m.verdict = ANY(%(verdicts)s)
             AND (e.suite = %(ceilings)s OR k.name = ANY(%(eager)s))
             AND s.order_time >= m.order_time AND s.points > 1
@@ -118,8 +117,7 @@ def _of_night(host: str, device: str, time: datetime) -> list[Canary]:
             "branches": stored_names(),
             "unchanged": VERDICT_CODES["unchanged"],
             "verdicts": [VERDICT_CODES[word] for word in ("unchanged", "regressed", "improved")],
-            "first": time - _NIGHT,
-            "last": time + _NIGHT,
+            "night": _NIGHT,
             "time": time,
         },
     )

@@ -10,15 +10,17 @@ people wait for. Where no host can do it, the next night decides.
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from hud.hosts.registration import visible_accelerators
 from hud.judging.comparison import Comparison, MetricComparison, compare, kernels_of, may_stop, planned_draws
 from hud.judging.regressions.events import decide_by_pairs, record
+from hud.judging.regressions.groups import by_key
 from hud.judging.regressions.states import Canaries, RegressionKind, RegressionState
 from hud.models import Accelerator, Environment, Host, Measurement, Regression, Run, Series, State, Task
 from hud.runs.matching import ResourceRequest
@@ -50,35 +52,28 @@ def confirm() -> int:
         return 0
     own = Run.objects.filter(request__requested_by=WHO)
     room = _AT_ONCE - own.filter(state__in=[State.QUEUED, State.RUNNING]).count()
-    if room <= 0 or _spent_minutes() >= settings.HUD_CONFIRM_MINUTES:
+    if room <= 0 or _spent_minutes(own) >= settings.HUD_CONFIRM_MINUTES:
         return 0
     requested, attached = 0, visible_accelerators()
-    suspects = Q(state=RegressionState.SUSPECT, repeat_run=None, kind=RegressionKind.STEP)
-    steps = Q(kind__in=[RegressionKind.STEP, RegressionKind.SMALL_STEP])
-    to_compare = Q(state=RegressionState.OPEN, pairs_run=None) & steps
-    for regressions in (*_by_experiment(suspects), *_by_experiment(to_compare)):
+    steps = [RegressionKind.STEP, RegressionKind.SMALL_STEP]
+    suspects = _by_experiment(state=RegressionState.SUSPECT, repeat_run=None, kind=RegressionKind.STEP)
+    to_compare = _by_experiment(state=RegressionState.OPEN, pairs_run=None, kind__in=steps)
+    for regressions in (*suspects, *to_compare):
         if requested < room and (run := _request(regressions, attached)):
             requested += 1
-            Regression.objects.filter(pk__in=[one.pk for one in regressions]).update(
-                **{"pairs_run" if run.is_ab else "repeat_run": run}
-            )
+            same = Regression.objects.filter(pk__in=[one.pk for one in regressions])
+            same.update(**{"pairs_run" if run.is_ab else "repeat_run": run})
     return requested
 
 
-def _spent_minutes() -> float:
-    """Return the minutes of hosts that our runs have taken within a day; one that has not ended takes at
-    least what is usual."""
-    now = timezone.now()
-    runs = Run.objects.filter(request__requested_by=WHO).filter(
-        Q(created__gt=now - timedelta(days=1)) | Q(state__in=[State.QUEUED, State.RUNNING])
-    )
-    return sum(
-        max(
-            ((finished or now) - (started or now)) / timedelta(minutes=1),
-            0 if finished else _ESTIMATE_MINUTES,
-        )
-        for started, finished in runs.values_list("started", "finished")
-    )
+def _spent_minutes(own: QuerySet[Run]) -> float:
+    """Return the host minutes of our runs within a day; one that has not ended takes at least the usual."""
+    now, minutes = timezone.now(), 0.0
+    recent = own.filter(Q(created__gt=now - timedelta(days=1)) | Q(state__in=[State.QUEUED, State.RUNNING]))
+    for started, finished in recent.values_list("started", "finished"):
+        taken = ((finished or now) - (started or now)) / timedelta(minutes=1)
+        minutes += taken if finished else max(taken, _ESTIMATE_MINUTES)
+    return minutes
 
 
 def _expire() -> None:
@@ -89,21 +84,20 @@ def _expire() -> None:
     for run in own.filter(created__lt=since).exclude(tasks__state=Task.State.RUNNING):
         with transaction.atomic():
             cancel(run=run, who=WHO)
+            note = f"no host took run {run.pk} within {_EXPIRE_HOURS} h"
             for name in ("repeat_run", "pairs_run"):
-                for one in Regression.objects.filter(**{name: run}):
-                    note = f"no host took run {run.pk} within {_EXPIRE_HOURS} h"
+                waiting = Regression.objects.filter(**{name: run})
+                for one in waiting:
                     record(one, event="expired", note=note, run_id=run.pk)
-                Regression.objects.filter(**{name: run}).update(**{name: None})
+                waiting.update(**{name: None})
 
 
-def _by_experiment(wanted: Q) -> list[list[Regression]]:
+def _by_experiment(**wanted: Any) -> list[list[Regression]]:
     """Return regressions by experiment and stream, the newest first."""
-    wanted &= ~Q(canaries=Canaries.MOVED)  # its host would repeat its own move
-    found: dict[tuple[int, int, str], list[Regression]] = {}
     related = ("series__experiment", "series__stream", "first_run", "last_good_run")
-    for one in Regression.objects.filter(wanted).select_related(*related).order_by("-since", "pk")[:200]:
-        found.setdefault((one.series.experiment_id, one.series.stream.pk, one.class_key), []).append(one)
-    return list(found.values())
+    found = Regression.objects.filter(**wanted).select_related(*related).order_by("-since", "pk")
+    in_order = found.exclude(canaries=Canaries.MOVED)[:200]  # its host would repeat its own move
+    return by_key(in_order, lambda one: (one.series.experiment_id, one.series.stream_id, one.class_key))
 
 
 def _request(regressions: Sequence[Regression], attached: Sequence[Accelerator]) -> Run | None:
@@ -131,13 +125,9 @@ def rerun_on(
 ) -> Run:
     """Request a run of the experiment of these series on one accelerator, behind what people wait for: one
     repeat, or with a base interpreter as many draws or pairs as an answer needs. Raise BadRequest."""
-    resources = ResourceRequest(
-        accelerator.device,
-        accelerator.host,
-        labels={"accelerator": accelerator.name},
-        interpreter=interpreter,
-        base_interpreter=base,
-    )
+    names = {"interpreter": interpreter, "base_interpreter": base}
+    labels = {"accelerator": accelerator.name}
+    resources = ResourceRequest(accelerator.device, accelerator.host, labels=labels, **names)
     if not base:
         replication = Replication(repeats=1)
     elif draws := planned_draws(series):
@@ -203,12 +193,12 @@ def _conclude() -> None:
         request__candidate_options={},
         request__experiment__series__regressions__in=waiting,
     )
-    runs: dict[int, list[Run]] = {}
-    for run in ended.select_related("request").distinct().order_by("finished", "pk"):
-        runs.setdefault(run.request.experiment_id or 0, []).append(run)
+    runs = list(ended.select_related("request").distinct().order_by("finished", "pk"))
     for one in waiting:
-        for run in runs.get(one.series.experiment_id, []):
-            if run.created <= one.opened or (one.concluded_run and _end(run) <= _end(one.concluded_run)):
+        for run in runs:
+            if run.request.experiment_id != one.series.experiment_id or run.created <= one.opened:
+                continue
+            if one.concluded_run and _end(run) <= _end(one.concluded_run):
                 continue
             Regression.objects.filter(pk=one.pk).update(concluded_run=run)
             try:
@@ -230,7 +220,7 @@ def _apply_pairs(one: Regression, run: Run) -> None:
         return  # it compares something else
     if torches[0] == torches[1] and [run.base_interpreter, run.interpreter] != list(map(_name, wanted)):
         return  # one torch in two interpreters: only these two differ as the regression does
-    comparison = compare([run], series=[one.series_id], class_key=one.class_key)
+    comparison = compare([run], series=one.series_id, class_key=one.class_key)
     for answer in comparison.metrics:
         if answer.word == "confirmed" and answer.better is False:
             decide_by_pairs(regression=one, confirmed=True, run_id=run.pk, cause=answer.cause)

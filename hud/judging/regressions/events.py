@@ -56,16 +56,9 @@ def record(
     before = after if before is None else before
     # one point that nothing else agreed with was noise and no level, unless a person takes it for one
     is_level = after == State.ACCEPTED or (after == State.DISMISSED and regression.points > 1)
-    RegressionEvent.objects.create(
-        regression=regression,
-        event=event,
-        before=before,
-        after=after,
-        who=who,
-        note=note,
-        run_id=run_id,
-        level_since=regression.since if is_level and before != after else None,
-    )
+    since = regression.since if is_level and before != after else None
+    words = {"event": event, "before": before, "after": after, "who": who, "note": note}
+    RegressionEvent.objects.create(regression=regression, run_id=run_id, level_since=since, **words)
     recent = Run.objects.filter(order_time__gt=timezone.now() - _NEWS)
     newest = recent.filter(pk__in=[run_id, regression.latest_run_id])
     is_muted = regression.muted_until and regression.muted_until > timezone.now()
@@ -90,8 +83,7 @@ def act(*, regression: Regression, event: Event, who: str, note: str = "") -> Re
         if note:
             regression.note = note
         apply(regression, event, who=who, note=note)
-        if regression.state in SETTLED:
-            _judge_again(regression)
+        _judge_settled(regression)
         _audit(regression, event, who, note=note)
     return regression
 
@@ -118,9 +110,8 @@ def mute(*, regression: Regression, who: str, until: datetime | None, note: str 
         raise Problem(422, text, errors=[Fault("/until", text)])
     with transaction.atomic():
         if until is not None and regression.state not in ACTIVE:
-            raise Problem(
-                409, f"a regression that is {regression.state} waits for nobody and cannot be muted"
-            )
+            text = f"a regression that is {regression.state} waits for nobody and cannot be muted"
+            raise Problem(409, text)
         regression.muted_until = until
         regression.save(update_fields=["muted_until"])
         _audit(regression, "mute", who, until=until.isoformat() if until else None, note=note)
@@ -140,8 +131,7 @@ def assign(*, regression: Regression, owner: User | None, who: str) -> Regressio
 
 
 def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int, cause: str = "") -> None:
-    """Apply the result of a comparison in pairs. A change of the autotuner's choices gives the regression
-    that kind."""
+    """Apply the result of a comparison in pairs. With the cause "choice" the regression is of that kind."""
     event = Event.CONFIRMED_BY_PAIRS if confirmed else Event.NOT_REPRODUCED
     with transaction.atomic():
         regression = _locked(regression)
@@ -149,8 +139,7 @@ def decide_by_pairs(*, regression: Regression, confirmed: bool, run_id: int, cau
             if confirmed and cause == "choice":
                 regression.kind = Regression.Kind.CHOICE
             apply(regression, event, note=cause, run_id=run_id)
-            if regression.state in SETTLED:
-                _judge_again(regression)
+            _judge_settled(regression)
 
 
 def _locked(regression: Regression) -> Regression:
@@ -160,12 +149,12 @@ def _locked(regression: Regression) -> Regression:
     return found.get(pk=regression.pk)
 
 
-def _judge_again(regression: Regression) -> None:
-    """Mark the series for the judge, from where it moved."""
-    since = Value(regression.since)
-    Series.objects.filter(pk=regression.series_id).update(
-        touched_at=Least("touched_at", since), touched_until=Coalesce("touched_until", since)
-    )
+def _judge_settled(regression: Regression) -> None:
+    """Mark the series for the judge, from where it moved, if a decision has ended its level."""
+    if regression.state in SETTLED:
+        since = Value(regression.since)
+        times = {"touched_at": Least("touched_at", since), "touched_until": Coalesce("touched_until", since)}
+        Series.objects.filter(pk=regression.series_id).update(**times)
 
 
 def _audit(regression: Regression, event: str, who: str, **detail: str | None) -> None:

@@ -63,16 +63,12 @@ def settled(series_ids: Collection[int]) -> dict[tuple[int, str], list[datetime]
 
 
 def update(judged: Sequence[Judged]) -> None:
-    """Open, follow and close the regressions of series that were just judged, and check their hosts: 2
-    statements where nothing has moved."""
+    """Open, follow and close regressions of judged series, and check hosts: 2 statements if nothing moved."""
     followed = []
-    latest: dict[tuple[int, str], Regression] = {}
     series_ids = [one.series.pk for one in judged]
     found = Regression.objects.filter(series__in=series_ids).order_by("pk").select_for_update()
-    for regression in found:
-        key = regression.series_id, regression.class_key
-        if key not in latest or latest[key].state not in ACTIVE:
-            latest[key] = regression
+    in_order = sorted(found, key=lambda one: one.state in ACTIVE)  # the newest is the last, or the active one
+    latest = {(one.series_id, one.class_key): one for one in in_order}
     known_reasons = known_failures.reasons(
         (one.series, one.until)
         for one in judged
@@ -154,12 +150,10 @@ def _name_causes(followed: Sequence[Regression]) -> None:
 
 
 def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
-    if not speedups:
-        return
     rows = Point.objects.filter(
         series__experiment__in={one.series.experiment_id for one in speedups},
         series__metric__name__in={name for times in _TIMES.values() for name in times},
-        run__in=_runs(speedups),
+        run__in=[run for one in speedups for run in (one.last_good_run_id, one.first_run_id)],
         value__gt=0,
     ).values_list("series__experiment", "series__metric__name", "run", "value")
     values = {(experiment, name, run): value for experiment, name, run, value in rows}
@@ -169,21 +163,19 @@ def _moved_sides(speedups: Sequence[Regression]) -> Iterator[tuple[Regression, s
             [values.get((one.series.experiment_id, name, run)) or 0.0 for run in ends]
             for name in _TIMES[one.series.metric.name]
         )
-        if not all((*eager, *compiled)):
-            yield one, ""
-            continue
-        step = abs(math.log1p(max(one.change or 0.0, -0.999)))
-        noise = step / one.factor / math.sqrt(2) if one.factor else 0.005  # that of one time
-        side = moved_side((eager[0], eager[1]), (compiled[0], compiled[1]), noise=max(noise, 0.005))
+        side = ""
+        if all((*eager, *compiled)):
+            step = abs(math.log1p(max(one.change or 0.0, -0.999)))
+            noise = step / one.factor / math.sqrt(2) if one.factor else 0.005  # that of one time
+            side = moved_side((eager[0], eager[1]), (compiled[0], compiled[1]), noise=max(noise, 0.005))
         yield one, _WORDS.get(side, "")
 
 
 def _reasons(breaks: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
     """Yield the reason that came most often since the last good run, where compilations tell it."""
-    if not breaks:
-        return
     experiments = {one.series.experiment_id for one in breaks}
-    rows = Compilation.objects.filter(experiment__in=experiments, run__in=_runs(breaks), side=0)
+    runs = [run for one in breaks for run in (one.last_good_run_id, one.first_run_id)]
+    rows = Compilation.objects.filter(experiment__in=experiments, run__in=runs, side=0)
     found: dict[tuple[int, int | None], list[Compiled]] = {}
     for experiment, run, notes in rows.values_list("experiment", "run", "graph_breaks"):
         compiled = Compiled(graph_breaks=tuple(Note(**note) for note in notes))
@@ -195,8 +187,3 @@ def _reasons(breaks: Sequence[Regression]) -> Iterator[tuple[Regression, str]]:
         new = [change for change in note_changes(base, head) if change.head > change.base]
         if new:
             yield one, f"{new[0].reason}, at {new[0].place}" if new[0].place else new[0].reason
-
-
-def _runs(regressions: Sequence[Regression]) -> set[int]:
-    ends = (run for one in regressions for run in (one.last_good_run_id, one.first_run_id))
-    return {run for run in ends if run is not None}

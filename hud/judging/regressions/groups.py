@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Literal, TypeVar
 
 from django.db import transaction
 from django.db.models import Count, Q
@@ -23,6 +23,7 @@ from hud.models import Cause, Regression, Run, SeriesState, Stream
 from hud.points import nights
 from hud.points.nights import Night
 
+T = TypeVar("T")
 _FEWEST = 3  # experiments in a group
 _FEWEST_BACKENDS = 2  # on which one case fails
 _MOST_OF_RUN = 0.5  # share of the experiments of a run that points at its host
@@ -90,8 +91,8 @@ def group(
 
     take("host", _same_run(leading, measured), _FEWEST)
     moved = [one for one in leading if one.first_run_id is not None]
-    take("backend", _alike(moved, _step), _FEWEST)
-    take("case", _alike(filter(_is_failure, moved), _case), _FEWEST_BACKENDS)
+    take("backend", by_key(moved, _step), _FEWEST)
+    take("case", by_key(filter(_is_failure, moved), _case), _FEWEST_BACKENDS)
     found += [Group("experiment", rows) for key, rows in by_experiment.items() if key not in taken]
     found.sort(key=lambda group: (-max(map(score, group.members)), [one.pk for one in group.members]))
     return found + [Group("host", rows) for rows in by_host.values()]
@@ -102,7 +103,7 @@ def _same_run(
 ) -> Iterator[list[Regression]]:
     """Yield the experiments that moved alike in one run, where they are most of the run."""
     told = [one for one in leading if not _is_failure(one) and one.canaries != Canaries.QUIET]
-    for members in _alike(told, lambda one: one.first_run_id):
+    for members in by_key(told, lambda one: one.first_run_id):
         middle = median(_slowdown(one) for one in members)
         alike = [one for one in members if abs(_slowdown(one) - middle) <= max(_ALIKE, abs(middle) / 4)]
         run = members[0].first_run_id
@@ -121,13 +122,12 @@ def _case(one: Regression) -> Hashable:
     return experiment.suite, experiment.title, experiment.arch, one.first_run_id
 
 
-def _alike(
-    regressions: Iterable[Regression], key: Callable[[Regression], Hashable]
-) -> Iterable[list[Regression]]:
-    found: dict[Hashable, list[Regression]] = {}
-    for one in regressions:
-        found.setdefault(key(one), []).append(one)
-    return found.values()
+def by_key(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    """Return the items with the same key together, in the order of the first of each."""
+    found: dict[Hashable, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return list(found.values())
 
 
 def _is_failure(one: Regression) -> bool:
@@ -160,18 +160,15 @@ def of_cause(one: Regression) -> QuerySet[Regression]:
 
 
 def make_causes() -> int:
-    """Put the regressions of complete nights that have no cause into one; return how many. Nothing may wait
-    to be judged."""
+    """Give regressions of complete nights a cause; return how many. Nothing may wait to be judged."""
     now = timezone.now()
-    waiting: dict[int, set[int]] = {}  # first runs by stream
     pending = Regression.objects.filter(state__in=TOLD, cause_row=None, first_run__isnull=False)
-    for stream_id, run_id in pending.values_list("series__stream", "first_run").distinct():
-        waiting.setdefault(stream_id, set()).add(run_id)
+    began = dict(pending.values_list("first_run", "series__stream"))
     return sum(
         _make_causes_of(stream, night)
-        for stream in Stream.objects.filter(pk__in=waiting)
+        for stream in Stream.objects.filter(pk__in=set(began.values()))
         for night in nights.read(stream)
-        if night.is_default(now) and not waiting[stream.pk].isdisjoint(night.runs)
+        if night.is_default(now) and not began.keys().isdisjoint(night.runs)
     )
 
 

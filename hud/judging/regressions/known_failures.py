@@ -8,6 +8,7 @@ from django.db import transaction
 
 from hud.accounts import audit
 from hud.judging.regressions.events import close
+from hud.judging.regressions.groups import by_key
 from hud.judging.regressions.states import ACTIVE, RegressionKind
 from hud.models import Experiment, KnownFailure, Notice, Regression, Series, Stream
 from hud.points.expectations import Expectations
@@ -61,14 +62,10 @@ def end(regression: Regression, reason: str, *, who: str = "", run_id: int | Non
 
 
 def reasons(failing: Iterable[tuple[Series, datetime]]) -> dict[int, str]:
-    """Return why failures at these times are no news, by the id of their series; '' for those that are: 2
-    statements for each stream."""
-    by_stream: dict[int | None, list[tuple[Series, datetime]]] = {}
-    for series, time in failing:
-        by_stream.setdefault(series.stream_id, []).append((series, time))
+    """Return why failures at these times are no news, by series; '' if they are: 2 statements a stream."""
     why: dict[int, str] = {}
-    for stream_id, own in by_stream.items():
-        expected = Expectations(stream_id, [series.experiment for series, _time in own])
+    for own in by_key(failing, lambda pair: pair[0].stream_id):
+        expected = Expectations(own[0][0].stream_id, [series.experiment for series, _time in own])
         why |= {series.pk: expected.known_failure(series.experiment, time) for series, time in own}
     return why
 

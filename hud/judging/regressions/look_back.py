@@ -115,8 +115,7 @@ def drift(values: Sequence[float]) -> tuple[float, int] | None:
 
 
 def _climbs(values: Sequence[float]) -> bool:
-    """Return whether positive values move within their levels rather than from one level to the next, as a
-    drift does and a step does not."""
+    """Return whether positive values move within their levels, as in a drift, rather than between them."""
     logs = np.log([value for value in values if value > 0])
     bounds = [0, *change_points(np.exp(logs).tolist()), len(logs)]
     parts = [logs[first:end] for first, end in pairwise(bounds)]
@@ -171,18 +170,14 @@ def _lasts(known: Regression, values: Sequence[float]) -> bool:
 def _read(states: Sequence[SeriesState]) -> dict[int, list[SeriesPoint]]:
     """Return the newest points of each state since its level began, oldest first, by its id: 1 statement."""
     starts = {one: datetime.fromisoformat(one.level["start"]) for one in states if one.level.get("start")}
-    begin: dict[int, datetime] = {}
-    for state, start in starts.items():
-        begin[state.series_id] = min(start, begin.get(state.series_id, start))
-    points = dict(read_points(begin))
+    latest_first = sorted(starts.items(), key=lambda item: item[1], reverse=True)
+    points = dict(read_points({state.series_id: start for state, start in latest_first}))
     return {
         state.pk: [
             point
             for point in points.get((state.series_id, state.class_key), [])
-            if point.is_baseline
-            and point.values
-            and point.time >= start
-            and (not point.card or point.card in state.level.get("cards", ()))
+            if point.is_baseline and point.values and point.time >= start
+            if point.card in ("", *state.level.get("cards", ()))
         ][-MOST_POINTS:]
         for state, start in starts.items()
     }

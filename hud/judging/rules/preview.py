@@ -1,5 +1,4 @@
-"""Preview a rule over the last 60 nights: stored points are judged with and without it, and
-nothing is written."""
+"""Preview a rule over the last 60 nights: judge stored points with and without it, and write nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,8 +59,7 @@ def newest_series(rule: Rule) -> tuple[int, list[Series], datetime | None]:
 
 
 def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> Preview:
-    """Return what a threshold or the meaning of a metric would have flagged. `replaces` is the threshold that
-    it changes."""
+    """Return what a threshold, in place of `replaces`, or the meaning of a metric would have flagged."""
     matching, series, until = newest_series(rule)
     found = Preview(matching, len(series), until)
     if until is None:
@@ -79,15 +77,11 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
     for (series_id, class_key), points in read_points(dict.fromkeys(by_id, since - _WARM_UP)):
         one, ends = by_id[series_id], settled.get((series_id, class_key), [])
         metric = rule if isinstance(rule, Metric) else one.metric
-        flags = [
-            _flags(one, points, judging, ends, since)
-            if opens_regressions(judging, of, present.get((one.experiment_id, class_key), ()))
-            else []
-            for judging, of in (
-                (today.of(one.experiment, one.metric), one.metric),
-                (then.of(one.experiment, metric), metric),
-            )
-        ]
+        beside, flags = present.get((one.experiment_id, class_key), ()), []
+        for thresholds, of in ((today, one.metric), (then, metric)):
+            judging = thresholds.of(one.experiment, of)
+            opens = opens_regressions(judging, of, beside)
+            flags.append(_flags(one, points, judging, ends, since) if opens else [])
         found.add(flags[1], len(flags[0]))
     return found
 
@@ -98,17 +92,14 @@ def _flags(
     """Return the moves for the worse that began after `since` and would have opened a regression."""
     level, left = Level(), sorted(ends)
     flags: list[Flag] = []
-    for point in points:
-        if not point.is_baseline:
-            continue
+    for point in [point for point in points if point.is_baseline]:
         if left and point.time >= left[0]:
             left = [end for end in left if end > point.time]
             begin_anew(level, point)
             continue
         verdict = advance(level, point, judging.rule)
         move = level.move
-        if move is None or not move.worse or move.back or not move.is_sure:
-            continue
-        if move.time >= since and (not flags or flags[-1].at != move.time):
+        opens = move and move.worse and not move.back and move.is_sure and move.time >= since
+        if move and opens and (not flags or flags[-1].at != move.time):
             flags.append(Flag(series, move.run_id, move.time, verdict.change, move.latest))
     return flags

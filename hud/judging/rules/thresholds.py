@@ -37,10 +37,8 @@ class Thresholds:
     """The thresholds of all operators, for the series that they match."""
 
     def __init__(self, rows: Iterable[Threshold]) -> None:
-        def rank(row: Threshold) -> tuple[int, float]:
-            return sum(bool(getattr(row, name)) for name in Threshold.IDENTITY), row.pk or math.inf
-
-        self.rows = sorted(rows, key=rank)
+        in_order = sorted(rows, key=lambda row: row.pk or math.inf)
+        self.rows = sorted(in_order, key=lambda row: sum(bool(getattr(row, name)) for name in row.IDENTITY))
 
     @classmethod
     def read(cls) -> Thresholds:
@@ -78,9 +76,8 @@ def metrics_by_class(experiments: Collection[int]) -> dict[tuple[int, str | None
     found: dict[tuple[int, str | None], set[str]] = {}
     series = Series.objects.filter(experiment__in=experiments)
     stored = series.filter(Q(states__isnull=False) | Q(touched_at__isnull=False))
-    for experiment_id, class_key, name in stored.values_list(
-        "experiment_id", "states__class_key", "metric__name"
-    ):
+    rows = stored.values_list("experiment_id", "states__class_key", "metric__name")
+    for experiment_id, class_key, name in rows:
         found.setdefault((experiment_id, class_key), set()).add(name)
     return found
 

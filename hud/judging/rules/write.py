@@ -1,7 +1,6 @@
 """Write rules: targets, thresholds, and what an unknown metric means. Each write has an audit line, and marks
 the series that it touches for the judge, which judges them again in the background."""
 
-import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -133,8 +132,6 @@ def check(rule: Rule) -> None:
         if is_known(rule.name) and says_unit(rule.name):
             text = f"{rule.name} is known: {known.unit or 'no unit'}, {known.direction}"
             raise InvalidRule("metric", text)
-        if rule.direction not in {"up", "down", "none"}:
-            raise InvalidRule("direction", "it is up, down or none")
     elif isinstance(rule, Target):
         if (rule.value is None) == (rule.fraction is None):
             raise InvalidRule("value", "a target is a value or a share of the ceiling, one of them")
@@ -150,7 +147,7 @@ def check(rule: Rule) -> None:
 
 
 def _check_number(field: str, value: float | None, least: float, most: float) -> None:
-    if value is not None and not (math.isfinite(value) and least <= value <= most):
+    if value is not None and not least <= value <= most:
         raise InvalidRule(field, f"it must be a number from {least:g} to {most:g}")
 
 
@@ -162,9 +159,8 @@ def _write(rule: Rule, earlier: Rule | None, who: str) -> None:
     detail = settings_of(rule)
     if earlier and not is_new:
         detail["before"] = {"rule": subject(earlier), **settings_of(earlier)}
-    audit.note(
-        who=who, action="rule.create" if is_new else "rule.change", subject=subject(rule), detail=detail
-    )
+    action = "rule.create" if is_new else "rule.change"
+    audit.note(who=who, action=action, subject=subject(rule), detail=detail)
     _judge_again([rule, *([earlier] if earlier else [])])
 
 
@@ -196,14 +192,11 @@ def touched(rule: Rule) -> Q:
 
 def _judge_again(rules: Sequence[Rule]) -> None:
     """Mark the series of these rules for the judge, from their first points on. It has no use for targets."""
-    wanted = Q(pk__in=[])
     for rule in rules:
         if not isinstance(rule, Target):
-            wanted |= touched(rule)
-    ids = sorted(Series.objects.filter(wanted).values_list("pk", flat=True))
-    if ids:
-        Series.objects.filter(pk__in=ids).update(touched_at=_FIRST)
-        SeriesState.objects.filter(series__in=ids).update(seen_run=0)  # for the next look back
+            series = Series.objects.filter(touched(rule))
+            SeriesState.objects.filter(series__in=series).update(seen_run=0)  # for the next look back
+            series.update(touched_at=_FIRST)
 
 
 def _lock() -> None:
