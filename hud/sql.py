@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from django.db import DEFAULT_DB_ALIAS, connection, connections
@@ -16,10 +16,14 @@ from django.http import HttpRequest, HttpResponse
 from numpy.typing import NDArray
 from psycopg import Cursor
 from psycopg.abc import Buffer
+from psycopg.rows import namedtuple_row
 from psycopg.types.datetime import TimestamptzLoader
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
 _Params = Mapping[str, Any] | Sequence[Any] | None
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # of times in PostgreSQL's binary format
 _ELEMENTS = {20: ">i8", 21: ">i2", 23: ">i4", 700: ">f4", 701: ">f8", 1184: ">i8"}  # OIDs
@@ -71,6 +75,13 @@ def fetch_tuples(statement: str, params: _Params = None) -> list[tuple[Any, ...]
         cursor.execute(statement, params)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+
+def fetch_named(statement: str, params: _Params = None) -> list[Any]:
+    """Return rows with their columns as attributes."""
+    with _cursor() as cursor:
+        cursor.execute(statement, params)
+        return list(map(namedtuple_row(cursor.cursor), cursor.fetchall()))
 
 
 def execute(statement: str, params: _Params = None) -> int:

@@ -1,10 +1,12 @@
 """The table of suites and backends: pass rate, speedup, cold compile time and memory of two sides."""
 
+import csv
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -39,17 +41,8 @@ _LEAST = 0.002  # relative change of a mean that is worth a colour
 _BEYOND = 2.0  # times the margin, which two nights of many are beyond by chance
 # Backends in the order of rows, each with its colour's number in hud.css; others have none, and stand before
 # the last two.
-COLOURS = {
-    "inductor_cudagraphs": 1,
-    "inductor_no_cudagraphs": 2,
-    "inductor": 2,
-    "inductor_max_autotune": 3,
-    "max_autotune": 3,
-    "aot_inductor": 5,
-    "inductor_aot_inductor": 5,
-    "aot_eager": 4,
-    "eager": 0,
-}
+with Path(__file__).with_name("backends.csv").open(encoding="utf-8", newline="") as _file:
+    COLOURS = {row["backend"]: int(row["colour"]) for row in csv.DictReader(_file)}
 _PLACES = {backend: float(place) for place, backend in enumerate(COLOURS)}
 
 
@@ -236,7 +229,8 @@ def build(
     entries: dict[Block, Entry] = {}
     for block in sorted(blocks, key=lambda block: (block[0], backend_place(block[1]))):
         entry = _entry(block, before, by_night[head], recent, known)
-        if not entry.passes.expected or not any(_speedups(one.get(block, {})) for one in by_night.values()):
+        metrics = {name for one in by_night.values() for name, found in one.get(block, {}).items() if found}
+        if not entry.passes.expected or metrics.isdisjoint(PREFERRED[SPEEDUP]):
             continue  # reference runs, and what nobody has measured lately
         values = [by_night[night].get(block, {}) for night in nights]
         for cell in entry.cells:
@@ -253,10 +247,6 @@ def build(
 
 def suite_place(name: str) -> tuple[int, str]:
     return (list(SUITES).index(name) if name in SUITES else len(SUITES)), name
-
-
-def _speedups(values: Values) -> bool:
-    return any(values.get(metric) for metric in PREFERRED[SPEEDUP])
 
 
 def passing(values: Values) -> dict[str, bool]:

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import tomllib
 
 from hud.models import Metric, Point
 from hud.points.read import main_metrics, metric_place
@@ -25,50 +28,8 @@ class SuiteColumn:
         return next((one for one in there if one.value is not None), there[0] if there else None)
 
 
-_HARNESS = "by the harness"
-COLUMNS = (
-    SuiteColumn("speedup", "Speedup", {"device_speedup": "", "speedup": "call time", "50th": "median"}),
-    SuiteColumn(
-        "latency",
-        "Latency",
-        {
-            "device_latency_ms": "",
-            "gpu_busy_ms": "busy",
-            "compiled_latency_ms": "call time",
-            "abs_latency": _HARNESS,
-            "latencies": _HARNESS,
-        },
-    ),
-    SuiteColumn("tokens", "Tokens/s", {"token_per_sec": ""}),
-    SuiteColumn(
-        "bandwidth", "Bandwidth", {"device_bandwidth_gbps": "", "memory_bandwidth(GB/s)": "gpt-fast's"}
-    ),
-    SuiteColumn(
-        "compile",
-        "Cold compile",
-        {
-            "cold_compile_s": "",
-            "compilation_latency": _HARNESS,
-            "compilation_time(s)": "gpt-fast's",
-            "Cold compile time (s)": "cachebench's",
-        },
-    ),
-    SuiteColumn("warm", "Warm compile", {"warm_compile_s": "", "Warm compile time (s)": "cachebench's"}),
-    SuiteColumn("compression", "Memory ratio", {"compression_ratio": ""}, "eager ÷ compiled peak memory"),
-    SuiteColumn(
-        "memory",
-        "Peak memory",
-        {
-            "compiled_peak_memory_bytes": "",
-            "dynamo_peak_mem": _HARNESS,
-            "gpu_peak_mem": _HARNESS,
-            "cpu_peak_mem": _HARNESS,
-            "peak_rss_bytes": "process",
-        },
-    ),
-    SuiteColumn("accuracy", "Accuracy", {"accuracy": "", "verification_code": ""}),
-    SuiteColumn("breaks", "Graph breaks", {"graph_breaks": ""}),
-)
+_FILE = Path(__file__).with_suffix(".toml")
+COLUMNS = tuple(SuiteColumn(key, **about) for key, about in tomllib.loads(_FILE.read_text("utf-8")).items())
 _PLACES = {
     name: (place, rank) for place, column in enumerate(COLUMNS) for rank, name in enumerate(column.metrics)
 }

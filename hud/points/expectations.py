@@ -99,19 +99,15 @@ class Expectations:
         ).annotate(is_undated=ExpressionWrapper(undated, BooleanField())):
             self._listed[one.suite, one.case, one.metric].append(one)
 
-    def of(self, point: PointFields) -> str:
-        """Return what a list says of a point."""
-        experiment, metric = point.experiment, point.metric
-        listed = self._listed.get((experiment.suite, experiment.case, metric.name), ())
-        expectation = holding(listed, experiment, point.order_time)
-        return outcome(expectation, point, metric.direction) if expectation else ""
+    def of(self, experiment: Experiment, metric: str, time: datetime) -> Expectation | None:
+        """Return what a list says of a metric at a time."""
+        return holding(self._listed.get((experiment.suite, experiment.case, metric), ()), experiment, time)
 
     def known_failure(self, experiment: Experiment, time: datetime) -> str:
         """Return why a failure of an experiment is no news: what a person or the list says; '' for news."""
         if reason := self._marked.get(experiment.pk):
             return reason
-        listed = self._listed.get((experiment.suite, experiment.case, _ACCURACY), ())
-        expectation = holding(listed, experiment, time)
+        expectation = self.of(experiment, _ACCURACY, time)
         if expectation is None or STATUS_NAMES[expectation.status] in SUCCESS:
             return ""
         return f"expected: {expectation.code or STATUS_NAMES[expectation.status]}"
@@ -125,7 +121,8 @@ def add(stream_id: int | None, points: Iterable[PointFields]) -> None:
     shown = list(points)
     expectations = Expectations(stream_id, [point.experiment for point in shown])
     for point in shown:
-        point.expectation = expectations.of(point)
+        if expectation := expectations.of(point.experiment, point.metric.name, point.order_time):
+            point.expectation = outcome(expectation, point, point.metric.direction)
         if point.status_code in FAILING:
             point.known_failure = expectations.known_failure(point.experiment, point.order_time)
 

@@ -1,21 +1,15 @@
 """Facts of environments: their names on pages, and what differs between two."""
 
+import csv
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from hud.models import Environment
 
 # Facts of an environment, and of the runs in it, whose names are not those that pages show
-_NAMES = {
-    "compiler": "C++ compiler",
-    "cpu": "CPU",
-    "cpu_count": "processors",
-    "gpu": "GPU",
-    "gpu_memory_bytes": "GPU memory",
-    "gpu_uuid": "card",
-    "os": "OS",
-    "torch_git": "torch commit",
-}
+with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _file:
+    _NAMES = {row["fact"]: row["name"] for row in csv.DictReader(_file)}
 
 
 def fact_name(name: str) -> str:

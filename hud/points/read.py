@@ -3,12 +3,13 @@
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import cache
+from typing import Any
 
 from hud.models import Experiment, Metric, Point, Series, Stream
 from hud.points.targets import Targets
 from hud.runs.branches import stored_names
 from hud.sql import attach, by_id, fetch_models, int_array
-from hud.tables.table import EXPERIMENT, DataTable
+from hud.tables.table import EXPERIMENT, IDENTITY, DataTable
 from runner.suites import SUITES
 
 # Metrics that are read first in suites that the runner does not have, most telling first.
@@ -27,11 +28,16 @@ POINT = DataTable(  # of a point that `show` completed
     known_failure=lambda point: point.known_failure or None,
 )
 OF_EXPERIMENT = DataTable(EXPERIMENT, *POINT.columns)
+HEADER = (*IDENTITY.names, "stream", *POINT.names)  # of `rows_in_stream`
 
 
-def in_stream(stream: Stream) -> DataTable:
-    """Return the columns of the points of a stream, with their experiments."""
-    return DataTable(EXPERIMENT, "stream", *POINT.columns, stream=lambda _point: stream.name)
+def rows_in_stream(points: Sequence[Point], stream: Stream) -> list[dict[str, Any]]:
+    """Return a row for each point, beginning with its experiment, which is read once, and the stream."""
+    same: dict[int, dict[str, Any]] = {}
+    for point in points:
+        if (one := point.experiment).pk not in same:
+            same[one.pk] = {**IDENTITY.row(one), "stream": stream.name}
+    return [same[point.experiment.pk] | POINT.row(point) for point in points]
 
 
 @cache
@@ -72,11 +78,7 @@ def latest(series_ids: Iterable[int], branch: str = "", until: datetime | None =
     newest = fetch_models(
         Point,
         "",
-        {
-            "series": int_array(series_ids),
-            "branches": stored_names(branch),
-            "until": until or "infinity",
-        },
+        {"series": int_array(series_ids), "branches": stored_names(branch), "until": until or "infinity"},
         rows=f"SELECT p.* FROM unnest(%(series)s::int[]) s(id) CROSS JOIN LATERAL ({NEWEST_POINT}) p",  # noqa: S608 — a constant  # nosec B608
     )
     return {point.series_id: point for point in with_levels(newest)}

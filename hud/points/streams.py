@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
-from datetime import datetime
+from dataclasses import astuple, replace
+from typing import Any
 
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
@@ -12,7 +12,7 @@ from hud.models import NIGHTLY, SAMPLES, Point, Run, Stream
 from hud.points import nights
 from hud.points.nights import MODEL_SUITES, Night, Subject
 from hud.runs import streams
-from hud.sql import fetch, fetch_models, fetch_tuples
+from hud.sql import fetch_models, fetch_named, fetch_tuples
 from runner.schema.devices import is_named
 from runner.suites import CEILINGS
 
@@ -22,22 +22,10 @@ _RECENT_NIGHTS = 30  # in which a default subject was measured
 _HAS_SERIES = "EXISTS (SELECT FROM hud_series WHERE stream_id BETWEEN one.id AND one.id)"
 
 
-@dataclass(frozen=True)
-class Activity:
-    """A stream with results, and when the newest came."""
-
-    pk: int
-    name: str
-    title: str
-    is_front: bool
-    newest: datetime
-    may_wait: bool  # the judge has yet to judge something, of this stream or another
-
-
-def with_results() -> list[Activity]:
-    """Return the streams that have results and are not archived, the newest first: 1 statement."""
-    found = fetch(
-        Activity,
+def with_results() -> list[Any]:
+    """Return the streams that have results and are not archived, the newest first, with when the `newest`
+    came and whether the judge `may_wait` with something, of this stream or another: 1 statement."""
+    found = fetch_named(
         f"""
         SELECT one.id AS pk, one.name, one.title, one.is_front, r.created AS newest,
             EXISTS (SELECT FROM hud_series WHERE touched_at IS NOT NULL)

@@ -3,9 +3,11 @@
 Python, because a template's loop over hundreds of cells costs several times as much.
 """
 
+import csv
 from collections.abc import Iterable
 from functools import lru_cache
 from html import escape  # of strings only, at a fifth of the cost of Django's
+from pathlib import Path
 
 from django.http import HttpRequest
 from django.middleware.csrf import get_token
@@ -88,29 +90,11 @@ def post_button(address: str, csrf: SafeString, content: object, **values: str |
     return SafeString(f'<form method="post" action="{text(address)}" class="inline">{csrf}{button}</form>')
 
 
-# Tone (a class of hud.css) → word → icon, so that no meaning depends on colour.
-_ICONS = {
-    "better": {"improved": "▲", "met": "✓", "ok": "✓", "succeeded": "✓", "done": "✓", "online": "●"},
-    "worse": {"regressed": "▼", "missed": "✗", "timed_out": "⏱", "dirty": "!"},
-    "doubt": {"inconclusive": "?", "cannot_tell": "?", "moved": "⇄", "late": "◔", "paused": "‖",
-              "drained": "⏏"},
-    "active": {"confirmed": "●", "busy": "▶", "running": "▶"},
-    "quiet": {
-        "unchanged": "=", "dismissed": "=", "same code": "=", "new": "+", "": "…", "none": "◎", "idle": "○",
-        "queued": "…", "cancelled": "⊘", "unsupported": "—", "not_run": "○", "detached": "○", "gone": "○",
-        "in_pairs": "⇄", "unknown": "?",
-    },
-}  # fmt: skip
-LOOKS = {word: (icon, tone) for tone, icons in _ICONS.items() for word, icon in icons.items()}
-WORDS = {
-    "": "not judged yet",
-    "in_pairs": "A/B comparison",
-    "cannot_tell": "cannot tell",
-    "moved": "best choice moved",
-    "timed_out": "timed out",
-    "not_run": "not run",
-    "dirty": "unavailable",
-}
+with Path(__file__).with_name("looks.csv").open(encoding="utf-8", newline="") as _file:
+    _ROWS = list(csv.DictReader(_file))
+# Word → icon and tone, a class of hud.css: no meaning depends on colour.
+LOOKS = {row["word"]: (row["icon"], row["tone"]) for row in _ROWS}
+WORDS = {row["word"]: row["text"] for row in _ROWS if row["text"]}
 
 
 @lru_cache(maxsize=2048)

@@ -17,19 +17,20 @@ from django.utils.safestring import SafeString
 
 from hud.judging.backlog import waiting
 from hud.judging.compare import kernel_table
+from hud.judging.compare.judged import REASONS
 from hud.judging.regressions.counts import Scope, count
 from hud.models import FIRST_RUN_ONLY, NIGHTLY, Point, PointFields
 from hud.pages.query_string import without
 from hud.pages.sparkline import sparkline as draw_line
 from hud.points.facts import fact_name
 from hud.points.nights import SHORT_COMMIT
-from hud.points.streams import Activity, front, with_results
+from hud.points.streams import front, with_results
 from hud.points.targets import AppliedTarget
 from hud.tables import formatting, html
 from hud.tables.formatting import ago, bytes_text, moment, number, percent, quantity, signed_percent, unit
 from hud.tables.html import LOOKS, NOTHING, WORDS, badge_html, code, element, join, link, span
 from hud.tables.table import Column, DataTable
-from runner.schema.records import QUALITIES, quality_words
+from runner.schema.records import quality_words
 
 register = template.Library()
 for _formatting in (
@@ -47,17 +48,6 @@ register.filter("signed_part", lambda us, table: table.signed_part(us))
 register.simple_tag(badge_html, name="badge")
 
 _FOREIGN = "set for another device; not judged here"
-REASONS = {  # of verdicts, as the judge has them
-    "suspect": "a second result has to agree",
-    "few_compilations": "fewer than five earlier compilations",
-    "few_runs": "all earlier results are of one run",
-    "unknown_variant": "choices of the autotuner that this level has never seen",
-    "other_card": "a card that has no result at this level",
-    "other_class": "the first result in this class of environments",
-    "not_judged": "a rule excludes it from judging",
-    **QUALITIES,
-    "no_direction": "neither larger nor smaller is better",
-}
 _EXPECTATIONS = {
     "unexpected_failure": ("failed", "unexpected failure"),
     "unexpected_pass": ("improved", "unexpected pass"),
@@ -292,7 +282,7 @@ def stream_picker(context: Any) -> SafeString:
     of one run leads to the overview of another stream."""
     stream, request = context["stream"], context["request"]
 
-    def place(one: Activity) -> tuple[bool, bool, bool]:
+    def place(one: Any) -> tuple[bool, bool, bool]:
         return one.pk != stream.pk, not one.is_front, one.name != NIGHTLY
 
     shown = sorted(with_results(), key=place)

@@ -8,26 +8,15 @@ from django.utils.safestring import SafeString
 
 from hud.judging.comparison import MetricComparison
 from hud.pages.run.query import RunPage
-from hud.pages.run.results import RunResults
+from hud.pages.run.results import LABELS, RunResults
 from hud.tables.formatting import p_value, signed_percent
-from hud.tables.html import badge_html, element, join
+from hud.tables.html import badge_html, element, join, span
 from runner.schema.compilations import shown_word
 from runner.schema.records import quality_words
 
 register = template.Library()
 
 _BADGES = ("regressed", "failed", "missed")  # shown beside the state
-_LABELS = {  # kind → icon, word of a filter, words of a sentence
-    "regressed": ("▼", "regressed", "regressed"),
-    "unexpected": ("!", "unexpected", "came unexpectedly"),
-    "failed": ("✗", "failed", "failed"),
-    "missed": ("◎", "missed target", "missed a target"),
-    "inconclusive": ("?", "inconclusive", "inconclusive"),
-    "improved": ("▲", "improved", "improved"),
-    "not_run": ("○", "not run", "not run"),
-    "known": ("✗", "known failure", ""),
-    "rest": ("=", "nothing found", ""),
-}
 _WIDTH, _ROW, _LEFT = 560, 22, 62  # of the picture of pairs, px
 _BARS = 28  # height of a line's bars, px
 _TONES = {True: "better", False: "worse", None: ""}
@@ -35,7 +24,7 @@ _TONES = {True: "better", False: "worse", None: ""}
 
 @register.simple_tag
 def kind_label(kind: str) -> SafeString:
-    icon, word, _words = _LABELS[kind]
+    icon, word, _words = LABELS[kind]
     return join(element("span", icon, css="icon", aria_hidden="true"), word)
 
 
@@ -46,7 +35,7 @@ register.filter(quality_words)
 def finding_badges(results: RunResults) -> SafeString:
     """Show beside a run's state how many experiments are worse: "succeeded" alone would hide them."""
     shown = ((kind, results.counts[kind].experiments) for kind in _BADGES if kind in results.counts)
-    return join(*(badge_html(kind, f"{count} {_LABELS[kind][1]}") for kind, count in shown))
+    return join(*(badge_html(kind, f"{count} {LABELS[kind][1]}") for kind, count in shown))
 
 
 @register.simple_tag
@@ -67,9 +56,9 @@ def run_sentence(page: RunPage) -> SafeString | str:
         return "" if page.active else f"{failed} are no results."
     subject = f"{results.experiments} experiment{pluralize(results.experiments)}"
     found = [
-        f"{count.experiments} {_LABELS[kind][2]}"
+        f"{count.experiments} {LABELS[kind][2]}"
         for kind, count in results.counts.items()
-        if _LABELS[kind][2] and count.experiments
+        if LABELS[kind][2] and count.experiments
     ]
     so_far = " so far" if page.active else ""
     if not found:
@@ -106,12 +95,9 @@ def change_cell(
     """Return a ratio as a change, with its interval and p below it."""
     if ratio is None:
         return SafeString()
-    below = (
-        [] if low is None or high is None else [f"{signed_percent(low - 1)} to {signed_percent(high - 1)}"]
-    )
-    below += [] if p is None else [f"p {p_value(p)}"]
-    lines = [element("span", line, css="under faint") for line in below]
-    return join(signed_percent(ratio - 1), *lines, by="")
+    ends = "" if low is None or high is None else f"{signed_percent(low - 1)} to {signed_percent(high - 1)}"
+    below = (span(line, "under faint") for line in (ends, "" if p is None else f"p {p_value(p)}"))
+    return join(signed_percent(ratio - 1), *below, by="")
 
 
 @register.simple_tag

@@ -176,6 +176,13 @@ def test_facts_and_labels_are_rows_for_a_person(client: Client) -> None:
     assert "{&#x27;" not in text, "no dict as Python writes it"
 
 
+def test_boxes_that_a_poll_replaces_can_be_scrolled_by_key(client: Client) -> None:
+    create_accelerator(create_host("gpu-1", facts=FACTS))
+    text = page_of(client, "/hosts/live")
+    for caption in ("GPUs", "Python environments"):
+        assert f'<div class="scroll" tabindex="0" role="group" aria-label="{caption}"><table>' in text
+
+
 @pytest.mark.parametrize("reported", [None, 1, "x", [1, None], {"a": 1}, [{"uuid": {}}], True])
 @pytest.mark.parametrize(
     "name", ["cpu", "memory_bytes", "gpus", "gpu_limits", "pythons", "ceilings", "lacking"]

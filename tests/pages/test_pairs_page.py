@@ -506,12 +506,14 @@ def test_a_comparison_is_run_by_hand_as_a_comparison(
 def form(**data: str) -> RerunForm:
     own = {"D": [256, 512]}
     given = {"place": PLACES[0].key, "repeats": "5", **data}
-    return RerunForm(given, places=PLACES, knobs=SUITES["micro"].options, inductor=True, own=own)
+    spec = TaskSpec("micro", "gemv", "inference", "bfloat16", "inductor", "cuda", knobs=own)
+    return RerunForm(given, places=PLACES, spec=spec)
 
 
 def test_the_form_offers_every_knob_in_its_bounds() -> None:
     for suite in SUITES.values():
-        offered = RerunForm(places=PLACES, knobs=suite.options)
+        spec = TaskSpec(suite.name, "", "inference", "bfloat16", "inductor", "cuda")
+        offered = RerunForm(places=PLACES, spec=spec)
         assert [field.name for field in [*offered.first_knobs, *offered.other_knobs]] == [
             f"knob_{option.name}" for option in suite.options
         ]

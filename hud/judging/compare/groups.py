@@ -22,14 +22,13 @@ from hud.judging.aggregates import (
 from hud.judging.compare.points import (
     Cohort,
     ComparedPoint,
-    Floats,
     GroupKey,
-    Ints,
     Places,
     Points,
     add_details,
 )
 from hud.models import Metric
+from hud.sql import Ints
 from hud.tables.table import DataTable
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval
@@ -166,7 +165,14 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup]) -> Totals:
     for column in order:
         metric = cohort.metrics[column]
         if kinds[column] == "speed" and metric.unit in _TIME_UNITS and matched[column] and TIME not in means:
-            means[TIME] = _sum(metric, *(one.value[both[:, column], column] for one in sides))
+            base, head = (one.value[both[:, column], column] for one in sides)
+            before, ends = float(base.sum()), list[float]()
+            if base.size >= FEWEST_CASES:
+                ends = [end * base.size / before for end in t_interval((head - base).tolist())]
+            low, high = ends if ends and all(map(math.isfinite, ends)) else (None, None)
+            means[TIME] = Mean(
+                metric, before, float(head.sum()), low, high, matched=base.size, statistic="sum"
+            )
     counts = sum((Counter(group.counts) for group in groups), Counter[str]())
     return Totals(counts, all(group.is_same_place for group in groups), means)
 
@@ -207,16 +213,6 @@ def _means(
             alone = lefts[column] - matched, rights[column] - matched
             found[kind] = Mean(cohort.metrics[column], before, after, low, high, p, matched, *alone)
     return {kind: found[kind] for kind in KINDS if kind in found}
-
-
-def _sum(metric: Metric, base: Floats, head: Floats) -> Mean:
-    before, after = float(base.sum()), float(head.sum())
-    low, high = None, None
-    if base.size >= FEWEST_CASES:
-        ends = [end * base.size / before for end in t_interval((head - base).tolist())]
-        if all(map(math.isfinite, ends)):
-            low, high = ends
-    return Mean(metric, before, after, low, high, matched=base.size, statistic="sum")
 
 
 def _kind(metric: Metric) -> str:

@@ -1,16 +1,19 @@
 """Judge points of two sides against each other: all pairs at once, then what may have moved one by one, with
 what else may be the cause."""
 
+import csv
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import compress
+from pathlib import Path
 
 import numpy as np
 
-from hud.judging.compare.points import Bools, Cohort, ComparedPoint, Floats, Ints, PointPlace
+from hud.judging.compare.points import Cohort, ComparedPoint, PointPlace
 from hud.judging.verdict import Rule, judge_points, point_factors
 from hud.models import Metric
+from hud.sql import Bools, Floats, Ints
 from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 from runner.schema.records import QUALITIES, worst_quality
@@ -19,18 +22,10 @@ _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
 # Reasons beside those of `hud.judging.verdict`, each a difference that may be the cause of the move.
 OTHER_CLASS, OTHER_CARD, OTHER_HOST, OTHER_DRAW = "other_class", "other_card", "other_host", "other_draw"
-WORDS = {
-    OTHER_CLASS: "other environment",
-    OTHER_CARD: "other card",
-    OTHER_HOST: "other host",
-    OTHER_DRAW: "other choices of the autotuner",
-    "few_compilations": "too few compilations",
-    "suspect": "near the noise",
-    "no_direction": "no better or worse",
-    "new_pass": "passes again",
-    "both_fail": "fails on both sides",
-    **QUALITIES,
-}
+with Path(__file__).with_name("reasons.csv").open(encoding="utf-8", newline="") as _file:
+    _ROWS = list(csv.reader(_file))
+REASONS = {**QUALITIES, **{reason: words for reason, words, _compared in _ROWS if words}}  # of verdicts
+WORDS = {**QUALITIES, **{reason: words for reason, _of_verdict, words in _ROWS if words}}
 COLUMNS = DataTable("""
     metric=metric.name unit=metric.unit direction=metric.direction base=base.value head=head.value
     base_n=base.compilations head_n=head.compilations base_status=base.status head_status=head.status
@@ -112,16 +107,11 @@ def judge(
         reason = ""
     elif other := _other_place(metric, places, head.cards or ()):
         word, reason = "inconclusive", other
-    elif metric.kind == "timing" and word != "inconclusive" and _is_other_draw(base, head):
-        word, reason = "inconclusive", OTHER_DRAW
+    elif metric.kind == "timing" and word != "inconclusive":
+        before, after = ({variant for variant in point.variants if variant} for point in ends)
+        if before and after and not before & after:  # known on both sides, and none is on both
+            word, reason = "inconclusive", OTHER_DRAW
     return JudgedCell(metric, base, head, word, reason, found.change, found.noise, found.factor)
-
-
-def _is_other_draw(base: ComparedPoint, head: ComparedPoint) -> bool:
-    """Return whether variants of both points are known and none is on both: then the autotuner's draw may be
-    the cause of a change."""
-    before, after = ({variant for variant in point.variants if variant} for point in (base, head))
-    return bool(before and after) and not before & after
 
 
 def _by_status(metric: Metric, base: ComparedPoint, head: ComparedPoint) -> JudgedCell:

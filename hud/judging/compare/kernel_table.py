@@ -6,6 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import tomllib
 
 from hud.judging.attribution import Attribution, Cause, Change
 from hud.tables.formatting import NONE, signed, signed_share
@@ -20,25 +24,9 @@ _WORTH_SAYING = 0.003  # of the busy time
 _NAME = 34
 _WIDTH = 1000.0  # of the bars, in their own units
 
-# Cause → heading, what it means.
-_HEADINGS: dict[str, tuple[str, str]] = {
-    "code": ("New code, same choice", "code generation"),
-    "moved": ("Work moved between kernels", "fusion: the same operators"),
-    "appeared": ("New kernels", "no kernel of the baseline has these operators"),
-    "vanished": ("Kernels gone", "no kernel of the candidate has these operators"),
-    "choice": ("Other choice", "the autotuner's draw, not a regression"),
-    "slower": ("Same binary, slower", "host, card or driver"),
-    "faster": ("Same binary, faster", "host, card or driver"),
-    "unchanged": ("Same binary", "inside the noise"),
-}
-
-# Of each sum its name as a cause, title, icon, causes of kernels, and what to do.
-_SUMS: tuple[tuple[str, str, str, tuple[Cause, ...], str], ...] = (
-    ("code generation", "New code, same choice", "▼", ("code",), "judge this"),
-    ("fusion", "Fusion, kernels on one side", "⇄", ("moved", "appeared", "vanished"), "judge this"),
-    ("autotuner's draw", "Other choices", "⇅", ("choice",), "the autotuner's draw"),
-    ("host, card or driver", "Same binary", "=", ("slower", "faster", "unchanged"), "host, card, driver"),
-)
+_FILE = Path(__file__).with_name("kernel_sums.toml")
+_SUMS: list[dict[str, Any]] = tomllib.loads(_FILE.read_text("utf-8"))["sum"]
+_HEADINGS = {cause: heading for one in _SUMS for cause, heading in one["causes"].items()}
 
 
 @dataclass(frozen=True)
@@ -179,12 +167,12 @@ class KernelTable:
         """Return the four answers: code, fusion, draw, and what no compiler changed."""
         found = self.attribution
         sums = []
-        for name, title, icon, causes, note in _SUMS:
+        for name, title, icon, note, causes in map(dict.values, _SUMS):
             changes = [one for one in found.changes if one.cause in causes]
             change_us = sum(one.change_us for one in changes)
             tone = "quiet"
             if abs(change_us) >= _WORTH_SAYING * (found.base.busy_us or 0.0) and self.timed and changes:
-                tone = "active" if causes == ("choice",) else "worse" if change_us > 0 else "better"
+                tone = "active" if "choice" in causes else "worse" if change_us > 0 else "better"
             shown = "▲" if (icon, tone) == ("▼", "better") else icon
             quiet = found.share(sum(one.change_us for one in changes if one.cause == "unchanged")) or 0.0
             kernels = len({one.slot for one in changes})

@@ -1,6 +1,6 @@
 """What changed between two points, kernel by kernel."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
@@ -32,10 +32,6 @@ CALL_TIME, COMPILE_TIME = "compiled_latency_ms", "cold_compile_s"
 _TABS = 8  # kernels whose code is one click away
 
 
-def _of_end(side: str, name: str) -> Callable[[Change], Any]:
-    return lambda change: getattr(getattr(change, side), name, None)
-
-
 KERNELS = DataTable[Change](
     """cause:str kernel:str=kernel.name kind:str=kernel.kind origins:list[str] base_us:float|None
     head_us:float|None change_us:float|None share:float|None beyond_noise:bool portion:float group:int|None
@@ -46,7 +42,7 @@ KERNELS = DataTable[Change](
     share=lambda _one: None,  # `to_rows` adds it, of the change of busy time
     group=lambda one: one.group or None,
     **{
-        f"{side}_{name}": _of_end(side, name)
+        f"{side}_{name}": lambda change, side=side, name=name: getattr(getattr(change, side), name, None)
         for side in ("base", "head")
         for name in ("choice", "config", "binary", "calls")
     },

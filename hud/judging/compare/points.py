@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hud.judging.compare.sides import Side
 from hud.judging.rules.thresholds import Thresholds, default_rule
@@ -22,11 +21,8 @@ from hud.judging.verdict import Rule
 from hud.models import NEVER_RAN, STATUS_CODES, STATUS_NAMES, Environment, Experiment, Metric, Run
 from hud.points.facts import fact_name, flat
 from hud.points.read import metric_place
-from hud.sql import by_id, fetch_columns, fetch_tuples, int_array
+from hud.sql import Bools, Floats, Ints, by_id, fetch_columns, fetch_tuples, int_array
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 _FIRST = ["commit", "branch", "host", "torch", "torch_git", "triton"]  # facts in this order
 _PLACE = {"host": "host", "gpu_uuid": "card", "gpu": "card"}
 _MOST = 3  # values of a fact to show

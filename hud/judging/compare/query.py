@@ -1,7 +1,7 @@
 """Compare up to four sides: what moved, what may have another cause, what is within the noise."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
@@ -131,7 +131,14 @@ class ComparePage:
     def to_rows(self) -> list[dict[str, Any]]:
         rows = self.rows.every
         add_regressions(rows)
-        about = _identities(row.pk for row in rows)
+        columns = ", ".join(f'"{name}"' for name in Experiment.IDENTITY)
+        identities = fetch_tuples(  # without making models
+            f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
+            {"ids": int_array(row.pk for row in rows)},
+        )
+        about = {pk: dict(zip(IDENTITY.names, (pk, *parts), strict=True)) for pk, *parts in identities}
+        for one in about.values():
+            one["knobs"] = orjson.loads(one["knobs"])
         return [line for row in rows for line in row.to_rows(self.heads, about[row.pk])]
 
     def to_json(self) -> dict[str, Any]:
@@ -146,17 +153,6 @@ class ComparePage:
             "heads": heads,
             "environment": [fact.to_json() for fact in self.different],
         }
-
-
-def _identities(experiments: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """Return what identifies experiments, without making models of them: 1 statement."""
-    columns = ", ".join(f'"{name}"' for name in Experiment.IDENTITY)
-    rows = fetch_tuples(
-        f"SELECT id, {columns} FROM hud_experiment WHERE id = ANY(%(ids)s::int[])",  # noqa: S608 — constants  # nosec B608
-        {"ids": int_array(experiments)},
-    )
-    found = [dict(zip(IDENTITY.names, row, strict=True)) for row in rows]
-    return {about["experiment"]: {**about, "knobs": orjson.loads(about["knobs"])} for about in found}
 
 
 def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> ComparePage:

@@ -101,12 +101,16 @@ def complete(rows: list[Regression], stream: Stream | None = None) -> list[Regre
     attach(series, "metric", by_id(Metric, [one.metric_id for one in series]))
     streams = {stream.pk: stream} if stream else by_id(Stream, [one.stream_id for one in series])
     attach(series, "stream", streams)
-    attach(rows, "owner", by_id(User, [one.owner_id for one in rows]))
-    names = ("first_run", "last_good_run", "latest_run")
-    runs = by_id(Run, [getattr(one, f"{name}_id") for one in rows for name in names])
-    for name in names:
-        attach(rows, name, runs)
+    add_runs(rows, "first_run", "last_good_run", "latest_run")
     return rows
+
+
+def add_runs(regressions: Sequence[Regression], *names: str) -> None:
+    """Add the owners, and the runs that these fields refer to: 2 statements."""
+    attach(regressions, "owner", by_id(User, [one.owner_id for one in regressions]))
+    runs = by_id(Run, [getattr(one, f"{name}_id") for one in regressions for name in names])
+    for name in names:
+        attach(regressions, name, runs)
 
 
 def add_recent(regressions: Sequence[Regression]) -> None:

@@ -126,25 +126,23 @@ def _state(row: ComparedRow, experiment: str) -> str:
 @register.simple_tag
 def means_rows(groups: Sequence[CohortGroup], formulas: str) -> SafeString:
     """Return a row for each suite and backend. Python, since there may be fifty of twenty tags each."""
-    return SafeString("".join([_means_row(group, formulas) for group in groups]))
-
-
-def _means_row(group: CohortGroup, formulas: str) -> str:
-    key = group.key
-    address = streams.link(reverse("suite", args=[key.suite]), backend=key.backend)
-    suite, subject = join(link(address, key.suite), key.backend), " · ".join(filter(None, key[2:]))
-    alone = [(group.counts["only_base"], "only baseline"), (group.counts["only_head"], "only candidate")]
-    rest = ", ".join(f"{number} {words}" for number, words in alone if number)
-    rates = f"{percent(group.rates[0])} → {percent(group.rates[1])}" if formulas and group.rates[1] else ""
-    means = "".join(
-        f'<td class="num">{_mean(group.means.get(kind), group.is_same_place)}</td>' for kind in KINDS
-    )
-    return (
-        f'<tr><th scope="row">{suite}<span class="under dim">{escape(subject)}</span></th>'
-        f'<td class="num" data-label="matched"><b>{group.counts["matched"]}</b>{_under(rest)}</td>'
-        f'<td class="num" data-label="passing">{passed(group.counts)}'
-        f"{_under(rates)}</td>{means}</tr>"
-    )
+    rows = ""
+    for group in groups:
+        key, counts, (before, after) = group.key, group.counts, group.rates
+        address = streams.link(reverse("suite", args=[key.suite]), backend=key.backend)
+        suite, subject = join(link(address, key.suite), key.backend), " · ".join(filter(None, key[2:]))
+        alone = [(counts["only_base"], "only baseline"), (counts["only_head"], "only candidate")]
+        rest = ", ".join(f"{number} {words}" for number, words in alone if number)
+        rates = f"{percent(before)} → {percent(after)}" if formulas and after else ""
+        means = (_mean(group.means.get(kind), group.is_same_place) for kind in KINDS)
+        rows += (
+            f'<tr><th scope="row">{suite}<span class="under dim">{escape(subject)}</span></th>'
+            f'<td class="num" data-label="matched"><b>{counts["matched"]}</b>{_under(rest)}</td>'
+            f'<td class="num" data-label="passing">{passed(counts)}{_under(rates)}</td>'
+            + "".join(f'<td class="num">{mean}</td>' for mean in means)
+            + "</tr>"
+        )
+    return SafeString(rows)
 
 
 def _mean(mean: Mean | None, is_same_place: bool) -> str:

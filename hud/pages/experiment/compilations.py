@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -11,7 +10,7 @@ from hud.judging.attribution import attribute
 from hud.judging.compare.kernel_table import KernelTable
 from hud.models import Compilation, Series, Stream, kernels_of
 from hud.runs.branches import other_branch
-from hud.sql import fetch, fetch_tuples
+from hud.sql import fetch_named, fetch_tuples
 from hud.tables.table import DataTable
 from runner.schema.statistics import median
 
@@ -20,31 +19,12 @@ _MOST_MARKS = 600  # of the newest compilations
 _OF_CHOICES = 60  # newest compilations whose choices are counted
 _FEW_KERNELS = 3  # with more, the choices of one compilation are no longer one fact
 
-
 _MARK = DataTable(
     f"run number time variant config busy_us value {SAME_CHOICE}=same_choice",
     time=lambda mark: mark.order_time.isoformat(),
 )
 _CHOICE = DataTable("config n median_us")
 _KERNEL = DataTable("kernel=name lost_us choices", choices=lambda kernel: _CHOICE.rows(kernel.choices))
-
-
-@dataclass(slots=True)
-class CompilationMark:
-    """One compilation with the value of the shown metric."""
-
-    run: int
-    repeat: int
-    number: int
-    order_time: datetime
-    branch: str
-    variant: str
-    kernels: int
-    config: str  # of its few kernels; '' with more
-    busy_us: float | None
-    value: float | None
-    same_choice: float | None  # its time by that of the same choices in history
-    rerun: bool  # drawn, and in no count
 
 
 @dataclass(slots=True)
@@ -70,7 +50,7 @@ class ChosenKernel:
 
 @dataclass
 class Compilations:
-    marks: list[CompilationMark] = field(default_factory=list)  # oldest first
+    marks: list[Any] = field(default_factory=list)  # each compilation, oldest first
     chosen: list[ChosenKernel] = field(default_factory=list)  # that lose most
     steady: int = 0  # kernels with one choice in all compilations
     counted: int = 0  # compilations in which choices were counted
@@ -110,17 +90,13 @@ def read(
     if not counted:
         return found
     found.counted = min(counted, _OF_CHOICES)
-    slots = [
-        list(group) for _slot, group in groupby(_choices(experiment_id, stream), key=lambda one: one.slot)
-    ]
-    found.chosen = [
-        ChosenKernel(
-            choices[0].name, sorted(choices, key=lambda one: -one.n), _lost_us(choices, found.counted)
-        )
-        for choices in slots
-        if len(choices) > 1
-    ]
-    found.steady = len(slots) - len(found.chosen)
+    for _slot, group in groupby(_choices(experiment_id, stream), key=lambda one: one.slot):
+        first, *more = group
+        if not more:
+            found.steady += 1
+            continue
+        choices = sorted([first, *more], key=lambda one: -one.n)
+        found.chosen.append(ChosenKernel(first.name, choices, _lost_us(choices, found.counted)))
     found.chosen.sort(key=lambda kernel: -kernel.lost_us)
     if compare:
         _compare(experiment_id, found, base, head)
@@ -134,11 +110,10 @@ def _lost_us(choices: Sequence[CountedChoice], compilations: int) -> float:
     return sum(choice.n * (choice.median_us - best_us) for choice in choices) / compilations if known else 0.0
 
 
-def _marks(
-    experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None
-) -> list[CompilationMark]:
-    marks = fetch(
-        CompilationMark,
+def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Series | None) -> list[Any]:
+    """Return each compilation, oldest first, with the value of the shown metric, `same_choice`, its time by
+    that of the same choices in history, and the `config` of few kernels. Reruns are in no count."""
+    marks = fetch_named(
         """
         SELECT c.run_id run, c.repeat, coalesce(c.number, c.repeat) number, c.order_time, r.branch,
             c.variant, cardinality(c.kernels) kernels,
@@ -206,7 +181,7 @@ def _compare(experiment_id: int, found: Compilations, base: int | None, head: in
     """Compare two points whose kernels are known: 2 statements, none with a single point."""
     newest = [mark for mark in reversed(found.marks) if not mark.rerun]
     own = [mark.run for mark in newest if not other_branch(mark.branch)]
-    runs = list(dict.fromkeys(own or [mark.run for mark in newest]))
+    runs: list[int] = list(dict.fromkeys(own or [mark.run for mark in newest]))
     if len(runs) < 2:
         return
     if base not in runs or head not in runs or base == head:

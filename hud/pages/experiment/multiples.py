@@ -10,8 +10,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from django.contrib.auth.models import User
-
+from hud.judging.regressions.read import add_runs
 from hud.judging.regressions.states import ACTIVE
 from hud.models import VERDICTS, Environment, Experiment, Metric, Point, Regression, Run, Series
 from hud.pages.experiment.choice import Choice
@@ -33,13 +32,11 @@ _BESIDE = {"warm_compile_s": "cold_compile_s", "eager_device_latency_ms": "devic
 _STEP_FACTS = ("triton", "driver", "cuda", "python")  # of one class too, beside what its class says
 Key = tuple[datetime, int]  # of a point: its time and its run, which may have several
 
-
-ORIGIN = DataTable(  # of a point with run and environment
-    """placed_by=run.order_time_source host=run.host_name source=run.source commit=run.commit branch
-    environment=environment.fingerprint environment_class=environment.class_key torch=environment.torch
-    torch_git=environment.torch_git""",
-    branch=lambda point: branch_or_default(point.run.branch),
+OF_RUN = DataTable[Run](
+    "placed_by=order_time_source host=host_name source commit branch",
+    branch=lambda run: branch_or_default(run.branch),
 )
+OF_ENVIRONMENT = DataTable[Environment]("environment=fingerprint environment_class=class_key torch torch_git")
 
 # The newest points of series s in a range.
 _WINDOW = """
@@ -236,12 +233,8 @@ def _regressions(own: Sequence[Series]) -> list[Regression]:
     by_pk = {one.pk: one for one in own}
     newest = "WHERE series_id = ANY(%(series)s::int[]) ORDER BY since DESC LIMIT 50"
     found = fetch_models(Regression, newest, {"series": int_array(by_pk)})
-    names = ("first_run", "last_good_run", "pairs_run")
-    runs = by_id(Run, [getattr(one, f"{name}_id") for one in found for name in names])
     attach(found, "series", by_pk)
-    attach(found, "owner", by_id(User, [one.owner_id for one in found]))
-    for name in names:
-        attach(found, name, runs)
+    add_runs(found, "first_run", "last_good_run", "pairs_run")
     return found
 
 

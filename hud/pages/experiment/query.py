@@ -159,7 +159,11 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
     `as_data` reads what the data views say: all points, those of other devices too, and neither charts nor
     places.
     """
-    same_case = _same_case(pk, stream)
+    alike = """WHERE (suite, "case") = (SELECT suite, "case" FROM hud_experiment WHERE id = %(pk)s)
+        AND (id = %(pk)s
+            OR EXISTS (SELECT FROM hud_series WHERE experiment_id = one.id AND stream_id = %(stream)s))
+        ORDER BY id <> %(pk)s, id LIMIT %(most)s"""
+    same_case = fetch_models(Experiment, alike, {"pk": pk, "stream": stream.pk, "most": 1 + _MOST_RELATED})
     if not same_case:
         return None
     experiment, related = same_case[0], same_case[1:]
@@ -219,16 +223,6 @@ def read(pk: int, stream: Stream, choice: Choice, *, as_data: bool = False) -> E
     page.compilations = compilations.read(pk, stream, own, chosen, base=base, head=head)
     _add_actions(page)
     return page
-
-
-def _same_case(pk: int, stream: Stream) -> list[Experiment]:
-    """Return an experiment, then others of its case in a stream: 1 statement. Nothing where it does not
-    exist."""
-    same = """WHERE (suite, "case") = (SELECT suite, "case" FROM hud_experiment WHERE id = %(pk)s)
-        AND (id = %(pk)s
-            OR EXISTS (SELECT FROM hud_series WHERE experiment_id = one.id AND stream_id = %(stream)s))
-        ORDER BY id <> %(pk)s, id LIMIT %(most)s"""
-    return fetch_models(Experiment, same, {"pk": pk, "stream": stream.pk, "most": 1 + _MOST_RELATED})
 
 
 def pickers(experiment: Experiment, related: Sequence[Experiment]) -> list[Picker]:

@@ -1,7 +1,6 @@
 """The rerun form of an experiment: where, how often, over which caches, and the suite's options."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django import forms
@@ -12,8 +11,9 @@ from runner.schema.compilations import InductorOptions, parsed_inductor_options
 from runner.schema.draws import FOUND, LEAST_DRAWS, MAX_DRAWS, ChoiceNoise, draws_for, power_words
 from runner.schema.options import Option, OptionValue
 from runner.schema.statistics import LEAST_PAIRS
-from runner.schema.suite import MAX_COMPILATIONS, BadRequest
+from runner.schema.suite import MAX_COMPILATIONS, BadRequest, TaskSpec
 from runner.schema.tasks import COMPILATIONS
+from runner.suites import SUITES
 
 _KNOB = "knob_"  # prefix of a field's name
 _MAIN_FIELDS = ("place", "environment", "compilations", "repeats")  # what most reruns set
@@ -22,9 +22,6 @@ _FIRST_KNOBS = 6  # of a suite's options that stand open: with the fields above 
 
 class _OptionsField(forms.CharField):
     """Inductor options, separated by commas."""
-
-    def __init__(self, **about: Any) -> None:
-        super().__init__(max_length=1000, **about)
 
     def clean(self, value: Any) -> InductorOptions:
         settings = [part for part in super().clean(value).split(",") if part.strip()]
@@ -100,6 +97,7 @@ class RerunForm(forms.Form):
     )
     new_options = _OptionsField(
         label="Inductor options",
+        max_length=1000,
         required=False,
         help_text="for the candidate only, e.g. epilogue_fusion=off, max_fusion_size=8; the baseline"
         " runs without them",
@@ -140,21 +138,18 @@ class RerunForm(forms.Form):
         data: Any = None,
         *,
         places: list[Place],
-        knobs: Sequence[Option] = (),
-        inductor: bool = False,
-        compiles: bool = False,
-        own: Mapping[str, OptionValue] = MappingProxyType({}),
+        spec: TaskSpec | None = None,
         whole: bool = True,
         noise: Callable[[], ChoiceNoise] | None = None,
         **options: Any,
     ) -> None:
-        """Take the suite's `knobs` and the experiment's `own` values; `inductor`: its options apply;
-        `compiles`: it can be compiled several times; not `whole`: only what most reruns set, unless more is
-        given. `noise` reads that of a process at known choices."""
+        """Offer the options of the suite of `spec`, the experiment's task, if the runner has it. Not `whole`:
+        only what most reruns set, unless more is given. `noise` reads that of a process at known choices."""
         super().__init__(data, **options)
-        if not inductor:
+        suite, own = (SUITES[spec.suite], spec.knobs) if spec else (None, {})
+        if not (spec and suite and suite.takes_inductor_options(spec)):
             del self.fields["new_options"]
-        if not compiles:
+        if not (spec and suite and suite.has_compilations(spec)):
             del self.fields["compilations"], self.fields["pinned"]
         self.places = {place.key: place for place in places}
         field = self.fields["place"]
@@ -165,12 +160,12 @@ class RerunForm(forms.Form):
         self._offer("environment", "host default", names)
         self._offer("base_environment", "none", names)
         field.widget.attrs["data-warn"] = ""  # the page's script shows the line of the chosen place
-        own_first = sorted(knobs, key=lambda knob: knob.name not in own)
+        own_first = sorted(suite.options if suite else (), key=lambda knob: knob.name not in own)
         self._knobs = {f"{_KNOB}{knob.name}": knob for knob in own_first}
         first = max(_FIRST_KNOBS, len(own))
         given = {*self.data, *self.initial}
         self.whole = whole or not given.isdisjoint({*self.fields, *self._knobs} - {*_MAIN_FIELDS})
-        if self.whole and noise:
+        if self.whole and spec and noise:
             self.fields["draws"].help_text += f"; {_power(noise(), places)}"
         self.main_fields = [field for field in self if field.name in _MAIN_FIELDS]
         self.more_fields = [field for field in self if field.name not in _MAIN_FIELDS]

@@ -1,5 +1,6 @@
 """Tables of the experiment page, and drawings that are no charts over time."""
 
+from collections.abc import Callable
 from functools import partial
 from html import escape
 from typing import Any
@@ -15,7 +16,7 @@ from hud.pages.experiment import drawing
 from hud.pages.experiment.compilations import Compilations
 from hud.pages.experiment.query import Backend, ExperimentPage, TableRow
 from hud.runs.branches import other_branch
-from hud.tables.formatting import address, ago, moment
+from hud.tables.formatting import address, ago, moment, run_link
 from hud.tables.html import NOTHING, badge_html, dim, element, join, link, span
 from hud.tables.table import Column, DataTable
 from hud.templatetags.hud_tags import cell_html, commit, targets_html, value_html, verdict_badge
@@ -31,14 +32,11 @@ def _page_of(experiment: Experiment, metric: Metric | None) -> str:
     return streams.link(address(experiment.pk, "experiment"), metric=metric and metric.name)
 
 
-_VALUE, _VERDICT, _NEWEST = (
-    Column[Point, ExperimentPage]("", "Value", draw=lambda point, _page: value_html(point), css="num"),
-    Column[Point, ExperimentPage]("", "Verdict", draw=lambda point, _page: verdict_badge(point)),
-    Column[Point, ExperimentPage](
-        "", "Newest", cell_css="when",
-        draw=lambda point, _page: link(address(point.run_id, "run"), ago(point.order_time)),
-    ),
-)  # fmt: skip
+_VALUE = Column[Point, ExperimentPage]("", "Value", value_html, css="num")
+_VERDICT = Column[Point, ExperimentPage]("", "Verdict", verdict_badge)
+_NEWEST = Column[Point, ExperimentPage](
+    "", "Newest", lambda point: run_link(point.run_id, ago(point.order_time)), cell_css="when"
+)
 
 
 def _metric(point: Point, page: ExperimentPage) -> SafeString:
@@ -47,31 +45,27 @@ def _metric(point: Point, page: ExperimentPage) -> SafeString:
     return SafeString(f'<a href="{address}">{title}</a> <span class="dim">{name}</span>')
 
 
-def frame_of_metric(page: ExperimentPage, point: Point, cells: str) -> str:
-    return f"<tr{_CURRENT if point.metric == page.metric else ''}>{cells}</tr>"
-
-
 METRICS = DataTable[Point, ExperimentPage](
     Column("", "Metric", draw=_metric, is_head=True),
     _VALUE,
     Column("", "n", "samples", css="num"),
     _VERDICT,
-    Column("", "Target", draw=lambda point, _page: targets_html(point)),
+    Column("", "Target", targets_html),
     _NEWEST,
 )
 
 
-def _device(point: Point, _page: ExperimentPage) -> SafeString:
+def _device(point: Point) -> SafeString:
     experiment = point.experiment
     return link(_page_of(experiment, point.metric), experiment.arch or experiment.device)
 
 
 DEVICES = DataTable[Point, ExperimentPage](
-    Column("", "Arch", draw=_device, is_head=True),
+    Column("", "Arch", _device, is_head=True),
     Column("", "Metric", "metric.title"),
     _VALUE,
     _VERDICT,
-    Column("", "Target", draw=lambda point, _page: targets_html(point, brief=True)),
+    Column("", "Target", lambda point: targets_html(point, brief=True)),
     _NEWEST,
 )
 
@@ -96,28 +90,27 @@ def backends(page: ExperimentPage, others: str) -> SafeString:
 
     table = DataTable[Backend, ExperimentPage](
         Column("", "Backend", draw=name, is_head=True),
-        *(
-            Column("", column.title, draw=partial(_cell, at), css="num")
-            for at, column in enumerate(page.columns)
-        ),
+        *(Column("", column.title, partial(_cell, at), css="num") for at, column in enumerate(page.columns)),
         Column("", "Overlay", draw=overlay),
     )
-
-    def frame(line: Backend, cells: str) -> str:
-        return f"<tr{_CURRENT if line[0] == page.experiment else ''}>{cells}</tr>"
-
+    frame = framed(lambda line: line[0] == page.experiment)
     return table.html(page.backends, page, css="backends", frame=frame)
 
 
-def _cell(at: int, line: Backend, _page: ExperimentPage) -> SafeString:
+def _cell(at: int, line: Backend) -> SafeString:
     return cell_html(line[1][at], with_unit=True)
+
+
+def framed(is_current: Callable[[Any], bool]) -> Callable[[Any, str], str]:
+    """Return what makes rows of cells, and marks the current one."""
+    return lambda row, cells: f"<tr{_CURRENT if is_current(row) else ''}>{cells}</tr>"
 
 
 def _tag(text: str, title: str) -> SafeString:
     return element("span", text, css="tag", title=title)
 
 
-def _commit(row: TableRow, _page: ExperimentPage) -> SafeString:
+def _commit(row: TableRow) -> SafeString:
     branch = other_branch(row.point.run.branch)
     return join(
         commit(row.point.run.commit),
@@ -126,7 +119,7 @@ def _commit(row: TableRow, _page: ExperimentPage) -> SafeString:
     )
 
 
-def _value(row: TableRow, _page: ExperimentPage) -> SafeString:
+def _value(row: TableRow) -> SafeString:
     warning = row.point.warning
     return join(value_html(row.point), _tag("warning", warning) if warning else NOTHING)
 
@@ -147,7 +140,7 @@ def _target(row: TableRow, page: ExperimentPage) -> SafeString:
     return targets_html(point, brief=True)
 
 
-def _differences(row: TableRow, _page: ExperimentPage) -> SafeString:
+def _differences(row: TableRow) -> SafeString:
     more = len(row.changed) - 2
     return join(
         "; ".join(row.changed[:2]) or dim("no difference"),
@@ -158,18 +151,18 @@ def _differences(row: TableRow, _page: ExperimentPage) -> SafeString:
 
 POINTS = DataTable[TableRow, ExperimentPage](
     Column("", "Time (UTC)", "point.order_time", show=moment, is_head=True),
-    Column("", "Commit", draw=_commit),
-    Column("", lambda page: page.metric and page.metric.title, draw=_value, css="num"),
+    Column("", "Commit", _commit),
+    Column("", lambda page: page.metric and page.metric.title, _value, css="num"),
     Column("", "Compilations", draw=_compilations),
-    Column("", "Result", draw=lambda row, _page: verdict_badge(row.point)),
+    Column("", "Result", "point", show=verdict_badge),
     Column("", lambda page: page.target or "Target", draw=_target, only=lambda page: page.target is not None),
-    Column("", "Host", draw=lambda row, _page: row.point.run.host_name or "unknown", cell_css="host-name"),
-    Column("", "Environment, differences only", draw=_differences, cell_css="long"),
+    Column("", "Host", lambda row: row.point.run.host_name or "unknown", cell_css="host-name"),
+    Column("", "Environment, differences only", _differences, cell_css="long"),
     Column(
-        "", "Source", only=lambda page: any(row.point.run.upload_id for row in page.points),
-        draw=lambda row, _page: (row.point.run.source or "upload") if row.point.run.upload_id else "runner",
+        "", "Source", "point.run", only=lambda page: any(row.point.run.upload_id for row in page.points),
+        show=lambda run: (run.source or "upload") if run.upload_id else "runner",
     ),
-    Column("", "Run", draw=lambda row, _page: link(address(row.point.run_id, "run"), row.point.run_id)),
+    Column("", "Run", "point.run_id", show=run_link),
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -25,10 +26,10 @@ from hud.pages import data, query_string, streams
 from hud.pages.experiment import drawing, query, tables
 from hud.pages.experiment.choice import Choice
 from hud.pages.experiment.drawing import SHAPES, Canvas, ChartEvent, Legend
-from hud.pages.experiment.multiples import ORIGIN, Chart, Key, Multiples, Spot, slot_of_time
+from hud.pages.experiment.multiples import OF_ENVIRONMENT, OF_RUN, Chart, Key, Multiples, Spot, slot_of_time
 from hud.pages.experiment.query import ExperimentPage
 from hud.pages.experiment.rerun_form import RerunForm
-from hud.points.read import OF_EXPERIMENT, POINT, in_stream
+from hud.points.read import HEADER, OF_EXPERIMENT, POINT, rows_in_stream
 from hud.points.targets import arch_name
 from hud.problems import Problem
 from hud.runs.branches import other_branch
@@ -37,11 +38,10 @@ from hud.runs.places import Place, places_for
 from hud.runs.requests import RunOptions, request_rerun, spec_of
 from hud.tables.formatting import better, signed_percent, unit
 from hud.tables.html import NOTHING, badge_html, options
-from hud.tables.table import IDENTITY, DataTable
+from hud.tables.table import IDENTITY
 from runner.schema.statistics import median
 from runner.schema.suite import BadRequest, TaskSpec, value_rule
 from runner.schema.tasks import Replication
-from runner.suites import SUITES
 
 _MOST_STEPS = 12
 _LEAST_DAYS = 4  # between nights, below which none is called missing
@@ -204,11 +204,15 @@ def experiment(request: HttpRequest, pk: int, data_format: str = "") -> HttpResp
 
 
 def _data(page: ExperimentPage, data_format: str) -> HttpResponse:
-    return data.answer_table(
+    points = [point for each in page.histories for point in each]
+    rows = rows_in_stream(points, page.stream)
+    for row, point in zip(rows, points, strict=True):
+        row.update(OF_RUN.row(point.run) | OF_ENVIRONMENT.row(point.environment))
+    return data.answer(
         data_format,
         f"experiment-{page.experiment.pk}",
-        DataTable(*in_stream(page.stream).columns, *ORIGIN.columns),
-        [point for history in page.histories for point in history],
+        rows,
+        (*HEADER, *OF_RUN.names, *OF_ENVIRONMENT.names),
         experiment=IDENTITY.row(page.experiment),
         stream=page.stream.name,
         metrics=POINT.rows(page.metrics),
@@ -259,7 +263,10 @@ def _render(
             page.points, page, css="points", scroll="scroll tall", frame=tables.frame_of_point
         ),
         "metrics": tables.METRICS.html(
-            page.metrics, page, scroll="scroll tall", frame=partial(tables.frame_of_metric, page)
+            page.metrics,
+            page,
+            scroll="scroll tall",
+            frame=tables.framed(lambda point: point.metric == page.metric),
         ),
         "metric_options": options(
             ((point.metric.name, point.metric.title) for point in page.metrics),
@@ -289,22 +296,10 @@ def _address(request: HttpRequest, pk: int) -> str:
 def rerun_form(
     asked: Experiment, places: list[Place], *, spec: TaskSpec | None = None, **about: Any
 ) -> RerunForm:
-    """Return the form of a rerun, with a field for each knob of a suite that the runner has. `spec` is the
-    task, where it is known."""
-    try:
+    """Return the form of a rerun. `spec` is the task, where it is known."""
+    with suppress(BadRequest):
         spec = spec or spec_of(asked, device=asked.device)
-    except BadRequest:
-        return RerunForm(places=places, **about)
-    suite = SUITES[asked.suite]
-    return RerunForm(
-        places=places,
-        knobs=suite.options,
-        own=spec.knobs,
-        inductor=suite.takes_inductor_options(spec),
-        compiles=suite.has_compilations(spec),
-        noise=partial(noise_before, asked),
-        **about,
-    )
+    return RerunForm(places=places, spec=spec, noise=partial(noise_before, asked), **about)
 
 
 def _rerun_options(form: RerunForm, asked: Experiment, who: str, stream: Stream) -> RunOptions:

@@ -101,10 +101,6 @@ def _kinds(before: str, after: str) -> Iterator[str]:
         yield "real"
 
 
-def _week(week: Week, _page: object) -> SafeString:
-    return element("time", week.name, datetime=f"{week.start}", title=f"from {week.start}")
-
-
 def _count(name: str, title: str, tooltip: str = "") -> Column[Week, None]:
     return Column(name, title, show="{:,}".format, css="num", label=title.lower(), tooltip=tooltip)
 
@@ -121,7 +117,10 @@ _COUNTS = (
     _count("accepted", "Accepted", "their level is the new baseline"),
 )
 _TABLE = DataTable[Week, None](
-    Column("week", "Week", "name", draw=_week, is_head=True),
+    Column(
+        "week", "Week", "name", is_head=True,
+        draw=lambda week, _: element("time", week.name, datetime=str(week.start), title=f"from {week.start}"),
+    ),
     "start",
     *_COUNTS,
     Column(

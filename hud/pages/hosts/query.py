@@ -12,25 +12,20 @@ from django.utils.safestring import SafeString
 
 from hud.hosts.registration import state_of, unavailable_suites
 from hud.models import Accelerator, Host, Task
+from hud.points.facts import fact_name
 from hud.runs.matching import FITTING_RUNS
 from hud.runs.places import USABLE
 from hud.sql import fetch_tuples
 from hud.tables import html
-from hud.tables.formatting import bytes_text
+from hud.tables.formatting import bytes_text, plain
 from hud.tables.html import NOTHING, code, dim, join, span
 from hud.tables.table import Column, DataTable, under
 from runner.schema.compilations import blind_text
 
 SILENT = {"lost", "detached"}
 SKEW_S = 5
-_LINES = {
-    "cpu": "CPU",
-    "cpu_count": "processors",
-    "memory_bytes": "memory",
-    "os": "OS",
-    "compiler": "C++ compiler",
-    "python": "agent Python",
-}
+_LINES = {name: fact_name(name) for name in ("cpu", "cpu_count", "memory_bytes", "os", "compiler", "python")}
+_LINES |= {"memory_bytes": "memory", "python": "agent Python"}
 _LIMITS = {"max_sm_mhz": "{} MHz", "max_memory_mhz": "memory {} MHz", "power_limit_w": "{} W"}
 _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s"}
 COLUMNS = DataTable(  # of an accelerator
@@ -127,21 +122,20 @@ def activities(lines: Iterable[HostLine]) -> list[tuple[str, int]]:
     return [(word, counted[word]) for word in order if counted[word]]
 
 
-def _limits(gpu: Mapping[str, Any], by_gpu: Mapping[str, Mapping[str, str]]) -> str:
-    highest = by_gpu.get(gpu["uuid"], {})
-    return ", ".join(text.format(highest[key]) for key, text in _LIMITS.items() if highest.get(key))
-
-
-_GPUS = DataTable[Mapping[str, Any], Mapping[str, Mapping[str, str]]](
+_GPUS = DataTable[Mapping[str, Any], None](
     Column("", "GPU", itemgetter("name"), is_head=True),
     Column("", "UUID", itemgetter("uuid"), show=code),
     Column("", "Memory", lambda gpu: gpu.get("memory_bytes"), show=bytes_text, css="num"),
     Column("", "Driver", lambda gpu: gpu.get("driver")),
-    Column("", "Limits", draw=_limits),
+    Column(
+        "",
+        "Limits",
+        lambda gpu: ", ".join(text.format(gpu[key]) for key, text in _LIMITS.items() if gpu.get(key)),
+    ),
 )
 
 
-def _torch(python: Mapping[str, Any], _page: None) -> SafeString:
+def _torch(python: Mapping[str, Any]) -> SafeString:
     """Return the version of torch, and what a first compilation by the interpreter lacked."""
     notes = python.get("notes", {})
     lacking = f"cannot compile: {notes['error']}" if "error" in notes else blind_text(notes.get("blind", {}))
@@ -150,16 +144,11 @@ def _torch(python: Mapping[str, Any], _page: None) -> SafeString:
 
 _PYTHONS = DataTable[Mapping[str, Any], None](
     Column("", "Name", itemgetter("name"), is_head=True),
-    Column("", "torch", draw=_torch),
+    Column("", "torch", _torch),
     Column("", "CUDA", lambda python: python.get("cuda")),
     Column("", "triton", lambda python: python.get("triton")),
     Column("", "Python", lambda python: python.get("python")),
 )
-
-
-def _ceiling(key: str, measured: Mapping[str, Any]) -> str:
-    name, _, unit = key.rpartition("_")
-    return f"{name.replace('_', ' ')} {measured['value']:.4g} {_UNITS.get(unit, unit)}"
 
 
 def _facts_html(facts: Mapping[str, Any]) -> SafeString:
@@ -172,14 +161,16 @@ def _facts_html(facts: Mapping[str, Any]) -> SafeString:
             if facts.get(key)
         ]
         for accelerator, measured in sorted(facts.get("ceilings", {}).items()):
-            ceilings = ", ".join(_ceiling(*item) for item in sorted(measured.items()))
-            terms.append(("measured ceilings", join(ceilings, dim(accelerator))))
-        gpus, limits = facts.get("gpus", []), {one["uuid"]: one for one in facts.get("gpu_limits", [])}
+            parts = [(*key.rpartition("_"), one["value"]) for key, one in sorted(measured.items())]
+            ceilings = (
+                f"{plain(name)} {value:.4g} {_UNITS.get(unit, unit)}" for name, _, unit, value in parts
+            )
+            terms.append(("measured ceilings", join(", ".join(ceilings), dim(accelerator))))
+        limits = {one["uuid"]: one for one in facts.get("gpu_limits", [])}
+        gpus = [limits.get(one["uuid"], {}) | one for one in facts.get("gpus", [])]
         pythons = [{**python, "name": name} for name, python in sorted(facts.get("pythons", {}).items())]
-        return join(
-            html.facts(terms),
-            _GPUS.html(gpus, limits, caption="GPUs") if gpus else NOTHING,
-            _PYTHONS.html(pythons, None, caption="Python environments") if pythons else NOTHING,
-        )
+        tables = ((_GPUS, gpus, "GPUs"), (_PYTHONS, pythons, "Python environments"))
+        drawn = [one.html(rows, None, caption=name, is_polled=True) for one, rows, name in tables if rows]
+        return join(html.facts(terms), *drawn)
     except (AttributeError, KeyError, TypeError, ValueError):
         return NOTHING

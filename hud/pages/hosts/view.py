@@ -12,14 +12,14 @@ from django.utils.safestring import SafeString
 
 from hud.accounts.access import scopes_of
 from hud.hosts import registration
-from hud.models import Host, Schedule
+from hud.models import Host, Schedule, ScheduleTrigger
 from hud.pages import data
 from hud.pages.hosts import query
 from hud.runs import queue, schedules, tasks
 from hud.runs.queue import QueueLine
 from hud.runs.schedules import CEILINGS, ScheduleLine
-from hud.tables.formatting import address, ago, duration
-from hud.tables.html import NOTHING, badge_html, code, csrf_field, dim, join, link, post_button, span, text
+from hud.tables.formatting import ago, duration, run_link
+from hud.tables.html import NOTHING, badge_html, code, csrf_field, dim, join, post_button, span, text
 from hud.tables.table import Column, DataTable
 
 _MAX_PAUSE_MINUTES = 30 * 24 * 60
@@ -37,7 +37,7 @@ class SureForm(forms.Form):
     sure = forms.BooleanField()
 
 
-def _start(line: QueueLine, _page: None) -> SafeString | str:
+def _start(line: QueueLine) -> SafeString | str:
     if not line.queued:
         return ""
     if line.hindrance:
@@ -49,16 +49,13 @@ def _start(line: QueueLine, _page: None) -> SafeString | str:
 
 _QUEUE = DataTable[QueueLine, None](
     Column("", "Position", "position", css="num", label="position"),
-    Column(
-        "", "Run", is_head=True,
-        draw=lambda line, _page: join(link(address(line.run, "run"), f"run {line.run}"), line.title),
-    ),
+    Column("", "Run", lambda line: join(run_link(line.run, f"run {line.run}"), line.title), is_head=True),
     Column("", "State", "state", show=badge_html),
-    Column("", "Starts", draw=_start),
+    Column("", "Starts", _start),
     Column("", "Accelerator", "wants"),
     Column("", "Requested by", "requested_by", label="for"),
     Column("", "Tasks", lambda line: f"{line.done} of {line.tasks}", css="num", label="tasks"),
-)  # fmt: skip
+)
 
 
 def _asked(line: ScheduleLine) -> str:
@@ -78,14 +75,11 @@ def _accelerators(line: ScheduleLine) -> str:
     return ", ".join(filter(None, [which, one.device, *labels, python]))
 
 
-def _last(line: ScheduleLine, _csrf: SafeString) -> SafeString:
-    if not line.last:
+def _last(last: ScheduleTrigger | None) -> SafeString:
+    if not last:
         return dim("never")
-    asked = line.last.requests.all()
-    runs = join(
-        *(join(link(address(one.pk, "run"), f"run {one.pk}"), one.run.state) for one in asked), by=", "
-    )
-    return join(join(ago(line.last.due), ":", by=""), runs, span(line.last.reason, "reason"))
+    runs = (join(run_link(one.pk, f"run {one.pk}"), one.run.state) for one in last.requests.all())
+    return join(join(ago(last.due), ":", by=""), join(*runs, by=", "), span(last.reason, "reason"))
 
 
 def _buttons(line: ScheduleLine, csrf: SafeString) -> SafeString:
@@ -106,16 +100,13 @@ def _buttons(line: ScheduleLine, csrf: SafeString) -> SafeString:
 
 _SCHEDULES = DataTable[ScheduleLine, SafeString](
     Column("", "Name", "schedule.name", is_head=True),
-    Column(
-        "", "Cron",
-        draw=lambda line, _csrf: join(code(line.schedule.cron), dim(line.schedule.time_zone)),
-    ),
+    Column("", "Cron", "schedule", show=lambda one: join(code(one.cron), dim(one.time_zone))),
     Column("", "Suite", _asked),
     Column("", "Accelerator", _accelerators),
     Column("", "Next", "next_due", show=lambda due: ago(due) if due else dim("disabled"), label="next"),
-    Column("", "Last", draw=_last, label="last"),
+    Column("", "Last", "last", show=_last, label="last"),
     Column("", "Actions", draw=_buttons, hides_title=True, only=bool),
-)  # fmt: skip
+)
 _DONE = {
     "drain": "Draining {host}: it finishes its current tasks.",
     "pause": "Paused {host} for {minutes} min.",

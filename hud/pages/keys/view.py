@@ -47,11 +47,11 @@ def _scopes(key: ApiKey, _page: KeysPage) -> SafeString:
     return join(*shown, by=", ")
 
 
-def _stream(key: ApiKey, _page: KeysPage) -> SafeString:
-    return link(f"/?stream={key.stream.name}", key.stream.name) if key.stream else NOTHING
+def _stream(name: str) -> object:
+    return name and link(f"/?stream={name}", name)
 
 
-def _state(key: ApiKey, _page: KeysPage) -> object:
+def _state(key: ApiKey) -> object:
     if key.revoked:
         return join("revoked", ago(key.revoked))
     if key.expires and key.expires < timezone.now():
@@ -72,16 +72,15 @@ KEYS = DataTable[ApiKey, KeysPage](
     Column("owner", "Owner", "owner?.username", draw=_owner, label="owner", only=lambda page: page.of_all),
     Column("scopes", "Scopes", lambda key: " ".join(key.scopes), draw=_scopes, label="scopes"),
     "host=host?.name",
-    Column("stream", "Stream", "stream?.name", draw=_stream, label="stream"),
+    Column("stream", "Stream", "stream?.name", show=_stream, label="stream"),
     Column("created", "Created", show=ago, label="created"),
     Column(
         "last_used", "Last used", show=lambda used: ago(used) if used else dim("never"), label="last used"
     ),
     "expires revoked",
-    Column("", "State", draw=_state),
+    Column("", "State", _state),
     Column("", "Actions", draw=_revoke, hides_title=True),
 )
-
 
 ROWS = 200
 

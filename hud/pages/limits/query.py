@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from typing import Any
 
 from hud.models import Experiment, Stream
 from hud.pages.query_string import words
 from hud.points.targets import ceiling_readings
 from hud.runs.branches import stored_names
-from hud.sql import fetch, fetch_tuples
+from hud.sql import fetch, fetch_named, fetch_tuples
 from runner.schema.devices import is_named
 from runner.schema.statistics import median
 
@@ -71,6 +72,10 @@ class KernelLine:
         return self.floor_us / self.time_us if self.time_us else None
 
     @property
+    def bars(self) -> list[tuple[str, float, float]]:
+        return [("slower", 0.0, self.time_us), ("whole", 0.0, self.floor_us)]
+
+    @property
     def operators(self) -> str:
         names = [origin.rpartition("aten.")[2] for origin in self.origins]
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -111,16 +116,6 @@ class ModelLine:
     @property
     def coverage(self) -> float:
         return min(self.covered_us / self.busy_us, 1.0) if self.busy_us else 0.0
-
-
-@dataclass(slots=True)
-class NamelessLine:
-    """A kernel without bytes and FLOPs, over all experiments."""
-
-    kernel: str
-    kind: str
-    time_us: float
-    experiments: int
 
 
 @dataclass(slots=True)
@@ -178,6 +173,11 @@ _KERNELS = f"""
         WHERE one.time_us IS NOT NULL
     )
 """  # noqa: S608 — constants  # nosec B608
+_NAMELESS = f"""{_KERNELS}
+    SELECT name kernel, kind, sum(time_us) time_us, count(DISTINCT experiment_id) experiments
+    FROM step WHERE coalesce(memory_us, compute_us) IS NULL
+    GROUP BY name, kind ORDER BY time_us DESC, name LIMIT %(nameless)s
+"""  # noqa: S608 — constants  # nosec B608
 _STATEMENTS: dict[type, str] = {  # of each kind of line
     KernelLine: f"""{_KERNELS}
         SELECT experiment_id, run, slot, name, kind, ARRAY(SELECT jsonb_array_elements_text(origins)), calls,
@@ -193,11 +193,6 @@ _STATEMENTS: dict[type, str] = {  # of each kind of line
             coalesce(sum(time_us) FILTER (WHERE coalesce(memory_us, compute_us) IS NOT NULL), 0) covered_us
         FROM newest LEFT JOIN step USING (experiment_id)
         GROUP BY 1, 2, 3, 4
-        """,  # noqa: S608 — constants  # nosec B608
-    NamelessLine: f"""{_KERNELS}
-        SELECT name, kind, sum(time_us) time_us, count(DISTINCT experiment_id) experiments
-        FROM step WHERE coalesce(memory_us, compute_us) IS NULL
-        GROUP BY name, kind ORDER BY time_us DESC, name LIMIT %(nameless)s
         """,  # noqa: S608 — constants  # nosec B608
     RegretLine: f"""
         SELECT e.id experiment_id, newest.*, spread.low_us, spread.high_us
@@ -254,7 +249,7 @@ class LimitsPage:
     kernels: list[KernelLine] = field(default_factory=list)
     models: list[ModelLine] = field(default_factory=list)
     regrets: list[RegretLine] = field(default_factory=list)
-    nameless: list[NamelessLine] = field(default_factory=list)
+    nameless: list[Any] = field(default_factory=list)  # kernels without bytes and FLOPs, over all experiments
 
     @property
     def varying(self) -> list[str]:
@@ -342,7 +337,7 @@ def read(filters: LimitsFilters, stream: Stream, *, everything: bool = False) ->
     }
     page.kernels = fetch(KernelLine, _STATEMENTS[KernelLine], params)
     page.models = fetch(ModelLine, _STATEMENTS[ModelLine], params)
-    page.nameless = fetch(NamelessLine, _STATEMENTS[NamelessLine], params)
+    page.nameless = fetch_named(_NAMELESS, params)
     page.regrets = fetch(RegretLine, _STATEMENTS[RegretLine], params)
     page.models.sort(key=lambda model: -model.lost_us)
     lines: Sequence[KernelLine | ModelLine | RegretLine] = (*page.kernels, *page.models, *page.regrets)

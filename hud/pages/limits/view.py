@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,7 +14,7 @@ from hud.judging.compare.kernel_table import short_name
 from hud.models import Experiment
 from hud.pages import data, query_string, streams
 from hud.pages.limits import query
-from hud.pages.limits.query import KernelLine, LimitsPage, ModelLine, NamelessLine, RegretLine
+from hud.pages.limits.query import KernelLine, LimitsPage, ModelLine, RegretLine
 from hud.pages.sparkline import interval
 from hud.tables.formatting import NONE, address, plain_count, share, thousandths
 from hud.tables.html import NOTHING, dim, element, join, link
@@ -24,15 +25,11 @@ def _us(time_us: float) -> str:
     return f"{time_us:.1f}"
 
 
-def _lost(time_us: float) -> SafeString:
-    return element("b", _us(time_us))
-
-
 def _part(part: float | None) -> str:
     return NONE if part is None else f"{part:.2f}"
 
 
-def _kernel(line: KernelLine, _page: LimitsPage) -> SafeString:
+def _kernel(line: KernelLine) -> SafeString:
     source = streams.link(reverse("code"), base=line.side, head=line.side, kernel=line.slot)
     name = link(f"{source}#source", element("code", short_name(line.name), title=line.name))
     calls = dim(f"× {plain_count(line.calls)}") if line.calls != 1 else NOTHING
@@ -65,21 +62,22 @@ def _bar(parts: Iterable[tuple[str, float, float]], longest_us: float) -> SafeSt
     )
 
 
-def _bar_of_kernel(line: KernelLine, page: LimitsPage) -> SafeString:
-    parts = ("slower", 0.0, line.time_us), ("whole", 0.0, line.floor_us)
-    return _bar(parts, page.longest_kernel_us)
-
-
 KERNELS = DataTable[KernelLine, LimitsPage](
     EXPERIMENT,
-    Column("kernel", "Kernel", "name", draw=_kernel, is_head=True),
+    Column("kernel", "Kernel", "name", draw=lambda line, _page: _kernel(line), is_head=True),
     Column("", "Experiment", draw=_experiment_of_kernel),
     "kind slot calls",
     Column("time_us", "Time", show=_us, css="num"),
     Column("ceiling_us", "At ceiling", "floor_us", show=_us, css="num", cell_css="dim"),
-    Column("", "Bar", draw=_bar_of_kernel, css="bars", hides_title=True),
+    Column(
+        "",
+        "Bar",
+        draw=lambda line, page: _bar(line.bars, page.longest_kernel_us),
+        css="bars",
+        hides_title=True,
+    ),
     Column("", "Of ceiling", "share_of_ceiling", show=_part, css="num"),
-    Column("lost_us", "Lost", show=_lost, css="num"),
+    Column("lost_us", "Lost", show=lambda us: element("b", _us(us)), css="num"),
     "share_of_ceiling bound run",
 )
 
@@ -135,18 +133,17 @@ EXPERIMENTS = DataTable[ModelLine, LimitsPage](
     Column("", "Bar", draw=lambda line, page: _bar(line.bars, page.longest_us), css="bars", hides_title=True),
     Column("", "Of ceiling", "share", show=_part, css="num"),
     "gaps_us",
-    Column("lost_us", "Lost", show=_lost, css="num"),
+    Column("lost_us", "Lost", show=lambda us: element("b", _us(us)), css="num"),
     "run ceiling_us=floor_us share_of_ceiling=share",
     Column("covered", "Covered", "coverage", show=share, css="num"),
 )  # fmt: skip
 
-NAMELESS = DataTable[NamelessLine, LimitsPage](
+NAMELESS = DataTable[Any, LimitsPage](
     Column("kernel", "Kernel", show=lambda name: element("code", name, css="file"), is_head=True),
     Column("kind", "Kind"),
     Column("time_us", "Time, µs", show=_us, css="num"),
     Column("experiments", "Experiments", css="num"),
 )
-
 
 _NO_KERNELS = "No kernel has bytes or FLOPs and a measured ceiling."
 _NO_REGRETS = "Not known yet: an experiment needs 10 compilations."

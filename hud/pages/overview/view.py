@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from hud.hosts.registration import state_of
 from hud.judging.backlog import LATE, overdue_suites
+from hud.judging.compare.judged import REASONS
 from hud.judging.regressions import read as regressions
 from hud.models import (
     VERDICT_CODES,
@@ -41,7 +42,6 @@ from hud.runs import lines as runs
 from hud.runs.branches import branch_or_default, other_branch
 from hud.runs.lines import RunLine
 from hud.sql import by_id, fetch_models, fetch_tuples, int_array
-from hud.templatetags.hud_tags import REASONS
 from runner.schema.records import quality_words
 
 ROWS = 20  # of what needs a look; the page says how many there are
@@ -49,7 +49,6 @@ BACKENDS = 5  # rows of the table; the compilers' page has all
 LAST_RUNS = 24
 _MOST_IMPROVED = 10  # series that are shown
 _FEWEST_IN_CHART = 3  # nights
-
 
 HEADER = ("list", *points.OF_EXPERIMENT.names)
 
@@ -156,12 +155,8 @@ class Overview:
         return [(line, look(line)) for line in reversed(self.runs)]
 
     def to_rows(self) -> list[dict[str, Any]]:
-        lists = {"regressed": self.regressed, "misses target": self.missed}
-        return [
-            {"list": name, **points.OF_EXPERIMENT.row(point)}
-            for name, listed in lists.items()
-            for point in listed
-        ]
+        lists = (("regressed", self.regressed), ("misses target", self.missed))
+        return [{"list": name, **points.OF_EXPERIMENT.row(one)} for name, found in lists for one in found]
 
 
 def read(

@@ -92,7 +92,7 @@ class Detail:
     hindrance: str  # why another cannot start, '' if it can
     rerun: Rerun
     cause: CauseLines | None = None  # that it belongs to, where that is on the page
-    code: tuple[str, str] | None = None  # sides of the page that compares kernels
+    code: Sequence[str] = ()  # sides of the page that compares kernels
 
     @property
     def others(self) -> list[Regression]:
@@ -100,7 +100,7 @@ class Detail:
         return [line for line in self.cause.lines if line is not self.regression] if self.cause else []
 
 
-@dataclass(frozen=True)
+@dataclass
 class RegressionsPage:
     causes: list[CauseLines]
     counts: Counts  # of what waits, in all tabs the same
@@ -110,6 +110,8 @@ class RegressionsPage:
     owners: list[str]
     opened: dict[str, int]  # in 28 nights, with what became of them
     truncated: bool
+    may_decide: bool = False  # the reader
+    others: str = ""  # the rest of the page's query, after an &
 
     @property
     def sections(self) -> list[tuple[str, list[CauseLines]]]:
@@ -168,12 +170,10 @@ def read(stream: Stream, filters: RegressionFilters, user: User | None) -> Regre
     scope = filters.scope(stream)
     found = _rows(scope, filters, user)
     shown = found[:MOST_ROWS]
-    add_recent(shown)
-    chosen = next((one for one in shown if one.pk == filters.open), None)
-    if filters.open and chosen is None:
+    opened = [one for one in shown if one.pk == filters.open]
+    if filters.open and not opened:
         opened = complete(list(Regression.objects.filter(pk=filters.open).select_related("series")))
-        add_recent(opened)
-        chosen = next(iter(opened), None)
+    add_recent([*shown, *opened])
     choices = fetch_tuples(
         f"""
         SELECT DISTINCT e.arch, e.suite, owner.username FROM hud_regression one {JOINS}
@@ -186,7 +186,7 @@ def read(stream: Stream, filters: RegressionFilters, user: User | None) -> Regre
     return RegressionsPage(
         causes=causes,
         counts=count(scope),
-        detail=_detail(chosen, causes) if chosen else None,
+        detail=_detail(opened[0], causes) if opened else None,
         archs=sorted({arch for arch, _suite, _owner in choices if is_named(arch) or arch == filters.arch}),
         suites=sorted({suite for _arch, suite, _owner in choices}),
         owners=[NOBODY, *sorted({owner for _arch, _suite, owner in choices if owner})],
@@ -217,10 +217,8 @@ def _opened(stream: Stream) -> dict[str, int]:
 
 
 def _detail(one: Regression, causes: Sequence[CauseLines]) -> Detail:
-    runs, code = [one.last_good_run_id, one.first_run_id], None
-    if len(known_between([one])) == len(set(runs)):
-        base, head = (f"run:{run}/experiment:{one.series.experiment_id}" for run in runs)
-        code = base, head
+    runs = [one.last_good_run_id, one.first_run_id]
+    sides = [f"run:{run}/experiment:{one.series.experiment_id}" for run in runs]
     builds = Builds()
     bisect = Bisect.objects.filter(regression=one).last()
     is_running = bisect is not None and bisect.state == BisectState.RUNNING
@@ -233,7 +231,7 @@ def _detail(one: Regression, causes: Sequence[CauseLines]) -> Detail:
         "it is running" if is_running else work.hindrance(one, builds.accelerators),
         builds.of_regressions([one])[one.pk],
         next((cause for cause in causes if one in cause.lines), None),
-        code,
+        sides if len(known_between([one])) == len(set(runs)) else (),
     )
 
 

@@ -1,29 +1,17 @@
 """The tables of the regressions: the list of causes, and the steps of a bisect."""
 
-from dataclasses import dataclass
-
 from django.utils.safestring import SafeString
 
 from hud.judging.regressions.read import CauseLines
 from hud.models import Bisect, BisectStep, Regression
 from hud.pages import streams
 from hud.pages.regressions.query import RegressionsPage
-from hud.tables.formatting import address, signed_percent
+from hud.tables.formatting import run_link, signed_percent
 from hud.tables.html import NOTHING, dim, element, join, link, span, text
 from hud.tables.table import Column, DataTable
 from hud.templatetags.hud_tags import move_line
 
 _CLOSED = ("resolved", "accepted", "dismissed")  # tabs that have no sections
-
-
-@dataclass(frozen=True)
-class _Inbox:
-    page: RegressionsPage
-    may_decide: bool
-    others: str  # the rest of the page's query, after an &
-
-    def address(self, one: Regression) -> str:
-        return f"{streams.link('', open=one.pk)}{self.others}"
 
 
 def change_html(one: Regression) -> SafeString:
@@ -38,53 +26,55 @@ def _box(ids: object, name: str) -> SafeString:
     return SafeString(f'<input type="checkbox" name="ids" value="{ids}" aria-label="Select {text(name)}">')
 
 
-def _select(cause: CauseLines, _inbox: _Inbox) -> SafeString:
+def _select(cause: CauseLines) -> SafeString:
     count = cause.experiments
     return _box(cause.ids, f"all {count} experiments" if count > 1 else cause.first.series.experiment.title)
 
 
-def _cause(cause: CauseLines, inbox: _Inbox) -> SafeString:
+def _link(one: Regression, page: RegressionsPage, name: str, **about: str) -> SafeString:
+    return link(f"{streams.link('', open=one.pk)}{page.others}", name, **about)
+
+
+def _cause(cause: CauseLines, page: RegressionsPage) -> SafeString:
     one, count = cause.first, cause.experiments
     experiment, more = one.series.experiment, len(cause.lines) - 1
     name = f"{count} experiments" if count > 1 else experiment.title
     facts = (experiment.suite, experiment.backend, experiment.arch or "unknown arch")
     metric = one.series.metric.title + (f" and {more} more" if more else "")
     words = cause.words or join(metric, one.cause, by=": ")
-    return join(link(inbox.address(one), name), dim(" · ".join(facts)), span(words, "fact"))
+    return join(_link(one, page, name), dim(" · ".join(facts)), span(words, "fact"))
 
 
-def _change(cause: CauseLines, _inbox: _Inbox) -> SafeString:
-    factor = cause.first.factor
-    return join(change_html(cause.first), span(f"{factor:.0f} × noise" if factor else "", "fact"))
+def _change(one: Regression) -> SafeString:
+    return join(change_html(one), span(f"{one.factor:.0f} × noise" if one.factor else "", "fact"))
 
 
-def _owner(cause: CauseLines, _inbox: _Inbox) -> SafeString:
-    name = cause.first.owner.get_username() if cause.first.owner else ""
+def _owner(name: str) -> SafeString:
     return span(name if len(name) <= 12 else f"{name[:11]}…", "owner", title=name)
 
 
-_CAUSES = DataTable[CauseLines, _Inbox](
-    Column("", "Select", draw=_select, hides_title=True, only=lambda inbox: inbox.may_decide),
+_CAUSES = DataTable[CauseLines, RegressionsPage](
+    Column("", "Select", _select, hides_title=True, only=lambda page: page.may_decide),
     Column("", "Experiment and cause", draw=_cause, is_head=True),
     Column(
-        "", "Last results", cell_css="spark-cell",
-        draw=lambda cause, _inbox: move_line(cause.first.recent, cause.first.before, cause.first.points),
+        "", "Last results", "first", cell_css="spark-cell",
+        show=lambda one: move_line(one.recent, one.before, one.points),
     ),
-    Column("", "Change", draw=_change, css="num"),
+    Column("", "Change", "first", show=_change, css="num"),
     Column("", "Runs", "first.points", css="num", tooltip="runs since it moved"),
     Column("", "State", "first.state", show=lambda state: span(state, "state")),
-    Column("", "Owner", draw=_owner),
+    Column("", "Owner", "first.owner?.username", show=_owner),
 )  # fmt: skip
 
 
-def _members(cause: CauseLines, inbox: _Inbox, is_open: bool) -> str:
+def _members(cause: CauseLines, page: RegressionsPage, is_open: bool) -> str:
     """Return a row with all regressions of a cause, each with its own box and link."""
-    shown = inbox.page.detail.regression if inbox.page.detail else None
+    shown = page.detail.regression if page.detail else None
     items = []
     for one in cause.lines:
         title, metric = one.series.experiment.title, one.series.metric.title
-        box = _box(one.pk, f"{title}, {metric}") if inbox.may_decide else NOTHING
-        name = link(inbox.address(one), title, aria_current="true" if one is shown else "")
+        box = _box(one.pk, f"{title}, {metric}") if page.may_decide else NOTHING
+        name = _link(one, page, title, aria_current="true" if one is shown else "")
         items.append(element("li", join(box, name, dim(metric), change_html(one), span(one.state, "state"))))
     return (
         f'<tr class="members"><td colspan="7"><details{" open" if is_open else ""}>'
@@ -93,15 +83,14 @@ def _members(cause: CauseLines, inbox: _Inbox, is_open: bool) -> str:
     )
 
 
-def causes_html(page: RegressionsPage, tab: str, *, may_decide: bool, others: str) -> SafeString:
+def causes_html(page: RegressionsPage, tab: str) -> SafeString:
     """Return the table of causes under their headings, with the members of those of several experiments."""
-    inbox = _Inbox(page, may_decide, others)
     current = page.detail.cause if page.detail else None
 
     def frame(cause: CauseLines, cells: str) -> str:
         is_current = cause is current
         attribute = ' aria-current="true"' if is_current else ""
-        members = _members(cause, inbox, is_current) if cause.experiments > 1 else ""
+        members = _members(cause, page, is_current) if cause.experiments > 1 else ""
         return f"<tr data-row{attribute}>{cells}</tr>{members}"
 
     body = ""
@@ -109,11 +98,11 @@ def causes_html(page: RegressionsPage, tab: str, *, may_decide: bool, others: st
         if tab not in _CLOSED:
             heading = join(title, element("span", len(causes), css="count"))
             body += f'<tr class="fold"><th colspan="7" scope="rowgroup">{heading}</th></tr>'
-        body += _CAUSES.body(causes, inbox, frame)
+        body += _CAUSES.body(causes, page, frame)
     return SafeString(
         '<div class="scroll"><table class="inbox-list"><caption class="visually-hidden">'
         "Most certain and largest first; one row for each cause</caption>"
-        f"<thead><tr>{_CAUSES.head(inbox)}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<thead><tr>{_CAUSES.head(page)}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -124,7 +113,7 @@ def _build(build: dict[str, str]) -> SafeString:
     return join(build["torch"], dim(about))
 
 
-def _step_change(step: BisectStep, _bisect: Bisect) -> SafeString:
+def _step_change(step: BisectStep) -> SafeString:
     ends = " to ".join(map(signed_percent, step.interval)) if step.interval else ""
     return join(signed_percent(step.change), dim(ends))
 
@@ -132,7 +121,7 @@ def _step_change(step: BisectStep, _bisect: Bisect) -> SafeString:
 STEPS = DataTable[BisectStep, Bisect](
     Column("", "Baseline", draw=lambda step, bisect: _build(bisect.builds[step.base])),
     Column("", "Candidate", draw=lambda step, bisect: _build(bisect.builds[step.head]), label="→"),
-    Column("", "Change", draw=_step_change, css="num"),
+    Column("", "Change", _step_change, css="num"),
     Column("", "Result", "answer"),
-    Column("", "Run", "run_id", show=lambda pk: pk and link(address(pk, "run"), pk), label="run"),
+    Column("", "Run", "run_id", show=lambda pk: pk and run_link(pk), label="run"),
 )

@@ -72,6 +72,8 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         if page.detail:
             about["detail"] = with_history(page.detail.regression, page.detail.events)
         return data.answer(data_format, "regressions", page.to_rows(), query.HEADER, **about)
+    page.may_decide = "accept" in scopes_of(request)
+    page.others = query_string.without(request.GET, "stream", "open", "id")
     offered = {
         "arch": page.archs if len(page.archs) > 1 or filters.arch else [],
         "suite": page.suites if len(page.suites) > 1 or filters.suite else [],
@@ -83,12 +85,7 @@ def regression_list(request: HttpRequest, data_format: str = "") -> HttpResponse
         "filters": filters,
         "tabs": query.TABS if user else [tab for tab in query.TABS if tab != "mine"],
         "most": MOST_ROWS,
-        "causes_html": causes_html(
-            page,
-            filters.tab,
-            may_decide="accept" in scopes_of(request),
-            others=query_string.without(request.GET, "stream", "open", "id"),
-        ),
+        "causes_html": causes_html(page, filters.tab),
         "complaints": complaints,
         "counts_of_page": page.counts,
         "query_of_counts": filters.query(stream),

@@ -25,7 +25,6 @@ METRIC = DataTable(
     draw_ratios=lambda line: line.ratios if line.draws else None,
 )
 
-
 ANSWER = DataTable(  # in short, of an experiment's headline
     "experiment=experiment.pk metric=metric.name code choice one_sided equal_choice_percent",
     code=lambda line: line.kernels.found.code.word if line.kernels else line.word,

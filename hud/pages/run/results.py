@@ -5,10 +5,12 @@ A run has thousands of points of which a page shows some, so that only these bec
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,17 +32,25 @@ from hud.pages.query_string import MAX_PAGE, NAMED, named, number, one_of, words
 from hud.points import expectations
 from hud.points.read import main_metrics, with_levels
 from hud.points.targets import RECORDED, Targets
-from hud.sql import by_id, fetch_columns, fetch_models, fetch_tuples, int_array, since_epoch_us
+from hud.sql import (
+    Bools,
+    Floats,
+    Ints,
+    by_id,
+    fetch_columns,
+    fetch_models,
+    fetch_tuples,
+    int_array,
+    since_epoch_us,
+)
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Key = tuple[int, int, int, int]  # series, environment, time in µs since 2000, side
 
-# What a point shows, in the order of the page
-KINDS = (
-    "regressed", "unexpected", "failed", "missed", "inconclusive", "improved", "not_run", "known", "rest",
-)  # fmt: skip
+with Path(__file__).with_name("kinds.csv").open(encoding="utf-8", newline="") as _file:
+    _HEAD, *_ROWS = csv.reader(_file)
+# What a point shows, in the order of the page → icon, word of a filter, words of a sentence
+LABELS = {kind: (icon, word, words) for kind, icon, word, words in _ROWS}
+KINDS = tuple(LABELS)
 _CHOICES = ("suite", "mode", "dtype", "backend", "arch")
 _SHARED = 3  # rows with the same warning, which is then said once
 _SORTS = ("experiment", "metric", "value", "change", "noise")

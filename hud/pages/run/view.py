@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from hud.accounts.access import scopes_of
 from hud.corrections.deletion import may_delete
+from hud.judging.compare.judged import REASONS
 from hud.models import Point, PointFields, Run, Series, SidePoint, Task, Upload
 from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
@@ -25,7 +26,7 @@ from hud.runs.requests import request_explanation
 from hud.tables.formatting import address, better, long_name, number
 from hud.tables.html import NOTHING, csrf_field, join, link, post_button, span, text
 from hud.tables.table import Column, DataTable, Order
-from hud.templatetags.hud_tags import REASONS, commit_range, path, targets_html, value_html, verdict_badge
+from hud.templatetags.hud_tags import commit_range, path, targets_html, value_html, verdict_badge
 from runner.schema.draws import LEAST_DRAWS
 from runner.schema.statistics import LEAST_PAIRS
 from runner.schema.suite import BadRequest
@@ -117,7 +118,6 @@ RESULTS = DataTable[Any, RunPage](
     ),
 )  # fmt: skip
 
-
 _SHOWN_BYTES = 128 * 1024
 _SHOWN_LINES = 1000
 _BEFORE = 100  # lines above one that was asked for
@@ -148,23 +148,14 @@ class LogView:
 
     task: Task
     lines: list[LogLine]
+    earlier: int  # lines before them
     start: int  # bytes before the first line
     end: int  # bytes up to the end of the last one
     pinned: bool
-    chosen: int | None = None  # the line that was asked for
-
-    @property
-    def first(self) -> int:
-        return self.lines[0].number if self.lines else 1
 
     @property
     def last(self) -> int:
-        return self.lines[-1].number if self.lines else 0
-
-    @property
-    def earlier(self) -> int | None:
-        """Return the last line before those that are shown."""
-        return self.first - 1 if self.start else None
+        return self.earlier + len(self.lines)
 
     @property
     def later(self) -> int | None:
@@ -182,7 +173,7 @@ def read_log(task: Task, *, pinned: bool, line: int | None = None) -> LogView:
     start, piece = sum(map(len, rows[:first])), b"".join(shown)
     texts = readable(piece).removesuffix("\n").split("\n") if piece else []
     lines = [LogLine(number, text) for number, text in enumerate(texts, first + 1)]
-    return LogView(task, lines, start, start + len(piece), pinned, line)
+    return LogView(task, lines, first, start, start + len(piece), pinned)
 
 
 def _count_shown(rows: Sequence[bytes]) -> int:

@@ -1,7 +1,7 @@
 """The list of runs, newest first."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 from urllib.parse import urlencode
 
 from django.db.models import Max, Min, OuterRef, Q, QuerySet, Subquery
@@ -19,7 +19,7 @@ from hud.runs import lines
 from hud.runs.branches import stored_names
 from hud.runs.lines import RunLine
 from hud.runs.streams import named as streams_named
-from hud.tables.formatting import address, ago, duration, plain
+from hud.tables.formatting import address, ago, duration, plain, run_link
 from hud.tables.html import NOTHING, badge_html, dim, join, link, span
 from hud.tables.table import Column, DataTable
 from hud.templatetags.hud_tags import commit
@@ -38,53 +38,45 @@ KINDS = {
 RANGE = ".."
 
 
-class _Others(NamedTuple):
-    """The rest of the page's query, after an &, for links to another stream and branch."""
-
-    than_stream: str
-    than_branch: str
-
-
-def _tick(line: RunLine, _others: _Others) -> SafeString:
-    pk = line.run.pk
+def _tick(pk: int) -> SafeString:
     return SafeString(
         f'<input type="checkbox" name="side" value="run:{pk}" form="compare" aria-label="Compare run {pk}">'
     )
 
 
-def _state(line: RunLine, _others: _Others) -> SafeString:
+def _state(run: Run) -> SafeString:
     regressed = NOTHING
-    if line.run.regressed:
-        badge = badge_html("regressed", f"{line.run.regressed} regressed")
-        regressed = link(f"{address(line.run.pk, 'run')}?show=regressed#results", badge, css="found")
-    return join(badge_html(line.run.state, title=line.run.reason), regressed)
+    if run.regressed:
+        badge = badge_html("regressed", f"{run.regressed} regressed")
+        regressed = link(f"{address(run.pk, 'run')}?show=regressed#results", badge, css="found")
+    return join(badge_html(run.state, title=run.reason), regressed)
 
 
-def _title(line: RunLine, _others: _Others) -> SafeString:
+def _title(line: RunLine) -> SafeString:
     reason = line.run.reason if len(line.run.reason) <= 120 else f"{line.run.reason[:119]}…"
     return join(line.title, span(" · ".join(line.origin), "fact"), span(reason, "reason fact"))
 
 
-def _commit(line: RunLine, others: _Others) -> SafeString:
+def _commit(line: RunLine, others: Mapping[str, str]) -> SafeString:
     branch: SafeString = dim(line.branch)
     if line.other_branch:
-        query = f"?{urlencode({'branch': line.branch})}{others.than_branch}"
+        query = f"?{urlencode({'branch': line.branch})}{others['branch']}"
         branch = link(query, line.branch, css="tag", title="branch")
     return join(branch, commit(line.run.commit))
 
 
-_RUNS = DataTable[RunLine, _Others](
+_RUNS = DataTable[RunLine, Mapping[str, str]](  # the page has the rest of its query, for links of each name
     *lines.COLUMNS.columns,
-    Column("", "Compare", draw=_tick, css="tick", hides_title=True),
-    Column("", "Run", "run.pk", show=lambda pk: link(address(pk, "run"), pk), is_head=True),
-    Column("", "State", draw=_state, cell_css="states"),
+    Column("", "Compare", "run.pk", show=_tick, css="tick", hides_title=True),
+    Column("", "Run", "run.pk", show=run_link, is_head=True),
+    Column("", "State", "run", show=_state, cell_css="states"),
     Column(
         "", "Stream", "run.stream.name",
-        draw=lambda line, page: link(f"?stream={(name := line.run.stream.name)}{page.than_stream}", name),
+        draw=lambda line, page: link(f"?stream={(name := line.run.stream.name)}{page['stream']}", name),
     ),
-    Column("", "Title", draw=_title, cell_css="title"),
+    Column("", "Title", _title, cell_css="title"),
     Column("", "Branch and commit", draw=_commit, cell_css="place"),
-    Column("", "Host", draw=lambda line, _: join(line.host, dim(line.asked.arch)), cell_css="host-name"),
+    Column("", "Host", lambda line: join(line.host, dim(line.asked.arch)), cell_css="host-name"),
     Column(
         "", "Tasks", css="num", label="tasks",
         value=lambda line: f"{line.done} of {line.total}" if line.total else "",
@@ -136,7 +128,7 @@ def run_list(request: HttpRequest, data_format: str = "") -> HttpResponse:
         suggested={"branch": sorted({line.branch for line in shown})},
         clear=reverse("runs") if request.GET else "",
     )
-    others = _Others(without(request.GET, "stream", "before"), without(request.GET, "branch", "before"))
+    others = {name: without(request.GET, name, "before") for name in ("stream", "branch")}
     context = {
         "lines": shown,
         "runs_html": _RUNS.html(shown, others, css="runs blocks", data_rows="data-rows"),

@@ -163,7 +163,6 @@ _REGRESSED = """
     ORDER BY series.stream_id <> %(stream)s, one.id DESC LIMIT %(most)s
 """
 
-
 _RUNS = """
     SELECT id, title, host_name, order_time, commit, count(*) OVER () FROM hud_run
     WHERE id = %(run)s OR {named}

@@ -19,12 +19,9 @@ from hud.points import read as points
 from hud.points.columns import SuiteColumn
 from hud.points.targets import RECORDED, Targets
 from hud.runs.branches import stored_names
-from hud.sql import fetch_columns, int_array
+from hud.sql import Bools, Floats, Ints, fetch_columns, int_array
 from runner.schema.statistics import geometric_mean
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 _T = TypeVar("_T", bound=np.generic)
 
 _MEANS = ("speedup", "compile", "warm", "compression")  # columns with a geometric mean

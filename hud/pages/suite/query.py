@@ -15,12 +15,10 @@ from hud.pages.suite import newest
 from hud.pages.suite.newest import Newest, SuiteTotals
 from hud.points import expectations
 from hud.points.columns import COLUMNS, SuiteColumn, columns_of, metric_names
-from hud.points.read import POINT
 from hud.points.targets import Targets
 from hud.runs import matching
 from hud.runs.branches import stored_names
 from hud.sql import by_id, fetch_models, fetch_tuples, from_epoch_us, int_array, numbers_of
-from hud.tables.table import IDENTITY
 from runner.schema.devices import is_named
 from runner.suites import SUITES
 
@@ -107,6 +105,11 @@ class SuitePage:
     attached: list[tuple[str, str]] = field(default_factory=list)  # device and arch that offer the suite
     not_offered: str = ""  # why no attached host offers it
 
+    @property
+    def points(self) -> list[Point]:
+        """Return the points of all cells, which in data are whole."""
+        return [cell for row in self.rows for cell in row.cells if isinstance(cell, Point)]
+
     def counts(self, filters: SuiteFilters) -> dict[str, dict[str, int]]:
         """Return by filter how many experiments each choice would leave, the other filters kept, where what
         was read tells it: not of targets, and of case and environment only without a filter on words or
@@ -190,15 +193,6 @@ def read(stream: Stream, name: str, filters: SuiteFilters, data_format: str = ""
     rows = slice(start, start + PAGE_ROWS) if data_format != "csv" else slice(None)
     page.rows = _rows(stream, page, found.where(rows), targets, as_data=bool(data_format))
     return page
-
-
-def data_rows(page: SuitePage, stream: Stream) -> list[dict[str, Any]]:
-    """Return a row for each cell, which of an experiment share what identifies it."""
-    rows = []
-    for row in page.rows:
-        same = {**IDENTITY.row(row.experiment), "stream": stream.name}
-        rows += [{**same, **POINT.row(cell)} for cell in row.cells if cell]
-    return rows
 
 
 def _experiments(stream: Stream, name: str, q: str) -> list[tuple[Any, ...]]:

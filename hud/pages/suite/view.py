@@ -18,14 +18,13 @@ from hud.pages import data, query_string, streams
 from hud.pages.query_string import MAX_ID
 from hud.pages.suite import query
 from hud.pages.suite.query import place
-from hud.points.read import NEWEST_POINT, POINT
+from hud.points.read import HEADER, NEWEST_POINT, rows_in_stream
 from hud.runs import matching
 from hud.runs.branches import stored_names
 from hud.runs.matching import ResourceRequest
 from hud.runs.requests import RunOptions, request_reruns
 from hud.sql import fetch_tuples
 from hud.tables.html import WORDS
-from hud.tables.table import IDENTITY
 from runner.schema.suite import BadRequest, Matrix
 from runner.suites import SUITES
 
@@ -152,8 +151,8 @@ def suite(request: HttpRequest, name: str, data_format: str = "") -> HttpRespons
         return data.answer(
             data_format,
             f"suite-{name}",
-            query.data_rows(page, stream),
-            (*IDENTITY.names, "stream", *POINT.names),
+            rows_in_stream(page.points, stream),
+            HEADER,
             suite=name,
             stream=stream.name,
             total=page.total,
