@@ -19,10 +19,7 @@ from hud.runs import schedules
 class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for the type checker only, as below
     class Meta:
         model = Schedule
-        fields = (
-            "name", "enabled", "cron", "time_zone", "suite", "cases", "modes", "dtypes", "backends",
-            "compilations", "repeats", "device", "environment", "labels", "everywhere", "stream",
-        )  # fmt: skip
+        fields = (*schedules.SETTINGS.split(), "stream")
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]  # Django's own hook, which the stubs leave out

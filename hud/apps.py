@@ -47,8 +47,7 @@ def make_streams(**_options: Any) -> None:
     from hud.models import OPERATORS_OWN, Stream  # noqa: PLC0415  # needs the models
 
     if Stream._meta.db_table in connection.introspection.table_names():
-        missing = set(OPERATORS_OWN) - set(Stream.objects.values_list("name", flat=True))
-        Stream.objects.bulk_create([Stream(name=name) for name in OPERATORS_OWN if name in missing])
+        Stream.objects.bulk_create([Stream(name=name) for name in OPERATORS_OWN], ignore_conflicts=True)
 
 
 def check_data_folder(**_options: Any) -> _Messages:

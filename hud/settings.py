@@ -251,14 +251,11 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "filters": {
-        "refusals": {"()": "django.utils.log.CallbackFilter", "callback": without_traceback_of_refusal}
-    },
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "rq": {"level": "WARNING"},
         "waitress": {"level": "WARNING"},
         "waitress.queue": {"level": "ERROR"},
-        "django.request": {"filters": ["refusals"]},
+        "django.request": {"filters": [without_traceback_of_refusal]},
     },
 }

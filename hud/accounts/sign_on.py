@@ -4,7 +4,8 @@ People are known by the issuer's `sub`, never by name or e-mail address, so nobo
 """
 
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from itertools import chain, count
 from typing import Any
 
@@ -16,7 +17,6 @@ from django.core.exceptions import SuspiciousOperation
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from django.views import View
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
@@ -115,37 +115,17 @@ def _failed(reason: str) -> HttpResponse:
     return HttpResponseRedirect(settings.LOGIN_REDIRECT_URL_FAILURE)
 
 
-class _OfProvider(View):
-    """A view of the library, while single sign-on is on. What fails leads back to the login."""
-
-    get_settings = staticmethod(_setting)
-
-    def dispatch(self, request: HttpRequest, *args: Any, **given: Any) -> HttpResponseBase:
-        if not settings.HUD_OIDC_ISSUER:
-            raise Http404("single sign-on is off")
-        try:
-            return super().dispatch(request, *args, **given)
-        except (requests.RequestException, jwt.PyJWTError, SuspiciousOperation, KeyError) as error:
-            return _failed(repr(error))
+def _of_provider(view: Callable[[HttpRequest], HttpResponseBase], request: HttpRequest) -> HttpResponseBase:
+    """Answer with a view of the library, while single sign-on is on. What fails leads back to the login."""
+    if not settings.HUD_OIDC_ISSUER:
+        raise Http404("single sign-on is off")
+    if refused := request.GET.get("error"):  # by the provider; the library would end the visitor's session
+        return _failed(refused)
+    try:
+        return view(request)
+    except (requests.RequestException, jwt.PyJWTError, SuspiciousOperation, KeyError) as error:
+        return _failed(repr(error))
 
 
-class SignOnView(_OfProvider, OIDCAuthenticationRequestView):  # type: ignore[misc]  # untyped library
-    """Send the visitor to the provider."""
-
-    def __init__(self, **given: Any) -> None:
-        """Ask the provider for its address in `get` only, where a failure has an answer."""
-
-    def get(self, request: HttpRequest) -> HttpResponse:
-        super().__init__()
-        answer: HttpResponse = super().get(request)
-        return answer
-
-
-class CallbackView(_OfProvider, OIDCAuthenticationCallbackView):  # type: ignore[misc]  # untyped library
-    """Take the visitor back from the provider."""
-
-    def get(self, request: HttpRequest) -> HttpResponse:
-        if refused := request.GET.get("error"):  # the library would end the visitor's session
-            return _failed(refused)
-        answer: HttpResponse = super().get(request)
-        return answer
+to_provider = partial(_of_provider, OIDCAuthenticationRequestView.as_view(get_settings=_setting))
+from_provider = partial(_of_provider, OIDCAuthenticationCallbackView.as_view(get_settings=_setting))

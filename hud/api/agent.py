@@ -10,7 +10,7 @@ import orjson
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Router, Schema, Status
+from ninja import Query, Router, Schema, Status
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from hud.accounts.access import count_guess
@@ -33,6 +33,7 @@ _TASK = DataTable(
     """task=uid token spec attempt run=run_id python=run.interpreter base_python=run.base_interpreter
     process=repeat caches new_options=run.request.candidate_options"""
 )
+_Offset = Annotated[int, Query(..., ge=0, lt=2**62)]
 _BYTES: dict[str, Any] = {"application/octet-stream": {}}
 
 
@@ -130,18 +131,11 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     }
 
 
-class FingerprintIn(HostBody):
-    torch: str = Field("", max_length=200)
-    torch_git: str = Field("", max_length=64)
-    triton: str = Field("", max_length=200)
-    packages: str = Field("", max_length=64)
-
-
 class ClaimIn(HostBody):
     protocol: int
     accelerator: int = Field(ge=1, le=2**31 - 1)
     nonce: str = Field(min_length=1, max_length=64)
-    fingerprints: dict[str, FingerprintIn] = Field({}, max_length=50, description="of interpreters by name")
+    fingerprints: dict[str, Fingerprint] = Field({}, max_length=50, description="of interpreters by name")
 
 
 @router.post("/tasks/claim", response={200: dict[str, Any], 204: None, (404, 409): Error})
@@ -153,8 +147,7 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
     accelerator = Accelerator.objects.select_related("host").filter(pk=given.accelerator, host=host).first()
     if accelerator is None:
         raise Problem(404, "no such accelerator of this host")
-    fingerprints = {name: Fingerprint(**one.model_dump()) for name, one in given.fingerprints.items()}
-    task = tasks.claim(accelerator=accelerator, nonce=given.nonce, fingerprints=fingerprints)
+    task = tasks.claim(accelerator=accelerator, nonce=given.nonce, fingerprints=given.fingerprints)
     if task is None:
         return HttpResponse(status=204)
     is_pinned = task.caches == "pinned"
@@ -206,10 +199,8 @@ def results(request: HttpRequest, uid: uuid.UUID) -> dict[str, Any]:
     response={200: dict[str, Any], (409, 507): Error},
     openapi_extra=_LEASE | raw_body("bytes of the log", _BYTES),
 )
-def log(request: HttpRequest, uid: uuid.UUID, offset: int) -> dict[str, Any]:
+def log(request: HttpRequest, uid: uuid.UUID, offset: _Offset) -> dict[str, Any]:
     """Append a piece of the log at its offset."""
-    if not 0 <= offset < 2**62:
-        raise Problem(422, "the offset is a number of bytes")
     lease, data = _lease(request, uid), bytes_of(request, settings.HUD_MAX_BODY_BYTES)
     take_bytes(caller_key(request), len(data), settings.HUD_HOST_BYTES_PER_DAY, status=507)
     return {"size": logs.append(**lease, offset=offset, data=data)}

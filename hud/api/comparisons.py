@@ -7,7 +7,7 @@ from ninja import Query, Router
 from ninja.schema import Schema
 from pydantic import Field
 
-from hud.api.schemas import Error, Filter, IdentityOut, of_table
+from hud.api.schemas import Error, Filter, of_table
 from hud.judging.compare import kernels, text
 from hud.judging.compare.query import Filters, read
 from hud.pages import streams
@@ -76,7 +76,7 @@ class _SidesQuery(Filter):
 
 
 @of_table(kernels.POINT)
-class AttributionSideOut(IdentityOut):
+class AttributionSideOut(Schema):
     """A point with its compilations."""
 
 

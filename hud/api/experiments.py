@@ -16,21 +16,21 @@ from hud.api.schemas import (
     Error,
     ExperimentsFilter,
     Filter,
-    IdentityOut,
     Items,
     file_answer,
+    of_table,
 )
 from hud.corrections import notes
 from hud.ingest.export import FORMATS, export, export_wide
 from hud.models import Annotation, Experiment, Series, Stream
 from hud.points import streams
 from hud.problems import Problem, row_of
-from hud.tables.table import DataTable
+from hud.tables.table import IDENTITY, DataTable
 from runner.formats.errors import Fault
 
 router = Router(tags=["reading"])
 _MOST_NOTES = 500
-_COLUMNS = DataTable(f"id=pk {' '.join(Experiment.IDENTITY)}")
+_COLUMNS = DataTable("id:int=pk", *IDENTITY.columns[1:])
 _EXPORTS = threading.BoundedSemaphore(2)  # at once in a process, since a slow reader holds a thread
 
 
@@ -39,8 +39,9 @@ class _ExperimentsQuery(ExperimentsFilter):
     limit: int = Field(200, ge=1, le=1000)
 
 
-class ExperimentOut(IdentityOut):
-    id: int
+@of_table(_COLUMNS)
+class ExperimentOut(Schema):
+    """An experiment."""
 
 
 class ExperimentsOut(Items[ExperimentOut]):

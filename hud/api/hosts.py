@@ -1,7 +1,7 @@
 """Hosts and schedules over the API: attach, list, drain, pause, resume and detach hosts; plan runs."""
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from django.core.exceptions import ValidationError
@@ -99,33 +99,31 @@ class PauseIn(DrainIn):
 @router.post("/hosts/{int:host_id}/drain", response=HostOut)
 def drain(request: HttpRequest, host_id: int, given: DrainIn) -> dict[str, Any]:
     """Let a host finish its running tasks and take no more."""
-    return _do(host_id, lambda host: registration.drain(host=host, note=given.note, who=who(request)))
+    return _control(request, host_id, "drain", note=given.note)
 
 
 @router.post("/hosts/{int:host_id}/pause", response=HostOut)
 def pause(request: HttpRequest, host_id: int, given: PauseIn) -> dict[str, Any]:
     """Drain a host for some minutes."""
-    until = timezone.now() + timedelta(minutes=given.minutes)
-    return _do(
-        host_id, lambda host: registration.pause(host=host, until=until, note=given.note, who=who(request))
-    )
+    return _control(request, host_id, "pause", note=given.note, minutes=given.minutes)
 
 
 @router.post("/hosts/{int:host_id}/resume", response=HostOut)
 def resume(request: HttpRequest, host_id: int) -> dict[str, Any]:
     """Let a host take work again."""
-    return _do(host_id, lambda host: registration.resume(host=host, who=who(request)))
+    return _control(request, host_id, "resume")
 
 
 @router.post("/hosts/{int:host_id}/detach", response=HostOut)
 def detach(request: HttpRequest, host_id: int) -> dict[str, Any]:
     """Detach a host: revoke its keys and cancel the runs requested for it."""
-    return _do(host_id, lambda host: detach_host(host=host, who=who(request)))
+    return _control(request, host_id, "detach")
 
 
-def _do(host_id: int, act: Callable[[Host], None]) -> dict[str, Any]:
+def _control(request: HttpRequest, host_id: int, action: str, **settings: Any) -> dict[str, Any]:
     host = row_of(Host, host_id)
-    act(host)
+    act = detach_host if action == "detach" else partial(registration.control, action)
+    act(host=host, who=who(request), **settings)
     host.refresh_from_db()
     return _host_out(host, _running())
 

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from hud.api.auth import who
 from hud.api.experiments import stream_of
-from hud.api.schemas import ANSWER, Error, Filter, IdentityOut, Items, StrictBody, of_table
+from hud.api.schemas import ANSWER, Error, Filter, Items, StrictBody, of_table
 from hud.judging.bisect import work
 from hud.judging.bisect.search import most_steps
 from hud.judging.bisect.work import Build
@@ -51,7 +51,7 @@ class _RegressionsQuery(_CausesQuery):
 
 
 @of_table(read.COLUMNS)
-class RegressionOut(IdentityOut):
+class RegressionOut(Schema):
     before: float | None = Field(description="the accepted level")
     change: float | None = Field(description="relative, signed as the value moved")
     factor: float | None = Field(description="the change in units of the series' noise")
@@ -204,7 +204,7 @@ class KnownFailureIn(StrictBody):
 
 
 @of_table(_FAILURE)
-class KnownFailureOut(IdentityOut):
+class KnownFailureOut(Schema):
     """A failure that a person marked."""
 
 

@@ -52,20 +52,6 @@ class StrictBody(Schema):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class IdentityOut(Schema):
-    """The identity of an experiment."""
-
-    suite: str
-    case: str
-    knobs: dict[str, Any]
-    mode: str
-    dtype: str
-    backend: str
-    device: str
-    arch: str
-    dynamic: bool
-
-
 def of_table(table: DataTable) -> Callable[[type[_Schema]], type[_Schema]]:
     """Add to a schema the columns of a table that say their kind."""
     columns = {column.name: (column.kind, ...) for column in table.columns if column.kind}

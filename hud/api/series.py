@@ -1,32 +1,34 @@
 """A series over the API: every point with its compilations, target and verdict."""
 
-import hashlib
-from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Annotated, Any
 
-from django.conf import settings
-from django.http import HttpRequest, HttpResponse
-from django.utils.cache import get_conditional_response
+from django.http import HttpRequest
+from django.views.decorators.http import conditional_page
 from ninja import Path, Query, Router
+from ninja.decorators import decorate_view
 from ninja.schema import Schema
 from pydantic import Field
 
 from hud.api.experiments import stream_of
 from hud.api.schemas import ANSWER, of_table, parameter
-from hud.models import Point, Run, Series
-from hud.points import expectations, kernels, streams
+from hud.models import Compilation, Point, Run, Series, kernels_of
+from hud.points import expectations, streams
 from hud.points.read import with_levels
 from hud.points.targets import Targets
 from hud.problems import Problem
 from hud.runs.branches import branch_or_default, stored_names
-from hud.sql import fetch_models, fetch_tuples
+from hud.sql import fetch_models
 from hud.tables.table import DataTable
 from runner.formats.scalars import branch_name
 from runner.schema.compilations import Kernel
 
 router = Router(tags=["reading"])
 MAX_POINTS = 2000  # of one page
+_COMPILATION = DataTable[Compilation](
+    "variant:str run:int=run_id experiment:int=experiment_id time=order_time busy_us:float|None"
+)
+_CACHED = {"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]}
 _CURSOR = r"^(\d{4}-\d\d-\d\dT[\d:.]{8,15}Z_\d{1,10}_\d{1,10})?$"
 
 
@@ -90,13 +92,12 @@ class SeriesOut(Schema):
 
 
 @router.get(
-    "/series/{int:experiment}/{path:metric}",
-    response={200: SeriesOut, 304: None},
-    openapi_extra={"parameters": [parameter("header", "If-None-Match", "an ETag of an earlier answer")]},
+    "/series/{int:experiment}/{path:metric}", response={200: SeriesOut, 304: None}, openapi_extra=_CACHED
 )
+@decorate_view(conditional_page)
 def get_series(
-    request: HttpRequest, response: HttpResponse, experiment: int, metric: str, given: Query[_SeriesQuery]
-) -> Any:
+    request: HttpRequest, experiment: int, metric: str, given: Query[_SeriesQuery]
+) -> dict[str, Any]:
     """Get the points of a series, ordered by commit date, then run time: the latest ones, and by `next` as
     `cursor` those before them. `from` and `to` are days, both included. A point is a run; its value is the
     median over its compilations. Without `stream`: the front stream, or the one with the newest point."""
@@ -104,68 +105,14 @@ def get_series(
     stream = stream_of(given.stream)
     if known and not given.stream:
         stream = streams.with_experiment(experiment, stream)
-    filters = {**given.model_dump(exclude={"stream"}), "branch": branch_name(given.branch)}
     found = Series.objects.select_related("experiment", "metric", "stream")
     found = found.filter(experiment=experiment, metric__name=metric, stream=stream) if known else found.none()
     series = found.first()
     if series is None:
         detail = f"experiment {experiment} has no metric {metric[:200]!r} in the stream {stream}"
         raise Problem(404, detail)
-    response["ETag"] = f'"{_etag_of(series, filters)}"'
-    answer = get_conditional_response(request, etag=response["ETag"], response=response)
-    return answer if answer is not response else _page(series, **filters)
-
-
-class VariantOut(Schema):
-    """The kernels of a variant in its newest compilation, which is of this run and experiment."""
-
-    model_config = ANSWER
-    variant: str
-    compilations: int
-    run: int
-    experiment: int
-    time: datetime
-    busy_us: float | None
-    kernels: list[Kernel]
-
-
-_Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]
-
-
-@router.get("/variants/{variant}", response=VariantOut)
-def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
-    """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
-    a series name it."""
-    found = kernels.of_variant(variant)
-    if found is None:
-        raise Problem(404, f"no compilation has the variant {variant!r}")
-    return found
-
-
-def _etag_of(series: Series, filters: Mapping[str, Any]) -> str:
-    """Return an ETag that changes with points, verdicts and targets."""
-    (state,) = fetch_tuples(
-        """
-        SELECT count(p.run_id), sum(hashtext(concat(p.xmin, p.ctid))),  -- another version of a row has others
-            (SELECT coalesce(sum(hashtext(t::text)), 0) FROM hud_target t),
-            (SELECT sum(hashtext(x.id::text)) FROM hud_expectation x WHERE x.suite = e.suite
-                AND x."case" = e."case"),
-            (SELECT sum(hashtext(f::text)) FROM hud_knownfailure f WHERE f.experiment_id = e.id)
-        FROM hud_experiment e LEFT JOIN hud_point p ON p.series_id = %(series)s
-        WHERE e.id = %(experiment)s GROUP BY e.id
-        """,
-        {"series": series.pk, "experiment": series.experiment_id},
-    )
-    text = f"{series.pk} {filters} {settings.HUD_DEFAULT_BRANCH} {series.stream} {state}"
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def _page(
-    series: Series, *, branch: str, since: date | None, until: date | None, cursor: str
-) -> dict[str, Any]:
-    """Return a page of at most `MAX_POINTS` points, oldest first, from the day `since` to the day `until`.
-    The first page has the latest points; its `next` is the `cursor` of those before them."""
-    time, run, environment = cursor.split("_") if cursor else (None, None, None)
+    time, run, environment = given.cursor.split("_") if given.cursor else (None, None, None)
+    branch = branch_name(given.branch)
     newest_first = fetch_models(
         Point,
         """
@@ -181,8 +128,8 @@ def _page(
         {
             "series": series.pk,
             "branches": stored_names(branch) if branch else None,
-            "since": since,
-            "until": until,
+            "since": given.since,
+            "until": given.until,
             "time": time,
             "run": run,
             "environment": environment,
@@ -201,6 +148,31 @@ def _page(
         "points": [{"stream": series.stream.name, **_POINT.row(point)} for point in page],
         "next": _cursor(page[0]) if len(newest_first) > MAX_POINTS else None,
     }
+
+
+@of_table(_COMPILATION)
+class VariantOut(Schema):
+    """The kernels of a variant in its newest compilation, which is of this run and experiment."""
+
+    model_config = ANSWER
+    compilations: int
+    time: datetime
+    kernels: list[Kernel]
+
+
+_Variant = Annotated[str, Path(..., pattern=r"^[0-9a-f]{16}$")]
+
+
+@router.get("/variants/{variant}", response=VariantOut)
+def get_variant(request: HttpRequest, variant: _Variant) -> dict[str, Any]:
+    """Get the kernels of a variant, which is the fingerprint of a compilation's choices, as `compilations` of
+    a series name it."""
+    rows = Compilation.objects.filter(variant=variant)
+    newest = rows.order_by("-order_time", "-run", "-repeat").first()
+    if newest is None:
+        raise Problem(404, f"no compilation has the variant {variant!r}")
+    compiled = newest.compiled(kernels_of([newest]))
+    return {**_COMPILATION.row(newest), "compilations": rows.count(), "kernels": compiled.kernels}
 
 
 def _cursor(point: Point) -> str:

@@ -36,12 +36,6 @@ def beat(name: str) -> None:
     )
 
 
-def restart(name: str) -> None:
-    """Store that process `name` has just started, which begins a grace period."""
-    Heartbeat.objects.filter(name=name).delete()
-    beat(name)
-
-
 def gap(name: str) -> timedelta:
     """Return how long the last heartbeat of a process is ago; 0 for none."""
     silent = Heartbeat.objects.filter(name=name).annotate(gap=Now() - F("last"))

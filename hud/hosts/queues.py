@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from django.conf import settings
-from django.core.cache.backends.base import BaseCache
+from django.core.cache.backends.dummy import DummyCache
 from django.http import Http404, HttpRequest
 from django.utils.deprecation import MiddlewareMixin
 from redis import Redis
@@ -52,15 +52,12 @@ def connect() -> Redis:
     )
 
 
-class InertJobs(BaseCache):
+class InertJobs(DummyCache):
     """The connection of the pages, which django-rq takes from a cache: jobs read through it name no code.
 
     The pages read jobs by RQ's own class and defaults, which no setting changes. They would inflate a job to
     any size, load its pickles and call its failure callback, whoever put it into Redis.
     """
-
-    def __init__(self, _location: str, parameters: dict[str, Any]) -> None:
-        super().__init__(parameters)
 
     def get_master_client(self) -> Redis:
         redis = connect()

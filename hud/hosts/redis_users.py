@@ -19,7 +19,7 @@ from redis.exceptions import RedisError, ResponseError
 from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 
 from hud.hosts import queues
-from hud.hosts.registration import drain
+from hud.hosts.registration import control
 from hud.models import Accelerator, ApiKey, Host
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def _shut_out(redis: Redis, host: Host) -> None:
         redis.unlink(*some)
     note = f"It filled Redis with more than {_MOST_BYTES >> 10} KiB of its own. Resume it when it is safe."
     logger.warning("%s is drained: %s", host.name, note)
-    drain(host=host, note=note, who="tick")
+    control("drain", host=host, note=note, who="tick")
 
 
 def _list_workers(redis: Redis) -> None:

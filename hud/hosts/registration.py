@@ -164,19 +164,15 @@ def beat(
     return {item.name: item for item in Accelerator.objects.filter(host=host, present=True)}
 
 
-def drain(*, host: Host, note: str, who: str) -> None:
-    """Let a host finish its running tasks and claim no more."""
-    Host.objects.filter(pk=host.pk).update(drained=True, note=note[:500])
-    audit.note(who=who, action="host.drain", subject=host.name, detail={"note": note})
-
-
-def pause(*, host: Host, until: datetime, note: str, who: str) -> None:
-    """Drain a host until a time."""
-    Host.objects.filter(pk=host.pk).update(paused_until=until, note=note[:500])
-    detail = {"until": until.isoformat(), "note": note}
-    audit.note(who=who, action="host.pause", subject=host.name, detail=detail)
-
-
-def resume(*, host: Host, who: str) -> None:
-    Host.objects.filter(pk=host.pk).update(drained=False, paused_until=None, note="")
-    audit.note(who=who, action="host.resume", subject=host.name)
+def control(action: str, *, host: Host, who: str, note: str = "", minutes: float = 0) -> None:
+    """Let a host finish its running tasks and claim no more (`drain`), for some minutes (`pause`), or take
+    work again (`resume`)."""
+    detail: dict[str, Any] = {} if action == "resume" else {"note": note}
+    if action == "pause":
+        until = timezone.now() + timedelta(minutes=minutes)
+        detail["until"] = until.isoformat()
+        columns: dict[str, Any] = {"paused_until": until}
+    else:
+        columns = {"drained": True} if action == "drain" else {"drained": False, "paused_until": None}
+    Host.objects.filter(pk=host.pk).update(**columns, note=note[:500])
+    audit.note(who=who, action=f"host.{action}", subject=host.name, detail=detail)

@@ -85,7 +85,7 @@ def export_wide(filters: Mapping[str, Any]) -> Iterator[bytes]:
     for (_environment, *line), values in lines.items():
         shown = dict(zip(_WIDE, line, strict=True))
         shown["knobs"] = orjson.loads(shown["knobs"])
-        yield _csv_line([*map(_cell, shown.values()), *map(values.get, metrics)])
+        yield _csv_line([*map(csv_cell, shown.values()), *map(values.get, metrics)])
 
 
 # of a row m of measurements or points
@@ -215,7 +215,7 @@ def _as_json(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
 def _as_csv(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
     yield _csv_line([*_FLAT, "reason", "warning", "torch"])
     for row in rows:
-        yield _csv_line([_cell(value) for value in _flat(row).values()])
+        yield _csv_line([csv_cell(value) for value in _flat(row).values()])
 
 
 class _Echo:
@@ -235,12 +235,14 @@ def inert(text: str) -> str:
     return f"'{text}" if start.startswith(_FORMULA) or text.startswith(("\t", "\r", "\n")) else text
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, dict):
-        return orjson.dumps(value).decode()
-    if isinstance(value, str):
-        return inert(value)
-    return value.isoformat() if hasattr(value, "isoformat") else value
+def csv_cell(value: Any) -> Any:
+    """Return a value as CSV has it: numbers as they are, times in ISO 8601, lists and objects as JSON, and no
+    text that a spreadsheet would run."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return inert(value if isinstance(value, str) else orjson.dumps(value).decode())
 
 
 # Records of our own export: `benchmark.extra_info.hud` has the stored identity and the run. It wins over all

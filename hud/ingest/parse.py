@@ -12,7 +12,7 @@ import msgspec
 from hud.ingest.compilations import METRIC, BadCompilation, read_compiled
 from hud.ingest.export import exported
 from hud.ingest.receipt import Receipt
-from hud.ingest.runs import RunKeys, from_epoch
+from hud.ingest.runs import from_epoch, run_identity, run_of
 from hud.ingest.series import Meanings, check_names, rename_by
 from hud.models import FIRST_RUN_ONLY, Aliases
 from runner.formats import describe_of, reasons
@@ -41,6 +41,7 @@ from runner.formats.parameters import Parameters
 from runner.formats.scalars import INVISIBLE, branch_name, invisible_in, nfc, text
 from runner.schema.compilations import COMPILATION, COMPILED
 from runner.schema.devices import arch_key, device_kind, is_named
+from runner.schema.draws import PairPlace
 from runner.schema.records import CLASS_PACKAGES, QUALITIES, SUCCESS, UNEXPECTED, Environment, Record
 from runner.schema.suite import SUITES, value_rule
 
@@ -88,7 +89,8 @@ class RecordParser:
         self._of_suites: dict[tuple[int, str], Environment] = {}
         self._last_facts: tuple[Any, Any, bytes] = (None, None, b"[null,null]")  # of runners and dependencies
         self._last_knobs: tuple[Any, dict[str, Any], str] = (None, {}, "{}")  # what they are of; as stored
-        self._run_keys = RunKeys(any_time=any_time)
+        self._any_time = any_time
+        self._runs: dict[tuple[Any, ...], tuple[RunKey, PairPlace]] = {}
         self._rows: dict[tuple[RunKey, Identity, str], dict[tuple[str, ...], int]] = {}  # of appended tables
 
     def flush(self) -> list[ParsedMeasurement]:
@@ -153,7 +155,7 @@ class RecordParser:
         if record.runners is not runners or record.dependencies is not dependencies:  # neighbours share them
             facts = msgspec.json.encode((record.runners, record.dependencies))
             self._last_facts = record.runners, record.dependencies, facts
-        run, place = self._run_keys.of(record, facts, given)
+        run, place = self._run(record, facts, given)
         device, device_name, environment = self._place(record, facts, given)
         unit, direction = meaning_of(metric) if extra or metric.unit else ("", "")
         measurement = ParsedMeasurement(
@@ -290,6 +292,13 @@ class RecordParser:
         missing = {name: value for name, value in hints.items() if not getattr(self.parameters, name)}
         return replace(self.parameters, **missing)
 
+    def _run(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, PairPlace]:
+        """Return the record's run and its place there, from a cache as `_place`."""
+        key = facts, *run_identity(record)
+        if key not in self._runs:
+            self._runs[key] = run_of(record, given, any_time=self._any_time)
+        return self._runs[key]
+
     def _place(self, record: Record, facts: bytes, given: Parameters) -> tuple[str, str, Environment]:
         """Return the record's device, its name and the environment, from a cache, since most records of an
         upload share them."""
@@ -344,10 +353,7 @@ def _first_run_warning(measurement: ParsedMeasurement) -> str | None:
 
 def _check_said_names(record: Record, metric: str) -> None:
     """Raise WrongRecord for a name that is empty or longer than any could be."""
-    names = metric, record.model.name, record.benchmark.name
-    if all(map(str.strip, names)) and max(map(len, names)) <= _MOST_OF_A_NAME:
-        return
-    for kind, name in zip(("metric", "model", "benchmark"), names, strict=True):
+    for kind, name in ("metric", metric), ("model", record.model.name), ("benchmark", record.benchmark.name):
         if not name or name.isspace():
             raise WrongRecord(f"/{kind}/name", "the name is empty")
         if len(name) > _MOST_OF_A_NAME:

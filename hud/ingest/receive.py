@@ -126,7 +126,8 @@ class Content:
         entries = f"none of its {receipt.skipped_total} entries is a new measurement"
         words = f"nothing was stored: the body was read as {self.format.name}, and {entries}"
         if self.format.name == "v3" and all(fault.detail == reasons.NO_METRIC for fault in faults):
-            keys = ", ".join(json_text.first_keys(self.body)[:20])
+            value = json_text.first_value(self.body)
+            keys = ", ".join([*value][:20] if isinstance(value, dict) else [])
             words = (
                 "nothing was stored: this is JSON, but no v3 record, which has benchmark.name, model.name,"
                 f" metric.name and metric.benchmark_values; keys seen: {keys[:500] or 'none'}"

@@ -19,14 +19,14 @@ from hud.models import ApiKey, Run, State, Upload
 from hud.problems import Problem
 from hud.sql import execute
 from runner.formats.errors import WrongRecord
-from runner.formats.measurement import ParsedMeasurement, RunKey, first_runner
+from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.formats.parameters import PLAUSIBLE, Parameters, is_plausible, parse_time
 from runner.formats.readers.v3 import OURS
 from runner.formats.scalars import branch_name, nfc, text
 from runner.schema.compilations import COMPILATION
 from runner.schema.devices import DEVICE_KINDS
 from runner.schema.draws import PairPlace, pair_place
-from runner.schema.records import Record
+from runner.schema.records import Record, first_runner, object_of
 from runner.schema.tasks import CANCELLED
 
 _MAX_NUMBER = 10_000  # of a process
@@ -48,42 +48,25 @@ _OF_RUN = attrgetter(
 )
 
 
-class RunKeys:
-    """The runs of one upload's records, which mostly share one."""
-
-    def __init__(self, *, any_time: bool = False) -> None:
-        self._any_time = any_time
-        self._known: dict[tuple[Any, ...], tuple[RunKey, PairPlace]] = {}
-
-    def of(self, record: Record, facts: bytes, given: Parameters) -> tuple[RunKey, PairPlace]:
-        """Return a record's run and its repeat, side and draw there; `facts` is what it says of runners, as
-        JSON. Raise WrongRecord for a place that no A/B comparison has, a wrong number of a compilation, or a
-        time that an upload cannot have, unless `any_time`."""
-        compilation = _compilation_of(record)
-        known_by = (facts, compilation, *_OF_RUN(record))
-        if known_by not in self._known:
-            time = from_epoch(record.timestamp)
-            if time and not (self._any_time or is_plausible(time)):
-                raise WrongRecord("/timestamp", f"{time.isoformat()} is not {PLAUSIBLE}")
-            self._known[known_by] = _run_of(record, given, time, compilation)
-        return self._known[known_by]
-
-
-def _compilation_of(record: Record) -> int | None:
+def run_identity(record: Record) -> tuple[Any, ...]:
+    """Return what records of one run, and one place there, have in common beside their host: first the number
+    of their compilation. Raise WrongRecord for a wrong one."""
     extra = record.metric.extra_info if record.metric else None
     number: int | None = extra.get(COMPILATION) if extra else None
     if number is not None and not (type(number) is int and 0 <= number < _MAX_COMPILATIONS):
         detail = f"a compilation is a whole number from 0 to {_MAX_COMPILATIONS - 1}"
         raise WrongRecord(f"/metric/extra_info/{COMPILATION}", detail)
-    return number
+    return number, *_OF_RUN(record)
 
 
-def _run_of(
-    record: Record, given: Parameters, time: datetime | None, compilation: int | None
-) -> tuple[RunKey, PairPlace]:
+def run_of(record: Record, given: Parameters, *, any_time: bool) -> tuple[RunKey, PairPlace]:
+    """Return a record's run and its repeat, side and draw there. Raise WrongRecord for a place that no A/B
+    comparison has, or a time that an upload cannot have, unless `any_time`."""
+    time, compilation = from_epoch(record.timestamp), run_identity(record)[0]
+    if time and not (any_time or is_plausible(time)):
+        raise WrongRecord("/timestamp", f"{time.isoformat()} is not {PLAUSIBLE}")
     runner = first_runner(record)
-    facts = runner.get("extra_info")
-    facts = facts if isinstance(facts, dict) else {}
+    facts = object_of(runner.get("extra_info"))
     try:
         place = pair_place(facts.get("pair"))
     except ValueError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from itertools import groupby
-from operator import attrgetter, gt
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -67,11 +67,9 @@ def check_names(measurement: ParsedMeasurement) -> None:
         joined = "".join(texts)
         for name, value in zip(_NAMES, texts, strict=True):
             setattr(measurement, name, value)
-    if any(map(gt, map(len, texts), _LIMITS.values())):
-        name, limit = next(
-            one for one, value in zip(_LIMITS.items(), texts, strict=True) if len(value) > one[1]
-        )
-        raise WrongRecord("", f"the {name} is longer than {limit} characters")
+    for (name, limit), value in zip(_LIMITS.items(), texts, strict=True):
+        if len(value) > limit:
+            raise WrongRecord("", f"the {name} is longer than {limit} characters")
     if len(joined if is_ascii else joined.encode("utf-8", "surrogatepass")) > _MAX_IDENTITY_BYTES:
         raise WrongRecord("", f"names and settings together are longer than {_MAX_IDENTITY_BYTES} bytes")
     if not _SUITE.fullmatch(measurement.suite):
@@ -127,7 +125,7 @@ def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int | None]]) -> 
     distinct = sorted(set(identities.values()))
     keys = dict(zip(Experiment.IDENTITY, zip(*distinct, strict=True), strict=True))
     keys["knobs"] = tuple(map(orjson.Fragment, keys["knobs"]))
-    experiments = dict(zip(distinct, ids_of(Experiment, keys, look_first=False), strict=True))
+    experiments = dict(zip(distinct, ids_of(Experiment, keys), strict=True))
     rows = [
         {
             "experiment_id": experiments[identities[digest]],
@@ -156,14 +154,12 @@ def ids_of(
     model: type[Model],
     keys: Mapping[str, Sequence[Any]],
     more: Callable[[int], dict[str, Any]] = lambda _place: {},
-    *,
-    look_first: bool = True,
 ) -> list[int]:
     """Return the ids of distinct rows, which `keys`, columns with their values, tell apart; make those that
     are not there, with `more` columns of a row by its place.
 
-    Look first, unless most will be missing, insert only what is missing, look again: a row that a concurrent
-    upload inserts meanwhile is waited for by ON CONFLICT and seen by the second look.
+    Look first, insert only what is missing, look again: a row that a concurrent upload inserts meanwhile is
+    waited for by ON CONFLICT and seen by the second look.
     """
     rows = [dict(zip(keys, row, strict=True)) for row in zip(*keys.values(), strict=True)]
     if not rows:
@@ -172,7 +168,7 @@ def ids_of(
     select = f"""SELECT given.place, known.id FROM {_given(model, keys)} JOIN {model._meta.db_table} known
         ON {same}"""  # noqa: S608 — only names of columns are put into the text  # nosec B608
     body = orjson.dumps([row | {"place": place} for place, row in enumerate(rows)]).decode()
-    ids: dict[int, int] = dict(fetch_tuples(select, [body])) if look_first else {}
+    ids: dict[int, int] = dict(fetch_tuples(select, [body]))
     if len(ids) < len(rows):
         insert(model, [row | more(place) for place, row in enumerate(rows) if place not in ids])
         ids = dict(fetch_tuples(select, [body]))

@@ -3,13 +3,12 @@
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import orjson
 from django.http import Http404, HttpResponse
 
-from hud.ingest.export import inert
+from hud.ingest.export import csv_cell
 from hud.problems import Problem
 from hud.tables.table import DataTable
 
@@ -54,17 +53,8 @@ def to_csv(rows: Rows, header: Sequence[str] = ()) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(names)
-    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    writer.writerows([csv_cell(row.get(name)) for name in names] for row in rows)
     return out.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, datetime):
-        return value.isoformat()
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return inert(text)
 
 
 def _filename(name: str) -> str:

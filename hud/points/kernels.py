@@ -1,29 +1,9 @@
-"""The kernels of a variant, and the source of binaries."""
+"""Which points have kernels, and the source of binaries."""
 
 from collections.abc import Collection
-from dataclasses import asdict
-from typing import Any
 
-from hud.models import Compilation, KernelBinary, Regression, kernels_of
+from hud.models import KernelBinary, Regression
 from hud.sql import fetch_tuples, int_array
-
-
-def of_variant(variant: str) -> dict[str, Any] | None:
-    """Return the kernels of a variant for the API, None if no compilation has it; 3 queries."""
-    rows = Compilation.objects.filter(variant=variant)
-    newest = rows.order_by("-order_time", "-run", "-repeat").first()
-    if newest is None:
-        return None
-    compiled = newest.compiled(kernels_of([newest]))
-    return {
-        "variant": variant,
-        "compilations": rows.count(),
-        "run": newest.run_id,
-        "experiment": newest.experiment_id,
-        "time": newest.order_time,
-        "busy_us": newest.busy_us,
-        "kernels": [asdict(kernel) for kernel in compiled.kernels],
-    }
 
 
 def code_of(binaries: Collection[str]) -> dict[str, str]:

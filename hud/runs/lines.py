@@ -165,10 +165,8 @@ class TaskLine:
         """Return the share of its work that is done, 0 to 1."""
         if self.ended:
             return 1.0
-        done, total = self.task.progress.get("done"), self.task.progress.get("total")
-        if not self.running or not isinstance(done, int) or not isinstance(total, int) or total < 1:
-            return 0.0
-        return min(max(done / total, 0.0), 1.0)
+        done, total = self.task.progress.get("done", 0), self.task.progress.get("total", 0)
+        return min(done / total, 1.0) if self.running and total else 0.0
 
 
 def tasks_of(run: Run) -> list[TaskLine]:

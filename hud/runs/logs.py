@@ -95,16 +95,13 @@ def keep_artifact(
 def artifact_response(kept: Artifact) -> FileResponse | None:
     """Return the file as a download, or None if it is gone or not below the artifacts' folder. It is never
     shown: a host may send anything."""
-    folder = (Path(settings.HUD_DATA) / "artifacts").resolve()
-    path = (Path(settings.HUD_DATA) / kept.path).resolve()
+    folder, path = (Path(settings.HUD_DATA, name).resolve() for name in ("artifacts", kept.path))
     if not path.is_relative_to(folder) or not path.is_file():
         return None
     suffix = _SUFFIXES.get(kept.kind, "")
-    response = FileResponse(
+    return FileResponse(
         path.open("rb"),
         as_attachment=True,
         filename=f"run-{kept.task.run_id}-task-{kept.task.position}-{kept.kind}-{kept.pk}{suffix}",
         content_type="application/octet-stream",
     )
-    response["X-Content-Type-Options"] = "nosniff"
-    return response

@@ -37,7 +37,7 @@ _CLOCK_CHANGE = timedelta(hours=2)  # daylight saving moves no clock by more
 _NAMES = "jan feb mar apr may jun jul aug sep oct nov dec mon tue wed thu fri sat sun".replace(" ", "|")
 _CRON_FIELD = re.compile(rf"([\d*/,#L-]|{_NAMES})+", re.IGNORECASE)
 
-_SETTINGS = """name enabled cron time_zone suite cases modes dtypes backends compilations repeats device
+SETTINGS = """name enabled cron time_zone suite cases modes dtypes backends compilations repeats device
     environment labels everywhere"""
 
 
@@ -51,7 +51,7 @@ class ScheduleLine:
 
 
 COLUMNS = DataTable[ScheduleLine](
-    f"""id=schedule.pk {under("schedule", _SETTINGS)} stream next_due last_due last_reason=last?.reason
+    f"""id=schedule.pk {under("schedule", SETTINGS)} stream next_due last_due last_reason=last?.reason
     last_runs""",
     stream=lambda line: line.schedule.stream.name if line.schedule.stream else NIGHTLY,
     last_due=lambda line: line.last.due if line.last else None,

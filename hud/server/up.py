@@ -141,18 +141,14 @@ def check_port(options: Options, *, patience_s: float) -> None:
     deadline = time.monotonic() + patience_s
     family = socket.AF_INET6 if ":" in options.bind else socket.AF_INET
     while True:
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((options.bind, options.port))
-            except OSError as error:
-                if time.monotonic() >= deadline:
-                    raise UpError(
-                        f"port {options.port} on {options.bind} cannot be used ({error.strerror}); "
-                        "choose another one: make up PORT=8001"
-                    ) from None
-            else:
-                return
+        try:
+            socket.create_server((options.bind, options.port), family=family).close()
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                detail = f"port {options.port} cannot be used: {error.strerror}"
+                raise UpError(f"{detail}; choose another one: make up PORT=8001") from None
+        else:
+            return
         time.sleep(0.1)
 
 
@@ -267,17 +263,17 @@ def _python(options: Options, name: str, *arguments: str) -> Program:
 
 def _agent(options: Options) -> Program:
     """Return the agent of this machine. Root's has an account of its own where that is possible."""
-    problem = worker_account.prepare(options.data, embedded.run_folder(options.data), BASE)
+    problem = worker_account.prepare(options.data, embedded.run_folder(options.data))
     if os.geteuid() == 0 and problem:
         say(
             "Benchmarks run as root, who can read every secret of this machine, since no other user works: "
             f"{problem}"
         )
     known = json.loads((options.data / "host.json").read_text())
-    prefix = embedded.dies_with_parent("TERM") if problem else worker_account.prefix(options.data, BASE)
+    prefix = embedded.dies_with_parent("TERM") if problem else worker_account.prefix(options.data)
     command = [*prefix, sys.executable, "-m", "runner", "attach", "--stay"]
     command += ["--data", str(options.data / "agent"), "--name", known["name"]]
-    environment = options.environment() if problem else worker_account.environment(options.data, BASE)
+    environment = options.environment() if problem else worker_account.environment(options.data)
     environment |= {"HUD_URL": known["hud"], "HUD_KEY": known["key"]}
     return Program("agent", command, environment, stop_s=20)
 

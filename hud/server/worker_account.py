@@ -20,10 +20,10 @@ from typing import Literal, get_args
 from runner.schema.protocol import without_secrets
 
 Account = Literal["agent", "redis", "postgres", "benchmarks"]
+_CHECKOUT = Path(__file__).resolve().parents[2]
 GROUP = 61_000  # of all installations, since they share device locks; no benchmark is in it
 _FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
 _RIGHTS = "-all,+setuid,+setgid,+kill"  # of the agent
-_GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all
 
 
 def uid_of(data: Path, account: Account = "agent") -> int:
@@ -34,27 +34,26 @@ def uid_of(data: Path, account: Account = "agent") -> int:
 
 
 @functools.cache
-def prefix(data: Path, checkout: Path) -> tuple[str, ...]:
+def prefix(data: Path) -> tuple[str, ...]:
     """Return a command prefix that changes to the agent's account and ends with its parent."""
-    groups = {path.stat().st_gid for pattern in _GPU_DEVICES for path in Path("/").glob(pattern)} - {0}
     rights = [f"--{kind}={_RIGHTS}" for kind in ("inh-caps", "ambient-caps", "bounding-set")]
-    groups |= {GROUP, uid_of(data, "benchmarks")}
-    return (*_prefix(data, checkout, uid_of(data), groups), "--pdeathsig=TERM", *rights)
+    groups = {GROUP, uid_of(data, "benchmarks")}
+    return (*_prefix(data, uid_of(data), groups), "--pdeathsig=TERM", *rights)
 
 
-def _prefix(data: Path, checkout: Path, uid: int, groups: Collection[int]) -> tuple[str, ...]:
+def _prefix(data: Path, uid: int, groups: Collection[int]) -> tuple[str, ...]:
     account = (f"--reuid={uid}", f"--regid={GROUP}", "--no-new-privs")
     all_groups = f"--groups={','.join(map(str, sorted(groups)))}"
-    return (*_way_through_closed_folders(data, checkout), "setpriv", *account, all_groups)
+    return (*_way_through_closed_folders(data), "setpriv", *account, all_groups)
 
 
-def server_prefix(data: Path, run: Path, checkout: Path, uid: int, command: str) -> tuple[str, ...]:
+def server_prefix(data: Path, run: Path, uid: int, command: str) -> tuple[str, ...]:
     """Open the way to the folders of a server; return a command prefix that changes to its user id, or ()
     where that is not possible."""
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         return ()
     _open_way({data: 0o711, run: 0o2710})
-    as_server = _prefix(data, checkout, uid, {GROUP})
+    as_server = _prefix(data, uid, {GROUP})
     tried = subprocess.run([*as_server, command, "--version"], cwd="/", capture_output=True, check=False)
     return () if tried.returncode else as_server
 
@@ -75,13 +74,13 @@ def give(uid: int, *paths: Path, group: int = GROUP) -> None:
                 os.chown(path, uid, group, follow_symlinks=False)
 
 
-def _way_through_closed_folders(data: Path, checkout: Path) -> tuple[str, ...]:
+def _way_through_closed_folders(data: Path) -> tuple[str, ...]:
     """Return a command prefix that shows the account what it needs of folders that only root may enter.
 
     A Python or a checkout often lies below /root. In a mount namespace of its own, the agent has an empty
     folder there, with nothing but the data folder, the checkout and the Python in it.
     """
-    needed = [path.resolve() for path in (data, checkout, Path(sys.prefix), Path(sys.base_prefix))]
+    needed = [path.resolve() for path in (data, _CHECKOUT, Path(sys.prefix), Path(sys.base_prefix))]
     closed: dict[Path, list[Path]] = {}
     for path in dict.fromkeys(needed):
         outermost_first = [each for each in reversed(path.parents) if not each.stat().st_mode & 0o001]
@@ -102,7 +101,7 @@ def _way_through_closed_folders(data: Path, checkout: Path) -> tuple[str, ...]:
     return ("unshare", "--mount", "--propagation=private", "sh", "-ec", script, "sh")
 
 
-def prepare(data: Path, run: Path, checkout: Path) -> str:
+def prepare(data: Path, run: Path) -> str:
     """Give the agent its folder and the way to Redis. Return why its account cannot be used, or ''."""
     if os.geteuid() != 0:
         return "only root can change the user"
@@ -117,8 +116,8 @@ def prepare(data: Path, run: Path, checkout: Path) -> str:
     give(uid, *(folder / "benchmarks").glob("*"), group=uid)
     code = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch(); import runner.host.attach"
     tried = subprocess.run(
-        [*prefix(data, checkout), sys.executable, "-c", code, str(folder / "tried")],
-        env=environment(data, checkout),
+        [*prefix(data), sys.executable, "-c", code, str(folder / "tried")],
+        env=environment(data),
         cwd="/",
         capture_output=True,
         text=True,
@@ -127,7 +126,7 @@ def prepare(data: Path, run: Path, checkout: Path) -> str:
     return (tried.stderr.strip().splitlines() or ["it cannot run Python"])[-1] if tried.returncode else ""
 
 
-def environment(data: Path, checkout: Path) -> dict[str, str]:
+def environment(data: Path) -> dict[str, str]:
     """Return the agent's environment, without the secrets of the dashboard."""
     own = {
         "HOME": str(data / "agent" / "home"),
@@ -135,7 +134,7 @@ def environment(data: Path, checkout: Path) -> dict[str, str]:
         "LOGNAME": "compiler-hud",
         "RUNNER_LOCKS": str(_locks()),
         "RUNNER_BENCHMARK_UID": str(uid_of(data, "benchmarks")),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(checkout), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_CHECKOUT), os.environ.get("PYTHONPATH")])),
     }
     dropped = ("XDG_", "TMPDIR")  # root's folders
     kept = without_secrets(os.environ)

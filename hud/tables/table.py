@@ -153,11 +153,12 @@ class DataTable(Generic[Row, Page]):
 
 
 def under(path: str, names: str) -> str:
-    """Return columns that are attributes of one part: ``a=path.a b=path.b``."""
-    return " ".join(f"{name}={path}.{name}" for name in names.split())
+    """Return columns, with or without their kinds, that are attributes of one part: ``a:int=path.a``."""
+    return " ".join(f"{name}={path}.{name.partition(':')[0]}" for name in names.split())
 
 
-_IDENTITY = " ".join(Experiment.IDENTITY)
+_IDENTITY = """suite:str case:str knobs:dict[str,Any] mode:str dtype:str backend:str device:str arch:str
+    dynamic:bool"""
 
 
 def experiment_of(path: str) -> str:
@@ -191,4 +192,4 @@ def _cell(column: Column[Row, Page]) -> Callable[[Row, Page], str]:
     return lambda row, page: f"{start}{attributes(title=tooltip(row))}>{text(draw(row, page))}{end}"
 
 
-IDENTITY = DataTable[Experiment](f"experiment=pk {_IDENTITY}")
+IDENTITY = DataTable[Experiment](f"experiment:int=pk {_IDENTITY}")

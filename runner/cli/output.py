@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -34,8 +35,6 @@ class Output:
         if resume and form != "ours":
             raise BadRequest("--resume reads what is done from --format ours")
         _check_writable(path, path)
-        if resume and not dry_run:
-            _without_torn_line(path)
         self._path = path
         self._form = form
         self._dry_run = dry_run
@@ -54,13 +53,11 @@ class Output:
         if self._system is None:
             return ""
         held = [task for task in tasks if not self._system.unsupported_reason(task)]
-        text = ""
-        if len(held) < len(tasks):
-            reasons = Counter(filter(None, map(self._system.unsupported_reason, tasks)))
-            have = "has" if len(tasks) == 1 else "have"
-            text = _share(reasons, len(tasks), f"{have} no place in {self._system.name}'s file")
-            if not held:
-                raise BadRequest(f"--format upstream: {text}")
+        reasons = Counter(filter(None, map(self._system.unsupported_reason, tasks)))
+        have = "has" if len(tasks) == 1 else "have"
+        text = _share(reasons, len(tasks), f"{have} no place in {self._system.name}'s file")
+        if not held:
+            raise BadRequest(f"--format upstream: {text}")
         self._system.check_places(held)
         for path in sorted(self._system.files(self._path, held)):
             if path.exists() and not self._dry_run:
@@ -71,7 +68,7 @@ class Output:
 
     def left_out(self) -> str:
         """Return how many of the tasks that ended are not in the file, and why; '' where all are."""
-        return _share(self._left_out, self._added, f"left nothing in {self._path}") if self._left_out else ""
+        return _share(self._left_out, self._added, f"left nothing in {self._path}")
 
     @property
     def empty(self) -> bool:
@@ -79,7 +76,8 @@ class Output:
         return 0 < self._added == self._left_out.total()
 
     def earlier(self) -> list[TaskResult]:
-        """Return the tasks of the file that succeeded; a failed one is tried again.
+        """Return the tasks of the file that succeeded; a failed one is tried again, and so is that of the
+        half line that a killed command left at the end, which is cut off.
 
         Raise BadRequest for a file that is not of `--format ours`.
         """
@@ -87,12 +85,16 @@ class Output:
             return []
         other = f"{self._path} is no file of --format ours, which --resume goes on with"
         try:
-            lines = [json.loads(line) for line in self._path.read_text().splitlines()]
+            text, newline, torn = self._path.read_text().rpartition("\n")
+            is_torn = torn.startswith(_OURS_BEGINS)
+            lines = [json.loads(line) for line in (text if is_torn else text + newline + torn).splitlines()]
         except ValueError as error:
             raise BadRequest(other) from error
         parts = {"fingerprint", "outcome", "records"}
         if not all(isinstance(line, dict) and parts <= set(line) for line in lines):
             raise BadRequest(other)
+        if is_torn and not self._dry_run:
+            os.truncate(self._path, len((text + newline).encode()))
         return [_from_json(line) for line in lines if line["outcome"]["status"] == "ok"]
 
     def add(self, result: TaskResult) -> None:
@@ -104,7 +106,7 @@ class Output:
             end = "" if outcome.status == "ok" else f"{outcome.status} {outcome.code}".strip()
             self._left_out[reason or end or "nothing was measured that it has a place for"] += 1
         if result.artifacts():
-            beside = _beside(self._path)
+            beside = self._path.with_name(f"{self._path.name}.artifacts")  # another file may have the stem
             folder = beside / result.name.replace("/", "-")
             shutil.rmtree(folder, ignore_errors=True)  # of a try that failed
             beside.mkdir(exist_ok=True)
@@ -130,20 +132,6 @@ class Output:
         return bool(lines)
 
 
-def _beside(path: Path) -> Path:
-    """Return the folder of the artifacts: not that of another file with the same stem."""
-    return path.with_name(f"{path.name}.artifacts")
-
-
-def _without_torn_line(path: Path) -> None:
-    """Cut off the half line that a killed command left at the end: its task is measured again."""
-    data = path.read_bytes() if path.exists() else b""
-    complete = data.rfind(b"\n") + 1
-    if data[complete:].startswith(_OURS_BEGINS.encode()):
-        with path.open("r+b") as file:
-            file.truncate(complete)
-
-
 def _check_writable(path: Path, output: Path) -> None:
     """Raise BadRequest if a file of this --output cannot be written. Leave nothing behind."""
     try:
@@ -158,6 +146,9 @@ def _check_writable(path: Path, output: Path) -> None:
 
 
 def _share(reasons: Counter[str], total: int, verb: str) -> str:
+    """Return a sentence with the reasons of some of all tasks, '' without any."""
+    if not reasons:
+        return ""
     share = "the task" if total == 1 else f"{reasons.total()} of {total} tasks"
     counts = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
     return f"{share} {verb}: {counts}"

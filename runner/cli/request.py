@@ -1,9 +1,9 @@
 """Turn the options of `python -m runner run` into tasks."""
 
+import argparse
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runner.schema.options import Option, OptionValue
 from runner.schema.suite import BadRequest, Suite, TaskSpec
@@ -14,30 +14,9 @@ _CASE = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<knobs>[^\[\]]*)\])?")
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
-@dataclass(frozen=True)
-class Request:
-    """Options of `python -m runner run`, as typed. An empty choice means the suite's default."""
-
-    suites: Sequence[str]
-    device: str  # cuda or cpu
-    cases: Sequence[str] = ()  # NAME or NAME[OPTION=VALUE,…]
-    filter: str = ""  # regular expression, searched in the case's name
-    exclude: str = ""  # the same, for cases to leave out
-    exclude_exact: Sequence[str] = ()
-    modes: Sequence[str] = ()
-    dtypes: Sequence[str] = ()
-    backends: Sequence[str] = ()
-    dynamic: bool = False
-    verify: bool = False
-    timeout_s: int | None = None
-    repeat: int | None = None
-    iterations_per_run: int | None = None
-    batch_size: int | None = None
-    options: Sequence[str] = ()  # NAME=VALUE, or NAME=VALUE+VALUE for a matrix
-
-
-def tasks(request: Request) -> list[TaskSpec]:
-    """Return the tasks of a request. Raise BadRequest for anything that no suite offers."""
+def tasks(request: argparse.Namespace, device: str) -> list[TaskSpec]:
+    """Return the tasks of the options of `run`, as typed, on `cuda` or `cpu`. An empty choice means the
+    default of the suite. Raise BadRequest for anything that no suite offers."""
     suites = [suite_of(name) for name in request.suites]
     for name in (text.partition("[")[0] for text in request.cases):
         # the plan of a single suite rejects an unknown case itself
@@ -47,7 +26,7 @@ def tasks(request: Request) -> list[TaskSpec]:
     found = [
         task
         for suite in suites
-        for task in _suite_tasks(suite, request)
+        for task in _suite_tasks(suite, request, device)
         if wanted.search(task.case)
         and not (request.exclude and unwanted.search(task.case))
         and task.case not in request.exclude_exact
@@ -73,7 +52,7 @@ def _pattern(option: str, text: str) -> re.Pattern[str]:
         raise BadRequest(f"{option} {text!r} is no regular expression: {error}") from error
 
 
-def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
+def _suite_tasks(suite: Suite, request: argparse.Namespace, device: str) -> list[TaskSpec]:
     given = {name: getattr(request, name) for name in ("repeat", "iterations_per_run", "batch_size")}
     settings = [f"{name}={value}" for name, value in given.items() if value is not None]
     if request.verify and "verify" in suite.offered:
@@ -88,7 +67,7 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
             settings = match["knobs"].split(",") if match["knobs"] else []
             chosen.append(([match["name"]], {**shared, **_values(suite, settings)}))
     axes = dict(suite.axes)
-    on_device = suite.backends_on(request.device)
+    on_device = suite.backends_on(device)
     backends = request.backends or [name for name in axes.get("backend", ()) if name in on_device]
     modes = request.modes or axes.get("mode", suite.modes[:1])
     found = []
@@ -96,7 +75,7 @@ def _suite_tasks(suite: Suite, request: Request) -> list[TaskSpec]:
         for values, mode in itertools.product(itertools.product(*knobs.values()), modes):
             selection = Selection(
                 suite.name,
-                request.device,
+                device,
                 cases=names,
                 modes=[mode],
                 dtypes=request.dtypes or suite.default_dtypes(mode),

@@ -1,7 +1,6 @@
 """`python -m runner run`: measure a matrix of suites, cases, modes, dtypes and backends on this machine."""
 
 import argparse
-import dataclasses
 import os
 import shlex
 import sys
@@ -32,6 +31,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import CACHES, Caches, Replication, TaskResult
 from runner.suites import PRESETS, SUITES, file, suite_of
 from runner.system import interpreters, machine
+from runner.system.accelerators import accelerators
 from runner.system.interpreters import DEFAULT, Interpreter, interpreter_of
 
 _CANCELLED = 130  # as a shell says it for Ctrl-C
@@ -39,7 +39,7 @@ _MAX_REPEATS = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the whole command line of `python -m runner run`; destinations are fields of `request.Request`."""
+    """Add the whole command line of `python -m runner run`."""
     add = parser.add_argument
     add("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
     add("--file", type=Path, metavar="MODEL.PY", help="a case of one's own: its build() → (module, inputs)")
@@ -102,10 +102,8 @@ def main(options: argparse.Namespace) -> int:
         options.suites = [*options.suites, file.NAME]
     if not options.suites:
         raise BadRequest(f"say which suite to run: {', '.join(SUITES)}")
-    chosen = terminal.accelerator(options.device)
-    names = {field.name for field in dataclasses.fields(request.Request)}
-    asked = {name: value for name, value in vars(options).items() if name in names}
-    tasks = request.tasks(request.Request(**{**asked, "device": chosen.device}))
+    chosen = accelerators([options.device] if options.device else [])[0]
+    tasks = request.tasks(options, chosen.device)
     if options.partition:
         tasks = request.partition(tasks, options.partition)
     baseline = read_records(options.baseline, "--baseline") if options.baseline else None
@@ -259,13 +257,11 @@ def _commands(options: argparse.Namespace, jobs: Sequence[Job], replication: Rep
         remarks.append(f"# --format {options.format} is a file of one command: give each its own --output")
     rest = [
         _option("--timeout", options.timeout_s),
-        _option("--base-python", options.base_python),
-        _option("--python", options.python),
         _option("--new-opt", *options.new_opt),
-        _option("--draws", options.draws),
-        _option("--repeats", options.repeats),
-        _option("--caches", options.caches),
-        _option("--pinned", options.pinned),
+        *(
+            _option(f"--{name.replace('_', '-')}", getattr(options, name))
+            for name in ("base_python", "python", "draws", "repeats", "caches", "pinned")
+        ),
         # the commands go on with one file, which only one of --format ours can be
         *([_option("--output", options.output), "--resume"] if ours else []),
     ]

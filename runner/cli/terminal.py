@@ -18,10 +18,10 @@ from runner.launch.launch import Event
 from runner.launch.pairs import Job, LaunchRequest, run_task
 from runner.schema.protocol import CHANGED_INTERPRETER
 from runner.schema.records import with_runner_fact
-from runner.schema.suite import BadRequest, TaskSpec, suite_of
-from runner.schema.tasks import TaskOutcome, TaskResult
+from runner.schema.suite import TaskSpec, suite_of
+from runner.schema.tasks import TaskResult
 from runner.system import locks, machine
-from runner.system.accelerators import Accelerator, accelerators
+from runner.system.accelerators import Accelerator
 from runner.system.interpreters import Fingerprints, Interpreter
 
 
@@ -34,19 +34,6 @@ class RunContext:
     keeps_artifacts: bool = False  # of all tasks, not only of those that ask for artifacts
     caches: Path | None = None  # those of earlier commands; None: a folder for this command alone
     started: float = field(default_factory=time.time)  # s since 1970: the one time of the run
-    check: Callable[[TaskOutcome], TaskOutcome] = lambda outcome: outcome  # as of `LaunchRequest`
-
-
-def accelerator(asked: str) -> Accelerator:
-    """Return the device called `cpu`, `cuda` or `cuda:N`; for '' the first GPU, or else the CPU.
-
-    Raise BadRequest if there is no such device.
-    """
-    kind, _, index = asked.partition(":")
-    wanted = {"": [], "cpu": ["cpu"], "cuda": [index or "0"]}.get(kind)
-    if wanted is None:
-        raise BadRequest(f"--device {asked!r} is not cpu, cuda or cuda:N")
-    return accelerators(wanted)[0]
 
 
 def run_jobs(
@@ -67,20 +54,25 @@ def run_jobs(
     path = machine.cache_folder() / "fingerprints.json"
     interpreters = Fingerprints(path, {name: context.pythons[name] for name in names})
     check = partial(interpreters.checked, names=names, begun=interpreters.look(), place="this run")
-    context = replace(context, check=check)
     try:
         descriptor = locks.acquire(locks.default_folder(), chosen.lock, what="python -m runner run")
         with os.fdopen(descriptor) as lock, _stop_asked() as stop:
             for number, job in enumerate(jobs):
-                done = _run_job(
-                    number, job, chosen, context, lock_fd=lock.fileno(), on_event=on_event, stop=stop
+                request = LaunchRequest(
+                    job,
+                    context.folder / f"{number}-{job.task.case}",
+                    pythons=context.pythons,
+                    environment=_variables(job, chosen),
+                    lock_fd=lock.fileno(),
+                    on_event=partial(on_event, job.task),
+                    should_stop=lambda: "cancelled" if stop.is_set() else "",
+                    run_folder=context.caches or context.folder / "caches",
+                    check=check,
                 )
-                if is_changed := done.outcome.code == CHANGED_INTERPRETER:
-                    outcome = replace(done.outcome, records=())
-                    done = replace(done, outcome=outcome, records=[], unexpected=[])
+                done = _run_job(request, context)
                 finished.append(done)
                 on_finished(done)
-                if stop.is_set() or is_changed:
+                if stop.is_set() or done.outcome.code == CHANGED_INTERPRETER:
                     break
     finally:
         shutil.rmtree(context.folder / "caches", ignore_errors=True)
@@ -89,42 +81,26 @@ def run_jobs(
     return finished
 
 
-def _run_job(
-    number: int,
-    job: Job,
-    chosen: Accelerator,
-    context: RunContext,
-    *,
-    lock_fd: int,
-    on_event: Callable[[TaskSpec, Event], None],
-    stop: threading.Event,
-) -> TaskResult:
-    """Launch one job, in a folder that stays only if the job failed or left artifacts."""
-    place = context.folder / f"{number}-{job.task.case}"
+def _variables(job: Job, chosen: Accelerator) -> dict[str, str]:
     cache = machine.cache_folder()
     # kernels of a task that is never compiled from empty caches are kept from command to command
     kept = {
         "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or f"{cache}/inductor",
         "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR") or f"{cache}/triton",
     }
-    outcome = run_task(
-        LaunchRequest(
-            job,
-            place,
-            pythons=context.pythons,
-            environment={
-                **({} if suite_of(job.task.suite).has_compilations(job.task) else kept),
-                "CUDA_VISIBLE_DEVICES": chosen.visible,
-                "RUNNER_HOST": os.environ.get("RUNNER_HOST") or platform.node(),
-                "RUNNER_CEILINGS": str(machine.ceilings_path()),
-            },
-            lock_fd=lock_fd,
-            on_event=lambda event: on_event(job.task, event),
-            should_stop=lambda: "cancelled" if stop.is_set() else "",
-            run_folder=context.caches or context.folder / "caches",
-            check=context.check,
-        )
-    )
+    return {
+        **({} if suite_of(job.task.suite).has_compilations(job.task) else kept),
+        "CUDA_VISIBLE_DEVICES": chosen.visible,
+        "RUNNER_HOST": os.environ.get("RUNNER_HOST") or platform.node(),
+        "RUNNER_CEILINGS": str(machine.ceilings_path()),
+    }
+
+
+def _run_job(request: LaunchRequest, context: RunContext) -> TaskResult:
+    """Launch one job, in a folder that stays only if the job failed or left artifacts."""
+    job, folder, outcome = request.job, request.folder, run_task(request)
+    if outcome.code == CHANGED_INTERPRETER:
+        outcome = replace(outcome, records=(), unexpected=())
     process = 0 if job.base_python else job.process
 
     def of_command(record: dict[str, Any]) -> dict[str, Any]:
@@ -133,10 +109,10 @@ def _run_job(
         return with_runner_fact(timed, "process", process) if process else timed
 
     records, unexpected = (list(map(of_command, found)) for found in (outcome.records, outcome.unexpected))
-    result = TaskResult(job.task, outcome, place, records, job.key, unexpected)
+    result = TaskResult(job.task, outcome, folder, records, job.key, unexpected)
     if outcome.status == "ok":
         keep = result.artifacts() and (context.keeps_artifacts or job.task.asks_for_artifacts())
-        for path in [path for path in place.iterdir() if path.name != "artifacts"] if keep else [place]:
+        for path in [path for path in folder.iterdir() if path.name != "artifacts"] if keep else [folder]:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

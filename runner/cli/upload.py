@@ -63,17 +63,17 @@ def check(path: Path) -> None:
         raise BadRequest(f"{path} has {size} bytes; a hud takes {limit} at once")
 
 
-def upload_file(path: Path, hud: Hud, given: Mapping[str, str], *, patience_s: float = _PATIENCE_S) -> Answer:
+def upload_file(path: Path, hud: Hud, given: Mapping[str, str]) -> Answer:
     """Post a file; one over the body limit in pieces that join one run."""
     if path.stat().st_size <= _limit() and path.suffix != ".gz":
-        return upload(path.name, path.read_bytes(), hud, given=given, patience_s=patience_s)
+        return upload(path.name, path.read_bytes(), hud, given)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     given = {"run_id": f"file-{digest[:16]}", **given}
     whole = Answer(True, [])
     try:
         for number, body in enumerate(split(path, min(_PIECE_BYTES, _limit())), start=1):
-            answer = upload(path.name, body, hud, given=given, patience_s=patience_s)
+            answer = upload(path.name, body, hud, given)
             lines = [f"piece {number}: {line}" for line in answer.lines]
             accepted = whole.accepted and answer.accepted
             whole = Answer(accepted, [*whole.lines, *lines], answer.delivered)
@@ -84,17 +84,10 @@ def upload_file(path: Path, hud: Hud, given: Mapping[str, str], *, patience_s: f
     return whole
 
 
-def upload(
-    filename: str,
-    body: bytes,
-    hud: Hud,
-    *,
-    given: Mapping[str, str] | None = None,
-    patience_s: float = _PATIENCE_S,
-) -> Answer:
+def upload(filename: str, body: bytes, hud: Hud, given: Mapping[str, str]) -> Answer:
     """Post one body; try again, with growing random pauses, while the HUD cannot be reached."""
     try:
-        receipt = with_retries(lambda: hud.upload(filename, body, given or {}), patience_s=patience_s)
+        receipt = with_retries(lambda: hud.upload(filename, body, given), patience_s=_PATIENCE_S)
         if "receipt" in receipt:
             receipt = _wait_for_import(receipt, hud)
     except Refused as error:

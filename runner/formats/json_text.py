@@ -76,12 +76,6 @@ def first_value(body: bytes) -> Any:
         return None
 
 
-def first_keys(body: bytes) -> list[str]:
-    """Return the keys of the first value of the body, [] where it is no object."""
-    value = first_value(body)
-    return [*value] if isinstance(value, dict) else []
-
-
 def read(body: bytes, one: Callable[[bytes, str, int | None], _T]) -> Iterator[_T | Fault]:
     """Call `one` with each value's text, pointer and line; yield its results, and a Fault for a line that is
     not JSON. `one` may raise ERRORS. Raise MalformedUpload if the body is not JSON, BadUpload for a NUL
@@ -201,7 +195,7 @@ class _Problem(ValueError):
 
 def problem(text: bytes) -> str:
     """Return what is refused in this text, which is JSON, or ''."""
-    if _is_plain(text):
+    if is_plain(text):
         return ""
     try:
         is_deep = is_deeper(_DECODER.decode(text.decode()), MAX_DEPTH)
@@ -212,7 +206,7 @@ def problem(text: bytes) -> str:
     return f"nested deeper than {MAX_DEPTH}" if is_deep else ""
 
 
-def _is_plain(text: bytes) -> bool:
+def is_plain(text: bytes) -> bool:
     """Return whether a quick look finds nothing wrong, in a third of the time of a close one.
 
     A key that stands twice is lost in reading: written again, the text has fewer quotes, unless one was spelt

@@ -8,7 +8,7 @@ from runner.formats.errors import WrongRecord
 from runner.formats.scalars import invisible_in, text
 from runner.schema.compilations import Compiled
 from runner.schema.devices import DEVICE_KINDS, arch_key, device_kind, is_device_name, is_named
-from runner.schema.records import Environment, Record
+from runner.schema.records import Environment, Record, first_runner, object_of
 from runner.schema.suite import knobs_key
 
 _SUITES = {"timm_models": "timm"}  # suites that PyTorch's scripts call otherwise
@@ -116,16 +116,9 @@ def suite_name(name: str) -> str:
     return _SUITES.get(name, name)
 
 
-def first_runner(record: Record) -> dict[str, Any]:
-    """Return what the record says first of where it ran, {} for nothing."""
-    runners = record.runners if isinstance(record.runners, list) else []
-    return next((entry for entry in runners if isinstance(entry, dict)), {})
-
-
 def knobs_of(record: Record) -> dict[str, Any]:
     """Return a copy of the knobs that our own runner and some formats write apart."""
-    knobs = info_of(record).get("knobs")
-    return dict(knobs) if isinstance(knobs, dict) else {}
+    return dict(object_of(info_of(record).get("knobs")))
 
 
 def batch_size(value: Any) -> int | None:

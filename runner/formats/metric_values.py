@@ -1,8 +1,5 @@
 """The metric of a v3 record: its values, target, outcome, unit and direction. The outside systems' own
-words for an outcome are each mapped to one of `runner.schema.records.STATUSES`.
-
-Sources: accuracy codes of torchdynamo's harness (`common.py`, check_accuracy), verifier codes of
-PyTorch/XLA's experiment runner (`benchmarks/verifier.py`), failure words of torchbench's userbenchmark.
+words for an outcome are each mapped to one of `runner.schema.records.STATUSES` by `words.csv`.
 """
 
 import json
@@ -16,6 +13,7 @@ from runner.schema.metrics import canonical_unit, is_number, metric_info
 from runner.schema.records import STATUSES, Metric
 from runner.schema.statistics import value_of
 from runner.schema.suite import value_rule
+from runner.schema.tables import rows
 
 MAX_VALUE = 1e300
 _MAX_SAMPLES = 100_000
@@ -23,45 +21,24 @@ NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # as `json_text` reads what Pytho
 _MAX_UNIT = 40  # characters
 _MAX_MESSAGE = 300  # of a reason or a warning
 _MAX_CODE = 200
-ACCURACY_CODES = {
-    **dict.fromkeys(("pass", "pass_due_to_skip"), "ok"),
-    **dict.fromkeys(("eager_variation", "eager_two_runs_differ"), "cannot_tell"),
-    **dict.fromkeys(("fail_accuracy", "not_bitwise_equivalent"), "wrong"),
-    **dict.fromkeys(("OOM", "eager_1st_run_OOM", "eager_2nd_run_OOM"), "oom"),
-    "eager_1st_run_fail": "failed", "eager_2nd_run_fail": "failed", "eager_fail_to_run": "failed",
-    "fail_to_run": "failed", "model_fail_to_load": "failed", "warmup_failed": "failed",
-    "infra_error": "failed", "timeout": "timed_out",
-}  # fmt: skip
-VERIFIER_CODES = {
-    "PASS": "ok", "FAIL": "wrong", "NONDETERMINISTIC_EAGER_RUN": "cannot_tell",
-    "EAGER_FAILED": "failed", "EXCEPTION_RAISED": "failed",
-    "VERIFIER_SKIPPED": "not_run", "VERIFIER_DIDNT_RUN": "not_run",
-}  # fmt: skip
-# PyTorch/XLA writes "SKIP" for a model that an experiment cannot run; torchbench's userbenchmark the others.
-OTHER_CODES = {
-    "SKIP": "unsupported", "not_implemented": "unsupported",
-    "skip": "not_run", "skip_by_dryrun": "not_run",
-    "failed": "failed",
-}  # fmt: skip
-# What other tools write into `metric.extra_info.status` of a v3 record.
-STATUS_WORDS = {
-    **{status: status for status in STATUSES},
-    "success": "ok", "succeeded": "ok", "passed": "ok", "pass": "ok", "completed": "ok",
-    "fail": "failed", "failure": "failed", "error": "failed", "errored": "failed", "exception": "failed",
-    "timeout": "timed_out", "timedout": "timed_out", "time_out": "timed_out",
-    "out_of_memory": "oom", "cuda_oom": "oom",
-    "crash": "crashed", "killed": "crashed", "segfault": "crashed",
-    "incorrect": "wrong", "mismatch": "wrong", "fail_accuracy": "wrong", "accuracy_fail": "wrong",
-    "not_supported": "unsupported", "not_implemented": "unsupported",
-    "skip": "not_run", "skipped": "not_run", "disabled": "not_run",
-}  # fmt: skip
+
+
+def _meanings_of(kind: str) -> dict[str, str]:
+    listed = [row for row in rows(__file__, "words.csv") if row["kind"] == kind]
+    return {word: row["meaning"] for row in listed for word in row["words"].split()}
+
+
+ACCURACY_CODES = _meanings_of("accuracy")
+_AT_BATCH = _meanings_of("at_batch")  # with a number behind
+VERIFIER_CODES = _meanings_of("verifier")
+STATUS_WORDS = {status: status for status in STATUSES} | _meanings_of("status")
+_DIRECTIONS = {"": ""} | _meanings_of("direction")
 _ERRORS = (
     ("oom", re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|\bCUDA OOM\b", re.IGNORECASE)),
     ("timed_out", re.compile(r"timed out|Exceeded timeout|TimeoutExpired|TimeoutError", re.IGNORECASE)),
     ("unsupported", re.compile(r"NotImplementedError")),
 )
-_AT_BATCH = {"fail_batch_invariance_at": "wrong", "fail_to_run_at_batch": "failed"}  # with a number behind
-_CODES = ACCURACY_CODES | VERIFIER_CODES | OTHER_CODES
+_CODES = ACCURACY_CODES | VERIFIER_CODES | _meanings_of("other")
 _NUMBERED = re.compile(r"(\w+)_\d+")
 
 
@@ -147,13 +124,6 @@ def status_of_code(code: str | None, metric: str) -> str:
     if not code:
         return "ok"
     return status_of(code) or ("cannot_tell" if metric_info(metric).kind == "status" else "ok")
-
-
-_DIRECTIONS = {
-    "up": "up", "higher": "up", "higher_is_better": "up", "maximize": "up", "max": "up",
-    "down": "down", "lower": "down", "lower_is_better": "down", "minimize": "down", "min": "down",
-    "": "", "none": "",  # nothing is better
-}  # fmt: skip
 
 
 def meaning_of(metric: Metric) -> tuple[str, str]:

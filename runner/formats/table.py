@@ -39,22 +39,20 @@ def rows(body: bytes, delimiter: str = ",") -> Iterator[Row]:
     lines = io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline="")
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     line = 1
-    while True:
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except (csv.Error, UnicodeDecodeError) as error:
-            place = reader.line_num + 1 if isinstance(error, UnicodeError) else line
-            fault = Fault("", str(error), place, malformed=True)
-            raise MalformedUpload("the body is not CSV in UTF-8", [fault]) from error
-        if len(cells) > _MAX_CELLS:
-            raise MalformedUpload("no table is that wide", [Fault("", f"over {_MAX_CELLS} cells", line)])
-        if any(cell.strip() for cell in cells):
-            yield Row(line, [cell.strip() for cell in cells])
-        elif (blank := blank + 1) > _MAX_BLANK:
-            raise MalformedUpload("the table is blank", [Fault("", f"over {_MAX_BLANK} blank rows", line)])
-        line = reader.line_num + 1
+    try:
+        for cells in reader:
+            if len(cells) > _MAX_CELLS:
+                raise MalformedUpload("no table is that wide", [Fault("", f"over {_MAX_CELLS} cells", line)])
+            if any(cell.strip() for cell in cells):
+                yield Row(line, [cell.strip() for cell in cells])
+            elif (blank := blank + 1) > _MAX_BLANK:
+                detail = f"over {_MAX_BLANK} blank rows"
+                raise MalformedUpload("the table is blank", [Fault("", detail, line)])
+            line = reader.line_num + 1
+    except (csv.Error, UnicodeDecodeError) as error:
+        place = reader.line_num + 1 if isinstance(error, UnicodeError) else line
+        fault = Fault("", str(error), place, malformed=True)
+        raise MalformedUpload("the body is not CSV in UTF-8", [fault]) from error
 
 
 def table(

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,20 +63,16 @@ class Attachment:
 class WorkerConfig:
     """The configuration of an accelerator's worker, in a file that only its owner may read."""
 
-    hud: str  # address
-    key: str = field(repr=False)
-    host: str
-    accelerator: int  # its number at the hud
-    name: str  # cpu, cuda:0
-    lock: str  # name of its lock
-    visible: str  # CUDA_VISIBLE_DEVICES
+    host: Attachment
+    accelerator: Accelerator
+    number: int  # of the accelerator at the hud
     queue: str
     redis_url: str = field(repr=False)  # with the password of this host's Redis user
     data: str  # the agent's data folder
     pythons: Mapping[str, Interpreter]
 
     def save(self) -> Path:
-        path = Path(self.data) / "workers" / f"{self.name.replace(':', '-')}.json"
+        path = Path(self.data) / "workers" / f"{self.accelerator.name.replace(':', '-')}.json"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(path, asdict(self))
         return path
@@ -84,12 +80,9 @@ class WorkerConfig:
     @classmethod
     def load(cls, path: Path) -> WorkerConfig:
         value = json.loads(path.read_bytes())
-        pythons = {name: Interpreter(**entry) for name, entry in value.pop("pythons").items()}
-        return cls(pythons=pythons, **value)
-
-    def fingerprints(self) -> Fingerprints:
-        """Return the fingerprints of the host's interpreters, as its agent and all its workers read them."""
-        return Fingerprints(Path(self.data) / "fingerprints.json", self.pythons)
+        value["host"], value["accelerator"] = Attachment(**value["host"]), Accelerator(**value["accelerator"])
+        value["pythons"] = {name: Interpreter(**entry) for name, entry in value["pythons"].items()}
+        return cls(**value)
 
 
 @dataclass
@@ -100,32 +93,26 @@ class _Worker:
     pause_s: float  # before the next start, if this one ends soon
 
 
+@dataclass
 class Agent:
-    def __init__(
-        self,
-        attachment: Attachment,
-        data: Path,
-        accelerators: Sequence[Accelerator],
-        *,
-        pythons: Mapping[str, Interpreter],
-        labels: Mapping[str, str],
-    ) -> None:
-        self._attachment = attachment
-        self._hud = Hud(attachment.hud, attachment.key)
-        self._data = data
-        self._accelerators = {item.name: item for item in accelerators}
-        self._pythons = dict(pythons)
-        self._labels = dict(labels)
-        self._facts: dict[str, Any] = {}
-        self._fingerprints = Fingerprints(data / "fingerprints.json", self._pythons)
-        self._looked: dict[str, Fingerprint] = {}  # as the interpreters were when they were asked
-        self._known = False  # whether the interpreters have been asked for their torch
-        self._news = threading.Event()  # set to send the next heartbeat now
-        self._answer: dict[str, Any] = {}
-        self._last_message = ""
-        self._workers: dict[str, _Worker] = {}
-        self._signalled = threading.Event()
-        self._detached = False
+    attachment: Attachment
+    data: Path
+    accelerators: Mapping[str, Accelerator]  # by name
+    pythons: Mapping[str, Interpreter]
+    labels: Mapping[str, str]
+    _facts: dict[str, Any] = field(default_factory=dict)
+    _looked: dict[str, Fingerprint] = field(default_factory=dict)  # as interpreters were when they were asked
+    _known: bool = False  # whether the interpreters have been asked for their torch
+    _news: threading.Event = field(default_factory=threading.Event)  # set to send the next heartbeat now
+    _answer: dict[str, Any] = field(default_factory=dict)
+    _last_message: str = ""
+    _workers: dict[str, _Worker] = field(default_factory=dict)
+    _signalled: threading.Event = field(default_factory=threading.Event)
+    _detached: bool = False
+
+    def __post_init__(self) -> None:
+        self._hud = Hud(self.attachment.hud, self.attachment.key)
+        self._fingerprints = Fingerprints(self.data / "fingerprints.json", self.pythons)
 
     def run(self, *, stay: bool = False) -> int:
         """Work until a signal (return 0) or until detached (DETACHED, or `stay` until a signal). Call it
@@ -166,11 +153,11 @@ class Agent:
         now = self._fingerprints.look()
         found: dict[str, dict[str, Any]] = dict(self._facts.get("pythons", {}))
         changed = [
-            name for name in self._pythons if name not in found or self._looked.get(name) != now.get(name)
+            name for name in self.pythons if name not in found or self._looked.get(name) != now.get(name)
         ]
         for name in changed:
             try:
-                found[name] = torch_facts("cpu", self._pythons[name])
+                found[name] = torch_facts("cpu", self.pythons[name])
             except RuntimeError as error:
                 logger.warning("interpreter %s", error)
                 found[name] = {"error": str(error)[:500]}
@@ -184,18 +171,16 @@ class Agent:
     def _try_notes(self) -> None:
         """Compile once by each new interpreter, while the accelerator is free, to know which notes of its
         torch can be taken."""
-        accelerator = next(iter(self._accelerators.values()), None)
+        accelerator = next(iter(self.accelerators.values()), None)
         for name, facts in self._facts.get("pythons", {}).items():
             if accelerator is None or facts.keys() & {"error", "notes"}:
                 continue
-            folder = locks.default_folder()
             try:
-                if locks.holder(folder, accelerator.lock):  # who waits for it looks like who holds it
-                    return
-                lock = locks.acquire(folder, accelerator.lock, what="a first compilation", wait_s=0.0)
+                folder, what = locks.default_folder(), "a first compilation"
+                lock = locks.acquire(folder, accelerator.lock, what=what, wait_s=0.0)
             except (locks.Busy, OSError):  # tried again at the next look
                 return
-            python = self._pythons[name]
+            python = self.pythons[name]
             variables = {**python.environment, "CUDA_VISIBLE_DEVICES": accelerator.visible}
             with os.fdopen(lock):
                 notes = canary(accelerator.device, Interpreter(python.path, variables))
@@ -205,16 +190,16 @@ class Agent:
 
     def _devices(self) -> list[dict[str, Any]]:
         pids = [worker.process.pid for worker in list(self._workers.values())]
-        free_bytes = shutil.disk_usage(self._data).free
-        full = f"only {free_bytes >> 20} MiB free in {self._data}" if free_bytes < _FREE_BYTES else ""
+        free_bytes = shutil.disk_usage(self.data).free
+        full = f"only {free_bytes >> 20} MiB free in {self.data}" if free_bytes < _FREE_BYTES else ""
         return [
             {
                 **asdict(item),
                 "dirty": (full or unavailable_reason(item, pids))[:300],
                 "suites": self._suites(),
-                "pythons": sorted(self._pythons),
+                "pythons": sorted(self.pythons),
             }
-            for item in self._accelerators.values()
+            for item in self.accelerators.values()
         ]
 
     def _suites(self) -> list[str]:
@@ -233,8 +218,8 @@ class Agent:
         if not self._last_message:  # later a call that fails is logged anyway
             self._log_change(f"waiting for {self._hud.url} to answer")
         try:
-            facts = {**self._facts, "ceilings": machine.ceilings(account.ceilings(self._data))}
-            answer = self._hud.beat(facts, self._labels, self._devices())
+            facts = {**self._facts, "ceilings": machine.ceilings(account.ceilings(self.data))}
+            answer = self._hud.beat(facts, self.labels, self._devices())
         except Refused as error:
             is_of_hud = error.problem.get("status") == error.status  # and not of a proxy before it
             if is_of_hud and isinstance(error, KeyRefused):
@@ -249,13 +234,13 @@ class Agent:
             return self._end_as_detached("an operator has detached it")
         note = f" ({answer['note']})" if answer.get("note") else ""
         self._log_change(
-            f"{self._attachment.name} is {answer.get('state', 'online')}{note} at {self._hud.url}"
+            f"{self.attachment.name} is {answer.get('state', 'online')}{note} at {self._hud.url}"
             + _redis_problem(str(answer.get("redis_url", "")))
         )
         return float(answer.get("beat_s") or _FIRST_BEAT_S)
 
     def _end_as_detached(self, why: str) -> float:
-        name, url = self._attachment.name, self._hud.url
+        name, url = self.attachment.name, self._hud.url
         self._log_change(f"{name} is no host of {url} any more ({why}): it ends; attach with a new token")
         self._detached = True
         return 0.0
@@ -286,20 +271,16 @@ class Agent:
         numbers = self._answer.get("accelerators", {}) if self._known else {}
         return {
             name: WorkerConfig(
-                hud=self._attachment.hud,
-                key=self._attachment.key,
-                host=self._attachment.name,
-                accelerator=int(number),
-                name=name,
-                lock=self._accelerators[name].lock,
-                visible=self._accelerators[name].visible,
+                host=self.attachment,
+                accelerator=self.accelerators[name],
+                number=int(number),
                 queue=str(self._answer["queues"][name]),
                 redis_url=str(self._answer["redis_url"]),
-                data=str(self._data),
-                pythons=self._pythons,
+                data=str(self.data),
+                pythons=self.pythons,
             )
             for name, number in numbers.items()
-            if name in self._accelerators
+            if name in self.accelerators
         }
 
     def _start(self, config: WorkerConfig, *, pause_s: float) -> _Worker:
@@ -310,7 +291,7 @@ class Agent:
             start_new_session=True,
             preexec_fn=dying_with_me(),  # noqa: PLW1509 - one system call, loaded before
         )
-        logger.info("worker of %s is process %s", config.name, process.pid)
+        logger.info("worker of %s is process %s", config.accelerator.name, process.pid)
         return _Worker(config, process, time.monotonic(), pause_s)
 
     def _replace(self, name: str, worker: _Worker, code: int) -> None:
@@ -357,7 +338,7 @@ class Agent:
         Of a task that was killed with its worker only the log is sent: its lease ends by itself, then another
         host may have it.
         """
-        for folder in left_over(self._data):
+        for folder in left_over(self.data):
             try:
                 if folder.outcome is not None:
                     folder.deliver(self._hud)
@@ -385,7 +366,7 @@ def _redis_problem(url: str) -> str:
 
 
 def _is_busy(worker: _Worker) -> bool:
-    holder = locks.holder(locks.default_folder(), worker.config.lock)
+    holder = locks.holder(locks.default_folder(), worker.config.accelerator.lock)
     return holder is not None and holder.pid == worker.process.pid
 
 

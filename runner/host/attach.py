@@ -53,12 +53,12 @@ def main(options: argparse.Namespace) -> int:
     with _locked(data):
         attachment = attachment_of(options, data)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        devices = accelerators([name for name in options.devices.split(",") if name])
+        names = [name for name in options.devices.split(",") if name]
+        devices = {device.name: device for device in accelerators(names)}
         problem = account.prepare(data, {python.path for python in pythons.values()})
         if os.geteuid() == 0 and problem:
             logger.warning("benchmarks run as root, and can read this host's key: %s", problem)
-        agent = Agent(attachment, data, devices, pythons=pythons, labels=labels)
-        return agent.run(stay=options.stay)
+        return Agent(attachment, data, devices, pythons, labels).run(stay=options.stay)
 
 
 def _locked(data: Path) -> TextIO:

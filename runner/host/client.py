@@ -6,7 +6,6 @@ same. An error answer raises one of the exceptions below.
 
 import hashlib
 import http.client
-import ipaddress
 import json
 import random
 import time
@@ -46,12 +45,11 @@ class Unreachable(HudError):
 
 
 class Refused(HudError):
-    """An error that repeating will not change. `code` is that of the problem, or ''."""
+    """An error that repeating will not change."""
 
     def __init__(self, status: int, detail: str, problem: Mapping[str, Json]) -> None:
         super().__init__(f"{status}: {detail}")
         self.status = status
-        self.code = str(problem.get("code", ""))
         self.problem = problem
 
 
@@ -64,11 +62,7 @@ class LeaseBroken(Refused):
 
 
 class WrongOffset(Refused):
-    """The log ends at `size_bytes`, not where the piece begins."""
-
-    @property
-    def size_bytes(self) -> int:
-        return int(self.problem.get("size", 0))
+    """The log ends at the problem's `size` in bytes, not where the piece begins."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +95,9 @@ class Hud:
             raise BadRequest(f"{url!r} is no address of a hud; it looks like http://hud.example.org:8000")
         self.url = url.rstrip("/")
         self._key = key
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-        if _is_loopback(parts.hostname):
+        if parts.hostname in {"localhost", "::1"} or parts.hostname.startswith("127."):
             handlers.append(urllib.request.ProxyHandler({}))
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -192,7 +186,7 @@ class Hud:
         url = f"{self.url}/api/v1/{path}"  # http or https, as __init__ has checked
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as response:
+            with self._opener.open(request, timeout=self.timeout_s) as response:
                 answer = response.read()
         except urllib.error.HTTPError as error:
             raise _error_of(error, of_task=lease is not None) from error
@@ -257,10 +251,3 @@ def _object(text: bytes) -> dict[str, Json]:
 
 def _count(value: Json) -> int:
     return min(max(0, value), 10**9) if isinstance(value, int) else 0
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"

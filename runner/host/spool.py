@@ -8,6 +8,7 @@ A folder that the HUD refuses is kept as evidence in ``<data>/refused/``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import fcntl
@@ -21,7 +22,7 @@ from pathlib import Path
 from runner.formats import reasons
 from runner.host.client import Hud, KeyRefused, Lease, LeaseBroken, Refused, WrongOffset
 from runner.launch import results
-from runner.schema.suite import BadRequest, TaskSpec
+from runner.schema.suite import TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.suites import suite_of
 from runner.system import account
@@ -45,9 +46,9 @@ class Folder:
     path: Path
     lease: Lease
     results_offset: int = 0
-    log_offset: int | None = None  # None: not known, the HUD is asked
+    log_offset: int = 0  # a piece may be sent again: the HUD says where its log ends
     refusal: str = ""  # why the HUD does not take the results
-    _lock: int = field(default=-1, repr=False)
+    _lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
     _outcome: TaskOutcome | None = field(default=None, repr=False)
 
     @classmethod
@@ -65,7 +66,7 @@ class Folder:
         draft = data / "spool.new" / path.name  # moved when it is complete and owned
         draft.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(draft / "lease.json", dataclasses.asdict(lease))
-        folder = cls(draft, lease, log_offset=0)
+        folder = cls(draft, lease)
         folder.own()
         path.parent.mkdir(mode=0o700, exist_ok=True)
         folder.path = draft.rename(path)
@@ -83,23 +84,17 @@ class Folder:
 
     def own(self) -> bool:
         """Lock the folder for this process; return False if another process has it."""
-        try:
-            with open_file(self.path / "lease.json") as file:
-                descriptor = os.dup(file.fileno())
-        except OSError:  # its owner has just delivered it
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        self._lock = descriptor
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(open_file(self.path / "lease.json"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:  # also where its owner has just delivered it
+                return False
+            self._lock = stack.pop_all()
         return True
 
     def release(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.close()
 
     @property
     def outcome(self) -> TaskOutcome | None:
@@ -163,10 +158,7 @@ class Folder:
 
     def _marked(self, lines: bytes) -> bytes:
         """Return the records among the lines; those that do not belong to this task are marked."""
-        try:
-            task = TaskSpec.from_json(self.lease.spec)
-        except BadRequest:
-            return lines
+        task = TaskSpec.from_json(self.lease.spec)
         found = results.read(lines, task, suite_of(task.suite).expected(task, os.environ))
         return "".join(json.dumps(record) + "\n" for record in (*found.records, *found.unexpected)).encode()
 
@@ -174,32 +166,21 @@ class Folder:
         """Deliver the new part of the log. Raise HudError except Refused: a log is worth no failure."""
         path = self.path / "log"
         try:
-            size = path.lstat().st_size if path.exists() else 0
-            if self.log_offset is None:
-                # an empty piece at our end: either that is where the log ends, or the HUD says where
-                self.log_offset = self._send_piece(hud, path, size, size)
-            end = min(size, self.log_offset + at_most)
-            while self.log_offset < end:
+            end = min(path.lstat().st_size if path.exists() else 0, self.log_offset + at_most)
+            before = -1
+            while self.log_offset < end and self.log_offset != before:  # else it is neither taken nor refused
                 before = self.log_offset
-                self.log_offset = self._send_piece(hud, path, before, end)
-                if self.log_offset == before:  # neither taken nor contradicted
-                    return
+                with open_file(path) as file:
+                    file.seek(before)
+                    piece = file.read(min(_LOG_BYTES, end - before))
+                try:
+                    self.log_offset = hud.log(self.lease, before, piece)
+                except WrongOffset as error:
+                    self.log_offset = int(error.problem.get("size", 0))
         except (LeaseBroken, KeyRefused):
             raise
         except (Refused, OSError) as error:
             logger.warning("log of task %s is refused: %s", self.lease.task, error)
-
-    def _send_piece(self, hud: Hud, path: Path, offset: int, end: int) -> int:
-        """Send up to 1 MiB; return the size of the log at the HUD."""
-        piece = b""
-        if end > offset:
-            with open_file(path) as file:
-                file.seek(offset)
-                piece = file.read(min(_LOG_BYTES, end - offset))
-        try:
-            return hud.log(self.lease, offset, piece)
-        except WrongOffset as error:
-            return error.size_bytes
 
     def send_artifacts(self, hud: Hud) -> None:
         """Deliver every artifact; one that the HUD refuses, or that is no regular file of the folder, is left

@@ -46,6 +46,7 @@ from runner.schema.protocol import FUNCTION, Fingerprint, digest_of, sign
 from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome
 from runner.system import account, locks
+from runner.system.interpreters import Fingerprints
 
 _CONNECT_S = 5
 _LISTEN_S = 10  # Redis answers a waiting worker at least this often
@@ -102,7 +103,7 @@ class AcceleratorWorker(SimpleWorker):
         # in RQ's list of all workers, which hosts share, one could keep the others from registering
         self.redis_workers_keys = WORKERS_BY_QUEUE_KEY % config.queue
         self._config = config
-        self._key_digest = digest_of(config.key)
+        self._key_digest = digest_of(config.host.key)
         self._answered: deque[str] = deque(maxlen=_REMEMBERED)
         self._stopping = stopping
 
@@ -139,152 +140,139 @@ def work(config: WorkerConfig, stopping: Callable[[], bool]) -> None:
 
     The lock of the accelerator is taken before the first claim: a host that cannot run claims nothing.
     """
-    hud = Hud(config.hud, config.key)
+    name, lock = config.accelerator.name, config.accelerator.lock
     try:
-        lock_fd = locks.acquire(locks.default_folder(), config.lock, what=f"agent of {config.host}")
-    except locks.Busy as error:
-        logger.warning("%s", error)  # the agent reports it
+        lock_fd = locks.acquire(locks.default_folder(), lock, what=f"agent of {config.host.name}")
+    except (locks.Busy, OSError) as error:  # the agent reports a busy one; or the disk is full
+        logger.warning("%s cannot be locked, so nothing is claimed: %s", name, error)
         return
-    except OSError as error:  # a full disk
-        logger.warning("%s cannot be locked, so nothing is claimed: %s", config.name, error)
-        return
+    hud = Hud(config.host.hud, config.host.key)
+    interpreters = Fingerprints(Path(config.data) / "fingerprints.json", config.pythons)  # the agent's file
     try:
         go_on = True
         while go_on and not stopping():
-            fingerprints = config.fingerprints().look()
-            lease = _claim(hud, config, fingerprints, stopping)
-            go_on = lease is not None and _run(
-                hud, config, lease, fingerprints, lock_fd=lock_fd, stopping=stopping
-            )
+            turn = _Turn(config, hud, lock_fd, stopping, interpreters, begun=interpreters.look())
+            lease = turn.claim()
+            go_on = lease is not None and turn.run(lease)
     except HudError as error:
-        logger.warning("%s: no task could be claimed: %s", config.name, error)
+        logger.warning("%s: no task could be claimed: %s", name, error)
     finally:
         os.close(lock_fd)
 
 
-def _claim(
-    hud: Hud, config: WorkerConfig, fingerprints: Mapping[str, Fingerprint], stopping: Callable[[], bool]
-) -> Lease | None:
-    """Claim a task. Keep the nonce on disk until the answer arrives, so that a claim whose answer was lost is
-    repeated as the same claim. Claim none where the disk is full: its results could not be kept."""
-    path = Path(config.data) / "claims" / str(config.accelerator)
-    nonce = uuid.uuid4().hex
-    try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileExistsError), path.open("x") as file:
-            file.write(nonce)
-        nonce = path.read_text() or nonce
-    except OSError as error:
-        logger.warning("nothing is claimed, since the claim cannot be kept on the disk: %s", error)
-        path.unlink(missing_ok=True)  # what was written of it
-        return None
-    lease = with_retries(
-        lambda: hud.claim(config.accelerator, nonce, fingerprints), patience_s=_PATIENCE_S, stop=stopping
-    )
-    path.unlink(missing_ok=True)
-    return lease
+@dataclasses.dataclass(frozen=True)
+class _Turn:
+    """A claim on an accelerator whose lock is held, and the task that it gets."""
 
+    config: WorkerConfig
+    hud: Hud
+    lock_fd: int
+    stopping: Callable[[], bool]
+    interpreters: Fingerprints
+    begun: Mapping[str, Fingerprint]  # as the interpreters were at the claim
 
-def _run(
-    hud: Hud,
-    config: WorkerConfig,
-    lease: Lease,
-    fingerprints: Mapping[str, Fingerprint],
-    *,
-    lock_fd: int,
-    stopping: Callable[[], bool],
-) -> bool:
-    """Run a claimed task and deliver its results; return False if nothing more shall be claimed."""
-    logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
-    try:
-        folder = Folder.create(Path(config.data), lease)
-    except (OSError, ValueError) as error:
-        logger.warning("no folder for task %s: %s", lease.task, error)
-        with contextlib.suppress(HudError):
-            reason = f"{config.host} cannot keep results: {error}"
-            hud.finish(lease, TaskOutcome("failed", "host_error", reason))
-        return False
-    try:
-        reporter = ProgressReporter(hud, folder)
-        names = [name for name in (lease.python, lease.base_python) if name]
-        check = partial(config.fingerprints().checked, names=names, begun=fingerprints, place=config.host)
-        outcome = _launch(config, folder, lock_fd, reporter, stopping, check=check)
-        if outcome.status == ProgressReporter.LOST:
-            folder.refuse("its lease was broken while it ran")
-            return True
-        if outcome.status == HANDED_BACK:
-            folder.end(TaskOutcome("not_run", HANDED_BACK, "its host stops", outcome.seconds))
-            hud = Hud(config.hud, config.key, timeout_s=_HURRY_S)
-        else:
-            folder.end(outcome)
+    def claim(self) -> Lease | None:
+        """Claim a task. Keep the nonce on disk until the answer arrives, so that a claim whose answer was
+        lost is repeated as the same claim. Claim none on a full disk: its results could not be kept."""
+        number = self.config.number
+        path = Path(self.config.data) / "claims" / str(number)
+        nonce = uuid.uuid4().hex
         try:
-            patience_s = 0.0 if stopping() else _PATIENCE_S
-            with_retries(lambda: folder.deliver(hud), patience_s=patience_s, stop=stopping)
-        except HudError as error:  # the agent delivers it later
-            logger.warning("task %s stays in the spool: %s", lease.task, error)
-        return not outcome.leftover
-    finally:
-        folder.release()
-
-
-def _launch(
-    config: WorkerConfig,
-    folder: Folder,
-    lock_fd: int,
-    reporter: ProgressReporter,
-    stopping: Callable[[], bool],
-    *,
-    check: Callable[[TaskOutcome], TaskOutcome],
-) -> TaskOutcome:
-    lease = folder.lease
-    try:
-        job = Job(
-            TaskSpec.from_json(lease.spec),
-            lease.process,
-            lease.python,
-            lease.base_python,
-            checked_inductor_options(lease.new_options, None),  # the child knows its torch
-            caches=lease.caches,
-            pinned=pinned_from_json(lease.pinned),
-            rounds=lease.rounds,
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError), path.open("x") as file:
+                file.write(nonce)
+            nonce = path.read_text() or nonce
+        except OSError as error:
+            logger.warning("nothing is claimed, since the claim cannot be kept on the disk: %s", error)
+            path.unlink(missing_ok=True)  # what was written of it
+            return None
+        lease = with_retries(
+            lambda: self.hud.claim(number, nonce, self.begun), patience_s=_PATIENCE_S, stop=self.stopping
         )
-    except BadRequest as error:
-        return TaskOutcome(
-            "unsupported", "unknown_task", f"the runner of {config.host} does not know it: {error}"
-        )
-    unknown = sorted({lease.python, lease.base_python or lease.python} - set(config.pythons))
-    if unknown:
-        reason = f"{config.host} has no interpreter called {unknown[0]!r}"
-        return TaskOutcome("unsupported", "unknown_python", reason)
-    with reporter:
+        path.unlink(missing_ok=True)
+        return lease
+
+    def run(self, lease: Lease) -> bool:
+        """Run a claimed task and deliver its results; return False if nothing more shall be claimed."""
+        logger.info("task %s of run %s, attempt %s", lease.task, lease.run, lease.attempt)
         try:
-            return run_task(
-                LaunchRequest(
-                    job,
-                    folder.path,
-                    pythons=config.pythons,
-                    environment={
-                        "CUDA_VISIBLE_DEVICES": config.visible,
-                        "RUNNER_HOST": config.host,
-                        "RUNNER_CEILINGS": str(account.ceilings(Path(config.data))),
-                    },
-                    lock_fd=lock_fd,
-                    on_event=reporter.note,
-                    should_stop=lambda: HANDED_BACK if stopping() else reporter.stop_reason,
-                    run_folder=_run_folder(config, lease.run),
-                    check=check,
-                )
+            folder = Folder.create(Path(self.config.data), lease)
+        except (OSError, ValueError) as error:
+            logger.warning("no folder for task %s: %s", lease.task, error)
+            with contextlib.suppress(HudError):
+                reason = f"{self.config.host.name} cannot keep results: {error}"
+                self.hud.finish(lease, TaskOutcome("failed", "host_error", reason))
+            return False
+        try:
+            reporter = ProgressReporter(self.hud, folder)
+            outcome = self._launch(folder, reporter)
+            if outcome.status == ProgressReporter.LOST:
+                folder.refuse("its lease was broken while it ran")
+                return True
+            if outcome.status == HANDED_BACK:
+                folder.end(TaskOutcome("not_run", HANDED_BACK, "its host stops", outcome.seconds))
+                self.hud.timeout_s = _HURRY_S
+            else:
+                folder.end(outcome)
+            try:
+                patience_s = 0.0 if self.stopping() else _PATIENCE_S
+                with_retries(lambda: folder.deliver(self.hud), patience_s=patience_s, stop=self.stopping)
+            except HudError as error:  # the agent delivers it later
+                logger.warning("task %s stays in the spool: %s", lease.task, error)
+            return not outcome.leftover
+        finally:
+            folder.release()
+
+    def _launch(self, folder: Folder, reporter: ProgressReporter) -> TaskOutcome:
+        lease, config, host = folder.lease, self.config, self.config.host.name
+        try:
+            job = Job(
+                TaskSpec.from_json(lease.spec),
+                lease.process,
+                lease.python,
+                lease.base_python,
+                checked_inductor_options(lease.new_options, None),  # the child knows its torch
+                caches=lease.caches,
+                pinned=pinned_from_json(lease.pinned),
+                rounds=lease.rounds,
             )
-        except OSError as error:  # the disk is full, or the machine has no process left
-            return TaskOutcome("failed", "host_error", f"{config.host}: {error}")
-        except Exception as error:  # a mistake of the runner, which another attempt would meet too
-            logger.exception("task %s", lease.task)
-            return TaskOutcome("crashed", "runner_error", f"the runner of {config.host} failed: {error!r}")
+        except BadRequest as error:
+            reason = f"the runner of {host} does not know it: {error}"
+            return TaskOutcome("unsupported", "unknown_task", reason)
+        names = [name for name in (lease.python, lease.base_python) if name]
+        for name in names:
+            if name not in config.pythons:
+                reason = f"{host} has no interpreter called {name!r}"
+                return TaskOutcome("unsupported", "unknown_python", reason)
+        with reporter:
+            try:
+                return run_task(
+                    LaunchRequest(
+                        job,
+                        folder.path,
+                        pythons=config.pythons,
+                        environment={
+                            "CUDA_VISIBLE_DEVICES": config.accelerator.visible,
+                            "RUNNER_HOST": host,
+                            "RUNNER_CEILINGS": str(account.ceilings(Path(config.data))),
+                        },
+                        lock_fd=self.lock_fd,
+                        on_event=reporter.note,
+                        should_stop=lambda: HANDED_BACK if self.stopping() else reporter.stop_reason,
+                        run_folder=_run_folder(config, lease.run),
+                        check=partial(self.interpreters.checked, names=names, begun=self.begun, place=host),
+                    )
+                )
+            except OSError as error:  # the disk is full, or the machine has no process left
+                return TaskOutcome("failed", "host_error", f"{host}: {error}")
+            except Exception as error:  # a mistake of the runner, which another attempt would meet too
+                logger.exception("task %s", lease.task)
+                return TaskOutcome("crashed", "runner_error", f"the runner of {host} failed: {error!r}")
 
 
 def _run_folder(config: WorkerConfig, run: int) -> Path:
     """Return the folder of the caches of a run on this accelerator; remove those of other runs."""
-    own = Path(config.data) / "caches" / f"{config.accelerator}" / f"run-{run}"
+    own = Path(config.data) / "caches" / f"{config.number}" / f"run-{run}"
     for other in own.parent.iterdir() if own.parent.exists() else ():
         if other != own:
             account.take_back(other)

@@ -1,24 +1,11 @@
 """The failure of a task, and the failure that an exception of torch or its compilers stands for."""
 
+import csv
 import re
+from pathlib import Path
 
-_NO_COMPILER = "inductor found no working C++ compiler: install g++ or name one in CXX. "
-# Exceptions of torch and its compilers by class name, so that the mapping needs no torch to import.
-_BY_CLASS = {
-    "OutOfMemoryError": ("oom", "out_of_memory", ""),
-    "MemoryError": ("oom", "out_of_memory", ""),
-    "InvalidCxxCompiler": ("failed", "no_cpp_compiler", _NO_COMPILER),
-    "AcceleratorError": ("crashed", "device_error", ""),
-}
-_BY_TEXT = {
-    "CUDA out of memory": ("oom", "out_of_memory", ""),
-    "can't allocate memory": ("oom", "out_of_memory", ""),
-    "InvalidCxxCompiler": _BY_CLASS["InvalidCxxCompiler"],
-    "Failed to find C compiler": ("failed", "no_c_compiler", "triton needs a C compiler: install gcc. "),
-    "Cannot re-initialize CUDA": ("failed", "cuda_before_fork", "an import has used the GPU too early. "),
-    "CUDA error": ("crashed", "device_error", ""),
-    "No module named 'torch'": ("failed", "no_torch", "this interpreter has no torch. "),
-}
+# Exceptions of torch and its compilers, by class name, so that the mapping needs no torch to import, or text.
+_KNOWN = tuple(csv.DictReader(Path(__file__).with_name("failures.csv").read_text().splitlines()))
 _REASON_CHARACTERS = 900
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -54,9 +41,9 @@ def failure_of(error: BaseException) -> TaskFailure:
     message = f"{type(error).__name__}: {first_line}"
     behind: BaseException | None = error
     while behind is not None:
-        of_text = (row for text, row in _BY_TEXT.items() if text in str(behind))
-        if known := _BY_CLASS.get(type(behind).__name__) or next(of_text, None):
-            status, code, advice = known
-            return TaskFailure(status, code, (advice + message)[:_REASON_CHARACTERS])
+        for row in _KNOWN:
+            if row["class"] == type(behind).__name__ or (row["text"] and row["text"] in str(behind)):
+                reason = f"{row['advice']} {message}".lstrip()
+                return TaskFailure(row["status"], row["code"], reason[:_REASON_CHARACTERS])
         behind = behind.__cause__ or behind.__context__
     return TaskFailure("failed", type(error).__name__, message[:_REASON_CHARACTERS])

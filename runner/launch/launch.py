@@ -71,21 +71,23 @@ def launch(
     write_new(folder / "spec.json", json.dumps(spec.to_json()))
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        output = log or stack.enter_context(CappedLog(folder / "log"))
+        output = log or stack.enter_context(contextlib.closing(CappedLog(folder / "log")))
         scratch = stack.enter_context(_scratch(folder))
         variables = _variables(spec, python, environment, scratch)
         arguments = list(command) or [python, "-m", "runner.launch.child"]
+        tree = Tree()
         try:
-            child = _Child(arguments, folder, variables, lock_fd=lock_fd, log=output, on_event=on_event)
+            process = _start(arguments, folder, variables, lock_fd)
         except OSError as error:
             reason = f"{arguments[0]} does not start: {error.strerror}"
             outcome = TaskOutcome("failed", "no_interpreter", reason)
         else:
-            with child:
+            tree.root = process.pid
+            with contextlib.closing(_Child(process, tree, folder, output, on_event)) as child:
                 why = child.watch(until=started + spec.timeout_s, should_stop=should_stop)
                 leftover = child.end(_STOP_GRACE_S if why not in {"", "timed_out"} else GRACE_S, why)
             account.take_back(folder, scratch)
-            outcome = _outcome(folder, spec, why, child.process.returncode)
+            outcome = _outcome(folder, spec, why, process.returncode)
             seconds = time.monotonic() - started
             outcome = dataclasses.replace(outcome, seconds=seconds, leftover=leftover)
         outcome, found = results.complete(folder, spec, outcome, python, variables)
@@ -97,70 +99,60 @@ def launch(
         return dataclasses.replace(outcome, records=found.records, unexpected=found.unexpected)
 
 
+def _start(
+    arguments: Sequence[str], folder: Path, variables: Mapping[str, str], lock_fd: int | None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        arguments,
+        cwd=folder,
+        env=account.environment(variables),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        start_new_session=True,
+        pass_fds=() if lock_fd is None else (lock_fd,),
+        **account.process_options(),
+    )
+
+
+@dataclasses.dataclass
 class _Child:
     """A running task: its processes, the pipe of its output, its events."""
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        folder: Path,
-        variables: Mapping[str, str],
-        *,
-        lock_fd: int | None,
-        log: CappedLog,
-        on_event: Callable[[Event], None],
-    ) -> None:
-        self._folder = folder
-        self._log = log
-        self._events_offset = 0  # in events.jsonl
-        self._on_event = on_event
-        self._tree = Tree()
-        self.process = subprocess.Popen(
-            arguments,
-            cwd=folder,
-            env=account.environment(variables),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-            start_new_session=True,
-            pass_fds=() if lock_fd is None else (lock_fd,),
-            **account.process_options(),
-        )
-        self._tree.root = self.process.pid
-        assert self.process.stdout is not None
-        self._pipe = self.process.stdout.fileno()
-        os.set_blocking(self._pipe, False)
-        self._open = True
+    process: subprocess.Popen[bytes]
+    tree: Tree
+    folder: Path
+    log: CappedLog
+    on_event: Callable[[Event], None]
+    _events_offset: int = 0  # in events.jsonl
 
-    def __enter__(self) -> _Child:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """End the processes that are left after an exception, such as Ctrl-C."""
-        self.end(_STOP_GRACE_S, "interrupted")
+    def __post_init__(self) -> None:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self._lifeline, self._pipe = self.process.stdin, self.process.stdout
+        os.set_blocking(self._pipe.fileno(), False)
+
+    def close(self) -> None:
+        """End the processes that are left after an exception, such as Ctrl-C."""
+        self.end(_STOP_GRACE_S, "interrupted")
+        self._lifeline.close()
+        self._pipe.close()
 
     def watch(self, *, until: float, should_stop: Callable[[], str]) -> str:
         """Wait for the end of the child. Return '' if it ended by itself, else why it has to end now."""
         answered_at = None
         while self.process.poll() is None:
-            if not self._open:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.process.wait(timeout=_POLL_S)
-            elif select.select([self._pipe], [], [], _POLL_S)[0]:
-                self._drain()
+            select.select([] if self._pipe.closed else [self._pipe], [], [], _POLL_S)
+            self._drain()
             self._tell_events()
             now = time.monotonic()
-            if answered_at is None and (self._folder / "outcome.json").exists():
+            if answered_at is None and (self.folder / "outcome.json").exists():
                 answered_at = now
             if why := should_stop():
                 return why
             if answered_at is not None and now > answered_at + GRACE_S:
-                self._log.note(f"the outcome is written, but the process did not exit within {GRACE_S:.0f} s")
+                self.log.note(f"the outcome is written, but the process did not exit within {GRACE_S:.0f} s")
                 return ""
             if answered_at is None and now > until:
                 return "timed_out"
@@ -168,10 +160,10 @@ class _Child:
 
     def end(self, grace_s: float, why: str) -> tuple[int, ...]:
         """End every process of the task and read the rest of the pipe."""
-        alive = self._tree.alive()
+        alive = self.tree.alive()
         if why and alive:
-            self._log.note(f"{why}: ending {len(alive)} processes")
-        leftover = tuple(self._tree.end(grace_s, meanwhile=self._drain)) if alive else ()
+            self.log.note(f"{why}: ending {len(alive)} processes")
+        leftover = tuple(self.tree.end(grace_s, meanwhile=self._drain)) if alive else ()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=0 if leftover else None)
         self._drain()
@@ -180,20 +172,19 @@ class _Child:
 
     def _drain(self) -> None:
         """Read the pipe, at most 1 MiB, so that a child that floods it is still watched."""
-        for _ in range(16):
-            try:
-                data = os.read(self._pipe, 65536) if self._open else b""
-            except BlockingIOError:
+        for _ in range(0 if self._pipe.closed else 16):
+            data = self._pipe.read(65536)
+            if data is None:  # nothing yet
                 return
             if not data:
-                self._open = False
+                self._pipe.close()
                 return
-            self._log.feed(data)
+            self.log.feed(data)
 
     def _tell_events(self) -> None:
         """Pass on the events in the complete lines that the file has now."""
         try:
-            with open_file(self._folder / "events.jsonl") as file:
+            with open_file(self.folder / "events.jsonl") as file:
                 file.seek(self._events_offset)
                 data = file.read(2**20)
         except OSError:
@@ -205,7 +196,7 @@ class _Child:
             with contextlib.suppress(ValueError, RecursionError):
                 event = json.loads(line)
                 if isinstance(event, dict):
-                    self._on_event(event)
+                    self.on_event(event)
 
 
 @contextlib.contextmanager
@@ -242,24 +233,17 @@ def _variables(spec: TaskSpec, python: str, environment: Mapping[str, str], scra
 
 def _outcome(folder: Path, spec: TaskSpec, why: str, returncode: int | None) -> TaskOutcome:
     """Return the outcome: why we ended the task, else what the child wrote, else its exit status."""
-    number = -returncode if returncode is not None and returncode < 0 else 0
-    names = {one.value: one.name for one in signal.Signals}  # real-time signals have no names of their own
-    name = names.get(number, f"SIG{number}") if number else ""
-    exit_code = returncode if returncode is not None and returncode >= 0 else None
-    try:
-        value = read_object(folder / "outcome.json")
-        written = (value["status"], str(value.get("code", "")), str(value.get("reason", "")))
-    except (OSError, ValueError, KeyError):
-        written = None
     if why not in {"", "timed_out"}:
-        status, code, reason = why, "", ""
-    elif written and written[0] in STATUSES:
-        status, code, reason = written
-    elif why == "timed_out":
-        status, code, reason = "timed_out", "timeout", f"the time limit of {spec.timeout_s} s was reached"
-    elif number:
-        status, code, reason = "crashed", name, f"the process was ended by {name}"
-    else:
-        status, code = "crashed", f"exit_{exit_code}"
-        reason = f"the process ended with exit code {exit_code} and left no outcome"
-    return TaskOutcome(status, code[:100], reason[:1000], exit_code=exit_code, signal=name)
+        return TaskOutcome(why)
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        written = TaskOutcome.from_json(read_object(folder / "outcome.json"))
+        if written.status in STATUSES:
+            return dataclasses.replace(written, code=written.code[:100], reason=written.reason[:1000])
+    if why:
+        return TaskOutcome("timed_out", "timeout", f"the time limit of {spec.timeout_s} s was reached")
+    if returncode is not None and returncode < 0:
+        names = {one.value: one.name for one in signal.Signals}  # others are real-time signals
+        name = names.get(-returncode, f"SIG{-returncode}")
+        return TaskOutcome("crashed", name, f"the process was ended by {name}")
+    reason = f"the process ended with exit code {returncode} and left no outcome"
+    return TaskOutcome("crashed", f"exit_{returncode}", reason)

@@ -15,6 +15,7 @@ import math
 import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def run_task(request: LaunchRequest) -> TaskOutcome:
     if job.base_python:
         for name in (FILE, "outcome.json"):
             (request.folder / name).unlink(missing_ok=True)
-        with CappedLog(request.folder / "log") as log:
+        with closing(CappedLog(request.folder / "log")) as log:
             pair = _Pair(request, log)
             pair.run()
         return pair.outcome()
@@ -271,6 +272,13 @@ class _Pair:
         """Run one process and take over what it leaves."""
         request, job, side = self._request, self._job, process.side
         self._log.note(f"pair {job.process}: {process.words}, environment {job.label(side)}")
+
+        def tell(event: Event) -> None:
+            """Report progress as processes done of all; the label holds the progress inside this one."""
+            inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""
+            label = ", ".join(filter(None, (process.words, str(event.get("label") or ""), inside)))
+            request.on_event({**event, "done": self._done, "total": self._total, "label": label})
+
         partly = self._compiles and (process.owner or (process.warms and not self._kept))
         outcome = request.launch(
             job.interpreter(side),
@@ -282,7 +290,7 @@ class _Pair:
             },
             spec=replace(job.task, compilation=1) if partly else job.task,
             folder=request.folder / side,
-            on_event=_counting_steps(request.on_event, process.words, self._done, self._total),
+            on_event=tell,
             log=self._log,
         )
         self._seconds += outcome.seconds
@@ -317,7 +325,7 @@ class _Pair:
                 found = [record for record in found if COMPILED in record["metric"]["extra_info"]]
         elif not process.warms:
             self._choices[side], self._kernels[side] = choices_of(found), timed_kernels(found)
-            metrics = [record["metric"] for record in found]
+            metrics = (record["metric"] for record in found)
             if any(is_of_running(one["name"]) and one.get("benchmark_values") for one in metrics):
                 self._measured.add(side)
         if time_ms := _run_time_ms(found):
@@ -392,16 +400,3 @@ def _caches(folder: Path, variable: str) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(folder / "triton"),
         variable: str(folder),  # a suite that empties its caches otherwise uses these instead
     }
-
-
-def _counting_steps(
-    on_event: Callable[[Event], None], step: str, place: int, steps: int
-) -> Callable[[Event], None]:
-    """Report progress as processes done of all; the label holds the progress inside the current one."""
-
-    def tell(event: Event) -> None:
-        inside = f"{event.get('done', 0)} of {event['total']}" if event.get("total") else ""
-        label = ", ".join(filter(None, (step, str(event.get("label") or ""), inside)))
-        on_event({**event, "done": place, "total": steps, "label": label})
-
-    return tell

@@ -17,7 +17,6 @@ ones with their kinds (`measure/compiler/`), and its host takes those too, unles
 program.
 """
 
-import csv
 import dataclasses
 import hashlib
 import json
@@ -26,12 +25,12 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Literal
 
 from runner.schema.options import Option
 from runner.schema.records import Json
 from runner.schema.suite import BadRequest
+from runner.schema.tables import rows
 
 COMPILED = "compiled"  # key of extra_info that holds `Compiled.to_json`
 COMPILATION = "compilation"  # key of extra_info that holds the number
@@ -300,16 +299,16 @@ _NOT_FROM_OUTSIDE = re.compile(
 )
 
 
-def _listed_options() -> dict[str, Option]:
-    """Read the options: those with bounds are integers, the others on or off."""
-    lines = Path(__file__).with_name("inductor_options.csv").read_text().splitlines()
-    return {
-        name: Option(name, "int" if high else "bool", "option of inductor", int(low or 0), int(high or 0))
-        for name, low, high in csv.reader(lines[1:])
-    }
-
-
-INDUCTOR_OPTIONS = _listed_options()  # that every host takes
+INDUCTOR_OPTIONS = {  # that every host takes: those with bounds are integers, the others on or off
+    row["name"]: Option(
+        row["name"],
+        "int" if row["high"] else "bool",
+        "option of inductor",
+        int(row["low"] or 0),
+        int(row["high"] or 0),
+    )
+    for row in rows(__file__, "inductor_options.csv")
+}
 
 
 def may_be_set(name: str) -> bool:
@@ -335,7 +334,7 @@ def checked_inductor_options(options: Mapping[str, object], kinds: InductorKinds
     }
 
 
-def parsed_inductor_options(settings: Sequence[str], kinds: InductorKinds | None = None) -> InductorOptions:
+def parsed_inductor_options(settings: Sequence[str]) -> InductorOptions:
     """Return the options of texts ``NAME=VALUE``, as a person types them. Raise BadRequest."""
     options: dict[str, object] = {}
     for setting in settings:
@@ -343,7 +342,7 @@ def parsed_inductor_options(settings: Sequence[str], kinds: InductorKinds | None
         if not equals or name in options:
             raise BadRequest(f"{setting!r} is not NAME=VALUE, each name once")
         options[name] = _value(text)
-    return checked_inductor_options(options, kinds)
+    return checked_inductor_options(options, None)
 
 
 def inductor_variable(options: Mapping[str, InductorValue]) -> dict[str, str]:

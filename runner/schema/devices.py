@@ -4,11 +4,11 @@ Peaks are dense figures of the vendors' data sheets, for orientation; share of c
 the host itself measured.
 """
 
-import csv
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+
+from runner.schema.tables import rows
 
 
 @dataclass(frozen=True)
@@ -19,17 +19,10 @@ class Arch:
     bandwidth_gbps: float
 
 
-def _arches() -> list[Arch]:
-    """Read the rows, of which the first that matches counts: the narrower name stands first."""
-    lines = Path(__file__).with_name("arches.csv").read_text().splitlines()
-    rows = csv.reader(line for line in lines[1:] if not line.startswith("#"))
-    return [
-        Arch(key, pattern, float(tflops) if tflops else None, float(gbps))
-        for key, pattern, tflops, gbps in rows
-    ]
-
-
-ARCHES = _arches()
+ARCHES = [  # of which the first that matches counts: the narrower name stands first
+    Arch(row["key"], row["pattern"], float(row["tflops"]) if row["tflops"] else None, float(row["gbps"]))
+    for row in rows(__file__, "arches.csv")
+]
 DEVICE_KINDS = frozenset({"cuda", "cpu", "rocm", "xpu", "mps", "hpu", "tpu", "mtia"})
 _BY_KEY = {arch.key: arch for arch in ARCHES}
 _MACHINES = {"x86_64": "cpu-x86_64", "amd64": "cpu-x86_64", "aarch64": "cpu-aarch64", "arm64": "cpu-aarch64"}
@@ -42,16 +35,10 @@ _ONE_OF = "one of "  # before the cards of a machine, as PyTorch/XLA names them
 _NO_DEVICE = re.compile(
     r"^one[ -]of[ -]|\bPG\d{3}\b|\bgfx\d|\bGraphics[ -]Device\b|\bAMD[ -]Radeon[ -]Graphics\b", re.IGNORECASE
 )
-_KINDS = (  # of device, by what its name holds
-    ("cuda", re.compile(r"NVIDIA|GeForce|Tesla|Quadro", re.IGNORECASE)),
-    ("rocm", re.compile(r"\bAMD (Instinct|Radeon)|\bMI[23]\d\dX?\b|rocm|gfx\d", re.IGNORECASE)),
-    ("tpu", re.compile(r"\bTPU", re.IGNORECASE)),
-    ("mtia", re.compile(r"\bMTIA", re.IGNORECASE)),
-    ("xpu", re.compile(r"\bXPU|Intel.* (Max|Arc|Flex)\b", re.IGNORECASE)),
-    ("hpu", re.compile(r"Gaudi|\bHPU", re.IGNORECASE)),
-    ("mps", re.compile(r"\bApple M\d", re.IGNORECASE)),
-    ("cpu", re.compile(r"Xeon|EPYC|Graviton|Neoverse|x86_64|aarch64|arm64", re.IGNORECASE)),
-)
+# of device, by what its name holds; the first that matches counts
+_KINDS = [
+    (row["kind"], re.compile(row["pattern"], re.IGNORECASE)) for row in rows(__file__, "device_kinds.csv")
+]
 
 
 @lru_cache(maxsize=1024)  # every record of an upload asks for the same few

@@ -348,16 +348,15 @@ def _above(deviate: float) -> float:
     return math.erfc(deviate / math.sqrt(2)) / 2
 
 
-def detects_percent(noise: float, draws: int, most: int | None = None, repeats: int = 1) -> float:
+def detects_percent(noise: float, draws: int, repeats: int = 1) -> float:
     """Return the smallest change in per cent that is confirmed in 95 % of such comparisons."""
     low, high = 0.0, 1.0
-    while power(noise, draws, high, most, repeats).confirmed < SURE:
+    while power(noise, draws, high, repeats=repeats).confirmed < SURE:
         low, high = high, 2 * high
     for _ in range(20):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high) if power(noise, draws, middle, most, repeats).confirmed < SURE else (low, middle)
-        )
+        is_found = power(noise, draws, middle, repeats=repeats).confirmed >= SURE
+        low, high = (low, middle) if is_found else (middle, high)
     return 100 * high
 
 
@@ -382,13 +381,13 @@ def draws_for(effect: float, noise: float, repeats: int = 1) -> int:
     return _fewest(lambda draws: power(noise, draws, effect, None, repeats).confirmed >= SURE)
 
 
-def draws_to_decide(noise: float, repeats: int = 1) -> int:
+def draws_to_decide(noise: float) -> int:
     """Return the fewest draws that confirm 3 % in 95 % and dismiss 1 % in 90 %; at most 400. They are the
     `most` of a comparison that stops on a clear answer."""
     return _fewest(
         lambda draws: (
-            power(noise, draws, FOUND, draws, repeats).confirmed >= SURE
-            and power(noise, draws, NOTHING, draws, repeats).dismissed >= SURE_OF_NOTHING
+            power(noise, draws, FOUND, draws).confirmed >= SURE
+            and power(noise, draws, NOTHING, draws).dismissed >= SURE_OF_NOTHING
         )
     )
 

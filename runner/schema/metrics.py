@@ -4,15 +4,15 @@ The rows are in `metrics.csv`, and families of names in `metric_families.csv`. A
 stored without a direction and never coloured. Units follow, and the targets that gpt-fast's scripts write.
 """
 
-import csv
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from pathlib import Path
 from sys import float_info
-from typing import Any, Literal, cast
+from typing import Any, Literal
+
+from runner.schema.tables import rows
 
 Direction = Literal["up", "down", "none"]  # up: a larger value is better
 Kind = Literal["timing", "deterministic", "status"]
@@ -59,30 +59,17 @@ class MetricInfo:
         return row
 
 
-def _rows(name: str) -> Iterator[dict[str, str]]:
-    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
-    return csv.DictReader(line for line in lines if not line.startswith("#"))
+def _info(row: dict[str, str]) -> MetricInfo:
+    numbers = {"precision": int(row["precision"]), "floor": float(row["floor"])}
+    typed: dict[str, Any] = {**row, **numbers, "signed": row["signed"] == "signed"}
+    return MetricInfo(**typed)
 
 
-def _info(row: Mapping[str, str]) -> MetricInfo:
-    return MetricInfo(
-        row["name"],
-        row["title"],
-        row["unit"],
-        cast("Direction", row["direction"]),
-        cast("Kind", row["kind"]),
-        int(row["digits"]),
-        float(row["floor"]),
-        signed=row["signed"] == "signed",
-        role=cast("Role", row["role"]),
-    )
-
-
-METRICS = {row["name"]: _info(row) for row in _rows("metrics.csv")}
+METRICS = {row["name"]: _info(row) for row in rows(__file__, "metrics.csv")}
 # Families of names that no list can hold: one name for each phase, operation or counter.
 _FAMILIES = [
     (re.compile(row["name"]), METRICS[row["title"]] if row["title"] else _info(row))
-    for row in _rows("metric_families.csv")
+    for row in rows(__file__, "metric_families.csv")
 ]
 
 # Of compiling, or of results: no process with forced choices measures them.
@@ -142,7 +129,7 @@ def metric_info(name: str) -> MetricInfo:
     return MetricInfo(name, name, "", "none", "timing", 4, signed=True)
 
 
-_UNIT_ROWS = list(_rows("units.csv"))
+_UNIT_ROWS = rows(__file__, "units.csv")
 # By unit: what it measures, and how many of the smallest one it is.
 _UNITS = {row["unit"]: (row["quantity"], int(row["size"])) for row in _UNIT_ROWS if row["quantity"]}
 _FACTORS = {"", "x", "ratio"}
@@ -183,7 +170,8 @@ def _ratio(unit: str, to: str) -> tuple[int, int]:
 GPT_FAST_TARGET_ARCH = "a100-40gb"
 GPT_FAST_SIZES = (1024, 4096, 8192, 16384)  # over which each of its micro-benchmarks is a mean
 _GPT_FAST_TARGETS = {
-    (row["case"], row["dtype"], row["metric"]): row["target"] for row in _rows("gpt_fast_targets.csv")
+    (row["case"], row["dtype"], row["metric"]): row["target"]
+    for row in rows(__file__, "gpt_fast_targets.csv")
 }
 
 

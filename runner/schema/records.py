@@ -107,6 +107,17 @@ def _without_none(value: Json) -> Json:
     return value
 
 
+def object_of(value: Json) -> dict[str, Json]:
+    """Return a JSON object as it is, {} for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def first_runner(record: Record) -> dict[str, Json]:
+    """Return what the record says first of where it ran, {} for nothing."""
+    runners = record.runners if isinstance(record.runners, list) else []
+    return next((entry for entry in runners if isinstance(entry, dict)), {})
+
+
 def runner_facts(record: Mapping[str, Json]) -> dict[str, Json]:
     """Return `runners[0].extra_info` of our own runner's record, {} if it says nothing."""
     found: dict[str, Json] = (record.get("runners") or [{}])[0].get("extra_info") or {}
@@ -202,16 +213,11 @@ class Environment:
     @classmethod
     def from_record(cls, record: Record) -> Environment:
         """Return the environment in a record; missing parts are empty."""
-        runners = record.runners if isinstance(record.runners, list) else []
-        runner = next((entry for entry in runners if isinstance(entry, dict)), {})
-        dependencies = record.dependencies if isinstance(record.dependencies, dict) else {}
-        facts = runner.get("extra_info")
-        facts = facts if isinstance(facts, dict) else {}
+        runner, dependencies = first_runner(record), object_of(record.dependencies)
+        facts = object_of(runner.get("extra_info"))
         versions = {name: entry for name, entry in dependencies.items() if isinstance(entry, dict)}
         torch = versions.pop("torch", {})
         triton = versions.pop("triton", {})
-        variables = facts.get("variables")
-        variables = variables if isinstance(variables, dict) else {}
         return cls(
             torch=_text(torch.get("version")),
             torch_git=_text(torch.get("sha")),
@@ -221,7 +227,7 @@ class Environment:
             cpu=_text(runner.get("cpu_info")),
             cpu_count=_integer(runner.get("cpu_count")),
             packages={name: _text(entry.get("version")) for name, entry in versions.items()},
-            variables={str(key): _text(value) for key, value in variables.items()},
+            variables={str(key): _text(value) for key, value in object_of(facts.get("variables")).items()},
             **{name: _text(facts.get(name)) for name in _FACTS},
         )
 

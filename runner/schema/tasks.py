@@ -228,8 +228,6 @@ class TaskOutcome:
     code: str = ""
     reason: str = ""
     seconds: float = 0.0
-    exit_code: int | None = None  # None where a signal ended the child, or it never started
-    signal: str = ""  # SIGSEGV, …
     leftover: tuple[int, ...] = ()  # pids that not even SIGKILL ended: the accelerator is not free
     records: Sequence[dict[str, Json]] = field(default=(), repr=False)
     unexpected: Sequence[dict[str, Json]] = field(default=(), repr=False)  # of another task, and marked
@@ -281,9 +279,11 @@ def missing(
         end = TaskOutcome("not_run", CANCELLED, "the task was cancelled")
     if end.status in SUCCESS or end.status not in STATUSES:
         return []
-    measured: defaultdict[_Key, set[str]] = defaultdict(set)
+    measured: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)  # by case, backend and knobs
     for record in records:
-        measured[_key_of(record)].add(record["metric"]["name"])
+        model, info = record["model"], record["benchmark"].get("extra_info") or {}
+        key = model["name"], model.get("backend") or "", knobs_key(info.get("knobs") or {})
+        measured[key].add(record["metric"]["name"])
     facts = task.compilation_facts(variables)
     lacking = []
     like = records[0] if records else None
@@ -296,14 +296,6 @@ def missing(
                 like = like or _like(task, place())
                 lacking.append(_record(like, experiment, metric, end, facts))
     return lacking
-
-
-_Key = tuple[str, str, str]  # case, backend, knobs: what tells the experiments of one task apart
-
-
-def _key_of(record: Mapping[str, Json]) -> _Key:
-    model, info = record["model"], record["benchmark"].get("extra_info") or {}
-    return model["name"], model.get("backend") or "", knobs_key(info.get("knobs") or {})
 
 
 def _like(task: TaskSpec, place: dict[str, Json]) -> dict[str, Json]:

@@ -33,8 +33,8 @@ class Accelerator:
 
 
 def accelerators(wanted: Sequence[str]) -> list[Accelerator]:
-    """Return the accelerators with these names (indices of GPUs, "cpu"); without names all GPUs, or the CPU
-    if there is none.
+    """Return the accelerators with these names (`cpu`, `cuda:1` or `1`; `cuda` is the first GPU); without
+    names all GPUs, or the CPU if there is none.
 
     Raise BadRequest for a name that this host does not have.
     """
@@ -46,12 +46,13 @@ def accelerators(wanted: Sequence[str]) -> list[Accelerator]:
     if not wanted:
         return list(gpus.values()) or [cpu]
     there = {**gpus, "cpu": cpu}
-    for name in wanted:
+    names = ["0" if name == "cuda" else name.removeprefix("cuda:") for name in wanted]
+    for name in names:
         if name not in there:
             what = f"GPU {name}" if name.isdecimal() else f"device {name!r}"
-            names = ", ".join([*(f"GPU {index}" for index in gpus), "cpu"])
-            raise BadRequest(f"this machine has no {what}; it has: {names}")
-    return [there[name] for name in dict.fromkeys(wanted)]
+            known = ", ".join([*(f"GPU {index}" for index in gpus), "cpu"])
+            raise BadRequest(f"this machine has no {what}; it has: {known}")
+    return [there[name] for name in dict.fromkeys(names)]
 
 
 def unavailable_reason(accelerator: Accelerator, workers: Collection[int]) -> str:

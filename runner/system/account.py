@@ -20,7 +20,6 @@ from runner.system.processes import dying_with_me
 UID = "RUNNER_BENCHMARK_UID"  # of workers, and of the agent of `make up`; an operator's 0 changes nothing
 _HOME = "RUNNER_BENCHMARK_HOME"
 _FIRST_UID, _INSTALLATIONS = 60_580, 150  # each has four, in the range that systemd leaves unused
-_GPU_DEVICES = ("dev/kfd", "dev/dri/renderD*")  # AMD's belong to groups; NVIDIA's are open to all
 _TRIAL = 'cd "$0" && exec "$@"'  # a process may start in a folder that its user cannot enter
 _TRIAL_S = 60
 _REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -60,11 +59,8 @@ def prepare(data: Path, pythons: Iterable[str]) -> str:
 def process_options() -> dict[str, Any]:
     """Return the arguments of `subprocess.Popen` for a benchmark. Call Popen in a thread that outlives it."""
     uid = _uid()
-    if not uid:
-        return {"preexec_fn": dying_with_me()}
-    groups = {path.stat().st_gid for pattern in _GPU_DEVICES for path in Path("/").glob(pattern)} - {0}
-    options = {"user": uid, "group": uid, "extra_groups": sorted(groups), "umask": 0o007}
-    return {**options, "preexec_fn": dying_with_me(powerless=True)}
+    options = {"user": uid, "group": uid, "extra_groups": [], "umask": 0o007} if uid else {}
+    return {**options, "preexec_fn": dying_with_me(powerless=bool(uid))}
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -91,12 +87,11 @@ def let_pass(*folders: Path) -> None:
 def share(*folders: Path) -> None:
     """Create folders in which the agent and benchmarks may write."""
     for folder in folders:
-        uid = _uid()
-        if uid and folder.is_symlink():  # a benchmark made it
+        if _uid() and folder.is_symlink():  # a benchmark made it
             folder.unlink()
         folder.mkdir(parents=True, exist_ok=True)
-        if uid:
-            os.chown(folder, -1, uid)
+        if _uid():
+            os.chown(folder, -1, _uid())
             folder.chmod(0o2770)
 
 

@@ -128,7 +128,10 @@ class Fingerprints:
 
     def look(self) -> dict[str, Fingerprint]:
         """Return the fingerprints by name, without an interpreter that does not answer."""
-        known, fingerprints = self._load(), {}
+        known: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            known = json.loads(self._path.read_bytes())
+        fingerprints = {}
         for name, python in self._pythons.items():
             key = json.dumps([python.path, dict(python.environment)])
             if key not in known or known[key]["stamp"] != stamp(known[key]["folders"]):
@@ -140,7 +143,8 @@ class Fingerprints:
                     logger.warning("interpreter %s has no fingerprint: %s", name, error)
                     self._silent[key] = time.monotonic() + _SILENT_S
                     continue
-                self._save(known)
+                with contextlib.suppress(OSError):  # a full disk: the next look asks again
+                    write_json(self._path, known)
             fingerprints[name] = Fingerprint.from_json(known[key])
         return fingerprints
 
@@ -156,19 +160,6 @@ class Fingerprints:
                 reason = f"interpreter {name} of {place} changed while the task ran: {change}"
                 return replace(outcome, status="failed", code=CHANGED_INTERPRETER, reason=reason)
         return outcome
-
-    def _load(self) -> dict[str, Any]:
-        try:
-            known: dict[str, Any] = json.loads(self._path.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return known
-
-    def _save(self, known: Mapping[str, Any]) -> None:
-        try:
-            write_json(self._path, known)
-        except OSError as error:  # a full disk: the next look asks again
-            logger.warning("fingerprints of interpreters are not kept: %s", error)
 
 
 def stamp(folders: Iterable[str]) -> str:

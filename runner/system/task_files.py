@@ -72,22 +72,13 @@ class CappedLog:
     what is left out.
     """
 
-    def __init__(
-        self, path: Path, *, max_bytes: int = MAX_LOG_BYTES, tail_bytes: int = LOG_TAIL_BYTES
-    ) -> None:
+    def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)
         self._file = path.open("xb", buffering=0)
-        self._head_left = max(0, max_bytes - tail_bytes)
-        self._tail_bytes = tail_bytes
+        self._head_left = MAX_LOG_BYTES - LOG_TAIL_BYTES
         self._tail = bytearray()
         self._left_out = 0
         self._ends_in_line = False
-
-    def __enter__(self) -> CappedLog:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
     def feed(self, data: bytes) -> None:
         """Add output of the benchmark, in pieces as they come out of a pipe."""
@@ -101,7 +92,7 @@ class CappedLog:
         if rest and not self._tail:
             self._write(b"\n[log is full; its last part follows when the task has ended]\n")
         self._tail += rest
-        excess = max(0, len(self._tail) - self._tail_bytes)
+        excess = max(0, len(self._tail) - LOG_TAIL_BYTES)
         del self._tail[:excess]
         self._left_out += excess
 
@@ -110,8 +101,6 @@ class CappedLog:
         self.feed(b"\n" * self._ends_in_line + f"[runner] {text}\n".encode())
 
     def close(self) -> None:
-        if self._file.closed:
-            return
         if self._left_out:
             self._write(f"\n[{self._left_out} bytes left out here]\n".encode())
         self._write(self._tail)

@@ -191,12 +191,12 @@ def test_a_drained_host_gets_nothing(agent: Agent) -> None:
     accelerator = agent.beat().json()["accelerators"]["cpu"]
     request()
     host = Host.objects.get()
-    registration.drain(host=host, note="new driver", who="op")
+    registration.control("drain", host=host, note="new driver", who="op")
     answer = agent.beat().json()
     assert (answer["state"], answer["note"]) == ("drained", "new driver")
     claim = {"protocol": PROTOCOL, "accelerator": accelerator, "nonce": "n"}
     assert agent.post("tasks/claim", claim).status_code == 204
-    registration.resume(host=host, who="op")
+    registration.control("resume", host=host, who="op")
     assert agent.post("tasks/claim", claim).status_code == 200
 
 

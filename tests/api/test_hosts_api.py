@@ -131,7 +131,7 @@ def test_an_unavailable_accelerator_gets_only_its_repeated_claim(agent: Agent) -
     agent.beat(devices=[device])
     task = agent.post("tasks/claim", claim).json()
     agent.beat(devices=[{**device, "dirty": "process 7 is still there"}])
-    registration.drain(host=Host.objects.get(), note="", who="op")
+    registration.control("drain", host=Host.objects.get(), who="op")
     assert agent.post("tasks/claim", claim).json()["token"] == task["token"]
 
 

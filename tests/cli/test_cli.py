@@ -18,6 +18,7 @@ from runner.schema.suite import BadRequest, TaskSpec
 from runner.schema.tasks import TaskOutcome, TaskResult
 from runner.suites import SUITES
 from runner.system import account, interpreters, locks, machine
+from runner.system.accelerators import accelerators
 from runner.system.processes import read_process
 from tests.support.finished import TASK, finished, launched, record
 from tests.support.servers import ROOT
@@ -68,7 +69,7 @@ def test_a_filter_and_a_dtype_narrow_the_matrix(capsys: pytest.CaptureFixture[st
         ("run ceilings --repeat 30", "suite ceilings has no option 'repeat'; it has: none"),
         ("run micro --filter (", "no regular expression"),
         ("run micro --filter zzz", "no case fits"),
-        ("run micro --device tpu", "is not cpu, cuda or cuda:N"),
+        ("run micro --device tpu", "no device 'tpu'; it has: "),
         ("run micro --resume", "--resume and --format need --output"),
         ("upload x.json", "upload needs --hud and --key"),
         ("upload x.json --hud ftp://h --key k", "no address of a hud"),
@@ -88,16 +89,16 @@ def test_a_request_that_cannot_be_says_why(
 def test_a_gpu_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "gpus", list)
     with pytest.raises(BadRequest, match="no GPU 0; it has: cpu"):
-        terminal.accelerator("cuda")
-    assert terminal.accelerator("").device == "cpu"
+        accelerators(["cuda"])
+    assert [found.device for found in accelerators([])] == ["cpu"]
 
 
 def test_the_first_gpu_is_taken_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     cards = [machine.Gpu(index, "NVIDIA H200", f"GPU-{index}", 1, "580") for index in (0, 1)]
     monkeypatch.setattr(machine, "gpus", lambda: cards)
-    assert terminal.accelerator("").visible == "GPU-0"
-    assert terminal.accelerator("cuda:1").lock == "GPU-1"
-    assert terminal.accelerator("cpu").visible == ""
+    assert accelerators([])[0].visible == "GPU-0"
+    assert [found.lock for found in accelerators(["cuda:1", "1"])] == ["GPU-1"]
+    assert [found.visible for found in accelerators(["cpu"])] == [""]
 
 
 def test_the_table_shows_medians_and_what_went_wrong() -> None:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from hud.judging.pairs import judge_pairs
-from runner.__main__ import main
+from runner.__main__ import _parser, main
 from runner.cli import request, tables, terminal
+from runner.cli import run as run_command
 from runner.cli.output import Output, v3_records
 from runner.cli.terminal import RunContext
 from runner.launch.pairs import Job
@@ -183,7 +184,7 @@ def test_a_printed_command_does_its_part_of_the_request(
         return []
 
     monkeypatch.setattr(terminal, "run_jobs", run)
-    monkeypatch.setattr(terminal, "accelerators", fake_accelerators)
+    monkeypatch.setattr(run_command, "accelerators", fake_accelerators)
     words = ["run", *shlex.split(request_)]
     main(words)
     whole = sorted(asked, key=str)
@@ -198,9 +199,9 @@ def test_a_printed_command_does_its_part_of_the_request(
 
 
 def fake_accelerators(wanted: list[str]) -> list[Accelerator]:
-    cards = {str(index): card for index, card in enumerate(GPUS)}
+    cards = {card.name: card for card in GPUS} | {"cuda": GPUS[0]}
     cpu = Accelerator("cpu", "cpu", "a CPU", "cpu-x86_64", "")
-    return [cards.get(name, cpu) for name in wanted or ["0"]]
+    return [cards.get(name, cpu) for name in wanted or ["cuda"]]
 
 
 def test_what_a_command_cannot_say_is_remarked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -222,10 +223,10 @@ def test_what_is_done_is_not_printed(
 ) -> None:
     for name in {*machine.changing_variables(), "OMP_NUM_THREADS"}:
         monkeypatch.delenv(name, raising=False)  # they are part of what a task is known by
-    cases, path = ["gemv", "layer_norm"], tmp_path / "r.json"
-    (task, _other) = request.tasks(request.Request(["micro"], "cpu", cases, dtypes=["bfloat16"]))
-    Output(path, "ours", suites=["micro"], resume=False).add(finished(task))
+    path = tmp_path / "r.json"
     words = "micro --case gemv --case layer_norm --dtype bfloat16"
+    (task, _other) = request.tasks(_parser().parse_args(["run", *words.split()]), "cpu")
+    Output(path, "ours", suites=["micro"], resume=False).add(finished(task))
     (line,) = dry(capsys, f"{words} --resume --output {path}")
     assert "layer_norm" in line
     assert dry(capsys, f"micro --case gemv --dtype bfloat16 --resume --output {path}") == []

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from runner.__main__ import _parser, main
-from runner.cli.request import Request, tasks
+from runner.cli.request import tasks
 from runner.schema.suite import TaskSpec
 from runner.suites import PRESETS
 from runner.suites.operators.inputs import recorded
@@ -46,9 +46,7 @@ def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         assert main(["run", "--preset", name, "--device", "cpu", "--dry-run", *words.split()]) == 0
         planned = []
         for line in capsys.readouterr().out.splitlines():
-            said = vars(_parser().parse_args(shlex.split(line)[3:]))
-            names = ("suites", "device", "cases", "modes", "dtypes", "backends")
-            planned += tasks(Request(**{part: said[part] for part in names}))
+            planned += tasks(_parser().parse_args(shlex.split(line)[3:]), "cpu")
         return planned
 
     return plan

@@ -7,7 +7,6 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 
 from runner.__main__ import main
 from runner.cli.output import Output
-from runner.cli.upload import PARAMETERS, connect, upload, upload_file
+from runner.cli.upload import PARAMETERS, connect, upload
 from runner.formats.parameters import Parameters
 from tests.support.finished import finished
 
@@ -132,14 +131,15 @@ def test_skipped_and_refused_records_are_told_with_their_place(
 
 def test_a_hud_that_is_away_is_asked_again(door: Door) -> None:
     door.answers = [(503, {}), (503, {}), (201, RECEIPT)]
-    answer = upload("r.json", b"{}", connect(door.url, "k"), patience_s=30)
+    answer = upload("r.json", b"{}", connect(door.url, "k"), {})
     assert answer.accepted
     assert len(door.got) == 3
 
 
-def test_a_hud_that_stays_away_is_given_up(door: Door) -> None:
+def test_a_hud_that_stays_away_is_given_up(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.cli.upload._PATIENCE_S", 0.0)
     door.answers = [(503, {})]
-    answer = upload("r.json", b"{}", connect(door.url, "k"), patience_s=0)
+    answer = upload("r.json", b"{}", connect(door.url, "k"), {})
     assert not answer.accepted
     assert not answer.delivered
     assert "not delivered: 503" in answer.lines[0]
@@ -148,7 +148,7 @@ def test_a_hud_that_stays_away_is_given_up(door: Door) -> None:
 def test_an_upload_to_nobody_ends_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("runner.__main__.upload_file", partial(upload_file, patience_s=0))
+    monkeypatch.setattr("runner.cli.upload._PATIENCE_S", 0.0)
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text("{}")
     with socket.create_server(("127.0.0.1", 0)) as closed:

@@ -103,7 +103,7 @@ def _drain_and_pause_are_obeyed(site: Site) -> None:
     everywhere(site, {str(at): {"wait_for": "drained"} for at in range(1, number + 1)})
     busy = [site.request(labels={"site": "left"}) for _ in range(2)]
     site.wait(lambda: Task.objects.filter(state="running").count() == 2, "two tasks on the left")
-    registration.drain(host=host("left"), note="new driver", who="test")
+    registration.control("drain", host=host("left"), note="new driver", who="test")
     others = [site.request() for _ in range(3)]
     go(site, "drained")
     assert {run.state for run in site.wait_for_end(*busy)} == {State.SUCCEEDED}, "what runs is finished"
@@ -111,7 +111,9 @@ def _drain_and_pause_are_obeyed(site: Site) -> None:
 
     pause_s = 2 if site.times.scaled else 20
     until = timezone.now() + timedelta(seconds=pause_s)
-    registration.pause(host=host("right"), until=until, note="I measure by hand", who="test")
+    registration.control(
+        "pause", host=host("right"), minutes=pause_s / 60, note="I measure by hand", who="test"
+    )
     waiting = site.request()
     site.wait(lambda: site.host_state("right") == "paused", "a paused host")
     (ended,) = site.wait_for_end(waiting)
@@ -119,7 +121,7 @@ def _drain_and_pause_are_obeyed(site: Site) -> None:
     assert ended.started >= until
     site.figure("taken, from the end of a pause", (ended.started - until).total_seconds())
     assert ran_on(ended) == {"right": 1}
-    registration.resume(host=host("left"), who="test")
+    registration.control("resume", host=host("left"), who="test")
     assert ran_on(*site.wait_for_end(site.request(labels={"site": "left"}))) == {"left": 1}
 
 

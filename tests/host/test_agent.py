@@ -368,7 +368,7 @@ def test_a_detached_host_says_so_and_ends(
 def test_a_proxy_that_refuses_detaches_nobody(
     fake: FakeHud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = Agent(Attachment(fake.url, "here", KEY), tmp_path, [], pythons={}, labels={})
+    agent = Agent(Attachment(fake.url, "here", KEY), tmp_path, {}, pythons={}, labels={})
     refusals = [
         KeyRefused(403, "Forbidden", {}),
         KeyRefused(403, "Forbidden", {"message": "Forbidden"}),
@@ -403,7 +403,7 @@ def test_a_suite_whose_packages_no_interpreter_has_is_not_offered(tmp_path: Path
         Path(pythons[name].path).write_text(f"#!/bin/sh\necho '{json.dumps(facts)}'\n")
         Path(pythons[name].path).chmod(0o755)
     (cpu,) = accelerators.accelerators(["cpu"])
-    agent = Agent(Attachment("http://h", "here", KEY), tmp_path, [cpu], pythons=pythons, labels={})
+    agent = Agent(Attachment("http://h", "here", KEY), tmp_path, {"cpu": cpu}, pythons=pythons, labels={})
     assert "huggingface" in agent._devices()[0]["suites"], "not known yet"
     agent._ask_interpreters()
     (device,) = agent._devices()
@@ -444,7 +444,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_disk_takes_no_task(fake: FakeHud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cpu,) = accelerators.accelerators(["cpu"])
     monkeypatch.setenv("RUNNER_LOCKS", str(tmp_path / "locks"))
-    agent = Agent(Attachment(fake.url, "here", KEY), tmp_path, [cpu], pythons={}, labels={})
+    agent = Agent(Attachment(fake.url, "here", KEY), tmp_path, {"cpu": cpu}, pythons={}, labels={})
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(2**30, 2**30, 2**20))
         agent._send_heartbeat()

@@ -95,7 +95,7 @@ def test_errors_have_their_own_exceptions(fake: FakeHud, hud: Hud, task: FakeTas
     assert not hud.progress(lease, {"phase": "x" * 500, "done": -3, "total": float("inf")})
     with pytest.raises(WrongOffset) as offset:
         hud.log(lease, 10, b"x")
-    assert offset.value.size_bytes == 0
+    assert offset.value.problem["size"] == 0
     task.refuses_results = True
     with pytest.raises(Refused, match="422: a bad value"):
         hud.results(lease, b"{}\n")

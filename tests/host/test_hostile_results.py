@@ -176,7 +176,7 @@ def test_a_spoilt_folder_does_not_hold_up_others(bed: Bed, tmp_path: Path, spoil
     (good.path / "results.jsonl").write_text(GOOD)
     good.end(TaskOutcome("ok"))
     good.release()
-    agent = Agent(Attachment(bed.fake.url, "here", KEY), tmp_path, [], pythons={}, labels={})
+    agent = Agent(Attachment(bed.fake.url, "here", KEY), tmp_path, {}, pythons={}, labels={})
     agent._deliver()
     assert (bed.task.state, len(bed.own)) == ("done", 1)
 

@@ -22,10 +22,11 @@ from rq.serializers import JSONSerializer
 
 from hud.hosts import redis_users
 from hud.models import Host
-from runner.host.agent import WorkerConfig
+from runner.host.agent import Attachment, WorkerConfig
 from runner.host.worker import WakeUp, work
 from runner.launch.pairs import LaunchRequest
 from runner.schema.protocol import FUNCTION, digest_of, sign
+from runner.system.accelerators import Accelerator
 from runner.system.interpreters import Interpreter
 from tests.host.fake_hud import KEY, FakeHud
 from tests.support.hosts import Control, HostProcess, alive, ring
@@ -66,13 +67,9 @@ def config(fake: FakeHud, control: Control, redis_user: str, tmp_path: Path) -> 
     parts = urlsplit(fake.redis_url)
     redis_url = urlunsplit(parts._replace(netloc=f"{redis_user}@")) if redis_user else fake.redis_url
     return WorkerConfig(
-        hud=fake.url,
-        key=KEY,
-        host="here",
-        accelerator=1,
-        name="cpu",
-        lock="cpu",
-        visible="",
+        host=Attachment(fake.url, "here", KEY),
+        accelerator=Accelerator("cpu", "cpu", "a CPU", "cpu-x86_64"),
+        number=1,
         queue=QUEUE,
         redis_url=redis_url,
         data=str(tmp_path / "data"),

@@ -22,9 +22,10 @@ from rq.serializers import JSONSerializer
 from hud.hosts import redis_users, registration
 from hud.models import Accelerator, Host
 from hud.runs import matching, tasks
-from runner.host.agent import WorkerConfig
+from runner.host.agent import Attachment, WorkerConfig
 from runner.host.worker import AcceleratorWorker
 from runner.schema.protocol import PROTOCOL
+from runner.system.accelerators import Accelerator as Device
 from tests.support.claims import cpu, request
 from tests.support.servers import RedisServer, free_port, start_process
 from tests.support.waiting import wait_for
@@ -98,10 +99,10 @@ def enqueue(url: str, queue: str, job_id: str) -> None:
 
 
 def worker_of(host: Host, url: str, folder: Path) -> AcceleratorWorker:
-    accelerator = host.accelerators.get()
+    accelerator, device = host.accelerators.get(), Device("cpu", "cpu", "a CPU", "cpu-x86_64")
     config = WorkerConfig(
-        hud="http://127.0.0.1:9", key="k", host=host.name, accelerator=accelerator.pk, name="cpu", lock="cpu",
-        visible="", queue=accelerator.queue, redis_url=url, data=str(folder), pythons={},
+        host=Attachment("http://127.0.0.1:9", host.name, "k"), accelerator=device, number=accelerator.pk,
+        queue=accelerator.queue, redis_url=url, data=str(folder), pythons={},
     )  # fmt: skip
     return AcceleratorWorker(config, threading.Event())
 
@@ -220,7 +221,7 @@ def test_a_host_that_fills_redis_loses_its_user_and_stops_no_other(open_redis: O
         redis_users.sync()
         with pytest.raises(AuthenticationError):
             Redis.from_url(url).ping()
-        registration.resume(host=one, who="t")
+        registration.control("resume", host=one, who="t")
         redis_users.sync()
         assert Redis.from_url(url).ping()
 

@@ -42,9 +42,9 @@ def migrated(data: Path, postgres_server: EmbeddedServer) -> Iterator[Hud]:
     assert _tables(url) == before
     assert upgrade() == told[:-1], "the dry run counted what then came"
     counts = {line[:38].strip(): line[38:].split() for line in told if line[38:].split()[1:]}
-    assert counts["runs"] == [before["hud_run"]] * 2
-    assert counts["measurements"] == [before["hud_measurement"]] * 2
-    assert int(counts["points"][1]) + int(counts["points of A/B sides"][1]) > 0
+    for table in ("hud_run", "hud_measurement"):
+        assert counts[table] == [before[table]] * 2
+    assert int(counts["hud_point"][1]) + int(counts["hud_sidepoint"][1]) > 0
     hud = Hud(data, url)
     hud.start()
     yield hud

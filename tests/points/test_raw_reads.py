@@ -49,7 +49,7 @@ RAW = re.compile(r"\bhud_measurement\b")
 ALLOWED = {
     r"/experiments/\d+/": r"m.run_id = %\(run\)s AND m.series_id = %\(series\)s",  # samples of one point
     # pairs of an A/B run
-    r"(/api/v1)?/runs/\d+(/|/live|\.json|/result)": r'FROM "hud_measurement" WHERE "hud_measurement"."run_id" IN \(%',
+    r"(/api/v1)?/runs/\d+(/|/live|\.json|/result)": r'FROM "hud_measurement" WHERE \S+"run_id" IN \(%',
     r"/api/v1/export": "",  # raw
     r"/(runs|uploads)/\d+/delete": "",  # what would go
 }

@@ -110,7 +110,7 @@ def test_a_card_that_cannot_take_it_is_not_waited_for(
     if why == "off":
         settings.HUD_SAME_CARD_S = 0
     elif why == "drained":
-        registration.drain(host=other.host, note="", who="me")
+        registration.control("drain", host=other.host, who="me")
     elif why == "silent":
         Host.objects.filter(pk=other.host_id).update(last_beat=timezone.now() - timedelta(minutes=5))
     elif why == "gone":

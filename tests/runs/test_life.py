@@ -104,11 +104,11 @@ class Database:
     def open(self, host: str, how: str) -> None:
         found = Host.objects.get(name=host)
         if how == "resume":
-            registration.resume(host=found, who="me")
+            registration.control("resume", host=found, who="me")
         elif how == "drain":
-            registration.drain(host=found, note="", who="me")
+            registration.control("drain", host=found, who="me")
         else:
-            registration.pause(host=found, until=timezone.now() + timedelta(hours=1), note="", who="me")
+            registration.control("pause", host=found, minutes=60, who="me")
 
     def soil(self, place: int, dirty: bool) -> None:
         accelerator = Accelerator.objects.filter(pk=self.accelerators[place].pk)

@@ -104,8 +104,8 @@ def test_only_accelerators_that_can_take_work_are_woken(redis_server: RedisServe
     run = request(labels={"gpu": "h200"})
     Accelerator.objects.filter(pk=able["dirty"].pk).update(unavailable_reason="in use")
     Accelerator.objects.filter(pk=able["gone"].pk).update(present=False)
-    registration.drain(host=able["drained"].host, note="", who="t")
-    registration.pause(host=able["paused"].host, until=timezone.now() + timedelta(hours=1), note="", who="t")
+    registration.control("drain", host=able["drained"].host, who="t")
+    registration.control("pause", host=able["paused"].host, minutes=60, who="t")
     Host.objects.filter(name="silent").update(last_beat=timezone.now() - timedelta(hours=1))
     Host.objects.filter(name="detached").update(detached_at=timezone.now())
     assert matching.ring_idle() == 1
@@ -177,7 +177,7 @@ def test_a_queued_run_has_an_estimated_start() -> None:
     assert starts_in_s(first) is None, "it has started"
     ahead_s = starts_in_s(second)
     assert ahead_s == pytest.approx((40 + 40) / 2, abs=5)
-    registration.drain(host=Host.objects.get(name="two"), note="", who="t")
+    registration.control("drain", host=Host.objects.get(name="two"), who="t")
     assert starts_in_s(second) == pytest.approx(40 + 40, abs=10), "one accelerator is left"
     request(("gemv",), interactive=True)
     assert starts_in_s(second) is None, "nobody knows how long a gemv takes"

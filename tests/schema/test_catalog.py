@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from runner.__main__ import _parser
-from runner.cli.request import Request, tasks
+from runner.cli.request import tasks
 from runner.schema.devices import ARCHES, arch_key, is_named, peaks
 from runner.schema.metrics import METRICS, Direction, Kind, Role, gpt_fast_target, metric_info, role_of
 from runner.schema.options import Option, OptionValue
@@ -126,15 +126,8 @@ def test_the_command_that_reproduces_a_task_asks_for_that_task() -> None:
             words = shlex.split(task.command())
             assert words[:4] == ["python", "-m", "runner", "run"]
             options = _parser().parse_args(words[3:])
-            asked = Request(
-                suites=options.suites,
-                device=options.device,
-                cases=options.cases,
-                modes=options.modes,
-                dtypes=options.dtypes,
-                backends=options.backends,
-            )
-            assert [found.fingerprint() for found in tasks(asked)] == [task.fingerprint()]
+            found = tasks(options, options.device)
+            assert [one.fingerprint() for one in found] == [task.fingerprint()]
 
 
 def test_the_fingerprint_is_of_what_is_measured() -> None:

@@ -16,10 +16,9 @@ from django.test import Client
 
 from hud.models import Measurement, Stream
 from hud.pages.suite.view import matrix_of
-from runner.__main__ import main
+from runner.__main__ import _parser, main
 from runner.cli import request, tables
 from runner.cli.output import Output
-from runner.cli.request import Request
 from runner.formats.metric_values import VERIFIER_CODES
 from runner.formats.readers.xla import ON_XLA, XlaFiles
 from runner.launch.launch import launch
@@ -39,7 +38,11 @@ SAMPLE = SHIPPED / "xla-cpu" / "matrix.json"
 
 
 def matrix(case: str = "dummy") -> list[TaskSpec]:
-    return request.tasks(Request(suites=["xla"], device="cpu", cases=[case]))
+    return tasks_of(f"--case {case}")
+
+
+def tasks_of(words: str, device: str = "cpu") -> list[TaskSpec]:
+    return request.tasks(_parser().parse_args(["run", "xla", *words.split()]), device)
 
 
 def page_part(stream: str = "import") -> dict[str, Any]:
@@ -58,25 +61,24 @@ def test_the_matrix_is_what_can_run_on_the_device() -> None:
         for mode in ("inference", "training")
         for backend in ("eager", "inductor", "openxla", "xla")
     ]
-    on_cuda = request.tasks(Request(suites=["xla"], device="cuda", cases=["dummy"]))
+    on_cuda = tasks_of("--case dummy", "cuda")
     assert {task.backend for task in on_cuda} == {"eager", "inductor"}
-    named = Request(suites=["xla"], device="cpu", cases=["dummy"], modes=["training"], backends=["openxla"])
-    (task,) = request.tasks(named)
+    (task,) = tasks_of("--case dummy --mode training --backend openxla")
     assert (task.mode, task.backend) == ("training", "openxla")
 
 
 @pytest.mark.parametrize(
     ("device", "asked"),
     [
-        ("cuda", {"backends": ["openxla"]}),
-        ("cpu", {"options": ["xla=XRT"]}),
-        ("cpu", {"options": ["accelerator=tpu"]}),
-        ("cpu", {"options": ["pure_wall_time=true"]}),
+        ("cuda", "--backend openxla"),
+        ("cpu", "--opt xla=XRT"),
+        ("cpu", "--opt accelerator=tpu"),
+        ("cpu", "--opt pure_wall_time=true"),
     ],
 )
-def test_what_runs_nowhere_is_refused(device: str, asked: dict[str, Any]) -> None:
+def test_what_runs_nowhere_is_refused(device: str, asked: str) -> None:
     with pytest.raises(BadRequest):
-        request.tasks(Request(suites=["xla"], device=device, cases=["dummy"], **asked))
+        tasks_of(f"--case dummy {asked}", device)
 
 
 def test_a_stored_cell_is_asked_for_by_its_backend() -> None:

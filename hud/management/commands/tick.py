@@ -14,6 +14,7 @@ from hud.hosts import heartbeats, redis_users
 from hud.judging.bisect import work as bisects
 from hud.judging.regressions.confirm import confirm
 from hud.management.rounds import RoundsCommand
+from hud.models import Heartbeat
 from hud.notifications.webhooks import deliver, deliver_until
 from hud.runs import matching, schedules, tasks
 
@@ -38,7 +39,9 @@ class Command(RoundsCommand):
     def round(self) -> int:
         self.put_off_pruning_after_a_gap()
         if self.is_fresh and not self.once:
-            heartbeats.restart("tick")  # hosts may have been silent because of us: a new grace period
+            Heartbeat.objects.filter(
+                name="tick"
+            ).delete()  # hosts may have been silent because of us: a new grace period
             self.is_fresh = False
         tick()
         if self.once:

@@ -1,6 +1,6 @@
 """The hosts page, and what an operator can do with hosts and schedules."""
 
-from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from hud.accounts.access import scopes_of
@@ -117,6 +116,12 @@ _SCHEDULES = DataTable[ScheduleLine, SafeString](
     Column("", "Last", draw=_last, label="last"),
     Column("", "Actions", draw=_buttons, hides_title=True, only=bool),
 )  # fmt: skip
+_DONE = {
+    "drain": "Draining {host}: it finishes its current tasks.",
+    "pause": "Paused {host} for {minutes} min.",
+    "resume": "Resumed {host}.",
+    "detach": "Detached {host} and revoked its key.",
+}
 _FORMS = {"drain": DrainForm, "pause": PauseForm, "resume": forms.Form, "detach": SureForm}
 
 
@@ -166,21 +171,10 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
         for name, errors in form.errors.items():
             messages.error(request, f"{name}: {' '.join(map(str, errors))}")
         return redirect("hosts")
-    said, who = form.cleaned_data, request.user.get_username()
-    if action == "drain":
-        registration.drain(host=host, note=said["note"], who=who)
-        done = f"Draining {host.name}: it finishes its current tasks."
-    elif action == "pause":
-        until = timezone.now() + timedelta(minutes=said["minutes"])
-        registration.pause(host=host, until=until, note=said["note"], who=who)
-        done = f"Paused {host.name} for {said['minutes']} min."
-    elif action == "resume":
-        registration.resume(host=host, who=who)
-        done = f"Resumed {host.name}."
-    else:
-        tasks.detach_host(host=host, who=who)
-        done = f"Detached {host.name} and revoked its key."
-    messages.success(request, done)
+    settings = {name: value for name, value in form.cleaned_data.items() if name != "sure"}
+    do = tasks.detach_host if action == "detach" else partial(registration.control, action)
+    do(host=host, who=request.user.get_username(), **settings)
+    messages.success(request, _DONE[action].format(host=host.name, **settings))
     return redirect("hosts")
 
 

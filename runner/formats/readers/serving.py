@@ -6,13 +6,14 @@ Sources: vLLM `vllm/benchmarks/serve.py`, SGLang `python/sglang/bench_serving.py
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from runner.formats.format import has_keys
 from runner.formats.layout import VALUE, Entry, Layout, Located, Quantity
-from runner.formats.scalars import base_name, text
+from runner.formats.scalars import groups_in_name, text
 from runner.formats.table import pointer
+from runner.schema.tables import rows
 
 _TRAFFIC = (
     "dataset_name", "request_rate", "burstiness", "max_concurrency", "num_prompts", "sharegpt_output_len",
@@ -20,15 +21,8 @@ _TRAFFIC = (
 )  # fmt: skip
 _SERVED = re.compile(r"(mean|median|std|p\d+)_\w+_ms|request_(throughput|goodput)|\w+_throughput")
 _SHAPE = ("batch_size", "input_len", "output_len")
-_BATCH = {
-    **dict.fromkeys(
-        ("prefill_latency", "median_decode_latency", "total_latency", "latency", "last_ttft"), "s"
-    ),
-    **dict.fromkeys(("prefill_throughput", "median_decode_throughput", "overall_throughput"), "token/s"),
-    **dict.fromkeys(("input_throughput", "output_throughput", "last_gen_throughput"), "token/s"),
-}
 _PHONE = ("device", "arch")
-_PHONE_FILE = re.compile(r"(?P<model>[^_]+)_(?P<backend>[^_]+)_(?P<phone>[^_]+)_(?P<os>[^_]+)\.csv")
+_PHONE_FILE = r"(?P<model>[^_]+)_(?P<backend>[^_]+)_-*(?P<arch>[^_]*[^_-])-*_(?P<os>[^_]+)\.csv"
 _JOB = ("workflow_id", "job_id", "granularity_bucket")
 
 
@@ -54,21 +48,24 @@ def _of_served(value: dict[str, Any]) -> Iterator[Located]:
         yield pointer(name), {**shared, **said, VALUE: value[name]}
 
 
-def _is_named(value: Any) -> bool:
-    return has_keys(value, _OF_SERVER) and bool(_model(value))
-
-
 _OF_SERVER = {"output_throughput": float, "completed": int}
 SERVING = Layout("LLM serving", suite="llm_serving", mode=lambda _entry: "inference", time="time").of_json(
     "llm_serving",
     _OF_SERVER,
     _of_served,
-    matches=lambda preview: preview.names(*_OF_SERVER) and _is_named(preview.first_value),
+    matches=lambda preview: (
+        preview.names(*_OF_SERVER)
+        and has_keys(preview.first_value, _OF_SERVER)
+        and bool(_model(preview.first_value))
+    ),
 )
 SGLANG = Layout(
     "SGLang bench_one_batch",
     case=_model,
-    quantities={name: Quantity(name, unit, "down" if unit == "s" else "up") for name, unit in _BATCH.items()},
+    quantities={
+        row["name"]: Quantity(row["name"], row["unit"], row["direction"])
+        for row in rows(__file__, "sglang.csv")
+    },
     suite="sglang",
     mode=lambda _entry: "inference",
     backend=lambda _entry: "sglang",
@@ -98,11 +95,6 @@ def _of_phone(row: dict[str, Any]) -> Iterator[Located]:
         yield pointer(name), {**{part: row[part] for part in _JOB}, "metric": name, VALUE: row[name]}
 
 
-def _said_by_name(filename: str) -> Mapping[str, str]:
-    found = _PHONE_FILE.fullmatch(base_name(filename))
-    return {**found.groupdict(), "arch": found["phone"].strip("-")} if found else {}
-
-
 EXECUTORCH_CSV = Layout(
     "ExecuTorch, by job",
     case="model",
@@ -111,6 +103,6 @@ EXECUTORCH_CSV = Layout(
     time="granularity_bucket",
     parameters={"os": "os"},
     more=lambda entry: {part: entry[part] for part in ("workflow_id", "job_id")},
-    by_name=_said_by_name,
+    by_name=groups_in_name(_PHONE_FILE),
 ).of_tables("executorch_csv", {*_JOB}.issubset, entries=_of_phone, whole_rows=True)
 FORMATS = (SERVING, SGLANG, EXECUTORCH, EXECUTORCH_CSV)

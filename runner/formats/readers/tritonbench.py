@@ -16,20 +16,13 @@ from runner.formats.measurement import ParsedMeasurement
 from runner.formats.metric_values import status_of_error
 from runner.formats.scalars import finite, groups_in_name, number, shortened, text
 from runner.formats.table import pointer
-from runner.schema.records import Record
+from runner.schema.records import Record, object_of
+from runner.schema.tables import rows
 
-_METRICS = {  # by column, as the registry calls them; of others the name is the column's
-    "latency": "latency_ms",  # PyTorch HUD's own `latency` is in seconds
-    "compile_time": "compile_time_ms", "mem_footprint_compression_ratio": "compression_ratio",
-    "speedup": "speedup", "accuracy": "accuracy", "tflops": "tflops", "gbps": "gbps", "walltime": "walltime",
-    "cpu_peak_mem": "cpu_peak_mem", "gpu_peak_mem": "gpu_peak_mem", "cuda_time": "cuda_time",
-}  # fmt: skip
-_TEXTS = {  # columns without numbers
-    "best_config", "all_configs", "kernel_source_hash", "kineto_trace", "ncu_rep", "ncu_rep_ir", "nsys_rep",
-    "att_trace", "compile_trace", "compile_time_by_stage", "error_msg", "ir_analysis", "proton",
-}  # fmt: skip
-_OTHERS = ("hw_roofline", "nsys_gpu_speedup")
-_COLUMN = re.compile(rf"(?P<kernel>.+)-(?P<metric>{'|'.join((*_METRICS, *_TEXTS, *_OTHERS))})")
+_ROWS = rows(__file__, "tritonbench.csv")
+_METRICS = {row["column"]: row["metric"] for row in _ROWS if row["metric"]}
+_TEXTS = {row["column"] for row in _ROWS if row["holds"] == "texts"}
+_COLUMN = re.compile(rf"(?P<kernel>.+)-(?P<metric>{'|'.join(row['column'] for row in _ROWS)})")
 _SHAPE = re.compile(
     r"tritonbench_(?P<operator>\w+?)\[x_(?P<shape>.+)-(?P<kernel>[\w.+]+)\]_(?P<metric>[\w-]*)"
     r"|tritonbench_(?P<operator_old>\w+?)\[(?P<shape_old>.+)-(?P<kernel_old>\w+)-(?P<metric_old>[a-z_]+)\]"
@@ -83,8 +76,7 @@ def _of_value(value: dict[str, Any]) -> Iterator[Located]:
         yield "", "an object without tritonbench_OPERATOR[…]"
         return
     inner = "" if metrics is value else "/metrics"
-    environment = value.get("env") or value.get("environ")
-    shared = {"environment": environment if isinstance(environment, dict) else {}}
+    shared = {"environment": object_of(value.get("env") or value.get("environ"))}
     for name, cell in metrics.items():
         said = _of_name(name, cell)
         yield inner + pointer(name), said if isinstance(said, str) else {**shared, **said}

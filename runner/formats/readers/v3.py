@@ -14,23 +14,16 @@ from contextlib import suppress
 from dataclasses import make_dataclass, replace
 from functools import cache, lru_cache
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any
 
 from runner.formats import reasons
 from runner.formats.errors import Fault
 from runner.formats.format import Format, Item, LocatedRecord, Skipped, each, has_keys
-from runner.formats.measurement import (
-    ParsedMeasurement,
-    batch_size,
-    first_runner,
-    info_of,
-    knobs_of,
-    origin_of,
-)
+from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, knobs_of, origin_of
 from runner.formats.parameters import Parameters
 from runner.formats.scalars import number, text
 from runner.schema.devices import DEVICE_KINDS, device_kind
-from runner.schema.records import Benchmark, Record
+from runner.schema.records import Benchmark, Record, first_runner
 
 OURS = "Compiler HUD"  # our runner's records are called so, and then the suite
 _OURS_KEYS = {"fingerprint": str, "records": list}  # of a line of our runner's file
@@ -49,9 +42,7 @@ _MAX_RECORD_BYTES = 4 * 2**20  # of which 100,000 samples in full take half
 _MAX_KNOBS_LENGTH = 3000  # more settings than that are kept as their digest
 _MAX_KNOB_LENGTH = 100
 _PEEK_BYTES = 4096
-_HOST = ("runners", "dependencies")  # of a record: where it was made
-_BENCHMARK_KEY = re.compile(rb'\s*\{\s*"benchmark"\s*:\s*')
-_HOST_START = re.compile(rb',\s*"(runners|dependencies)"\s*:')
+_SHORT_NEEDLE = 32  # bytes; to look for the whole of a long part takes longer than to read it
 _MOST_SHAPES = 1000  # of one record
 _SHAPES = ("shape", "shapes")
 _KERNEL_KNOBS = ("record_type", "suite", "source_mode", "actual_dtypes", "timing_policy", "shape_hash")
@@ -70,123 +61,70 @@ def read(body: bytes, filename: str) -> Iterator[Item]:
             yield item
 
 
-class _Frame(NamedTuple):
-    """What the texts of neighbouring records share: the benchmark, with which they begin, and where they were
-    made, with which many end."""
-
-    head: bytes
-    tail: bytes
-    benchmark: Benchmark
-    host: dict[str, Any]
-
-
-_NO_FRAME = _Frame(b"\0", b"\0", Benchmark(""), {})
-
-
-class _RecordReader:
-    """Make a record of one JSON text and its place, or say what is wrong with it.
-
-    Most of the text is what neighbours share. It is read once, since reading 56 records of torchdynamo into
-    measurements takes 1.9 ms of CPU otherwise, and 1.2 ms so.
-    """
-
-    def __init__(self) -> None:
-        import msgspec
-
-        from runner.formats import json_text
-
-        parts: list[Any] = [("benchmark", msgspec.Raw), *((name, msgspec.Raw, None) for name in _HOST)]
-        with_raw_parts: Any = make_dataclass("WithRawParts", parts, bases=(Record,))
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw_parts).decode
-        self._decode_whole = msgspec.json.Decoder(Record).decode
-        self._decode_benchmark = msgspec.json.Decoder(Benchmark).decode
-        self._decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-        self._host_part = lru_cache(maxsize=4)(msgspec.json.decode)
-        self._error, self._errors = msgspec.ValidationError, json_text.ERRORS
-        self._problem = json_text.problem
-        self._frame = _NO_FRAME
-
-    def read(self, text: bytes, pointer: str, line: int | None) -> Item:
-        if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
-            return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
-        try:
-            record, problem = self._record_of(text)
-        except self._error:
-            return self._wrong(text, pointer, line)
-        return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
-
-    def _record_of(self, text: bytes) -> tuple[Record, str]:
-        """Return the record, and what is refused in its text."""
-        frame = self._frame  # which another thread may replace
-        start, end = len(frame.head), len(text) - len(frame.tail)
-        if start <= end and text.startswith(frame.head) and text.endswith(frame.tail):
-            record = self._framed(b'{"benchmark":0%s}' % text[start:end], frame)
-            if record:
-                return record, ""
-        found = self._decode(text)
-        raw = bytes(found.benchmark)
-        found.benchmark = self._decode_benchmark(raw)
-        for name in _HOST:
-            if (part := getattr(found, name)) is not None:
-                setattr(found, name, self._host_part(bytes(part)))
-        problem = self._problem(text)
-        if not problem:
-            self._frame = self._frame_of(text, raw, found)
-        return found, problem
-
-    def _framed(self, rest: bytes, frame: _Frame) -> Record | None:
-        """Return the record of a text without its frame, None where anything is wrong with it."""
-        try:
-            found = self._decode(rest)
-        except self._errors:
-            return None
-        found.benchmark = frame.benchmark
-        for name in _HOST:
-            part = getattr(found, name)
-            if name not in frame.host:
-                if part is not None:
-                    setattr(found, name, self._host_part(bytes(part)))
-            elif part is None:
-                setattr(found, name, frame.host[name])
-            else:  # the text says it twice
-                return None
-        return None if self._problem(rest) else found
-
-    def _frame_of(self, text: bytes, raw: bytes, record: Record) -> _Frame:
-        """Return the frame of a record, whose benchmark is `raw`; the latest one where it has none."""
-        key = _BENCHMARK_KEY.match(text)
-        if not (key and text.startswith(raw, key.end())):
-            return self._frame
-        start = key.end() + len(raw)
-        if place := _HOST_START.search(text, start):
-            with suppress(ValueError):
-                names = self._decode_parts(b"{" + text[place.start() + 1 :]).keys()
-                if names <= set(_HOST):
-                    host = {name: getattr(record, name) for name in names}
-                    return _Frame(text[:start], text[place.start() :], record.benchmark, host)
-        return _Frame(text[:start], b"}", record.benchmark, {})
-
-    def _wrong(self, text: bytes, pointer: str, line: int | None) -> Item:
-        """Return what is wrong with a text that is no record."""
-        try:
-            self._decode_whole(text)
-        except self._error as error:
-            if self._has_metric(text):
-                return _fault(str(error), pointer, line)
-        return Skipped(pointer, reasons.NO_METRIC, line)
-
-    def _has_metric(self, text: bytes) -> bool:
-        """Return whether the text is an object with a metric, whatever else is wrong with it."""
-        try:
-            return bytes(self._decode_parts(text).get("metric", b"null")) != b"null"
-        except self._error:
-            return True
-
-
 @cache
 def record_reader() -> Callable[[bytes, str, int | None], Item]:
-    """Return what reads records; hosts, which have no msgspec, read none."""
-    return _RecordReader().read
+    """Return what makes a record of one JSON text and its place, or says what is wrong with it; hosts, which
+    have no msgspec, read none.
+
+    Most of a text is its benchmark and where it was made, which neighbours share: such a part is read once.
+    """
+    import msgspec
+
+    from runner.formats import json_text
+
+    kinds: dict[str, Any] = {"benchmark": Benchmark, "runners": Any, "dependencies": Any}
+    raw_parts: list[Any] = [("benchmark", msgspec.Raw), *((name, msgspec.Raw, None) for name in [*kinds][1:])]
+    with_raw_parts: Any = make_dataclass("WithRawParts", raw_parts, bases=(Record,))
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(with_raw_parts).decode
+    decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in kinds.items()}
+
+    # of each part its latest text, what that means, and whether nothing of it needs a closer look
+    latest: dict[str, tuple[bytes, Any, bool]] = dict.fromkeys(kinds, (b"", None, False))
+
+    def read(text: bytes, pointer: str, line: int | None) -> Item:
+        if len(text) > _MAX_RECORD_BYTES:  # as objects it would take up to forty times its length
+            return Fault(pointer, f"the record is over {_MAX_RECORD_BYTES} bytes", line)
+        rest = text
+        try:
+            record = decode(text)
+            for name in kinds:
+                if (raw := getattr(record, name)) is None:
+                    continue
+                own = bytes(raw)
+                known, value, is_plain = latest[name]
+                if own != known:
+                    value = decoders[name](own)
+                    is_plain = own[:1] in (b"{", b"[") and json_text.is_plain(b"[%s]" % own)
+                    latest[name] = own, value, is_plain
+                setattr(record, name, value)
+                start = rest.find(own[:_SHORT_NEEDLE])
+                if is_plain and rest.startswith(own, start):
+                    rest = b"%s0%s" % (rest[:start], rest[start + len(own) :])
+        except msgspec.ValidationError:
+            return _wrong(text, pointer, line)
+        problem = "" if json_text.is_plain(rest) else json_text.problem(text)
+        return Fault(pointer, problem, line) if problem else _located(record, pointer, line)
+
+    return read
+
+
+def _wrong(text: bytes, pointer: str, line: int | None) -> Item:
+    """Return what is wrong with a text that is no record, with msgspec's place as a JSON pointer."""
+    import msgspec
+
+    words = ""
+    with suppress(msgspec.ValidationError):  # it is no object
+        metric = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).get("metric", b"null")
+        if bytes(metric) == b"null":
+            return Skipped(pointer, reasons.NO_METRIC, line)
+    try:
+        msgspec.json.decode(text, type=Record)
+    except msgspec.ValidationError as error:
+        words = str(error)
+    if not (found := _PLACE.search(words)):
+        return Fault(pointer, words, line)
+    path = "".join(f"/{name or index}" for name, index in _STEP.findall(found["path"]))
+    return Fault(pointer + path, words[: found.start()], line)
 
 
 def _located(record: Record, pointer: str, line: int | None) -> Item:
@@ -234,15 +172,6 @@ def _per_shape(item: LocatedRecord, shapes: list[Any]) -> Iterator[LocatedRecord
             shape=None,
         )
         yield LocatedRecord(record, f"{item.pointer}/metric/benchmark_values/{index}", item.line)
-
-
-def _fault(words: str, pointer: str, line: int | None) -> Fault:
-    """Return the fault with msgspec's place as a JSON pointer."""
-    found = _PLACE.search(words)
-    if not found:
-        return Fault(pointer, words, line)
-    path = "".join(f"/{name or index}" for name, index in _STEP.findall(found["path"]))
-    return Fault(pointer + path, words[: found.start()], line)
 
 
 def describe_ours(measurement: ParsedMeasurement, record: Record, given: Parameters) -> None:

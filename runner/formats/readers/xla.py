@@ -25,7 +25,7 @@ from runner.formats.measurement import MODES
 from runner.formats.metric_values import VERIFIER_CODES, status_of_error
 from runner.formats.scalars import number_of, numbers_in, shortened, text
 from runner.formats.table import pointer
-from runner.schema.records import Json
+from runner.schema.records import Json, object_of
 from runner.schema.suite import TaskSpec, suite_of
 from runner.schema.tasks import TaskResult
 
@@ -89,12 +89,12 @@ def _cells(value: dict[str, Any]) -> Iterator[Located]:
         return
     measured = dict(value["metrics"])
     error = measured.pop("error", None)
-    code, ours = text(value.get("verification_code")), _map(value.get("runner"))
+    code, ours = text(value.get("verification_code")), object_of(value.get("runner"))
     found = {name: _leaves_of(name, cell) for name, cell in measured.items()}
     outcomes: list[tuple[str, str, dict[str, Any]]] = []
     if code:
         reason = error if isinstance(error, str) else None
-        check = _map(ours.get("check"))
+        check = object_of(ours.get("check"))
         said = {"code": code, **check} if check else {"benchmark_values": [code], "reason": reason}
         outcomes.append(("/verification_code", "verification_code", said))
     names = ours.get("without")  # metrics that our own runner has no value of
@@ -122,10 +122,6 @@ def _no_value(ours: dict[str, Any]) -> dict[str, Any]:
     if said["status"] not in (None, "ok"):  # it may be of any kind
         return said
     return {"status": "not_run", "code": "no_value", "reason": "its line has no value of it"}
-
-
-def _map(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _leaves_of(name: str, values: Any) -> dict[str, list[Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 from runner.formats.scalars import finite, text
 from runner.formats.torch_trace import compile_notes
 from runner.schema.compilations import Compiled, Note
+from runner.schema.tables import rows
 
 HEAD = re.compile(rb"(?:\[rank\d+\]:\s*)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\]\n]{1,500}:\d+\] (?=\{)")
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000|\x00")
@@ -28,25 +29,7 @@ _RESUMED = re.compile(r"_at_\d+(?:_\d+)?$")
 _NO_REASON = "the reason is not in this file"  # tlparse's raw.jsonl has no payloads
 _INDEX = re.compile(r"[0-9]{1,9}")
 _MOST_PAYLOAD_BYTES = 1 << 20
-# Durations of a compile since torch 2.6, in µs, and our names; older torch has the first four of these, in s.
-_NAMES = {
-    "dynamo_cumulative_compile_time_us": "entire_frame_compile_time_s",
-    "aot_autograd_cumulative_compile_time_us": "backend_compile_time_s",
-    "inductor_cumulative_compile_time_us": "inductor_compile_time_s",
-    "inductor_code_gen_cumulative_compile_time_us": "code_gen_time_s",
-    "backward_cumulative_compile_time_us": "backward_compile_time_s",
-    "triton_compile_time_us": "triton_compile_time_s",
-    "compile_time_autotune_time_us": "autotune_time_s",
-    "runtime_triton_autotune_time_us": "runtime_autotune_time_s",
-    "runtime_cudagraphify_time_us": "cudagraphify_time_s",
-    "pre_grad_pass_time_us": "pre_grad_pass_time_s",
-    "joint_graph_pass_time_us": "joint_graph_pass_time_s",
-    "post_grad_pass_time_us": "post_grad_pass_time_s",
-    "dynamo_compile_time_before_restart_us": "time_before_restart_s",
-}
-_OLDER = {name: name for name in [*_NAMES.values()][:4]}
-_OLDER["dynamo_time_before_restart_s"] = "time_before_restart_s"
-_TIMES = {key: (name, 1) for key, name in _OLDER.items()} | {key: (name, 1e6) for key, name in _NAMES.items()}
+_TIMES = {row["key"]: (row["name"], float(row["per_s"])) for row in rows(__file__, "durations.csv")}
 TOTAL = "entire_frame_compile_time_s"
 _COUNTS = {"guard_count": "guards", "graph_op_count": "graph_ops"}
 _NO_BREAK = "<class "  # begins the reason of a restart for other causes: the exception's type
@@ -165,13 +148,8 @@ def _take_tensor(trace: Trace, value: Mapping[str, Any]) -> None:
         trace.device = found[1]
 
 
-def _take_dump(trace: Trace, value: Mapping[str, Any]) -> None:
-    """Take the wrapper of AOTInductor, which writes no inductor_output_code."""
-    if value.get("name") == "inductor_aot_wrapper_code":
-        _count_kernels(trace, _AOT_KERNEL, trace.payload)
-
-
-def _count_kernels(trace: Trace, kernel: re.Pattern[bytes], code: bytes) -> None:
+def _count_kernels(trace: Trace, kernel: re.Pattern[bytes]) -> None:
+    code = trace.payload
     trace.compiled_by_inductor = True
     trace.lacks_code |= not 0 < len(code) < _MOST_PAYLOAD_BYTES
     trace.kernels += len(kernel.findall(code))
@@ -286,8 +264,11 @@ _TAKERS: dict[str, Callable[[Trace, Mapping[str, Any]], None]] = {
     "compilation_metrics_runtime": _take_metrics,
     "artifact": _take_artifact,
     "describe_tensor": _take_tensor,
-    "inductor_output_code": lambda trace, _value: _count_kernels(trace, _KERNEL, trace.payload),
-    "graph_dump": _take_dump,
+    "inductor_output_code": lambda trace, _value: _count_kernels(trace, _KERNEL),
+    # the wrapper of AOTInductor, which writes no inductor_output_code
+    "graph_dump": lambda trace, value: (
+        _count_kernels(trace, _AOT_KERNEL) if value.get("name") == "inductor_aot_wrapper_code" else None
+    ),
     "chromium_event": _take_event,
 }
 

@@ -3,6 +3,7 @@
 Its CSVs have neither arguments nor compiler: those are parameters of the upload, or stand in the file's name.
 """
 
+import json
 from typing import Any
 
 from runner.formats.measurement import ParsedMeasurement, batch_size, info_of, origin_of, suite_name
@@ -11,41 +12,25 @@ from runner.formats.scalars import base_name
 from runner.formats.torchdynamo.batch_sizes import default_batch_size, suite_of_model
 from runner.formats.torchdynamo.names import flagged, inductor_settings, named, other_compiler
 from runner.schema.records import Record
+from runner.schema.tables import rows
 
-# Arguments that change what a number means, with their defaults.
-_SWITCHES = (
-    "channels_last", "randomize_input", "nopython", "deterministic", "batch_invariant",
-    "unbacked_batch_only", "specialize_int", "propagate_real_tensors", "suppress_errors",
-    "disable_split_reductions", "disable_persistent_reductions", "disable_divisible_by_16",
-    "enable_activation_checkpointing", "compiled_autograd", "caching_precompile", "trace_on_xla",
-    "warm_start_latency", "multiprocess", "ddp", "fsdp",
-)  # fmt: skip
-_TEXTS = ("quantization", "optimus", "amp_dtype", "batch_size_file", "part", "tag")
-_ARGUMENTS: dict[str, Any] = {
-    **dict.fromkeys(_SWITCHES, False),
-    **dict.fromkeys(_TEXTS),
-    "iterations_per_run": 1,
-    "per_process_memory_fraction": 1,
-    "world_size": 1,
+_ROWS = rows(__file__, "arguments.csv")
+_DEFAULTS: dict[str, dict[str, Any]] = {  # by kind of run
+    run: {row["argument"]: json.loads(row["default"]) for row in _ROWS if row["run"] in ("", run)}
+    for run in ("accuracy", "performance")
 }
-_ACCURACY_ARGUMENTS = _ARGUMENTS | {"cosine": False, "iterations": 2, "skip_fp64_check": False}
-_PERFORMANCE_ARGUMENTS = _ARGUMENTS | {"use_eval_mode": False}
-ARGUMENTS = (*(_ACCURACY_ARGUMENTS | _PERFORMANCE_ARGUMENTS), "threads")  # of which knobs have the names
+ARGUMENTS = (*(row["argument"] for row in _ROWS), "threads")  # of which knobs have the names
 _AMP_TYPES = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}
 _UNKNOWN_SUITE = "torchdynamo"
 _DYNAMIC = ("dynamic_shapes", "dynamic_batch_only", "unbacked_batch_only")
 _IN_BACKEND = {"cpp_wrapper", "freezing", "max_autotune", "triton.cudagraphs"}
 # Metrics of which 0 is how the script writes that there is no value, and the status it stands for.
 _ZERO = {
-    "speedup": "failed",
-    "abs_latency": "failed",
-    "compression_ratio": "not_run",  # of a device whose memory is not counted
-    "eager_peak_mem": "not_run",
-    "dynamo_peak_mem": "not_run",
-    "compilation_latency": "not_run",  # nothing was compiled
-    "accuracy_compilation_latency": "not_run",
-    "baseline": "not_run",  # the earlier file does not have the model
-    "speedup_vs_baseline": "not_run",
+    **dict.fromkeys(("speedup", "abs_latency"), "failed"),
+    # nothing counts the device's memory, nothing was compiled, or the earlier file does not have the model
+    **dict.fromkeys(("compression_ratio", "eager_peak_mem", "dynamo_peak_mem"), "not_run"),
+    **dict.fromkeys(("compilation_latency", "accuracy_compilation_latency"), "not_run"),
+    **dict.fromkeys(("baseline", "speedup_vs_baseline"), "not_run"),
 }
 
 
@@ -65,7 +50,7 @@ def _said_by(info: dict[str, Any], device: str, named_backend: str) -> _Said:
         compiler = flagged(info)
     else:
         backend = other_compiler(info)
-    knobs = _knobs(info, device, accuracy_run=bool(info.get("accuracy")))
+    knobs = _knobs(info, device)
     is_dynamic = any(info.get(flag) for flag in _DYNAMIC) or bool(compiler and compiler.dynamic)
     said = knobs, compiler.name(device) if compiler else backend, is_dynamic
     _LATEST[0] = asked, said
@@ -100,11 +85,10 @@ def describe(measurement: ParsedMeasurement, record: Record, given: Parameters) 
         measurement.zero_is(_ZERO[measurement.metric])
 
 
-def _knobs(info: dict[str, Any], device: str, *, accuracy_run: bool) -> dict[str, Any]:
-    arguments = _ACCURACY_ARGUMENTS if accuracy_run else _PERFORMANCE_ARGUMENTS
+def _knobs(info: dict[str, Any], device: str) -> dict[str, Any]:
     knobs = {
         name: value
-        for name, default in arguments.items()
+        for name, default in _DEFAULTS["accuracy" if info.get("accuracy") else "performance"].items()
         if (value := info.get(name)) not in (None, default) and isinstance(value, str | int | float | bool)
     }
     if info.get("dynamic_shapes") and info.get("dynamic_batch_only") is False:

@@ -6,10 +6,10 @@ its model files; on an A100 some of its inference sizes differ, and then the siz
 without sizes were in the lists in earlier years, and their results are still around.
 """
 
-import csv
 import re
 from functools import lru_cache
-from pathlib import Path
+
+from runner.schema.tables import rows
 
 # transformers' classes end so; the huggingface suite takes its models by class, torchbench calls them hf_*
 _HUGGINGFACE_CLASS = re.compile(
@@ -17,8 +17,7 @@ _HUGGINGFACE_CLASS = re.compile(
 )
 _DETECTRON = re.compile(r"detectron2_\w+")
 TINY_BATCH = 2  # at most, of models of size=tiny
-with Path(__file__).with_suffix(".csv").open() as _file:
-    _MODELS = {(row["suite"], row["model"]): row for row in csv.DictReader(_file)}
+_MODELS = {(row["suite"], row["model"]): row for row in rows(__file__, "batch_sizes.csv")}
 
 
 def default_batch_size(suite: str, model: str, mode: str, *, tiny: bool = False) -> int | None:

@@ -21,6 +21,7 @@ from runner.schema.metrics import HARNESS_COUNTS
 from runner.schema.records import Json
 from runner.schema.statistics import median
 from runner.schema.suite import TaskSpec
+from runner.schema.tables import rows
 from runner.schema.tasks import TaskResult
 
 Row = dict[str, Json]
@@ -28,15 +29,9 @@ Row = dict[str, Json]
 _FIRST = ("dev", "name", "batch_size")
 _ACCURACY = ("accuracy", *HARNESS_COUNTS, "compilation_latency")
 # Columns of performance out of our metrics: the first that was measured, and how many of ours make one unit.
-_SOURCES: dict[str, tuple[tuple[str, ...], float]] = {
-    "speedup": (("speedup",), 1.0),
-    "abs_latency": (("compiled_latency_ms",), 1.0),
-    "compilation_latency": (("cold_compile_s", "warm_compile_s"), 1.0),
-    "compression_ratio": (("compression_ratio",), 1.0),
-    "eager_peak_mem": (("eager_peak_memory_bytes", "eager_peak_rss_bytes"), 1e9),
-    "dynamo_peak_mem": (("compiled_peak_memory_bytes", "peak_rss_bytes"), 1e9),
-    **{name: ((name,), 1.0) for name in HARNESS_COUNTS},
-}
+_SOURCES = {
+    row["column"]: (row["metrics"].split(), float(row["per_unit"])) for row in rows(__file__, "columns.csv")
+} | {name: ([name], 1.0) for name in HARNESS_COUNTS}
 _SUITES = {"timm": "timm_models"}
 # Our statuses in the harness's words, where a failure's own code is none of them.
 _WORDS = {

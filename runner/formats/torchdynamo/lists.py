@@ -82,19 +82,14 @@ def _is_by_dtype(columns: list[str]) -> bool:
     return "name" in columns[:2] and bool(outcomes) and all(map(_DTYPE.fullmatch, outcomes))
 
 
-def _mode_and_dtype(column: str) -> tuple[str | None, str]:
-    found = _DTYPE.fullmatch(column)
-    assert found is not None
-    return found["mode"] or found["mode_after"], found["dtype"]
-
-
 def _cells(row: dict[str, Any]) -> Iterator[Located]:
     """Yield the cell of each column, which is for a dtype or a count."""
     columns = [*row]
     shared = {"case": row.pop("name") or "", "origin": row.pop("suite", "")}
     by_dtype = _is_by_dtype(columns)
     for column, cell in row.items():
-        mode, dtype = _mode_and_dtype(column) if by_dtype else (None, None)
+        found = _DTYPE.fullmatch(column) if by_dtype else None
+        mode, dtype = (found["mode"] or found["mode_after"], found["dtype"]) if found else (None, None)
         metric = "accuracy" if by_dtype else column
         value = Outcome(benchmark_values=[cell]) if cell and metric == "accuracy" else cell or ""
         benchmark = Benchmark(_EXPECTED, mode, dtype, {"accuracy": True})

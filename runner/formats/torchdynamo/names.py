@@ -16,6 +16,7 @@ from typing import Any
 from runner.formats.scalars import base_name
 from runner.schema.compilations import INDUCTOR_OPTIONS
 from runner.schema.suite import TaskSpec
+from runner.schema.tables import rows
 
 # Parts in the order in which a name has them.
 _NAME_PARTS = ("export", "eager", "aot_inductor", "cpp_wrapper", "freezing", "max_autotune", "low_precision")
@@ -27,17 +28,7 @@ _WORDS = {
     "with_cudagraphs": "cudagraphs", "default": "no_cudagraphs", "autotune": "max_autotune",
 }  # fmt: skip
 # Flags that choose another compiler, and its name.
-_OTHER_COMPILERS = {
-    "export": "inductor_export",
-    "aot_precompile": "aot_precompile",
-    "export_nativert": "export_nativert",
-    "torchscript_jit_trace": "torchscript_jit_trace",
-    "xla": "xla",
-    "speedup_dynamo_ts": "ts",
-    "prims_nvfuser": "prims_nvfuser",
-    "overhead": "overhead",
-    "nothing": "eager",
-}
+_OTHER_COMPILERS = {row["flag"]: row["compiler"] for row in rows(__file__, "compilers.csv")}
 # What environment variables switch on stands only in the name of the output file.
 _BY_ENVIRONMENT = frozenset(("cpp_wrapper", "max_autotune", "low_precision"))
 _FILE = re.compile(
@@ -60,21 +51,11 @@ _OTHER_BACKENDS = {
     "eager", "aot_eager", "dynamo_eager", "cudagraphs", "torchao", "optimus", *_SCRIPT_FILES.values(),
 }  # fmt: skip
 _SUITE_FOLDER = re.compile(r"(torchbench|huggingface|timm_models|timm)(?![a-z])", re.IGNORECASE)
-# Words of a name, longest first, and the setting that each stands for.
-_SETTINGS: dict[str, dict[str, bool | str]] = {
-    "max_autotune_no_cudagraphs": {"compile_mode": "max-autotune-no-cudagraphs", "cudagraphs": False},
-    "reduce_overhead": {"compile_mode": "reduce-overhead"},
-    "with_cudagraphs": {"cudagraphs": True},
-    "no_cudagraphs": {"cudagraphs": False},
-    "cudagraphs": {"cudagraphs": True},
-    "default": {"cudagraphs": False},
-    "aot_inductor": {"export": "aot_inductor"},
-    "cpp_wrapper": {"cpp_wrapper": True},
-    "max_autotune": {"compile_mode": "max-autotune"},
-    "freezing": {"freezing": True},
-    "export": {"export": "export"},
-}
-_DEFAULTS: dict[str, object] = {
+_SETTINGS: dict[str, dict[str, bool | str]] = {}  # by word of a name, longest first
+for _row in rows(__file__, "settings.csv"):
+    _value = {"on": True, "off": False}.get(_row["value"], _row["value"])
+    _SETTINGS.setdefault(_row["word"], {})[_row["setting"]] = _value
+_DEFAULTS: dict[str, Any] = {
     "cudagraphs": True, "freezing": False, "cpp_wrapper": False, "compile_mode": "default", "export": "none",
 }  # fmt: skip
 PARTS = tuple(_DEFAULTS)  # knobs
@@ -266,11 +247,11 @@ def backend_of(spec: TaskSpec) -> Backend:
     parts = parts_of(spec.backend)
     if parts is None:
         return Backend(spec.backend)
-    parts |= _parts_asked(spec, str(parts["export"]))
+    parts |= _parts_asked(spec, parts["export"])
     options: dict[str, bool | int] = {name: True for name in ("freezing", "cpp_wrapper") if parts[name]}
     if parts["compile_mode"] == "reduce-overhead":
         parts["cudagraphs"] = True  # that is all it means
-    graphs = bool(parts["cudagraphs"]) and spec.device == "cuda" and parts["export"] == "none"
+    graphs = parts["cudagraphs"] and spec.device == "cuda" and parts["export"] == "none"
     if parts["compile_mode"] == "max-autotune-no-cudagraphs":
         graphs, parts["compile_mode"] = False, "max-autotune"
     options |= {"triton.cudagraphs": graphs}
@@ -280,18 +261,10 @@ def backend_of(spec: TaskSpec) -> Backend:
         for name, value in spec.knobs.items()
         if name in INDUCTOR_OPTIONS and isinstance(value, bool | int)
     }
-    return Backend(
-        dynamo="inductor",
-        cudagraphs=graphs,
-        freezing=bool(parts["freezing"]),
-        cpp_wrapper=bool(parts["cpp_wrapper"]),
-        compile_mode=str(parts["compile_mode"]),
-        export=str(parts["export"]),
-        options=options,
-    )
+    return Backend("inductor", **(parts | {"cudagraphs": graphs}), options=options)
 
 
-def _parts_asked(spec: TaskSpec, export: str) -> dict[str, object]:
+def _parts_asked(spec: TaskSpec, export: str) -> dict[str, Any]:
     """Return the knobs that say how inductor compiles this task; `export` is the exporter of its name."""
     if spec.mode != "training" and not spec.dynamic:  # exporters take the forward pass with static shapes
         export = str(spec.knobs.get("export", export))
@@ -309,7 +282,7 @@ def _parts_asked(spec: TaskSpec, export: str) -> dict[str, object]:
     return {**{name: spec.knobs[name] for name in asked}, "export": export}
 
 
-def parts_of(name: str) -> dict[str, object] | None:
+def parts_of(name: str) -> dict[str, Any] | None:
     """Return the settings that a name of inductor means; None for another backend's name."""
     words = inductor_words(name, _SETTINGS)
     if words is None:

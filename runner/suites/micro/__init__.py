@@ -1,15 +1,14 @@
 """gpt-fast's micro-benchmarks, and an MLP over a batch, whose FLOP utilisation says something."""
 
-import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from runner.schema.metrics import GPT_FAST_SIZES, mean_over
 from runner.schema.options import EXPLAIN_FAILURE, Option, OptionValue
 from runner.schema.suite import Case, Expected, Suite, TargetFraction, TaskSpec
+from runner.schema.tables import rows
 
 # A CPU takes smaller ones than gpt-fast, so that one kernel stays under a minute.
 SIZES = {"cuda": GPT_FAST_SIZES, "cpu": (256, 512, 1024, 2048)}
@@ -31,18 +30,16 @@ _COMPUTE_BOUND = ("mlp_batched",)  # its time is that of its FLOPs: a share of t
 # (`hud/samples/pytorch-h200` and its repeat: layer_norm 2542.40 and 2648.50, gemv 1954.39 and 1971.42,
 # 2764.64 and 2694.49, gather_gemv 2212.16 and 3013.02), as a share of the copy of 4258 GB/s. That clock
 # moves by 4 to 8 % between runs.
-_TARGETS = Path(__file__).parent / "targets.csv"
 _TARGET_SIZES = (*map(str, GPT_FAST_SIZES), "mean")
 
 
 def _target_fractions() -> tuple[TargetFraction, ...]:
-    with _TARGETS.open(newline="") as file:
-        return tuple(
-            TargetFraction(row["metric"], row["case"], row["dtype"], size, float(row[size]))
-            for row in csv.DictReader(file)
-            for size in _TARGET_SIZES
-            if row[size]
-        )
+    return tuple(
+        TargetFraction(row["metric"], row["case"], row["dtype"], size, float(row[size]))
+        for row in rows(__file__, "targets.csv")
+        for size in _TARGET_SIZES
+        if row[size]
+    )
 
 
 @dataclass(frozen=True)
