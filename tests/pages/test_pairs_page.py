@@ -463,7 +463,7 @@ def test_the_result_of_a_run_can_be_waited_for(client: Client, monkeypatch: pyte
 @pytest.mark.django_db
 def test_before_the_first_draw_a_comparison_at_equal_choices_counts_draws(client: Client) -> None:
     run = ab_run(selection={"suite": "micro", "draws": 3})
-    Run.objects.filter(pk=run.pk).update(state="running")
+    Run.objects.filter(pk=run.pk).update(state="running", finished=None)
     for metric in ("memory_bandwidth(GB/s)", "cold_compile_s"):
         create_measurement(experiment_of_pairs(), metric=metric, value=2.0, run=run, side=0, repeat=0)
     lines = {line.metric.name: line for line in pairs.read(Run.objects.get(pk=run.pk))[0]}
