@@ -184,7 +184,7 @@ class _AuditQuery(Filter):
 
 @of_table(audit.ROWS)
 class AuditRowOut(Schema):
-    """What somebody did."""
+    """One entry of the audit log."""
 
 
 class AuditOut(Items[AuditRowOut]):

@@ -41,7 +41,7 @@ _DAYS = forms.TypedChoiceField(
 
 
 @dataclass(frozen=True)
-class Filters:
+class BackendFilters:
     """The query string; '' means the default subject of the stream, or the usual side."""
 
     branch: str = words()
@@ -63,11 +63,11 @@ class Filters:
 
 
 @dataclass
-class Comparison:
+class BackendComparison:
     """The table with what its pickers offer."""
 
     stream: Stream
-    filters: Filters  # with what was chosen for the empty ones
+    filters: BackendFilters  # with what was chosen for the empty ones
     choices: dict[str, list[str]]
     suites: list[str]  # that the stream has measured on the arch
     only_arch: bool  # it has measured no other
@@ -129,7 +129,7 @@ class Comparison:
         """Return the query string of the same table, for links that add to it."""
         names = ("branch", *CHOICES, "base", "head")
         given = {name: getattr(self.filters, name) for name in names if getattr(self.filters, name)}
-        if self.filters.window != Filters.window:
+        if self.filters.window != BackendFilters.window:
             given["window"] = str(self.filters.window)
         return urlencode({"stream": self.stream.name, **given}) + "&"
 
@@ -170,14 +170,14 @@ class Comparison:
         }
 
 
-def read(filters: Filters, stream: Stream) -> Comparison:
+def read(filters: BackendFilters, stream: Stream) -> BackendComparison:
     """Return the comparison, in 4 statements, and 1 for each side that is given, 2 for new nights; 1 more
     where a case failed."""
     measured = streams.measured_by(stream)
     nights = of_nights.read(stream, filters.branch)
     subjects = streams.subjects(nights, measured)
     subject = streams.subject_of(filters.subject, subjects)
-    page = Comparison(
+    page = BackendComparison(
         stream,
         replace(filters, **asdict(subject)),
         {name: sorted({getattr(one, name) for one in subjects if is_named(one.arch)}) for name in CHOICES},
@@ -192,7 +192,7 @@ def read(filters: Filters, stream: Stream) -> Comparison:
     return page
 
 
-def _compare(page: Comparison, subject: Subject, nights: Sequence[Night]) -> None:
+def _compare(page: BackendComparison, subject: Subject, nights: Sequence[Night]) -> None:
     """Choose the sides and build the table."""
     asked = {"base": page.filters.base, "head": page.filters.head}
     sides = {
@@ -255,7 +255,7 @@ def _usual_base(nights: Sequence[Night], head: Night, days: int) -> Night | None
 _kept: OrderedDict[tuple[Any, ...], tuple[float, Table]] = OrderedDict()
 
 
-def _table(subject: Subject, page: Comparison, trend: list[Night]) -> Table:
+def _table(subject: Subject, page: BackendComparison, trend: list[Night]) -> Table:
     """Return the table, from memory where it was made from the same nights."""
     base, head = page.base, page.head
     assert head
@@ -278,7 +278,7 @@ def _table(subject: Subject, page: Comparison, trend: list[Night]) -> Table:
     return table
 
 
-def table_html(page: Comparison, *, chosen: str = "", backends: int | None = None) -> SafeString:
+def table_html(page: BackendComparison, *, chosen: str = "", backends: int | None = None) -> SafeString:
     """Return the table, or the first rows of it with lines of nights. It is kept with the table, as its
     hundreds of cells cost more than the rest of a page."""
     shown, kept_as = page.table, (page.query, chosen, backends)

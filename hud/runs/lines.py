@@ -27,7 +27,7 @@ ARTIFACT = DataTable["ArtifactLine"](
 
 
 class OfRun:
-    """What lines and pages of a run show of it."""
+    """A run as lists and its page show it."""
 
     run: Run
 

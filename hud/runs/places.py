@@ -1,4 +1,4 @@
-"""Where an experiment can be measured again: hosts for a rerun, and one with both versions of torch."""
+"""The hosts on which an experiment can be measured again, and one with both versions of torch."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -15,8 +15,8 @@ from hud.accounts.keys import create_key
 from hud.judging.bisect import work
 from hud.judging.bisect.search import (
     MOST_ATTEMPTS,
-    Answer,
     BisectState,
+    StepAnswer,
     Word,
     most_steps,
     next_step,
@@ -42,14 +42,14 @@ Step = tuple[BisectState, int, int]
 
 def search(versions: int, truth: Truth, levels: Sequence[float] = ()) -> tuple[Step, list[tuple[int, int]]]:
     """Return the end of a bisect and its comparisons in order. `levels` are log values of the versions."""
-    answers: dict[tuple[int, int], Answer] = {}
+    answers: dict[tuple[int, int], StepAnswer] = {}
     done: list[tuple[int, int]] = []
     while (found := next_step(versions, list(answers.values())))[0] == BisectState.RUNNING:
         key = found[1:]
         done.append(key)
         attempts = done.count(key)
         size = abs(levels[key[1]] - levels[key[0]]) if levels else 0.0
-        answers[key] = Answer(*key, truth(*key, attempts), attempts, size)
+        answers[key] = StepAnswer(*key, truth(*key, attempts), attempts, size)
         assert len(done) < 100
     return found, done
 

@@ -33,7 +33,7 @@ def test_no_picker_offers_what_names_no_device() -> None:
             measured = create_experiment(arch=arch, case=case, suite="huggingface", knobs={})
             create_regression(create_measurement(experiment=measured, run=create_run()))
     stream = Run.objects.latest("pk").stream
-    page = compilers.read(compilers.Filters(), stream)
+    page = compilers.read(compilers.BackendFilters(), stream)
     assert page.filters.arch == "h200"
     offered = {
         "compilers": page.choices["arch"],
@@ -51,7 +51,7 @@ def test_no_picker_offers_what_names_no_device() -> None:
 def test_what_is_asked_for_is_shown_and_without_any_named_arch_something_is() -> None:
     unnamed = create_experiment(arch=UNNAMED, suite="huggingface", knobs={})
     stream = create_measurement(unnamed).run.stream
-    page = compilers.read(compilers.Filters(), stream)
+    page = compilers.read(compilers.BackendFilters(), stream)
     assert page.filters.arch == UNNAMED
     assert select("Arch", "arch", UNNAMED, [UNNAMED]) in page.pickers
     assert limits.read(limits.LimitsFilters(arch=UNNAMED), stream).filters.arch == UNNAMED

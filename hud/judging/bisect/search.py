@@ -27,7 +27,7 @@ class BisectState(StrEnum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepAnswer:
     base: int
     head: int
     word: Word
@@ -35,7 +35,7 @@ class Answer:
     size: float = 0.0  # of the change, |log ratio|
 
 
-def next_step(versions: int, answers: Sequence[Answer]) -> tuple[BisectState, int, int]:
+def next_step(versions: int, answers: Sequence[StepAnswer]) -> tuple[BisectState, int, int]:
     """Return the state of a bisect over so many versions, and two of them: those to compare next while it is
     running; at its end the closest ones between which the change is, or the ends where the first comparison
     is not answered."""
@@ -78,7 +78,7 @@ def most_steps(versions: int) -> int:
 
 
 def _settled(
-    known: Mapping[tuple[int, int], Answer], base: int, head: int, least: float = 0.0
+    known: Mapping[tuple[int, int], StepAnswer], base: int, head: int, least: float = 0.0
 ) -> Word | None:
     """Return the answer, "same" for one below `least`; None while another comparison may make it clear."""
     answer = known.get((base, head))

@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from hud.accounts import audit
 from hud.hosts.registration import visible_accelerators
-from hud.judging.bisect.search import Answer, BisectState, Word, next_step
+from hud.judging.bisect.search import BisectState, StepAnswer, Word, next_step
 from hud.judging.comparison import Comparison, MetricComparison, compare
 from hud.judging.regressions import confirm
 from hud.judging.regressions.events import record
@@ -142,13 +142,13 @@ def _go_on(bisect: Bisect) -> None:
         _end(bisect, state)
 
 
-def answers(bisect: Bisect) -> list[Answer]:
+def answers(bisect: Bisect) -> list[StepAnswer]:
     """Return the answer of each comparison that has ended, over all pairs of the same two versions."""
-    ended: dict[tuple[int, int], Answer] = {}
+    ended: dict[tuple[int, int], StepAnswer] = {}
     for step in bisect.steps.filter(pairs__isnull=False).order_by("pk"):
         sides = step.base, step.head
         attempts = ended[sides].attempts + 1 if sides in ended else 1
-        ended[sides] = Answer(*sides, step.word, attempts, _size(step.change))  # type: ignore[arg-type]
+        ended[sides] = StepAnswer(*sides, step.word, attempts, _size(step.change))  # type: ignore[arg-type]
     return list(ended.values())
 
 

@@ -1,4 +1,4 @@
-"""What changed between two points, kernel by kernel."""
+"""The kernels that changed between two points."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -152,7 +152,7 @@ class Count:
 
 
 @dataclass
-class KernelComparison:
+class ComparedKernels:
     stream: Stream
     base: KernelPoint
     head: KernelPoint
@@ -226,7 +226,7 @@ class KernelComparison:
         }
 
 
-def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: bool = True) -> KernelComparison:
+def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: bool = True) -> ComparedKernels:
     """Return the comparison of two sides, in at most 10 statements. Raise BadSide for a side without
     compilations; `slot` is the kernel whose code to show."""
     before, after = points = [_point(base, stream, "base"), _point(head, stream, "head")]
@@ -247,7 +247,7 @@ def read(base: str, head: str, stream: Stream, *, slot: str = "", with_code: boo
         head_call_us=after.call_us,
     )
     totals = before.values.get(COMPILE_TIME), after.values.get(COMPILE_TIME)
-    page = KernelComparison(
+    page = ComparedKernels(
         stream,
         before,
         after,

@@ -32,7 +32,7 @@ HEADER = (*IDENTITY.names, "side", "stream", *COLUMNS.names)
 
 @dataclass(frozen=True)
 class Filters:
-    """What is compared; '' means any."""
+    """The results to compare; '' means any."""
 
     metric: str = ""  # else of each experiment the most telling
     suite: str = ""

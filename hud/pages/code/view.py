@@ -1,4 +1,4 @@
-"""What changed between two points, and the experiments with kernels at two."""
+"""The page What changed: the kernels of two points, and the experiments that have kernels at two."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

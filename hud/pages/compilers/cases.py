@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 from hud.judging.aggregates import discoveries, ratio_of
 from hud.judging.regressions.groups import CERTAIN
 from hud.models import VERDICT_CODES, Experiment, Point, Stream
-from hud.pages.backends import SHOWN, SORTS, Comparison
+from hud.pages.backends import SHOWN, SORTS, BackendComparison
 from hud.pages.backends_table import Cell, Entry, drawn_reach, passing
 from hud.pages.sparkline import change_interval
 from hud.points.nights import PASSES, UNDECIDED, Block, Night, Values, day
@@ -153,9 +153,9 @@ class CaseList:
         return drawn_reach(case.change or 0.0 for case in self.cases)
 
 
-def read(page: Comparison, block: Block) -> CaseList | None:
-    """Return the cases of an entry, in 2 statements and those of `Comparison.declared`; None for one that the
-    table does not have."""
+def read(page: BackendComparison, block: Block) -> CaseList | None:
+    """Return the cases of an entry, in 2 statements and those of `BackendComparison.declared`; None for one
+    that the table does not have."""
     table, results, filters = page.table, page.results, page.filters
     entry = table.entries.get(block) if table else None
     if table is None or entry is None:

@@ -10,7 +10,7 @@ from hud.problems import Problem
 
 def compilers(request: HttpRequest, data_format: str = "") -> HttpResponse:
     stream = streams.of_request(request)
-    filters, complaints = query_string.read(backends.Filters, request.GET, data_format)
+    filters, complaints = query_string.read(backends.BackendFilters, request.GET, data_format)
     page = backends.read(filters, stream)
     filters = page.filters
     suite, _slash, backend = filters.cell.partition("/")

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from hud.models import Metric, OverdueSuite, Point
-from hud.pages.backends import Comparison
+from hud.pages.backends import BackendComparison
 from hud.pages.backends_table import suite_place
 from hud.pages.overview.look import shortfall
 from hud.points.nights import MODEL_SUITES
@@ -31,7 +31,10 @@ class Tile:
 
 
 def read(
-    comparison: Comparison, aimed: Sequence[Point], overdue: Sequence[OverdueSuite], until: datetime | None
+    comparison: BackendComparison,
+    aimed: Sequence[Point],
+    overdue: Sequence[OverdueSuite],
+    until: datetime | None,
 ) -> list[Tile]:
     """Return a tile for each suite that the table does not have, in 2 statements, from the newest points up
     to a time. `aimed` are those with a target."""

@@ -27,7 +27,7 @@ from hud.models import (
 )
 from hud.pages import backends as compilers
 from hud.pages import data, query_string, streams
-from hud.pages.backends import WINDOWS, Comparison, Filters, table_html
+from hud.pages.backends import WINDOWS, BackendComparison, BackendFilters, table_html
 from hud.pages.backends_table import TITLES, Entry, Table, colour, passing
 from hud.pages.health import processes_standing_still
 from hud.pages.overview import look, tiles
@@ -69,7 +69,7 @@ class JudgedNight:
 
 @dataclass
 class Overview:
-    comparison: Comparison
+    comparison: BackendComparison
     looks: list[LookRow]
     listed: dict[str, int]  # rows of what needs a look: all, new, mine
     regressed: list[Point]
@@ -160,7 +160,7 @@ class Overview:
 
 
 def read(
-    filters: Filters,
+    filters: BackendFilters,
     stream: Stream,
     which: str = "",
     user: User | None = None,
@@ -246,7 +246,7 @@ def _hosts() -> dict[str, Any]:
     return {"states": dict(states), "running": tasks.get("running", 0), "waiting": tasks.get("queued", 0)}
 
 
-def _overdue(comparison: Comparison) -> list[OverdueSuite]:
+def _overdue(comparison: BackendComparison) -> list[OverdueSuite]:
     """Return the overdue suites of the arch: 1 statement, none where a night of today has all suites."""
     now, arch, night = timezone.now(), comparison.filters.arch, comparison.head
     is_recent = night is not None and now - night.time <= LATE and not other_branch(comparison.branch)
@@ -351,7 +351,7 @@ def _relative(entry: Entry, column: str, base: int) -> list[float | None]:
 
 def overview(request: HttpRequest, data_format: str = "") -> HttpResponse:
     stream = streams.of_request(request)
-    filters, complaints = query_string.read(Filters, request.GET, data_format)
+    filters, complaints = query_string.read(BackendFilters, request.GET, data_format)
     which = request.GET.get("look", "")
     user = request.user if isinstance(request.user, User) else None
     page = read(filters, stream, which, user, with_regressed=bool(data_format))
