@@ -131,11 +131,18 @@ def beat(request: HttpRequest, given: BeatIn) -> dict[str, Any]:
     }
 
 
+class FingerprintIn(HostBody):
+    torch: str = Field("", max_length=200)
+    torch_git: str = Field("", max_length=64)
+    triton: str = Field("", max_length=200)
+    packages: str = Field("", max_length=64)
+
+
 class ClaimIn(HostBody):
     protocol: int
     accelerator: int = Field(ge=1, le=2**31 - 1)
     nonce: str = Field(min_length=1, max_length=64)
-    fingerprints: dict[str, Fingerprint] = Field({}, max_length=50, description="of interpreters by name")
+    fingerprints: dict[str, FingerprintIn] = Field({}, max_length=50, description="of interpreters by name")
 
 
 @router.post("/tasks/claim", response={200: dict[str, Any], 204: None, (404, 409): Error})
@@ -147,7 +154,8 @@ def claim(request: HttpRequest, given: ClaimIn) -> Any:
     accelerator = Accelerator.objects.select_related("host").filter(pk=given.accelerator, host=host).first()
     if accelerator is None:
         raise Problem(404, "no such accelerator of this host")
-    task = tasks.claim(accelerator=accelerator, nonce=given.nonce, fingerprints=given.fingerprints)
+    fingerprints = {name: Fingerprint(**one.model_dump()) for name, one in given.fingerprints.items()}
+    task = tasks.claim(accelerator=accelerator, nonce=given.nonce, fingerprints=fingerprints)
     if task is None:
         return HttpResponse(status=204)
     is_pinned = task.caches == "pinned"
