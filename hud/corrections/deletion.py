@@ -114,11 +114,12 @@ def may_delete(
 
 
 def uploads_of(run: Run) -> list[Upload]:
-    """Return the upload that made a run, and every other one that brought measurements of it. A run of a host
-    has none, also where its export was uploaded."""
+    """Return the upload that made a run, and every other one to its stream that brought measurements of it. A
+    run of a host has none, also where its export was uploaded."""
     if run.upload_id is None:
         return []
-    found = Upload.objects.filter(Q(pk=run.upload_id) | Q(receipt__contains={"run_ids": [run.pk]}))
+    others = Q(stream=run.stream_id, receipt__contains={"run_ids": [run.pk]})
+    found = Upload.objects.filter(Q(pk=run.upload_id) | others)
     return list(found.select_related("key").order_by("pk"))
 
 

@@ -314,6 +314,10 @@ def _store(
     of_lists = f"{sum(subject['count'] for subject in lists)} {_SHOWN_BESIDE}"
     receipt.warnings += _unsaid({name for subject in lists for name in subject["unsaid"]}, of_lists)
     receipt.metrics = parser.meanings.to_json()
+    elsewhere = {run.stream.name for run in runs.by_key.values() if run.stream_id != upload.stream_id}
+    if elsewhere:
+        names = ", ".join(sorted(elsewhere))
+        receipt.warnings.append(f"results that the stream {names} has already were not stored again")
     receipt.links = {"stream": f"/?stream={upload.stream.name}"}
     receipt.name_runs(runs.ids)
     upload.receipt = receipt.to_json()

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID, uuid4, uuid5
 
 from django.db import OperationalError, transaction
 from django.db.models import Q
@@ -17,6 +17,7 @@ from psycopg.errors import DeadlockDetected, LockNotAvailable
 from hud.accounts.keys import effective_scopes
 from hud.models import ApiKey, Run, State, Upload
 from hud.problems import Problem
+from hud.runs.streams import may_write
 from hud.sql import execute
 from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement, RunKey
@@ -149,14 +150,14 @@ class Runs:
             of_runs.setdefault(key, []).extend(group)
         new = of_runs.keys() - self.by_key.keys()
         for key in sorted(new, key=lambda run: (run.source, run.external_id or "", run.host, run.commit)):
-            self.by_key[key] = self._find_or_make(of_runs[key])
+            self.by_key[key] = self._find_or_make(of_runs[key], UUID(key.uid) if key.uid else None)
         for key, items in of_runs.items():
             if self.by_key[key].is_ab:  # a comparison has one point for each side, whatever the times say
                 for item in items:
                     item.run = replace(item.run, point_time=None)
 
-    def _find_or_make(self, items: Sequence[ParsedMeasurement]) -> Run:
-        """Return the run of all these measurements of an upload."""
+    def _find_or_make(self, items: Sequence[ParsedMeasurement], uid: UUID | None) -> Run:
+        """Return the run of all these measurements of an upload, which may name it by its uid."""
         assert self.upload
         distinct = {id(item.run): item.run for item in items}.values()
         timed = (run for run in distinct if run.order_time)
@@ -164,7 +165,7 @@ class Runs:
         state, reason = _end_of(items)
         suites, now = sorted({item.suite for item in items}), clock.now()
         new = Run(
-            uid=UUID(key.uid) if key.uid else uuid4(),
+            uid=uid or uuid4(),
             state=state,
             reason=reason,
             title=f"{key.source}: {', '.join(suites)}"[:300],
@@ -177,19 +178,22 @@ class Runs:
             finished=now,
             **{name: getattr(key, name) for name in _OF_KEY},
         )
-        if not (key.uid or key.external_id):  # nothing names it, so that it is a new one
+        if not (uid or key.external_id):  # nothing names it, so that it is a new one
             Run.objects.bulk_create([new])
             return new
         # two uploads may bring a new run at the same moment: the second waits here, then finds it
         Run.objects.bulk_create([new], ignore_conflicts=True)
         natural = {name: getattr(new, name) for name in Run.IDENTITY if name != "stream"}
         is_it = Q(uid=new.uid) | Q(stream=self.upload.stream, external_id__isnull=False, **natural)
-        known = Run.objects.select_related("upload__key").defer("upload__receipt").filter(is_it)
+        known = Run.objects.select_related("upload__key", "stream").defer("upload__receipt").filter(is_it)
         run = min(known, key=lambda run: run.uid != new.uid)
-        if key.uid or run.uid != new.uid:
+        is_foreign = run.stream_id != self.upload.stream_id
+        if is_foreign and (self.parameters.stream or not may_write(run.stream, self.key)):
+            # the same run in two streams is stored twice
+            return self._find_or_make(items, uuid5(run.uid, f"stream {self.upload.stream_id}"))
+        if uid or run.uid != new.uid:
             self.grown.add(run.pk)
-        is_foreign = run.upload is None or run.stream_id != self.upload.stream_id
-        if is_foreign or (key.uid and not self._may_add_to(run.upload)):
+        if is_foreign or run.upload is None or (uid and not self._may_add_to(run.upload)):
             self.closed.add(run.pk)
         elif more := [suite for suite in suites if suite not in run.title]:
             Run.objects.filter(pk=run.pk).update(title=", ".join([run.title, *more])[:300])

@@ -51,8 +51,23 @@ def for_upload(name: str, key: ApiKey | None) -> Stream:
         if key is None:
             return check_open(Stream.objects.get_or_create(name=IMPORT)[0])
         return check_open(Stream.objects.filter(keys=key).first() or adhoc())  # what it is by now
-    is_operator = key is None or _OPERATOR in effective_scopes(key)
-    return find_or_make(name, key=key, owner=key.owner if key else None, is_operator=is_operator)
+    return find_or_make(name, key=key, owner=key.owner if key else None, is_operator=_is_operator(key))
+
+
+def may_write(stream: Stream, key: ApiKey | None) -> bool:
+    """Return whether an upload with this key, or of the command line, may write to a stream."""
+    return _is_operator(key) or _is_of(stream, key, key.owner if key else None)
+
+
+def _is_operator(key: ApiKey | None) -> bool:
+    return key is None or _OPERATOR in effective_scopes(key)
+
+
+def _is_of(stream: Stream, key: ApiKey | None, owner: User | None) -> bool:
+    """Return whether a stream is the key's own, its owner's, or made by the key."""
+    if owner is not None and stream.owner_id == owner.pk:
+        return True
+    return key is not None and (stream.key_id == key.pk or stream.keys.filter(pk=key.pk).exists())
 
 
 def find_or_make(
@@ -68,10 +83,7 @@ def find_or_make(
         reference = Stream.objects.filter(Q(is_front=True) | Q(name=NIGHTLY)).order_by("-is_front").first()
         made = {"owner": owner, "key": None if owner else key, "reference": reference}
         stream, _new = Stream.objects.get_or_create(name=name, defaults=made)
-    is_own = key is not None and stream.keys.filter(pk=key.pk).exists()
-    is_owners = owner is not None and stream.owner_id == owner.pk
-    has_made = key is not None and stream.key_id == key.pk
-    if not (is_operator or is_own or is_owners or has_made):
+    if not (is_operator or _is_of(stream, key, owner)):
         raise Problem(403, f"the stream {stream.name} belongs to somebody else")
     return check_open(stream)
 

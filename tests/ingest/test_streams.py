@@ -308,8 +308,10 @@ def test_a_stream_is_not_merged_while_something_is_imported_into_it() -> None:
 def test_an_upload_that_only_repeated_another_stream_s_results_goes_with_its_stream() -> None:
     upload("front", 2500, 0)
     body = b"".join(export("v3", {}))  # of runs that their uids name
-    receipt = ingest(body, Parameters(stream="copy"))
+    receipt = ingest(body, Parameters())
     assert (receipt.stored, receipt.duplicates) == (0, 1)
+    assert "front" in receipt.warnings[-1]
+    Stream.objects.filter(name="import").update(name="copy")
     delete(stream("copy"), who="t")
     assert Upload.objects.get().stream.name == "front"
     assert Audit.objects.filter(action="upload.delete", subject=f"upload {receipt.id}").exists()

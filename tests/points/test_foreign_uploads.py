@@ -16,8 +16,9 @@ from django.test import Client
 
 from hud.accounts.keys import create_key
 from hud.accounts.roles import Role
+from hud.ingest.export import export
 from hud.judging.judge import process_pending
-from hud.models import Experiment, Run, State, Stream, Upload
+from hud.models import Experiment, Measurement, Run, State, Stream, Upload
 from hud.runs.streams import of_new_key
 from tests.support.factories import create_run, create_user
 from tests.support.records import as_lines
@@ -113,9 +114,25 @@ def foreign_uploads() -> None:
         for arch in ("NVIDIA H200", "NVIDIA B200", "")
     ]
     assert other.upload(as_lines(*faster), run_id="b200") in {200, 201}
+    repeat_with_other_values(other)
     stream = Stream.objects.get(name="other-team")
     create_run("cancelled", stream=stream, order_time=NEWEST + timedelta(hours=5), commit="c" * 40)
     create_run(State.FAILED, stream=stream, order_time=NEWEST + timedelta(hours=6), commit="f" * 40)
+
+
+def repeat_with_other_values(other: Uploader) -> None:
+    """Send an export of the stream, then one with other values, to streams that are not it."""
+    body = b"".join(export("v3", {"stream": "ci-main"}))
+    changed = re.sub(rb'("benchmark_values": ?)\[[^\]]*\]', rb"\g<1>[7.0]", body)
+    assert changed != body
+    for each in (body, changed):
+        for parameters in ({}, {"stream": "copy-of-ci-main"}):
+            assert other.upload(each, partial="1", **parameters) in {200, 201}
+    count = body.count(b"\n")
+    for name in ("other-team", "copy-of-ci-main"):
+        runs = Run.objects.filter(stream__name=name, measurement__isnull=False).exclude(host_name="")
+        assert runs.values("measurement").distinct().count() >= count, name
+    assert Measurement.objects.filter(run__stream__name="copy-of-ci-main").count() == count
 
 
 def addresses() -> list[str]:
