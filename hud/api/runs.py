@@ -100,6 +100,10 @@ def post_run(request: HttpRequest, given: RunIn) -> Status[dict[str, Any]]:
     to that one.
     """
     take_call(caller_key(request), settings.HUD_RUNS_PER_MINUTE)
+    if request.GET:
+        name = next(iter(request.GET))[:60]
+        fault = Fault(f"?{name}", "unknown parameter")
+        raise Problem(422, f"{name!r} is no parameter: what to run is said in the body", errors=[fault])
     _check_subject(given)
     names = Aliases.read()
     host, arch = _host(names.current("host", given.host)), names.current("arch", given.arch)

@@ -41,9 +41,9 @@ def own_data(settings: Any, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def start(client: Client, key: str, body: bytes | dict[str, Any]) -> Any:
+def start(client: Client, key: str, body: bytes | dict[str, Any], query: str = "") -> Any:
     return client.post(
-        "/api/v1/runs",
+        f"/api/v1/runs{query}",
         body if isinstance(body, bytes) else json.dumps(body),
         content_type="application/json",
         headers={"authorization": f"Bearer {key}"},
@@ -99,6 +99,15 @@ def test_repeated_parameters_are_refused(client: Client, key: str) -> None:
     columns = [f"c{number}" for number in range(1500)]
     wide = f"dev,name,batch_size,speedup,{','.join(columns)}\ncuda,a,1,1{',1' * 1500}\n"
     assert post(client, wide.encode(), key).json()["stored"] == 1501
+
+
+def test_a_run_is_not_requested_with_a_parameter_that_is_not_known(
+    client: Client, key: str, cpu_host: Host
+) -> None:
+    problem = assert_problem(start(client, key, {"suite": "micro"}, "?dry_run=1"), 422)
+    assert [error["pointer"] for error in problem["errors"]] == ["?dry_run"]
+    assert not Run.objects.exists()
+    assert start(client, key, {"suite": "micro"}).status_code == 201
 
 
 def test_a_dry_run_makes_nothing(client: Client, key: str) -> None:
