@@ -32,7 +32,10 @@ def with_results() -> list[Any]:
                 OR EXISTS (SELECT FROM hud_unjudgedrun) AS may_wait
         FROM hud_stream one
         JOIN LATERAL (
-            SELECT created FROM hud_run WHERE stream_id = one.id ORDER BY order_time DESC LIMIT 1) r ON true
+            SELECT created FROM hud_run WHERE stream_id = one.id AND (
+                EXISTS (SELECT FROM hud_point WHERE run_id = hud_run.id)
+                OR EXISTS (SELECT FROM hud_sidepoint WHERE run_id = hud_run.id))
+            ORDER BY order_time DESC LIMIT 1) r ON true
         WHERE one.archived IS NULL AND {_HAS_SERIES}
         """,  # noqa: S608 — a constant  # nosec B608
         {},

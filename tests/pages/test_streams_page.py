@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from django.test import Client
 
 from hud.accounts.roles import Role
 from hud.ingest import ingest
-from hud.models import OPERATORS_OWN, ApiKey, Audit, Schedule, Stream
+from hud.models import OPERATORS_OWN, ApiKey, Audit, Run, Schedule, Stream
+from hud.points.streams import with_results
 from runner.formats.parameters import Parameters
 from tests.support.factories import create_run, create_task, create_user
 from tests.support.records import as_list, v3_record
@@ -163,6 +165,20 @@ def test_merging_and_deleting(client: Client, operator: User) -> None:
     assert (row["name"], row["experiments"], row["runs"], row["aliases"]) == ("one", 2, 2, ["two"])
     old, new = (client.get(f"/suites.json?stream={name}").json() for name in ("two", "one"))
     assert old == new, "links under the old name go on"
+
+
+def test_a_run_without_results_is_neither_the_newest_result_nor_a_night(client: Client) -> None:
+    upload("one", "a")
+    measured = stream("one").runs.get()
+    Run.objects.filter(pk=measured.pk).update(
+        order_time=measured.order_time - timedelta(days=3), created=measured.created - timedelta(days=2)
+    )
+    measured.refresh_from_db()
+    create_run("cancelled", stream=stream("one"), commit="c" * 40)
+    (row,) = [row for row in client.get("/streams.json").json()["items"] if row["name"] == "one"]
+    assert datetime.fromisoformat(row["newest"]) == measured.created
+    assert row["newest_night"] == str(measured.order_time.date())
+    assert [(one.name, one.newest) for one in with_results()] == [("one", measured.created)]
 
 
 def test_names_and_titles_are_only_text(client: Client, operator: User) -> None:

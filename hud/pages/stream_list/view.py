@@ -9,13 +9,13 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.db.models import Count, F, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from hud.corrections.streams import StreamChanges, change, delete, merge
-from hud.models import OPERATORS_OWN, Run, Series, Stream
+from hud.models import OPERATORS_OWN, Point, Run, Series, SidePoint, Stream
 from hud.pages import data
 from hud.points import nights
 from hud.points.nights import Night
@@ -37,7 +37,7 @@ COLUMNS = DataTable(
 
 @dataclass(frozen=True)
 class StreamLine:
-    """A stream, with its counts and its nights, oldest first."""
+    """A stream, with its counts and its nights, oldest first, and the newest one with results."""
 
     stream: Stream
     newest: datetime | None
@@ -45,18 +45,16 @@ class StreamLine:
     experiments: int
     series: int
     nights: Sequence[Night]
+    night: Night | None
     is_front: bool  # chosen, or by default
-
-    @property
-    def night(self) -> Night | None:
-        """Return the newest one."""
-        return self.nights[-1] if self.nights else None
 
 
 def read() -> list[StreamLine]:
     """Return all streams, those with the newest results first and archived ones last: 2 statements, those
-    that find the front stream, and 1 for each stream with runs."""
-    newest = Run.objects.filter(stream=OuterRef("pk")).order_by("-order_time").values("created")[:1]
+    that find the front stream, and 2 for each stream with runs."""
+    points, side_points = (kind.objects.filter(run=OuterRef("pk")) for kind in (Point, SidePoint))
+    measured = Run.objects.filter(Exists(points) | Exists(side_points))
+    newest = measured.filter(stream=OuterRef("pk")).order_by("-order_time").values("created")[:1]
     found = Stream.objects.select_related("owner", "key", "reference").annotate(
         newest=Subquery(newest), count=Count("runs"), is_archived=Q(archived__isnull=False)
     )
@@ -69,7 +67,11 @@ def read() -> list[StreamLine]:
     for one in found.order_by("is_archived", F("newest").desc(nulls_last=True), "name"):
         experiments, series = of_series.get(one.pk, (0, 0))
         of_one = nights.read(one) if one.count else []
-        lines.append(StreamLine(one, one.newest, one.count, experiments, series, of_one, one == front_stream))
+        ids = [pk for night in of_one for pk in night.runs]
+        with_results = set(measured.filter(pk__in=ids).values_list("pk", flat=True)) if ids else set()
+        night = next((each for each in reversed(of_one) if not with_results.isdisjoint(each.runs)), None)
+        is_front = one == front_stream
+        lines.append(StreamLine(one, one.newest, one.count, experiments, series, of_one, night, is_front))
     return lines
 
 
