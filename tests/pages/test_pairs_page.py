@@ -483,6 +483,11 @@ TUNED = "--base-python stable=PATH --python tuned=PATH --new-opt epilogue_fusion
             "--new-opt epilogue_fusion=off --draws 3 --repeats 2",
         ),
         (
+            {"selection": {"draws": 3}, "candidate_options": {}},
+            ("default", "default"),
+            "--base-python default=PATH --draws 3",
+        ),
+        (
             {"caches": "fresh", "selection": {"repeats": 7}},
             ("tuned", "stable"),
             f"{TUNED} --repeats 7 --caches fresh",

@@ -217,6 +217,8 @@ def _ab_options(run: Run) -> list[str]:
     request, options = run.request_or_empty, []
     if run.interpreter != run.base_interpreter:
         options += [f"--base-python {run.base_interpreter}=PATH", f"--python {run.interpreter}=PATH"]
+    elif not request.candidate_options:  # nothing else would make it a comparison
+        options.append(f"--base-python {run.base_interpreter}=PATH")
     if request.candidate_options:
         options.append(shlex.join(["--new-opt", *inductor_texts(request.candidate_options)]))
     options += [
