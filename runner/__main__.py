@@ -12,6 +12,7 @@ from runner.cli import check as check_command
 from runner.cli import doctor
 from runner.cli import run as run_command
 from runner.cli.upload import PARAMETERS, check, connect, said_by_ci, upload_file
+from runner.formats.parameters import with_switch_values
 from runner.host import attach
 from runner.schema.options import Option
 from runner.schema.suite import BadRequest
@@ -28,6 +29,8 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         given = sys.argv[1:] if args is None else args
         spelt = [_OPTION.sub(lambda name: name[0].replace("_", "-"), text) for text in given]
+        if self.get_default("command") is _upload:
+            spelt = with_switch_values(spelt)
         return super().parse_known_args(spelt, namespace)
 
 

@@ -4,7 +4,7 @@ same names."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -95,8 +95,19 @@ class Parameters:
         return {name: given[name] for name in sorted(given) if name not in _NOT_IDENTITY}
 
 
+SWITCHES = frozenset({"dynamic", "dry_run", "partial", "replace"})  # the parameters that are 0 or 1
 DESCRIPTIONS = {parameter.name: str(parameter.metadata["description"]) for parameter in fields(Parameters)}
 KNOWN = frozenset(DESCRIPTIONS)
+
+
+def with_switch_values(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command, in which a switch without a value gets 1."""
+    bare = {f"--{name}" for name in SWITCHES} | {f"--{name.replace('_', '-')}" for name in SWITCHES}
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    return [
+        f"{text}=1" if text in bare and not (after and after.lower() in _SWITCHES) else text
+        for text, after in pairs
+    ]
 
 
 def _problem(name: str, value: str) -> str:

@@ -97,6 +97,19 @@ def test_a_named_stream_is_sent_and_the_receipt_leads_there(
     assert asked == [["ci-main"], ["nightly"]]
 
 
+@pytest.mark.parametrize("switch", ["--replace", "--dry-run", "--dry_run", "--partial", "--dynamic"])
+def test_a_switch_needs_no_value_and_takes_one(switch: str, door: Door, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text("{}")
+    orders = [[str(path), switch], [switch, str(path)], [str(path), switch, "1"], [f"{switch}=1", str(path)]]
+    door.answers = [(201, RECEIPT)] * (len(orders) + 1)
+    for words in [*orders, [switch, "0", str(path)]]:
+        assert main(["upload", "--hud", door.url, "--key", "k", *words]) == 0
+    name = switch[2:].replace("-", "_")
+    values = [parse_qs(urlsplit(address).query)[name] for address, _key, _body in door.got]
+    assert values == [["1"]] * len(orders) + [["0"]]
+
+
 @pytest.mark.parametrize("spelling", ["--run-id=a_b", "--run_id=a_b"])
 def test_an_option_may_have_underscores_as_the_parameter_has(
     spelling: str, door: Door, tmp_path: Path

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.db import connections
 
 from hud.corrections.deletion import delete
 from hud.ingest import BadUpload, Receipt, ingest
 from hud.judging.judge import process_pending
+from hud.management.commands.ingest import Command
 from hud.models import Audit, Measurement, Point, Run, Upload
 from runner.formats import reasons
 from runner.formats.parameters import Parameters
@@ -111,6 +113,23 @@ def test_a_closed_run_s_conflict_does_not_suggest_to_replace() -> None:
     with pytest.raises(BadUpload) as refused:
         upload(1.5)
     assert "replace" not in refused.value.faults[0].detail
+
+
+@pytest.mark.parametrize("words", [["--replace"], ["--replace", "1"], ["--replace=1"]])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_command_s_switches_need_no_value(
+    words: list[str], is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "close_all", lambda: None)  # the test's own one goes on
+    upload(1.0)
+    path = tmp_path / "b.json"
+    path.write_bytes(as_lines(v3_record(case="case 0", values=[1.5])))
+    of_run = ["--run-id", "night-1"]
+    dry = [word.replace("replace", "dry-run") for word in words]
+    for options, value in ((words + dry, 1.0), (words, 1.5)):
+        given = [*options, *of_run, str(path)] if is_first else [str(path), *of_run, *options]
+        Command().run_from_argv(["manage.py", "ingest", *given])
+        assert Point.objects.get().value == value
 
 
 def test_the_command_prints_what_was_superseded(tmp_path: Path) -> None:

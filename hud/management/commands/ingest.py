@@ -22,7 +22,7 @@ from hud.ingest.deliveries import KERNEL_CODE, take_kernel_code_of_file
 from hud.problems import Problem
 from runner.formats import reasons
 from runner.formats.bodies import CannotSplit, is_compressed, split
-from runner.formats.parameters import DESCRIPTIONS, Parameters
+from runner.formats.parameters import DESCRIPTIONS, SWITCHES, Parameters, with_switch_values
 
 MANIFEST = "manifest.json"
 _SUFFIXES = {".json", ".jsonl", ".csv", ".gz", ".zst"}
@@ -35,16 +35,18 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-        parser.add_argument("--dry-run", action="store_true", help="print what would happen; store nothing")
         parser.add_argument("--json", action="store_true", help="print receipts as JSON")
         for name, text in DESCRIPTIONS.items():
-            if name not in {"filename", "dry_run"}:
+            if name != "filename":
                 spellings = sorted({f"--{name}", f"--{name.replace('_', '-')}"})
-                parser.add_argument(*spellings, dest=f"given_{name}", default="", help=text)
+                value: dict[str, Any] = {"nargs": "?", "const": "1"} if name in SWITCHES else {}
+                parser.add_argument(*spellings, dest=f"given_{name}", default="", help=text, **value)
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        super().run_from_argv(with_switch_values(argv))
 
     def handle(self, *args: Any, paths: list[Path], **options: Any) -> None:
         given = {name: options.get(f"given_{name}") or "" for name in DESCRIPTIONS}
-        given["dry_run"] = "1" if options["dry_run"] else ""
         given = {name: value for name, value in given.items() if value}
         if missing := next((path for path in paths if not path.exists()), None):
             self.stderr.write(f"no such file or folder: {missing}")
@@ -62,7 +64,8 @@ class Command(BaseCommand):
     def _store(self, path: Path, given: dict[str, str]) -> dict[str, Any]:
         try:
             if path.name.startswith(KERNEL_CODE) and ".json" in path.suffixes:
-                kernels = 0 if "dry_run" in given else take_kernel_code_of_file(path.read_bytes())
+                is_dry_run = Parameters.parse(given).is_dry_run
+                kernels = 0 if is_dry_run else take_kernel_code_of_file(path.read_bytes())
                 return {"file": _shown(path), "kernels": kernels}
             parameters = Parameters.parse(
                 {**_manifest_parameters(path), **given, "filename": _shown("/".join(path.parts[-3:]))}
