@@ -123,7 +123,9 @@ class BackendComparison:
         counts: dict[str, Counter[int]] = {}
         for suite, run, results in rows:
             counts.setdefault(suite, Counter())[places.get(run, -1)] += results
-        return [(suite, counts[suite][max(counts[suite])]) for suite in sorted(counts, key=of_table.suite_place)]
+        return [
+            (suite, counts[suite][max(counts[suite])]) for suite in sorted(counts, key=of_table.suite_place)
+        ]
 
     @property
     def branch(self) -> str:

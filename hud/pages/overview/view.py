@@ -126,9 +126,8 @@ class Overview:
             subject = self.comparison.filters.subject.values()
             if self.comparison.base:
                 return "its series have no earlier results in their environment"
-            if not all(subject):
-                return self.comparison.nothing_measured
-            return f"no earlier night of {branch} with {', '.join(subject)}"
+            none = f"no earlier night of {branch} with {', '.join(subject)}"
+            return none if all(subject) else self.comparison.nothing_measured
         if other_branch(branch):
             return f"only {branch_or_default('')} has regressions"
         if not found.pale:
