@@ -208,12 +208,7 @@ def _results(
 
 def _case(suite: str, case: str, experiments: int, stream: str | None) -> tuple[str, ...]:
     about = f"{suite}, {experiments} experiment{'s' if experiments > 1 else ''}"
-    return case, about, _in_stream(reverse("suite", args=[suite]), stream, q=case)
-
-
-def _in_stream(address: str, stream: str | None, **query: str) -> str:
-    """Return the address in a stream that has results, else in the page's."""
-    return link(address, stream=stream, **query) if stream else link(address, **query)
+    return case, about, link(reverse("suite", args=[suite]), stream=stream, q=case)
 
 
 def _can_be_address(suite: str) -> bool:
@@ -233,13 +228,13 @@ def _suites(words: list[str], stream: Stream, params: dict[str, Any]) -> list[tu
 
 def _suite(name: str, stream: str | None) -> tuple[str, ...]:
     title = SUITES[name].title if name in SUITES else ""
-    return name, title, _in_stream(reverse("suite", args=[name]), stream)
+    return name, title, link(reverse("suite", args=[name]), stream=stream)
 
 
 def _experiment(one: Experiment, stream: str | None) -> tuple[str, ...]:
     facts = (one.suite, one.backend, one.mode, one.dtype, one.arch or one.device)
     about = " · ".join(filter(None, (*facts, "dynamic shapes" if one.dynamic else "")))
-    return one.title, about, _in_stream(reverse("experiment", args=[one.pk]), stream)
+    return one.title, about, link(reverse("experiment", args=[one.pk]), stream=stream)
 
 
 def _regression(pk: int, one: Experiment, state: str, metric: str, stream: str) -> tuple[str, ...]:
