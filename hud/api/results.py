@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from django.shortcuts import get_object_or_404
 from ninja import Router, Schema, Status
 
@@ -87,14 +87,20 @@ def body_of(request: HttpRequest, most: int | None = None) -> bytes:
 
 
 def bytes_of(request: HttpRequest, most: int) -> bytes:
-    """Return the body as it is. Raise Problem 411 or 413."""
+    """Return the body as it is. Raise Problem 411, 413 or 400."""
     length = request.META.get("CONTENT_LENGTH") or ""
     if not length.isdecimal():
         # under WSGI a chunked body reads as empty, which would be a false success
         raise Problem(411, "say Content-Length; a chunked body cannot be read here")
     if int(length) > most:
         raise Problem(413, f"the body is over {most} bytes; {LARGER_FILES}")
-    return bytes(request.read())  # complete: `hud/server/gunicorn_worker.py` passes on no other
+    try:
+        body: bytes = request.read()
+    except UnreadablePostError as error:
+        raise Problem(400, "the body was cut off on its way") from error
+    if len(body) != int(length):
+        raise Problem(400, "the body is shorter than its Content-Length says: it was cut off on its way")
+    return body
 
 
 def refusal(error: BadUpload) -> Problem:

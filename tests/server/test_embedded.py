@@ -188,12 +188,13 @@ def test_root_s_postgres_has_an_account_of_its_own(
         embedded.stop(server, process)
 
 
-def test_accounts_differ_between_installations_and_within_one(tmp_path: Path) -> None:
+def test_accounts_differ_between_installations_and_within_one() -> None:
+    place = Path("/srv")  # one pair of folders in 150 shares its ids
     accounts: tuple[worker_account.Account, ...] = ("agent", "redis", "postgres", "benchmarks")
-    uids = {worker_account.uid_of(tmp_path / name, each) for each in accounts for name in ("a", "b")}
+    uids = {worker_account.uid_of(place / name, each) for each in accounts for name in ("a", "b")}
     assert len(uids) == 8
     assert all(60578 <= uid <= 61183 for uid in uids), "the range that systemd leaves unused"
-    of_benchmarks = {worker_account.uid_of(tmp_path / str(name), "benchmarks") for name in range(999)}
+    of_benchmarks = {worker_account.uid_of(place / str(name), "benchmarks") for name in range(999)}
     assert worker_account.GROUP not in of_benchmarks
 
 
