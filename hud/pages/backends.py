@@ -1,7 +1,7 @@
 """What the overview and the compilers' page show of suites and backends."""
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
@@ -22,7 +22,8 @@ from hud.pages.query_string import one_of, parameter, select, words
 from hud.points import expectations, streams
 from hud.points import nights as of_nights
 from hud.points.nights import Night, Results, Subject
-from hud.runs.branches import branch_or_default, other_branch
+from hud.points.read import NEWEST_POINT
+from hud.runs.branches import branch_or_default, other_branch, stored_names
 from hud.sql import fetch_tuples
 from hud.tables.html import join
 from runner.schema.devices import is_named
@@ -81,6 +82,7 @@ class BackendComparison:
     growing: Night | None = None  # the candidate or a later night, whose tasks have not all ended
     instead: list[Subject] = field(default_factory=list)  # that have results, where this page shows none
     complaints: list[str] = field(default_factory=list)
+    nights_of_stream: list[Night] = field(default_factory=list)  # of any subject, oldest first
 
     @property
     def sides(self) -> list[Night]:
@@ -97,6 +99,33 @@ class BackendComparison:
         """Return the points of the candidate of which lists or people say something: 6 statements, 1 where
         nothing is said in the stream."""
         return expectations.of_runs(self.stream.pk, self.head.runs) if self.head else []
+
+    @property
+    def nothing_measured(self) -> str:
+        """Return why the table is empty."""
+        subject = self.filters.subject.values()
+        if not all(subject):
+            return "no result to compare names its arch, mode and type"
+        return f"no speedup of models was measured on {', '.join(subject)}"
+
+    @cached_property
+    def suites_of_stream(self) -> list[tuple[str, int]]:
+        """Return each suite with its results in its newest night, for a page without a table: 1 statement."""
+        rows = fetch_tuples(
+            f"""
+            SELECT e.suite, p.run_id, count(*) FROM hud_series s
+            JOIN hud_experiment e ON e.id = s.experiment_id CROSS JOIN LATERAL ({NEWEST_POINT}) p
+            WHERE s.stream_id = %(stream)s GROUP BY 1, 2
+            """,  # noqa: S608 — a constant  # nosec B608
+            {"stream": self.stream.pk, "branches": stored_names(self.filters.branch), "until": "infinity"},
+        )
+        places = {run: place for place, night in enumerate(self.nights_of_stream) for run in night.runs}
+        counts: dict[str, Counter[int]] = {}
+        for suite, run, results in rows:
+            counts.setdefault(suite, Counter())[places.get(run, -1)] += results
+        return [
+            (suite, counts[suite][max(counts[suite])]) for suite in sorted(counts, key=of_table.suite_place)
+        ]
 
     @property
     def branch(self) -> str:
@@ -183,6 +212,7 @@ def read(filters: BackendFilters, stream: Stream) -> BackendComparison:
         {name: sorted({getattr(one, name) for one in subjects if is_named(one.arch)}) for name in CHOICES},
         sorted({suite for one, suite in measured if one.arch == subject.arch} - {CEILINGS}),
         only_arch=all(one.arch == subject.arch for one, _suite in measured),
+        nights_of_stream=nights,
     )
     if any(suite != CEILINGS for _one, suite in measured):
         _compare(page, subject, nights)

@@ -20,6 +20,7 @@ _PATHS = {  # the argument in a path, and the kind of what it names
 }
 _OF_SIDE = re.compile(r"(?P<kind>^host|/experiment):(?P<name>[^/]+)")
 _WITH_SIDES, _CELL = ("base", "head"), "cell"
+_SEARCHED = ("case", "suite", "arch", "host")  # what the words of a search may name
 
 
 class RenamedMiddleware(MiddlewareMixin):
@@ -42,6 +43,8 @@ class RenamedMiddleware(MiddlewareMixin):
             arguments[argument] = type(kwargs[argument])(aliases.current(kind, str(kwargs[argument])))
             suite = arguments[argument] if kind == "suite" else suite
         query = _renamed(request.GET, aliases, aliases.current("suite", suite))
+        if match.url_name == "search" and "q" in query:
+            query["q"] = _searched(aliases, request.GET["q"])
         if (query, arguments) == (request.GET, kwargs):
             return None
         if request.method in {"GET", "HEAD"} and not match.namespaces and "data_format" not in kwargs:
@@ -67,6 +70,18 @@ def _renamed(query: QueryDict, aliases: Aliases, suite: str) -> QueryDict:
         elif name in _KINDS:
             renamed.setlist(name, [_current(aliases, _KINDS[name], value, suite) for value in values])
     return renamed
+
+
+def _searched(aliases: Aliases, text: str) -> str:
+    """Return the text of a search with present names for it as a whole, else for each of its words. A name
+    that holds the former one is found by that."""
+
+    def current(name: str) -> str:
+        new_names = (_current(aliases, kind, name, "") for kind in _SEARCHED)
+        return next((new for new in new_names if name not in new), name)
+
+    whole = current(text)
+    return whole if whole != text else re.sub(r"\S+", lambda word: current(word[0]), text)
 
 
 def _current(aliases: Aliases, kind: str, name: str, suite: str) -> str:

@@ -55,7 +55,7 @@ def keep_choice(request: HttpRequest, response: HttpResponse) -> None:
 def link(address: str, **query: Any) -> str:
     """Return an address with the current page's stream, or another `stream`, and a query, without parts that
     are None or ''."""
-    stream = query.pop("stream", _current.get())
+    stream = query.pop("stream", None) or _current.get()
     parts = [f"stream={stream}"] if stream else []  # a name has nothing to escape
     if given := {name: value for name, value in query.items() if value not in (None, "")}:
         parts.append(urlencode(given))

@@ -164,6 +164,11 @@ def _expected(body: bytes, path: Path) -> list[_Row]:
             row = rows.setdefault((item.line, mode, dtype), _Row(item.record.model.name, {}, facts))
             values = metric.benchmark_values or (metric.extra_info or {})["benchmark_values"]
             row.cells[metric.name] = str(values[0])
+    lines = body.splitlines()
+    for line in empty.keys() - {line for line, *_ in rows}:  # a model without any cell is listed too
+        if line and not empty[line].keys().isdisjoint({"accuracy", *_COUNTS}):
+            name, *_cells = next(csv.reader([lines[line - 1].decode()]))  # the first column of such a list
+            rows[line, "", ""] = _Row(name.strip(), {}, {})
     for (line, *_), row in rows.items():
         row.cells.update(empty[line])
     return list(rows.values())

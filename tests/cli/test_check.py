@@ -49,6 +49,8 @@ def _check(results: Path, *expected: Path, capsys: pytest.CaptureFixture[str]) -
         ("m,4,pass,60,1,9", "m,pass,", ("PASS", "PASS"), 0),
         ("yolov3,4,fail_accuracy,60,3,2", "yolov3,pass,1", ("FAIL_BUT_FLAKY", "FAIL_BUT_FLAKY"), 0),
         ("yolov3,4,pass,60,3,0", "yolov3,OOM,1", ("PASS_BUT_FLAKY", "IMPROVED_BUT_FLAKY"), 0),
+        ("yolov3,4,pass,60,1,0", "yolov3,,", ("PASS_BUT_FLAKY", "PASS_BUT_FLAKY"), 0),
+        ("m,4,pass,60,1,0", "m,,", ("IMPROVED", "PASS"), 1),
         ("yolov3,4,pass,60,1,0", "yolov3,pass,0", ("PASS", "PASS_BUT_FLAKY"), 0),
         ("vgg16,4,OOM,60,1,0", "vgg16,pass,0", ("FAIL", "PASS"), 1),
     ],
@@ -63,7 +65,8 @@ def test_a_model_is_answered_as_by_the_harness_s_scripts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     results = _file(tmp_path, "actual.csv", HEADER, f"cuda,{actual}")
-    listed = _file(tmp_path, "inductor_torchbench_training.csv", "name,accuracy,graph_breaks", "", expected)
+    header = ("# a comment's", "name,accuracy,graph_breaks")
+    listed = _file(tmp_path, "inductor_torchbench_training.csv", *header, "", expected)
     model = actual.partition(",")[0]
     assert _check(results, listed, capsys=capsys) == (
         status,

@@ -53,6 +53,9 @@ def parts(address: str) -> tuple[str, dict[str, list[str]]]:
         ("/suites/hf/?arch=h2000&sort=-case", "/suites/huggingface/?arch=h200&sort=-case"),
         ("/suites/hf/?arch=x", "/suites/huggingface/?arch=b200"),
         ("/suites/hf/?q=bert", "/suites/huggingface/?q=Bert"),
+        ("/search/?q=h2000", "/search/?q=h200"),
+        ("/search/?q=box", "/search/?q=h200-a"),
+        ("/search/?q=hf+bert++h2000", "/search/?q=huggingface+Bert++h200"),
         ("/regressions/?arch=h2000&suite=hf", "/regressions/?arch=h200&suite=huggingface"),
         ("/limits/?arch=h2000", "/limits/?arch=h200"),
         ("/runs/?host=box&suite=hf", "/runs/?host=h200-a&suite=huggingface"),
@@ -74,6 +77,12 @@ def test_a_page_redirects_and_its_data_and_the_api_answer_at_once(
     same = f"{path.rstrip('/') or '/overview'}.json?{query}"
     assert client.get(data).status_code == HTTPStatus.OK
     assert client.get(data).content == client.get(same).content
+
+
+def test_a_name_within_its_new_one_is_searched_as_it_is(client: Client) -> None:
+    create_measurement(create_experiment(case="bert"))
+    rename(kind="case", old="bert", new="my bert", who="t")
+    assert client.get("/search/?q=my+bert").status_code == HTTPStatus.OK
 
 
 @pytest.mark.parametrize("query", ["suite=hf&case=bert&arch=h2000", "suite=hf&arch=x", "host=box&format=csv"])

@@ -93,24 +93,61 @@ def test_results_of_the_page_s_stream_stand_first_then_the_newest_and_the_unmeas
     create_experiment(case="distill", knobs={}, arch="0-listed")
     create_experiment(case="distil", knobs={}, arch="never")
 
-    def items_of(kind: str, stream: str) -> list[dict[str, str]]:
-        items = client.get("/search.json", {"q": "distil", "stream": stream}).json()["items"]
+    def items_of(kind: str, front: str = "import", **query: str) -> list[dict[str, str]]:
+        Stream.objects.update(is_front=False)
+        Stream.objects.filter(name=front).update(is_front=True)
+        items = client.get("/search.json", {"q": "distil", **query}).json()["items"]
         return [one for one in items if one["kind"] == kind]
 
-    def arches_in(stream: str) -> list[str]:
-        return [one["about"].split(" · ")[-1] for one in items_of("experiment", stream)]
+    def arches_in(front: str, **query: str) -> list[str]:
+        return [one["about"].split(" · ")[-1] for one in items_of("experiment", front, **query)]
 
     assert arches_in("import") == ["b", "a", "d", "c", "never", "0-listed"]
     assert arches_in("nightly") == ["d", "c", "b", "a", "never", "0-listed"]
-    assert [one["title"] for one in items_of("case", "import")] == ["distill", "distil"]
-    for one, arch in zip(items_of("experiment", "import"), "badc", strict=False):
+    assert [one["title"] for one in items_of("case")] == ["distill", "distil"]
+    for one, arch in zip(items_of("experiment"), "badc", strict=False):
         text = page_of(client, one["url"])
         assert f"distill {arch}" in text
         assert ("stream=import" if arch in "ab" else "stream=nightly") in text
-    links = [one["url"] for one in items_of("regression", "import")]
+    links = [one["url"] for one in items_of("regression")]
     assert ["stream=import" in url for url in links] == [True, True, False, False]
     dates = [f"{now - timedelta(days=ago):%-d %b %Y}" for ago in (1, 5, 0, 9)]
-    assert [one["about"].split(", ")[-1] for one in items_of("run", "import")] == dates
+    assert [one["about"].split(", ")[-1] for one in items_of("run")] == dates
+    assert arches_in("import", stream="nightly") == ["d", "c"], "a stream that is named has no others"
+    assert [len(items_of(kind, stream="nightly")) for kind in ("case", "regression", "run")] == [1, 2, 2]
+
+
+def test_a_stream_that_is_named_lists_the_same_whatever_comes_into_others(client: Client) -> None:
+    own = create_experiment(suite="vits", case="vit_base", knobs={})
+    create_regression(create_measurement(own, run=create_run(title="vit", commit="abcdef123456")))
+    laptop = Stream.objects.get_or_create(name="laptop")[0]
+
+    def listed() -> list[dict[str, Any]]:
+        queries = ({"q": text, "stream": "import"} for text in ("vit", "abcdef", "run 1", "regression 1"))
+        return [client.get("/search.json", query).json() for query in queries]
+
+    before = listed()
+    assert {one["kind"] for one in before[0]["items"]} == {"case", "suite", "experiment", "regression", "run"}
+    for suite, case in (("vits", "vit_base"), ("vits-of-laptop", "vit_new")):
+        foreign = create_experiment(suite=suite, case=case, knobs={}, arch="m4")
+        run = create_run(title="vit", commit="abcdef123456", stream=laptop)
+        create_regression(create_measurement(foreign, run=run))
+    assert listed() == before
+    page = page_of(client, "/search/?q=vit_new&stream=import")
+    assert "/search.json?q=vit_new&amp;stream=import" in page
+    assert 'href="?q=vit_new"' in page, "leads to all streams"
+
+
+def test_results_of_another_stream_lead_to_it(client: Client) -> None:
+    create_measurement(create_experiment(suite="renm", case="old", knobs={}))
+    laptop = create_run(stream=Stream.objects.get_or_create(name="laptop")[0])
+    create_measurement(create_experiment(suite="renm", case="newcase", knobs={}), run=laptop)
+    create_measurement(create_experiment(suite="of_laptop", case="other", knobs={}), run=laptop)
+    for text in ("newcase", "of_laptop"):
+        for one in client.get("/search.json", {"q": text}).json()["items"]:
+            assert "stream=laptop" in one["url"], one
+    assert "newcase" in page_of(client, "/suites/renm/?stream=laptop&q=newcase")
+    assert found(client, "newcase")[0] == ("case", "newcase")
 
 
 @pytest.mark.parametrize("text", ["\0", "%", "'; --", "x" * 200, "9" * 30, "=", "D=", "²", "run", "a " * 100])
@@ -125,6 +162,6 @@ def test_it_says_what_it_leaves_out_and_takes_a_fixed_number_of_statements(
     for number in range(15):
         create_experiment(case=f"layer {number}", knobs={})
     with django_assert_num_queries(8):
-        answer = client.get("/search.json", {"q": "layer", "stream": "import"}).json()
+        answer = client.get("/search.json", {"q": "layer"}).json()
     assert answer["totals"] == {"case": 15, "experiment": 15}
     assert len(answer["items"]) == 24

@@ -34,6 +34,7 @@ def night(
     value: float = 2.0,
     cases: int = 4,
     suite: str = "huggingface",
+    metric: str = "",
     headline: bool = True,
     state: str = "succeeded",
     **fields: Any,
@@ -50,7 +51,7 @@ def night(
         experiment = create_experiment(
             suite=suite, case=f"model_{number}", knobs={}, arch=arch, mode=mode, dtype=dtype
         )
-        metric = "device_speedup" if suite == "huggingface" else "device_bandwidth_gbps"
+        metric = metric or ("device_speedup" if suite == "huggingface" else "device_bandwidth_gbps")
         one = create_measurement(experiment, metric=metric, value=value + number, run=run)
         if headline:
             SeriesState.objects.update_or_create(
@@ -164,6 +165,30 @@ def test_pickers_say_what_the_json_filters_by_and_a_table_is_shown_where_any_sub
         assert shown == {name: answer[name] or "none" for name in ("arch", "mode", "dtype")}
         assert ('class="m first' in text) == bool(answer["items"])
     assert bool(answer["items"]) == named
+
+
+@pytest.mark.parametrize(
+    ("suite", "metric", "dtype"),
+    [
+        ("timm", "device_speedup", ""),
+        ("timm", "accuracy", "amp"),
+        ("huggingface", "latency_ms", "amp"),
+        ("micro", "latency_ms", "amp"),
+    ],
+)
+def test_without_a_speedup_of_a_subject_a_table_lists_the_suites_and_no_empty_name_is_printed(
+    client: Client, suite: str, metric: str, dtype: str
+) -> None:
+    for days_ago, cases in ((1, 3), (0, 2)):
+        night("ci", days_ago, suite=suite, metric=metric, mode="training", dtype=dtype, cases=cases)
+    for address in ("/", "/compilers/"):
+        text = page_of(client, f"{address}?stream=ci")
+        table = re.search(r"<table.*?</table>", text, re.DOTALL)
+        assert table, address
+        assert f'href="/suites/{suite}/?stream=ci"' in table[0]
+        assert '<td class="num">2</td>' in table[0], "of its newest night"
+        assert not re.search(r", ,|, \)|no model was measured|Nothing was measured", text), address
+    assert ", ," not in client.get("/overview.json?stream=ci").json()["unjudged"]
 
 
 def saved(client: Client) -> list[Any]:

@@ -130,14 +130,15 @@ class Overview:
             none = f"none of {found.compared} series could be decided{why and f', mostly: {why}'}"
             return none if found.compared == found.undecided else ""
         if found.series:
-            chosen = self.comparison.filters
+            subject = self.comparison.filters.subject.values()
             if self.comparison.base:
                 return "its series have no earlier results in their environment"
-            return f"no earlier night of {branch} with {chosen.arch}, {chosen.mode}, {chosen.dtype}"
+            none = f"no earlier night of {branch} with {', '.join(subject)}"
+            return none if all(subject) else self.comparison.nothing_measured
         if other_branch(branch):
             return f"only {branch_or_default('')} has regressions"
         if not found.pale:
-            return f"no series of {self.comparison.filters.arch} has its newest result in it"
+            return f"no series of {self.comparison.filters.arch or 'any arch'} has its newest result in it"
         why = quality_words(found.quality)
         return f"{found.pale} of {found.values} values may not decide, mostly: {why}"
 

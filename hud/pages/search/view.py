@@ -57,19 +57,20 @@ class SearchFilters:
 def search(request: HttpRequest, data_format: str = "") -> HttpResponse:
     asked, complaints = query_string.read(SearchFilters, request.GET, data_format)
     text = asked.q
-    kinds = find(streams.of_request(request), text)
+    stream, is_only = streams.of_request(request), bool(request.GET.get("stream"))
+    kinds = find(stream, text, is_only=is_only)
     if data_format:
         results = [result for kind in kinds for result in kind.found]
         totals = {kind.kind: kind.total for kind in kinds}
         return data.answer_table(data_format, "search", COLUMNS, results, q=text, totals=totals)
-    streams.name_in_links(request)
-    context = {"text": text, "kinds": kinds, "complaints": complaints}
+    only_stream = stream if is_only else None
+    context = {"text": text, "kinds": kinds, "only_stream": only_stream, "complaints": complaints}
     return render(request, "search/search.html", context)
 
 
-def find(stream: Stream, text: str) -> list[KindResults]:
+def find(stream: Stream, text: str, *, is_only: bool) -> list[KindResults]:
     """Return what matches all words: of the page's stream first, then the closest, then the newest, and last
-    what was never measured. 6 statements, none for an empty text."""
+    what was never measured; `is_only`: nothing of other streams. 6 statements, none for an empty text."""
     words = _BETWEEN_WORDS.sub(" ", text).split()[:_MOST_WORDS]
     if not words:
         return []
@@ -77,6 +78,7 @@ def find(stream: Stream, text: str) -> list[KindResults]:
     named, params = _named(words)
     params |= {
         "stream": stream.pk,
+        "only": is_only,
         "active": list(ACTIVE),
         "most": MOST,
         "exact": _like(words[0]),
@@ -88,13 +90,13 @@ def find(stream: Stream, text: str) -> list[KindResults]:
     regressed = fetch_tuples(_REGRESSED.format(joins=JOINS, named=named), params)
     experiments = by_id(Experiment, [row[1] for row in (*measured, *regressed)])
     cases = [row[2:] for row in measured if row[0] == "case" and _can_be_address(row[2])]
-    own = [(experiments[row[1]], *row[4:]) for row in measured if row[0] == "experiment"]
+    own = [(experiments[row[1]], *row[5:]) for row in measured if row[0] == "experiment"]
     begins = {f"begins{place}": f"{_like(word)}%" for place, word in enumerate(words)}
     runs = fetch_tuples(_RUNS.format(named=_each(words, _OF_RUN, _OF_COMMIT)), params | begins)
     hosts = fetch_tuples(_HOSTS.format(named=_each(words, "name ILIKE %(name{0})s")), params)
     kinds = [
         _results("case", cases, _case),
-        _results("suite", _suites(words), _suite),
+        _results("suite", _suites(words, stream, params), _suite),
         _results("experiment", own, _experiment),
         _results("regression", [(row[0], experiments[row[1]], *row[2:]) for row in regressed], _regression),
         _results("run", runs, _run),
@@ -134,24 +136,26 @@ def _named(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     return " AND ".join(texts), params
 
 
-# Cases, then experiments: 0 for those with results in the stream, 2 for those without any; closest first.
+# Cases, then experiments, each with a stream that has results; closest first.
 _MEASURED = """
     WITH matching AS MATERIALIZED (
-        SELECT e.*, newest, CASE WHEN is_own THEN 0 WHEN newest IS NULL THEN 2 ELSE 1 END AS rank,
+        SELECT e.*, newest, stream, CASE WHEN is_own THEN 0 WHEN newest IS NULL THEN 2 ELSE 1 END AS rank,
             CASE WHEN "case" ILIKE %(exact)s THEN 0 WHEN "case" ILIKE %(begins)s THEN 1 ELSE 2 END AS close
         FROM hud_experiment e CROSS JOIN LATERAL (
-            SELECT max(p.order_time) AS newest, bool_or(s.stream_id = %(stream)s) AS is_own
-            FROM hud_series s CROSS JOIN LATERAL (
+            SELECT max(p.order_time) AS newest, bool_or(s.stream_id = %(stream)s) AS is_own,
+                (array_agg(one.name ORDER BY one.id <> %(stream)s, p.order_time DESC))[1] AS stream
+            FROM hud_series s JOIN hud_stream one ON one.id = s.stream_id CROSS JOIN LATERAL (
                 SELECT order_time FROM hud_point WHERE series_id = s.id AND NOT rerun
                 ORDER BY order_time DESC LIMIT 1
             ) p WHERE s.experiment_id = e.id
-        ) points WHERE {named}
+        ) points WHERE {named} AND (is_own OR NOT %(only)s)
     )
-    (SELECT 'case', NULL::int, suite, "case", count(*), count(*) OVER () FROM matching
+    (SELECT 'case', NULL::int, suite, "case", count(*),
+            (array_agg(stream ORDER BY rank, newest DESC NULLS LAST))[1], count(*) OVER () FROM matching
         GROUP BY suite, "case", close
         ORDER BY min(rank), close, max(newest) DESC NULLS LAST, length("case"), "case", suite LIMIT %(most)s)
     UNION ALL
-    (SELECT 'experiment', id, suite, "case", rank, count(*) OVER () FROM matching
+    (SELECT 'experiment', id, suite, "case", 1, stream, count(*) OVER () FROM matching
         ORDER BY rank, close, newest DESC NULLS LAST, length("case"), "case", length(knobs::text), backend, id
         LIMIT %(most)s)
 """
@@ -159,13 +163,14 @@ _REGRESSED = """
     SELECT one.id, e.id, one.state, (SELECT title FROM hud_metric WHERE id = series.metric_id),
         (SELECT name FROM hud_stream WHERE id = series.stream_id), count(*) OVER ()
     FROM hud_regression one {joins}
-    WHERE one.id = %(regression)s OR one.state = ANY(%(active)s) AND {named}
+    WHERE (one.id = %(regression)s OR one.state = ANY(%(active)s) AND {named})
+        AND (series.stream_id = %(stream)s OR NOT %(only)s)
     ORDER BY series.stream_id <> %(stream)s, one.id DESC LIMIT %(most)s
 """
 
 _RUNS = """
     SELECT id, title, host_name, order_time, commit, count(*) OVER () FROM hud_run
-    WHERE id = %(run)s OR {named}
+    WHERE (id = %(run)s OR {named}) AND (stream_id = %(stream)s OR NOT %(only)s)
     ORDER BY (id = %(run)s) IS TRUE DESC, stream_id <> %(stream)s, order_time DESC, id DESC LIMIT %(most)s
 """
 _OF_RUN = "concat_ws(E'\\n', title, host_name, branch) ILIKE %(name{0})s"
@@ -173,6 +178,15 @@ _OF_COMMIT = "commit ILIKE %(begins{0})s"
 _HOSTS = """
     SELECT name, CASE WHEN detached_at IS NULL THEN 'attached' ELSE 'detached' END, count(*) OVER ()
     FROM hud_host WHERE {named} ORDER BY id DESC LIMIT %(most)s
+"""
+# Each with a stream that has results of it, None where none has.
+_SUITES = """
+    SELECT suite, (
+        SELECT name FROM hud_stream WHERE EXISTS (
+            SELECT FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
+            WHERE s.stream_id = hud_stream.id AND e.suite = one.suite)
+        ORDER BY id <> %(stream)s, id LIMIT 1)
+    FROM (SELECT DISTINCT suite FROM hud_experiment WHERE {named}) one
 """
 
 
@@ -192,33 +206,35 @@ def _results(
     return KindResults(kind, [Result(kind, *shown(*row[:-1])) for row in rows], rows[0][-1] if rows else 0)
 
 
-def _case(suite: str, case: str, experiments: int) -> tuple[str, ...]:
+def _case(suite: str, case: str, experiments: int, stream: str | None) -> tuple[str, ...]:
     about = f"{suite}, {experiments} experiment{'s' if experiments > 1 else ''}"
-    return case, about, link(reverse("suite", args=[suite]), q=case)
+    return case, about, link(reverse("suite", args=[suite]), stream=stream, q=case)
 
 
 def _can_be_address(suite: str) -> bool:
     return bool(suite) and "/" not in suite and suite.isprintable()
 
 
-def _suites(words: list[str]) -> list[tuple[str, int]]:
-    """Return the first suites whose names hold all words, each with how many there are."""
-    known = {*SUITES, *Experiment.objects.values_list("suite", flat=True).distinct()}
+def _suites(words: list[str], stream: Stream, params: dict[str, Any]) -> list[tuple[str, str | None, int]]:
+    """Return the first suites whose names hold all words, each with a stream that has results of it and how
+    many there are."""
     lower = [word.lower() for word in words]
-    names = [name for name in known if all(word in name.lower() for word in lower) and _can_be_address(name)]
-    return [(name, len(names)) for name in sorted(names)[:MOST]]
+    suites = dict.fromkeys(name for name in SUITES if all(word in name.lower() for word in lower))
+    measured = fetch_tuples(_SUITES.format(named=_each(words, "suite ILIKE %(name{0})s")), params)
+    own = measured if not params["only"] else [row for row in measured if row[1] == stream.name]
+    streams_of = {name: stream for name, stream in (suites | dict(own)).items() if _can_be_address(name)}
+    return [(name, streams_of[name], len(streams_of)) for name in sorted(streams_of)[:MOST]]
 
 
-def _suite(name: str) -> tuple[str, ...]:
+def _suite(name: str, stream: str | None) -> tuple[str, ...]:
     title = SUITES[name].title if name in SUITES else ""
-    return name, title, link(reverse("suite", args=[name]))
+    return name, title, link(reverse("suite", args=[name]), stream=stream)
 
 
-def _experiment(one: Experiment, rank: int) -> tuple[str, ...]:
-    address = reverse("experiment", args=[one.pk])  # without a stream it shows one that has results
+def _experiment(one: Experiment, stream: str | None) -> tuple[str, ...]:
     facts = (one.suite, one.backend, one.mode, one.dtype, one.arch or one.device)
     about = " · ".join(filter(None, (*facts, "dynamic shapes" if one.dynamic else "")))
-    return one.title, about, address if rank else link(address)
+    return one.title, about, link(reverse("experiment", args=[one.pk]), stream=stream)
 
 
 def _regression(pk: int, one: Experiment, state: str, metric: str, stream: str) -> tuple[str, ...]:
