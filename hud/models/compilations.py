@@ -14,9 +14,8 @@ from django.db import models
 from django.db.models import F, Q, prefetch_related_objects
 from django.db.models.functions import Now
 
-from hud.models.base import NamedRow
+from hud.models.base import NamedRow, Real
 from hud.models.keys import Upload
-from hud.models.points import Real
 from hud.models.runs import Run
 from hud.models.series import Environment, Experiment
 from runner.schema import compilations as schema

@@ -8,13 +8,13 @@ says more has a `DetailedMeasurement` for each process. `Measurement` reads both
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
-from hud.models.base import NamedRow
+from hud.models.base import NamedRow, Real
 from hud.models.keys import Upload
 from hud.models.runs import Run
 from hud.models.series import Environment, Experiment, Metric, Series
@@ -127,13 +127,6 @@ class UnjudgedRun(NamedRow):
 # What the judge says of a point, as the small integer that the store keeps.
 VERDICTS = ("new", "unchanged", "improved", "regressed", "inconclusive", "failed", "not_run")
 VERDICT_CODES = {name: code for code, name in enumerate(VERDICTS)}
-
-
-class Real(models.FloatField):  # type: ignore[type-arg]  # not subscriptable when it runs
-    """A number of 4 bytes, with 7 digits."""
-
-    def db_type(self, connection: Any) -> str:  # noqa: ARG002 — Django's signature
-        return "real"
 
 
 class PointFields(NamedRow):

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from hud.judging.bisect.search import BisectState
 from hud.judging.regressions.states import ACTIVE, RegressionKind, RegressionState
-from hud.models.base import NamedRow, choices_of
+from hud.models.base import NamedRow, Real, choices_of
 from hud.models.hosts import Accelerator
 from hud.models.runs import Run
 from hud.models.series import Environment, Series
@@ -85,8 +85,8 @@ class Regression(NamedRow):
     steps = models.SmallIntegerField(default=1, db_default=1)  # the first, and further ones for the worse
     before = models.FloatField(null=True)  # the accepted level
     after = models.FloatField(null=True)
-    change = models.FloatField(null=True)  # relative
-    factor = models.FloatField(null=True)  # change in units of the series' noise
+    change = Real(null=True)  # relative; like the next one as its point has it
+    factor = Real(null=True)  # change in units of the series' noise
     cause = models.CharField(max_length=200, blank=True)  # in words, where something tells it
     cause_row = models.ForeignKey(
         Cause, models.SET_NULL, null=True, db_column="cause_id", related_name="regressions"

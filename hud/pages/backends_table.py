@@ -24,7 +24,18 @@ from hud.judging.aggregates import (
     pass_rate,
 )
 from hud.judging.rules.thresholds import prior_noise
-from hud.points.nights import COMPILE, PASSES, PREFERRED, SPEEDUP, UNDECIDED, Block, Night, Results, Values
+from hud.points.nights import (
+    COMPILE,
+    FAILED,
+    PASSES,
+    PREFERRED,
+    SPEEDUP,
+    UNDECIDED,
+    Block,
+    Night,
+    Results,
+    Values,
+)
 from hud.tables.table import DataTable
 from runner.schema.metrics import metric_info
 from runner.schema.statistics import geometric_mean, median
@@ -250,18 +261,11 @@ def suite_place(name: str) -> tuple[int, str]:
 
 
 def passing(values: Values) -> dict[str, bool]:
-    """Return for each case with a result whether it passed: its accuracy, where it was checked, and a
-    speedup, where one was measured."""
-    accuracy = values.get(PASSES, {})
-    speedups: dict[int, float | None] = {}
-    for metric in PREFERRED[SPEEDUP]:
-        for experiment, value in values.get(metric, {}).items():
-            speedups[experiment] = value if value is not None else speedups.get(experiment)
-    return {
-        str(experiment): accuracy.get(experiment, 1.0) is not None
-        and speedups.get(experiment, 1.0) is not None
-        for experiment in accuracy.keys() | speedups.keys()
-    }
+    """Return for each case whose accuracy was checked or whose speedup was measured whether it passed: no
+    process of any of its metrics failed."""
+    failed = {experiment for name in values if name.startswith(FAILED) for experiment in values[name]}
+    measured = {experiment for name in (PASSES, *PREFERRED[SPEEDUP]) for experiment in values.get(name, {})}
+    return {str(experiment): experiment not in failed for experiment in measured}
 
 
 def undecided(values: Values) -> set[int]:

@@ -291,6 +291,7 @@ def results(nights: Sequence[Night], subject: Subject, stream: Stream) -> list[R
 
 
 UNDECIDED = "undecided "  # before the name of a metric: the values of those that may not decide
+FAILED = "failed "  # likewise: those of which a process failed, also where others give a value
 # The value of point p of metric k in a table: NULL where the case failed, NaN where it may not decide, of a
 # check 1 where it passed.
 _VALUE = f"""
@@ -321,7 +322,7 @@ def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> 
                 AND e.suite = ANY(%(suites)s)
         )
         SELECT night.place, w.suite, w.backend, w.dynamic, k.name, array_agg(w.experiment_id),
-            array_agg({_VALUE}),
+            array_agg({_VALUE}), coalesce(array_agg(w.experiment_id) FILTER (WHERE p.status <> 0), '{{}}'),
             jsonb_object_agg(w.experiment_id, p.value) FILTER (WHERE p.quality IS NOT NULL)::text
         FROM unnest(%(runs)s::int[], %(places)s::int[]) AS night(run_id, place)
         JOIN hud_point p ON p.run_id = night.run_id AND p.status <> ALL(%(never)s)
@@ -332,17 +333,17 @@ def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> 
         params,
     )
     by_night: list[Results] = [{} for _night in nights]
-    repeated: dict[tuple[int, str, int], dict[int, float | None]] = {}  # night, metric, experiment → values
-    for place, suite, backend, dynamic, metric, experiments, values, pale in rows:
+    repeated: dict[tuple[int, str, int], Values] = {}  # night, metric, experiment → the values of its block
+    for place, suite, backend, dynamic, metric, experiments, values, failed, pale in rows:
         block = suite, f"{backend}, dynamic" if dynamic else backend
         measured = dict(zip(experiments, values, strict=True))
-        by_night[place].setdefault(block, {})[metric] = measured
+        own = by_night[place].setdefault(block, {})
+        own |= {metric: measured, FAILED + metric: dict.fromkeys(failed)}
         if pale:
-            shown = {int(one): value for one, value in json.loads(pale).items()}
-            by_night[place][block][UNDECIDED + metric] = shown
+            own[UNDECIDED + metric] = {int(one): value for one, value in json.loads(pale).items()}
         if len(measured) < len(experiments):
             counts = Counter(experiments)
-            repeated.update({(place, metric, one): measured for one in measured if counts[one] > 1})
+            repeated.update({(place, metric, one): own for one in measured if counts[one] > 1})
     if repeated:
         _choose(repeated, params)
     for one in by_night:
@@ -357,12 +358,12 @@ def _read_results(nights: Sequence[Night], subject: Subject, stream: Stream) -> 
     return [(one, place not in several) for place, one in enumerate(by_night)]
 
 
-def _choose(repeated: Mapping[tuple[int, str, int], dict[int, float | None]], params: dict[str, Any]) -> None:
+def _choose(repeated: Mapping[tuple[int, str, int], Values], params: dict[str, Any]) -> None:
     """Choose of several points in a night that of the host of the series' level, else the newest: 1
     statement."""
     rows = fetch_tuples(
         f"""
-        SELECT own.place, k.name, s.experiment_id, {_VALUE}
+        SELECT own.place, k.name, s.experiment_id, {_VALUE}, p.status <> 0
         FROM unnest(%(own_places)s::int[], %(own_metrics)s::text[], %(experiments)s::int[])
             AS own(place, metric, experiment_id)
         JOIN hud_metric k ON k.name = own.metric
@@ -385,8 +386,11 @@ def _choose(repeated: Mapping[tuple[int, str, int], dict[int, float | None]], pa
             "experiments": [experiment for _place, _metric, experiment in repeated],
         },
     )
-    for place, metric, experiment, value in rows:  # the last one counts
-        repeated[place, metric, experiment][experiment] = value
+    for place, metric, experiment, value, is_failed in rows:  # the last one counts
+        own = repeated[place, metric, experiment]
+        own[metric][experiment] = value
+        own[FAILED + metric].pop(experiment, None)
+        own[FAILED + metric] |= {experiment: None} if is_failed else {}
 
 
 def _add_memory_ratio(measured: Values) -> None:

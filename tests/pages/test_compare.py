@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from hud.accounts.keys import create_key
 from hud.judging.compare.query import Filters, read
-from hud.models import Experiment, Point, Run, SeriesState, Stream, Threshold
+from hud.models import Experiment, KnownFailure, Point, Run, SeriesState, Stream, Threshold
 from hud.pages.compare.view import offered as offered_sides
 from hud.points import write as points
 from hud.points.facts import changes
@@ -476,5 +476,40 @@ def test_it_takes_a_fixed_number_of_statements(
     for number in range(models):
         for run, value in zip(nights, (1.0, 0.5), strict=True):
             measured(run, model(f"model {number}"), value)
-    with django_assert_num_queries(18):
+    with django_assert_num_queries(19):  # one asks for known failures, as something newly fails
         client.get("/compare/", {**sides(*nights), "stream": nights[0].stream.name})
+
+
+def test_a_known_failure_is_counted_apart_and_is_no_news(client: Client, nights: tuple[Run, Run]) -> None:
+    stream = nights[1].stream
+    before = client.get("/compare.json", sides(*nights)).json()
+    assert (before["counts"]["failed"], before["totals"]["new_failures"]) == (1, 1)
+    KnownFailure.objects.create(
+        stream=stream, experiment=Experiment.objects.get(case="failed"), reason="index out of range"
+    )
+    found = client.get("/compare.json", sides(*nights)).json()
+    totals = found["totals"]
+    assert (found["counts"]["failed"], totals["new_failures"], totals["known_failures"]) == (0, 0, 1)
+    assert totals["head_passed"] == before["totals"]["head_passed"]
+    assert verdicts(client, **sides(*nights))["failed"] == ("failed", "known_failure")
+    page = client.get("/compare/", sides(*nights))
+    assert "new failure" not in page.content.decode()
+    assert "failed" not in {row.experiment.case for row in page.context["rows"].movers}
+    _key, secret = create_key(name="reader", scopes=["read"], who="t")
+    text = client.get(
+        "/api/v1/compare",
+        {**sides(*nights), "format": "md"},
+        headers={"authorization": f"Bearer {secret}"},
+    ).content.decode()
+    assert "new failure" not in text
+    assert next(line for line in text.splitlines() if line.startswith("| failed")).endswith(
+        "| known failure |"
+    )
+
+
+def test_what_moves_beside_a_known_failure_is_news(client: Client, nights: tuple[Run, Run]) -> None:
+    slower = Experiment.objects.get(case="slower")
+    measured(nights[0], slower, 1.0, metric="accuracy")
+    measured(nights[1], slower, None, metric="accuracy", status="wrong")
+    KnownFailure.objects.create(stream=nights[1].stream, experiment=slower, reason="index out of range")
+    assert verdicts(client, **sides(*nights))["slower"] == ("regressed", "")

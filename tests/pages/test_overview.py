@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from hud.judging.regressions.groups import make_causes
-from hud.models import SeriesState, Target
+from hud.models import Point, SeriesState, Stream, Target
 from tests.support.factories import (
     create_accelerator,
     create_experiment,
@@ -244,3 +244,23 @@ def test_regressions_from_before_the_baseline_are_counted_apart_and_linked(clien
     create_regression(newest, change=-0.1)
     counts = client.get("/?stream=import").context["comparison"].counts
     assert (counts.causes, counts.older) == (1, 2)
+
+
+def test_what_only_a_reference_judged_is_not_said_to_have_not_regressed(client: Client) -> None:
+    run = create_run(order_time=timezone.now(), commit="b" * 40)
+    points = [create_measurement(create_experiment(case=case), run=run) for case in ("gemv", "layer_norm")]
+    for one in points:
+        about = {"class_key": one.environment.class_key, "environment": one.environment, "level": {}}
+        about |= {"order_time": run.order_time, "recent": [one.value], "headline": True}
+        SeriesState.objects.create(series=one.series, run=run, **about)
+        create_verdict(one, "regressed", change=-0.3)
+    nightly = Stream.objects.get(name="nightly")
+    Point.objects.filter(run=run).update(level_stream=nightly)
+    page = client.get("/?stream=import")
+    assert (page.context["page"].judged.referenced, page.context["page"].judged.reference) == (2, "nightly")
+    assert "nothing regressed" not in page.text
+    assert "judged against nightly" in page.text
+    Point.objects.filter(series=points[0].series).update(level_stream=None, verdict_code=1)
+    page = client.get("/?stream=import")
+    assert not page.context["page"].judged.is_by_reference
+    assert "judged against nightly" in page.text

@@ -14,7 +14,14 @@ from django.utils import timezone
 from hud.accounts.keys import create_key
 from hud.models import Audit, Regression, Stream
 from tests.judging.regressions.test_regressions import nights, quiet
-from tests.support.factories import create_measurement, create_regression, create_run
+from tests.support.factories import (
+    create_experiment,
+    create_measurement,
+    create_regression,
+    create_run,
+    create_verdict,
+    point_of,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -207,3 +214,13 @@ def test_the_list_is_filtered_by_owner_and_keeps_the_open_one_beside_it(
     assert [one["event"] for one in detail["history"]][-1] == "assign"
     assert "aria-current" in operator.get("/regressions/", {"open": regression.pk}).text
     assert operator.get("/regressions/", {"open": 999999}).status_code == 200
+
+
+def test_change_and_factor_are_one_number_in_data_and_in_the_point(client: Client) -> None:
+    change = -0.39960039960039967
+    measurement = create_measurement(create_experiment(), value=900)
+    create_verdict(measurement, "regressed", change=change, factor=change * 100)
+    create_regression(measurement, change=change, factor=change * 100)
+    point = point_of(measurement)
+    (row,) = client.get("/regressions.json").json()["items"]
+    assert (row["change"], row["factor"]) == (point.change, point.factor)

@@ -28,7 +28,7 @@ from hud.judging.compare.points import (
     add_details,
 )
 from hud.models import Metric
-from hud.sql import Ints
+from hud.sql import Bools, Ints
 from hud.tables.table import DataTable
 from runner.schema.metrics import device_time_of
 from runner.schema.statistics import t_interval
@@ -74,7 +74,10 @@ class Mean:
         return "better" if (self.low > 0) == (self.metric.direction == "up") else "worse"
 
 
-_COUNTS = ("matched", "base_passed", "head_passed", "expected", "undecided", "new_failures", "new_passes")
+_COUNTS = (
+    *("matched", "base_passed", "head_passed", "expected", "undecided"),
+    *("new_failures", "known_failures", "new_passes"),
+)
 _COUNTS_OF_GROUP = (*_COUNTS[:1], "only_base", "only_head", *_COUNTS[1:5])
 KINDS = ("speed", "compile time", "memory")
 TIME = "time"  # of all matched cases together
@@ -124,15 +127,16 @@ class CohortGroup(Totals):
         }
 
 
-def read(cohort: Cohort, side: int, places: Places, formulas: Formulas) -> list[CohortGroup]:
-    """Return the groups of the baseline and that side. With PyTorch HUD's formulas: 2 statements."""
+def read(cohort: Cohort, side: int, places: Places, formulas: Formulas, known: Bools) -> list[CohortGroup]:
+    """Return the groups of the baseline and that side, of which `known` failures are no news. With PyTorch
+    HUD's formulas: 2 statements."""
     sides = cohort.sides[0], cohort.sides[side]
     elsewhere = places.elsewhere(*sides)
     hud_rows = [_hud_rows(cohort, one) for one in sides] if formulas == "hud" else None
     kinds, by_device = [_kind(metric) for metric in cohort.metrics], _by_device(cohort)
     groups = []
     for key, members in cohort.members:
-        counts = _counted(sides, members)
+        counts = _counted(sides, members, known[members])
         if not counts["expected"]:
             continue
         rates: list[float | None] = [
@@ -177,10 +181,11 @@ def totals(cohort: Cohort, side: int, groups: Sequence[CohortGroup]) -> Totals:
     return Totals(counts, all(group.is_same_place for group in groups), means)
 
 
-def _counted(sides: Sides, members: Ints) -> dict[str, int]:
-    """Return how many experiments are on which side, and pass there."""
+def _counted(sides: Sides, members: Ints, known: Bools) -> dict[str, int]:
+    """Return how many experiments are on which side, and pass there; `known` says which fail as is known."""
     (left, base_passes), (right, head_passes) = ((one.has[members], one.passes[members]) for one in sides)
     both = left & right
+    failures = both & base_passes & ~head_passes
     counted = {
         "matched": both,
         "only_base": left & ~right,
@@ -188,7 +193,8 @@ def _counted(sides: Sides, members: Ints) -> dict[str, int]:
         "expected": left | right,
         "base_passed": base_passes,
         "head_passed": head_passes,
-        "new_failures": both & base_passes & ~head_passes,
+        "new_failures": failures & ~known,
+        "known_failures": failures & known,
         "new_passes": both & head_passes & ~base_passes,
         "undecided": (sides[1].undecided[members] > 0).any(axis=1),
     }

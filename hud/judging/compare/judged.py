@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hud.judging.compare.points import Cohort, ComparedPoint, PointPlace
+from hud.judging.compare.points import Cohort, ComparedPoint, Places, PointPlace
 from hud.judging.verdict import Rule, judge_points, point_factors
-from hud.models import Metric
-from hud.sql import Bools, Floats, Ints
+from hud.models import Experiment, Metric
+from hud.points.expectations import FAILING, Expectations, knows_any
+from hud.sql import Bools, Floats, Ints, by_id
 from hud.tables.table import DataTable
 from runner.schema.metrics import role_of
 from runner.schema.records import QUALITIES, worst_quality
@@ -22,6 +23,7 @@ _Z_95 = 1.96
 _CERTAIN = 10.0  # times the noise: it could not be more certain
 # Reasons beside those of `hud.judging.verdict`, each a difference that may be the cause of the move.
 OTHER_CLASS, OTHER_CARD, OTHER_HOST, OTHER_DRAW = "other_class", "other_card", "other_host", "other_draw"
+KNOWN_FAILURE = "known_failure"
 with Path(__file__).with_name("reasons.csv").open(encoding="utf-8", newline="") as _file:
     _ROWS = list(csv.reader(_file))
 REASONS = {**QUALITIES, **{reason: words for reason, words, _compared in _ROWS if words}}  # of verdicts
@@ -48,7 +50,7 @@ class JudgedCell:
 
     @property
     def moved(self) -> bool:
-        return self.verdict in {"regressed", "improved", "failed"}
+        return self.verdict in {"regressed", "improved", "failed"} and not self.is_apart
 
     @property
     def undecided(self) -> bool:
@@ -59,8 +61,9 @@ class JudgedCell:
         return self.verdict != "unchanged"
 
     @property
-    def both_fail(self) -> bool:
-        return self.reason == "both_fail"
+    def is_apart(self) -> bool:
+        """Return whether it fails and is no news: as in the baseline, or as is known."""
+        return self.reason in {"both_fail", KNOWN_FAILURE}
 
     @property
     def why(self) -> str:
@@ -76,6 +79,8 @@ class JudgedCell:
     @property
     def score(self) -> float:
         """Return certainty × size in log space; failures lead."""
+        if self.is_apart:
+            return 0.0
         if self.verdict == "failed" or self.reason == "new_pass":
             return math.inf
         if self.change is None or self.change <= -1:
@@ -136,6 +141,23 @@ def _other_place(metric: Metric, places: tuple[PointPlace, PointPlace], level_ca
     if "" not in cards:
         return OTHER_CARD
     return OTHER_HOST if base.host != head.host and base.host and head.host else ""
+
+
+def known_failures(cohort: Cohort, side: int, places: Places) -> Bools:
+    """Return which experiments fail on a side, not in the baseline, as lists or people say they do: 3
+    statements, 1 where nothing is known in its stream, none without failures."""
+    base, head = cohort.sides[0], cohort.sides[side]
+    known, stream_id = np.zeros(cohort.ids.size, bool), head.side.newest.stream_id
+    fails = base.there & base.good & np.isin(head.status, FAILING)
+    lines = np.flatnonzero(fails.any(axis=1))
+    if not lines.size or not knows_any(stream_id):
+        return known
+    experiments = by_id(Experiment, cohort.ids[lines].tolist())
+    expectations = Expectations(stream_id, experiments.values())
+    for line, run in zip(lines.tolist(), head.run[lines].max(axis=1).tolist(), strict=True):
+        experiment = experiments[int(cohort.ids[line])]
+        known[line] = bool(expectations.known_failure(experiment, places.runs[run].order_time))
+    return known
 
 
 _FEWEST = 5  # compilations, as `judge_points` has it

@@ -12,7 +12,7 @@ import orjson
 from hud.judging.compare import groups as groups_of
 from hud.judging.compare import rows as rows_of
 from hud.judging.compare.groups import COMPRESSION, CohortGroup, Formulas, Totals
-from hud.judging.compare.judged import COLUMNS
+from hud.judging.compare.judged import COLUMNS, known_failures
 from hud.judging.compare.points import Cohort, Fact, Places, Points, differences
 from hud.judging.compare.rows import ComparedRow, add_regressions
 from hud.judging.compare.sides import MOST_SIDES, SIDE, Side, resolve
@@ -156,7 +156,8 @@ class ComparePage:
 
 
 def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> ComparePage:
-    """Return the comparison: 9 statements and two for each side, more for a night. Raise BadSide."""
+    """Return the comparison: 9 statements and two for each side, more for a night or failures. Raise
+    BadSide."""
     if len(heads) >= MOST_SIDES:
         raise BadSide(f"at most {MOST_SIDES} sides can be compared", 400)
     sides = [
@@ -171,7 +172,8 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     points = [Points.read(side, [metric.pk for metric in metrics]) for side in sides]
     cohort = Cohort.read(points, metrics, {**filters.subject, "suite": filters.suite})
     places = Places.read(points)
-    rows = rows_of.read(cohort, places, filters.metric)
+    known = [known_failures(cohort, place, places) for place in range(1, len(sides))]
+    rows = rows_of.read(cohort, places, filters.metric, known)
     several = len({key.arch for key, _experiments in cohort.members}) > 1
     sections: list[list[ComparedRow]] = [[], [], [], []]
     for row in rows:
@@ -182,9 +184,9 @@ def read(base: str, heads: Sequence[str], filters: Filters, stream: Stream) -> C
     there = [any(table.there[:, at].any() for table in cohort.sides) for at in range(len(cohort.metrics))]
     candidates = []
     for place, side in enumerate(sides[1:], start=1):
-        groups = groups_of.read(cohort, place, places, filters.formulas)
+        groups = groups_of.read(cohort, place, places, filters.formulas, known[place - 1])
         cells = [cell for row in rows if (cell := row.cells[place - 1])]
-        verdicts = Counter(cell.verdict for cell in cells if not cell.both_fail)
+        verdicts = Counter(cell.verdict for cell in cells if not cell.is_apart)
         reasons = Counter(cell.reason for cell in cells if cell.undecided)
         candidates.append(Candidate(side, verdicts, reasons, groups_of.totals(cohort, place, groups), groups))
     return ComparePage(

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from hud.judging.compare.judged import COLUMNS, JudgedCell, Pairs, judge, screen
+from hud.judging.compare.judged import COLUMNS, KNOWN_FAILURE, JudgedCell, Pairs, judge, screen
 from hud.judging.compare.points import Cohort, ComparedPoint, Places, add_details
 from hud.judging.compare.sides import Side
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Regression
 from hud.runs.places import Builds, Rerun
-from hud.sql import by_id, fetch_models, fetch_tuples, int_array
+from hud.sql import Bools, by_id, fetch_models, fetch_tuples, int_array
 
 _BREAKS = "graph_breaks"
 
@@ -55,7 +55,7 @@ class ComparedRow:
     @property
     def section(self) -> int:
         """Return 0 for a mover, 1 undecided, 2 within the noise, 3 not compared."""
-        if self.best is None or self.best.both_fail:
+        if self.best is None or self.best.is_apart:
             return 3
         return 0 if self.best.moved else 1 if self.best.undecided else 2
 
@@ -68,7 +68,8 @@ class ComparedRow:
                 for kind in ("moved", "undecided")
             )
             leading = [one for one in pairs[:1] if one.undecided]
-            self.cells[place] = next(iter([*moved, *leading, *unsure, *pairs]), None)
+            known = [one for one in pairs if one.reason == KNOWN_FAILURE]
+            self.cells[place] = next(iter([*moved, *leading, *unsure, *known, *pairs]), None)
             self.also += [one.metric.title for one in moved[1:] if one.metric.title not in self.also]
         self.choose_best()
         for one in of_heads[0]:
@@ -98,9 +99,10 @@ class ComparedRow:
         ]
 
 
-def read(cohort: Cohort, places: Places, metric: str) -> list[ComparedRow]:
+def read(cohort: Cohort, places: Places, metric: str, known: Sequence[Bools]) -> list[ComparedRow]:
     """Return a row for each experiment that is judged by the metric, or if it is '' by any, in the order of
-    their names: 1 statement, none where nothing moved."""
+    their names: 1 statement, none where nothing moved. `known` tells of each candidate which failures are no
+    news."""
     sides = range(1, len(cohort.sides))
     pairs = [screen(cohort, side, metric) for side in sides]
     cells = zip(
@@ -109,13 +111,19 @@ def read(cohort: Cohort, places: Places, metric: str) -> list[ComparedRow]:
     rows = [ComparedRow(pk, list(of_heads)) for pk, of_heads in zip(cohort.ids.tolist(), cells, strict=True)]
     for row in rows:
         row.choose_best()
-    _judge_moved(rows, cohort, pairs, places)
+    _judge_moved(rows, cohort, pairs, places, known)
     _add_alone(rows, cohort, metric)
     in_order = [rows[at] for at in np.argsort(cohort.names).tolist()]
     return [row for row in in_order if row.best or row.alone]
 
 
-def _judge_moved(rows: Sequence[ComparedRow], cohort: Cohort, pairs: Sequence[Pairs], places: Places) -> None:
+def _judge_moved(
+    rows: Sequence[ComparedRow],
+    cohort: Cohort,
+    pairs: Sequence[Pairs],
+    places: Places,
+    known: Sequence[Bools],
+) -> None:
     """Judge what may have moved, in the light of its cards and compilations: 1 statement."""
     moved: dict[int, list[list[JudgedCell]]] = {}
     found = []
@@ -137,7 +145,10 @@ def _judge_moved(rows: Sequence[ComparedRow], cohort: Cohort, pairs: Sequence[Pa
         points = int(cohort.sides[side].level_points[line, column])
         measured = places.of(base.environment_id, base.run_id), places.of(head.environment_id, head.run_id)
         metric, rule = cohort.metrics[column], cohort.rule(line, column)
-        moved[line][side - 1].append(judge(metric, rule, (base, head), measured, noise=noise, points=points))
+        cell = judge(metric, rule, (base, head), measured, noise=noise, points=points)
+        if cell.verdict == "failed" and known[side - 1][line]:
+            cell.reason = KNOWN_FAILURE
+        moved[line][side - 1].append(cell)
     for line, of_heads in moved.items():
         rows[line].choose(of_heads)
 

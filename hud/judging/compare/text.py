@@ -150,9 +150,8 @@ def _rows(rows: Sections, place: int) -> Iterable[str]:
 
 def apart(row: ComparedRow) -> str:
     """Return why a row is not compared."""
-    return {"base": "only in the baseline", "head": "only in the candidate"}.get(
-        row.only, "fails on both sides"
-    )
+    only = {"base": "only in the baseline", "head": "only in the candidate"}
+    return row.best.why if row.best else only[row.only]
 
 
 @lru_cache(maxsize=1024)  # metrics and suites come again in each row

@@ -85,7 +85,7 @@ def _of_candidate(cell: JudgedCell, best: JudgedCell | None) -> str:
     """Return verdict, values and change against the baseline; its metric if it is not that of `best`."""
     told = cell.why and f'<span class="under dim">{cell.why}</span>'
     if cell.verdict == "failed":
-        why = Truncator(cell.head.note or cell.head.code or "").chars(80)
+        why = Truncator(cell.why or cell.head.note or cell.head.code or "").chars(80)
         told = f'<span class="under dim">{escape(why)}</span>'
     if best and cell.metric.name != best.metric.name:
         told += f'<span class="under faint">{escape(cell.metric.title)}</span>'

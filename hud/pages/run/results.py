@@ -253,14 +253,14 @@ def _kinds(
         if point := listed.get(stored.key(at)):
             unexpected[at] = point.expectation in expectations.UNEXPECTED
             known[at] = bool(point.known_failure) and not unexpected[at]
-    no_value, verdict = np.isnan(stored.value), VERDICT_CODES
+    no_value, verdict, ok = np.isnan(stored.value), VERDICT_CODES, STATUS_CODES["ok"]
     never_ran = np.isin(stored.status, [STATUS_CODES[name] for name in NEVER_RAN])
     tests = {  # the first that holds counts
         "known": known,
         "regressed": stored.verdict == verdict["regressed"],
         "unexpected": unexpected,
         "not_run": no_value & never_ran,
-        "failed": (stored.verdict == verdict["failed"]) | (no_value & (stored.status != STATUS_CODES["ok"])),
+        "failed": (stored.verdict == verdict["failed"]) | ((stored.status != ok) & ~never_ran),
         "missed": _missed(stored, metrics, targets),
         "inconclusive": stored.verdict == verdict["inconclusive"],
         "improved": stored.verdict == verdict["improved"],
