@@ -139,8 +139,7 @@ class Overview:
             return f"only {branch_or_default('')} has regressions"
         if not found.pale:
             return f"no series of {self.comparison.filters.arch or 'any arch'} has its newest result in it"
-        why = quality_words(found.quality)
-        return f"{found.pale} of {found.values} values may not decide, mostly: {why}"
+        return f"{found.pale} of {found.values} values may not decide, mostly: {quality_words(found.quality)}"
 
     @property
     def latest(self) -> RunLine | None:
