@@ -241,7 +241,7 @@ def test_every_file_of_a_run_shows_its_receipt(client: Client) -> None:
     run = create_run(upload=create_upload("first.json"), source="ci")
     skipped = [{"pointer": "", "line": 4, "reason": "no metric"}]
     receipt = {"stored": 7, "duplicates": 2, "skipped": skipped, "run_ids": [run.pk]}
-    second = create_upload("second.json", parameters={"suite": "micro"})
+    second = create_upload("second.json", parameters={"suite": "micro"}, stream=run.stream)
     Upload.objects.filter(pk=second.pk).update(receipt=receipt)
     create_measurement(run=run, upload=second)
     text = page_of(client, f"/runs/{run.pk}/")

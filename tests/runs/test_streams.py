@@ -24,7 +24,6 @@ from hud.models import (
     NIGHTLY,
     OPERATORS_OWN,
     ApiKey,
-    Measurement,
     Run,
     Schedule,
     Series,
@@ -96,18 +95,19 @@ def test_an_idempotency_key_of_one_stream_answers_for_no_other() -> None:
 
 
 def test_an_upload_adds_nothing_to_a_run_of_another_stream() -> None:
+    """It has a copy of the run in its own."""
     key = key_of("k")
     upload(key, "one")
     exported = b"".join(export("v3", {}))
     again = upload(key, "two", exported)
-    assert (again.stored, again.duplicates) == (0, 1)
+    assert (again.stored, again.duplicates) == (1, 0)
     record = json.loads(exported.splitlines()[0])
     more = copy.deepcopy(record)
     more["benchmark"]["extra_info"]["hud"]["case"] = "other"
     receipt = upload(key, "two", as_lines(record, more))
-    assert (receipt.stored, receipt.duplicates, len(receipt.skipped)) == (0, 1, 1)
-    assert Series.objects.get().stream.name == "one"
-    assert Measurement.objects.count() == 1
+    assert (receipt.stored, receipt.duplicates, len(receipt.skipped)) == (1, 1, 0)
+    assert Run.objects.filter(stream__name="one").get().pk not in receipt.run_ids
+    assert [Series.objects.filter(stream__name=name).count() for name in ("one", "two")] == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["Upper", "-x", ".x", "a b", "a/b", "ä", "x" * 61, "a\n"])
