@@ -147,7 +147,7 @@ def test_hud_imports_what_is_shared_and_no_layer_above_its_own(name: str) -> Non
 
 @pytest.mark.parametrize("name", [one for one in modules("hud/pages") if one.count(".") > 2])
 def test_pages_do_not_import_each_other(name: str) -> None:
-    """What two of them read stands below; what all of them share is in modules of `hud.pages` itself."""
+    """Refuse an import of one page by another; what two pages read stands below them."""
     own = ".".join(name.split(".")[:3])
     pages = [f"hud.pages.{folder.name}" for folder in (ROOT / "hud" / "pages").iterdir() if folder.is_dir()]
     others = {one for one in imports(name) if below(one, tuple(page for page in pages if page != own))}

@@ -1,4 +1,4 @@
-"""Where root runs the agent, benchmarks have an account of their own; what they leave does no harm."""
+"""The account of benchmarks where root runs the agent, and the files that they leave."""
 
 from __future__ import annotations
 
