@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 from django.db import connection, transaction
 
-from hud.models import Heartbeat, Host, Measurement, Run, State, Task
+from hud.models import Heartbeat, Measurement, Run, State, Task
 from hud.runs import matching, requests, tasks
 from hud.runs.logs import read
 from runner.schema.protocol import CHANGED_INTERPRETER
@@ -294,7 +294,7 @@ def test_a_doorbell_rung_many_times(site: Site) -> None:
 
 def test_torch_is_replaced_in_the_middle_of_an_ab_run(site: Site) -> None:
     """Pair 0 has ended when torch is replaced while pair 1 measures its second side; 3 pairs are left."""
-    site.control.install_torch("1.0")
+    site.have_torch("1.0")
     asked = options(
         device="cpu", interpreter="default", base_interpreter="default", repeats=5, caches="fresh"
     )
@@ -313,8 +313,7 @@ def test_torch_is_replaced_in_the_middle_of_an_ab_run(site: Site) -> None:
     assert set(torches) == {"1.0"}
     assert "1.0" in ended.reason
     assert "2.0" in ended.reason
-    facts = Host.objects.filter(name="here").values_list("facts", flat=True)
-    site.wait(lambda: facts[0]["pythons"]["default"]["torch"] == "2.0", "a beat with the new torch")
+    site.wait_for_torch("2.0")
     (after,) = site.wait_for_end(site.request())
     assert after.state == State.SUCCEEDED, "a new run begins with it"
 

@@ -46,13 +46,16 @@ class Control:
     def plan(self, plans: Mapping[str, Mapping[str, Any]]) -> None:
         (self.folder / "plan.json").write_text(json.dumps(plans))
 
-    def forget(self) -> None:
-        """Forget the plan and all starts."""
+    def forget(self) -> str:
+        """Forget the plan, all starts and the torch that was installed, whose version is returned."""
+        torch = self.folder / "torch" / "version.py"
+        version = torch.read_text() if torch.exists() else ""
         for path in self.folder.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
             elif path != self.python:
                 path.unlink()
+        return version
 
     def install_torch(self, version: str) -> None:
         """Put another torch in place of the interpreter's."""

@@ -237,6 +237,19 @@ class Site:
         yield
         self.figure(what, time.monotonic() - started)
 
+    def have_torch(self, version: str) -> None:
+        """Put another torch in place of the first host's, and wait for a beat that tells of it: a claim that
+        was on its way meanwhile still names the one before."""
+        self.control.install_torch(version)
+        self.wait_for_torch(version)
+
+    def wait_for_torch(self, version: str) -> None:
+        self.wait(lambda: self._torch() == version, f"a beat with torch {version}")
+
+    def _torch(self) -> object:
+        """What the last beat of the first host tells of its torch."""
+        return Host.objects.get(name="here").facts["pythons"]["default"]["torch"]
+
     def begin_anew(self) -> None:
         """Forget the runs, the second host and the stand-in's plan of a test whose faults are over."""
         for name in set(self.hosts) - {"here"}:
@@ -245,7 +258,8 @@ class Site:
             Host.objects.filter(name=name).delete()
         self.wait(lambda: not any(map(alive, self.control.pids)), "the end of the benchmarks")
         self.wait(lambda: not list((self.data / "spool").glob("*")), "an empty spool")
-        self.control.forget()
+        if version := self.control.forget():
+            self.wait(lambda: self._torch() != version, "a beat without the torch of this test")
         Run.objects.all().delete()
         self.wait(lambda: self.host_state("here") == "online", "the host")
 
