@@ -93,7 +93,9 @@ def with_levels(points: list[Point]) -> list[Point]:
 
 def of_runs(series: Sequence[int], runs: Sequence[int], only: Collection[str] = ()) -> dict[int, Point]:
     """Return the newest point of each series in its run, if wanted with `only` these attributes: 1 statement,
-    one look-up in an index for each."""
+    one look-up in an index for each; none without series."""
+    if not series:
+        return {}
     points = fetch_models(
         Point,
         "ORDER BY series_id, order_time, environment_id",

@@ -245,6 +245,7 @@ def path(name: str) -> str:
     return reverse(name)
 
 
+@lru_cache(maxsize=1024)  # the rows of a table have few commits
 def _html(address: str, short: str, full: str) -> SafeString:
     label = span(f"Copy {short}", "visually-hidden")
     about = {"data_copy_text": full, "title": f"Copy {full}"}

@@ -259,11 +259,8 @@ def add_details(points: Iterable[ComparedPoint]) -> None:
     names = ("runs", "series", "environments", "ab_sides")
     rows = fetch_tuples(
         """
-        SELECT w.*, p.value, p."values", p.variants, p.code, p.note, p.quality, (
-            SELECT ARRAY(SELECT jsonb_array_elements_text(state.level->'cards'))
-            FROM hud_seriesstate state JOIN hud_environment e ON e.class_key = state.class_key
-            WHERE state.series_id = w.series_id AND e.id = w.environment_id
-        )
+        SELECT w.*, p.value, p."values", p.variants, p.code, p.note, p.quality,
+            ARRAY(SELECT jsonb_array_elements_text(state.level->'cards'))
         FROM unnest(%(runs)s::int[], %(series)s::int[], %(environments)s::int[], %(ab_sides)s::int[])
             AS w(run_id, series_id, environment_id, side)
         CROSS JOIN LATERAL (
@@ -274,7 +271,10 @@ def add_details(points: Iterable[ComparedPoint]) -> None:
             SELECT order_time, value, "values", variants, code, note, quality FROM hud_sidepoint
             WHERE run_id = w.run_id AND series_id = w.series_id AND environment_id = w.environment_id
                 AND side = w.side
-        ) p ORDER BY p.order_time
+        ) p
+        JOIN hud_environment e ON e.id = w.environment_id
+        LEFT JOIN hud_seriesstate state ON (state.series_id, state.class_key) = (w.series_id, e.class_key)
+        ORDER BY p.order_time
         """,
         dict(zip(names, map(int_array, zip(*by_key, strict=True)), strict=True)),
     )

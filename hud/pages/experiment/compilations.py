@@ -118,9 +118,8 @@ def _marks(experiment_id: int, stream: Stream, shown: Series | None, ratio: Seri
         SELECT c.run_id run, c.repeat, coalesce(c.number, c.repeat) number, c.order_time, r.branch,
             c.variant, cardinality(c.kernels) kernels,
             CASE WHEN cardinality(c.kernels) <= %(few)s THEN coalesce((
-                SELECT string_agg(k.config, '; ' ORDER BY place)
-                FROM unnest(c.kernels) WITH ORDINALITY one(id, place)
-                JOIN hud_kernel k ON k.id = one.id AND k.config <> ''), '') ELSE '' END config,
+                SELECT string_agg(k.config, '; ' ORDER BY array_position(c.kernels, k.id))
+                FROM hud_kernel k WHERE k.id = ANY(c.kernels) AND k.config <> ''), '') ELSE '' END config,
             c.busy_us,
             -- a point of one compilation has no list of them
             (coalesce(p.values, ARRAY[p.value]))[coalesce(c.number, c.repeat) + 1] AS value,

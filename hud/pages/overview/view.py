@@ -293,11 +293,12 @@ def _judged(night: Collection[int], arch: str) -> tuple[JudgedNight, list[tuple[
             array_agg(ARRAY[series_id, run_id, (SELECT experiment_id FROM hud_series WHERE id = series_id)]
                 ORDER BY abs(factor) DESC NULLS LAST) FILTER (WHERE headline AND verdict = %(improved)s),
             array_agg(series_id) FILTER (WHERE aimed),
-            count(*), count(quality), coalesce(mode() WITHIN GROUP (ORDER BY quality), ''), min(reference),
-            count(reference) FILTER (WHERE headline AND verdict NOT IN (%(new)s, %(inconclusive)s))
+            count(*), count(quality), coalesce(mode() WITHIN GROUP (ORDER BY quality), ''),
+            (SELECT name FROM hud_stream WHERE id = min(level_stream_id)),
+            count(level_stream_id) FILTER (WHERE headline AND verdict NOT IN (%(new)s, %(inconclusive)s))
         FROM (
             SELECT DISTINCT ON (series_id) series_id, run_id, verdict, verdict_reason, factor, quality,
-                target IS NOT NULL aimed, (SELECT name FROM hud_stream WHERE id = level_stream_id) reference,
+                target IS NOT NULL aimed, level_stream_id,
                 series_id IN (SELECT series_id FROM hud_seriesstate WHERE headline) AS headline
             FROM hud_point WHERE run_id = ANY(%(runs)s) AND (%(arch)s = '' OR series_id IN (
                 SELECT s.id FROM hud_series s JOIN hud_experiment e ON e.id = s.experiment_id
