@@ -1,7 +1,7 @@
 """Hand-written SQL, where the ORM cannot express a query or takes longer than the database does, and a faster
 loader of times."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -122,10 +122,9 @@ def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:
 
 
 @cache
-def _columns(kind: type[Model], only: tuple[str, ...]) -> tuple[list[str], list[Any], list[tuple[str, Any]]]:
+def _columns(kind: type[Model]) -> tuple[list[str], list[Any], list[tuple[str, Any]]]:
     """Return the attributes of a model's fields, their columns, and what reads some of them."""
-    key = {each.attname for each in kind._meta.pk_fields}
-    fields = [each for each in kind._meta.concrete_fields if not only or each.attname in key.union(only)]
+    fields = kind._meta.concrete_fields
     readers = [(each.attname, each.from_db_value) for each in fields if hasattr(each, "from_db_value")]
     return [each.attname for each in fields], [each.column for each in fields], readers
 
@@ -136,20 +135,19 @@ def fetch_models(
     params: Mapping[str, Any],
     *,
     rows: str = "",
-    only: Collection[str] = (),
     computed: Mapping[str, str] | None = None,
     **joined: type[Model],
 ) -> list[M]:
     """Return the rows of a table, `one`, that `condition` chooses and orders, or those of the subquery `rows`
     with its columns. `condition` joins `joined` under the names of the attributes that refer to them; what a
     left join does not find is None. This takes a quarter of what the ORM does: without its signals, which
-    nobody listens to, and without a call for each field. `only` names the attributes to read beside the
-    primary key, as the ORM's method does; `computed` has SQL for others, as its annotations."""
+    nobody listens to, and without a call for each field. `computed` has SQL for further attributes, as the
+    ORM's annotations."""
     tables: dict[str, type[Model]] = {"one": model, **joined}
     parts: list[tuple[Any, ...]] = []
     columns: list[str] = []
     for name, kind in tables.items():
-        names, own, readers = _columns(kind, tuple(only))
+        names, own, readers = _columns(kind)
         parts.append((name, kind, len(columns), names, readers))
         columns += [f'{name}."{column}"' for column in own]
     computed, start_of_computed = computed or {}, len(columns)
