@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import orjson
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.backends.utils import CursorWrapper
 from django.db.models import Model
@@ -108,6 +109,26 @@ def copy_rows(table: str, columns: Mapping[str, str], rows: Iterable[Sequence[An
         copy.set_types(list(columns.values()))
         for row in rows:
             copy.write_row(row)
+
+
+def given_rows(model: type[Model], columns: Iterable[str]) -> str:
+    """Return SQL that reads rows, as `given`, from one JSON text: a tenth of what psycopg's arrays cost. Real
+    numbers keep their digits until they are stored; `place` is the number of a row."""
+    kinds = {str(field.column): field.db_type(connection) for field in model._meta.concrete_fields}
+    kinds = {name: "double precision" if kind == "real" else kind for name, kind in kinds.items()}
+    named = ", ".join(f'"{name}" {kinds.get(name, "int")}' for name in columns)
+    return f"json_to_recordset(%s::json) AS given({named})"
+
+
+def insert(model: type[Model], rows: Sequence[Mapping[str, Any]], conflict: str = "DO NOTHING") -> None:
+    """Insert rows with the same columns. A value in them may be JSON already, as bytes."""
+    body = orjson.dumps(rows, default=lambda value: orjson.Fragment(bytes(value))).decode()
+    names = ", ".join(f'"{name}"' for name in rows[0])
+    execute(
+        f"""INSERT INTO {model._meta.db_table} ({names}) SELECT {names} FROM {given_rows(model, rows[0])}
+        ON CONFLICT {conflict}""",  # noqa: S608 — names of columns  # nosec B608
+        [body],
+    )
 
 
 def by_id(model: type[M], ids: Iterable[int | None]) -> dict[int, M]:

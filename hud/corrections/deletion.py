@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -239,7 +238,9 @@ def _delete_runs_and_uploads(
     imports.delete()
     # not by the ORM, which would look for their measurements without an index
     done.uploads = execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
-    transaction.on_commit(lambda: _remove_files(run_ids))
+    folders = [settings.HUD_DATA / kind / str(pk) for pk in run_ids for kind in ("artifacts", "tasklogs")]
+    # what a crash leaves behind goes as an orphan (`hud.retention`)
+    transaction.on_commit(lambda: [shutil.rmtree(folder, ignore_errors=True) for folder in folders])
     return {"run_ids": run_ids, "upload_ids": emptied}
 
 
@@ -247,10 +248,3 @@ def _delete(kind: Any, **which: Any) -> int:
     """Return how many rows of this kind went; what refers to them goes by the models' rules."""
     by_kind: dict[str, int] = kind.objects.filter(**which).delete()[1]
     return by_kind.get(kind._meta.label, 0)
-
-
-def _remove_files(run_ids: list[int]) -> None:
-    """Remove logs and artifacts. What a crash leaves behind goes as an orphan (`hud.retention`)."""
-    for run_id in run_ids:
-        for folder in ("artifacts", "tasklogs"):
-            shutil.rmtree(Path(settings.HUD_DATA) / folder / str(run_id), ignore_errors=True)
