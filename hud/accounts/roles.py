@@ -1,6 +1,6 @@
 """The scopes of each role, the scope that each URL and method needs, and people with their roles.
 
-`routes.toml` is the only place that says so. `hud.accounts.access` refuses what it does not permit, and a URL
+`roles.toml` is the only place that says so. `hud.accounts.access` refuses what it does not permit, and a URL
 that has no row in it; a test walks every URL, method and role.
 """
 
@@ -18,16 +18,8 @@ from hud.accounts.audit import note
 
 Scopes: TypeAlias = frozenset[str]
 
-SCOPES = {
-    "read": "read pages, series and exports where reading is not public",
-    "upload": "upload results",
-    "run": "request and cancel runs",
-    "accept": "accept, dismiss and mute regressions",
-    "rules": "change rules, targets and streams",
-    "hosts": "attach and control hosts, change schedules",
-    "host": "claim and deliver tasks; for an attached host",
-    "admin": "everything but the tasks of a host",
-}
+_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+SCOPES: dict[str, str] = _DATA["scopes"]  # each with what it permits
 
 
 class Role(StrEnum):
@@ -56,9 +48,10 @@ STAFF = "staff"  # Django's staff; its pages check Django's permissions themselv
 QUEUES = "django_rq.admin"  # Django's staff with this permission
 # and `read`, which everybody has if HUD_PUBLIC_READ is set.
 
-_ROUTES = tomllib.loads(Path(__file__).with_name("routes.toml").read_text("utf-8"))["route"]
 # What each method of a URL needs, by the URL's name
-ROUTES: dict[str, dict[str, str]] = {name: one["needs"] for one in _ROUTES for name in one["names"].split()}
+ROUTES: dict[str, dict[str, str]] = {
+    name: route["needs"] for route in _DATA["route"] for name in route["names"].split()
+}
 
 
 def needs_of(url_name: str) -> dict[str, str] | None:
