@@ -53,7 +53,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Side:
+class SideTimes:
     """Means over the compilations of one side, in µs of a step; None: not measured. `overhead_us` is the time
     of a call in which the GPU has not begun or has ended."""
 
@@ -71,8 +71,8 @@ class Attribution:
     """The changes by cause, then the largest first. With `card_ratio` another card runs all kernels that much
     slower, which is no change of a kernel."""
 
-    base: Side
-    head: Side
+    base: SideTimes
+    head: SideTimes
     changes: list[Change]
     busy_change_us: float | None
     gaps_change_us: float | None
@@ -247,7 +247,7 @@ def _move(changes: Sequence[Change]) -> tuple[list[Change], dict[int, tuple[int,
     return moved, groups
 
 
-def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | None) -> Side:
+def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | None) -> SideTimes:
     """Return the means. The kernels' is made of the medians that the changes are made of."""
     means = [time_us for slot in slots if (time_us := _mean(slot.values())[1]) is not None]
     kernels_us = sum(means) if means else None
@@ -256,7 +256,7 @@ def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | Non
     if busy_us is None and kernels_us is not None:
         busy_us = kernels_us - overlap_us
     overhead_us = None if call_us is None or busy_us is None else call_us - busy_us - (gaps_us or 0.0)
-    return Side(len(side), kernels_us, busy_us, gaps_us, overlap_us, call_us, overhead_us)
+    return SideTimes(len(side), kernels_us, busy_us, gaps_us, overlap_us, call_us, overhead_us)
 
 
 def _mean_of(values: Iterable[float | None]) -> float | None:
