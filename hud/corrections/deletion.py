@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import partial
+from itertools import product
 from typing import Any
 
 from django.conf import settings
@@ -238,9 +240,10 @@ def _delete_runs_and_uploads(
     imports.delete()
     # not by the ORM, which would look for their measurements without an index
     done.uploads = execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
-    folders = [settings.HUD_DATA / kind / str(pk) for pk in run_ids for kind in ("artifacts", "tasklogs")]
     # what a crash leaves behind goes as an orphan (`hud.retention`)
-    transaction.on_commit(lambda: [shutil.rmtree(folder, ignore_errors=True) for folder in folders])
+    for kind, pk in product(("artifacts", "tasklogs"), run_ids):
+        folder = settings.HUD_DATA / kind / str(pk)
+        transaction.on_commit(partial(shutil.rmtree, folder, ignore_errors=True))
     return {"run_ids": run_ids, "upload_ids": emptied}
 
 
