@@ -241,8 +241,8 @@ def _delete_runs_and_uploads(
     # not by the ORM, which would look for their measurements without an index
     done.uploads = execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
     # what a crash leaves behind goes as an orphan (`hud.retention`)
-    for kind, pk in product(("artifacts", "tasklogs"), run_ids):
-        folder = settings.HUD_DATA / kind / str(pk)
+    for name, run_id in product(("artifacts", "tasklogs"), run_ids):
+        folder = settings.HUD_DATA / name / str(run_id)
         transaction.on_commit(partial(shutil.rmtree, folder, ignore_errors=True))
     return {"run_ids": run_ids, "upload_ids": emptied}
 
