@@ -79,7 +79,7 @@ class AccessMiddleware:
         name = match.view_name if match and match.view_name else ""
         needs = needs_of(name)
         if needs is None:
-            logger.error("no row of hud.accounts.roles.ROUTES permits %s (%s)", request.path, name)
+            logger.error("no row of hud/accounts/roles.toml permits %s (%s)", request.path, name)
             raise PermissionDenied
         need = needs.get("GET" if request.method == "HEAD" else request.method or "")
         if need is None:

@@ -1,14 +1,16 @@
 """The scopes of each role, the scope that each URL and method needs, and people with their roles.
 
-`ROUTES` is the only place that says so. `hud.accounts.access` refuses what it does not permit, and a URL that
-has no row in it; a test walks every URL, method and role.
+`roles.toml` is the only place that says so. `hud.accounts.access` refuses what it does not permit, and a URL
+that has no row in it; a test walks every URL, method and role.
 """
 
 import secrets
 from collections.abc import Iterable
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeAlias
 
+import tomllib
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.db import transaction
 
@@ -16,16 +18,8 @@ from hud.accounts.audit import note
 
 Scopes: TypeAlias = frozenset[str]
 
-SCOPES = {
-    "read": "read pages, series and exports where reading is not public",
-    "upload": "upload results",
-    "run": "request and cancel runs",
-    "accept": "accept, dismiss and mute regressions",
-    "rules": "change rules, targets and streams",
-    "hosts": "attach and control hosts, change schedules",
-    "host": "claim and deliver tasks; for an attached host",
-    "admin": "everything but the tasks of a host",
-}
+_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+SCOPES: dict[str, str] = _DATA["scopes"]  # each with what it permits
 
 
 class Role(StrEnum):
@@ -54,54 +48,10 @@ STAFF = "staff"  # Django's staff; its pages check Django's permissions themselv
 QUEUES = "django_rq.admin"  # Django's staff with this permission
 # and `read`, which everybody has if HUD_PUBLIC_READ is set.
 
-# What each method needs, and the names of the URLs that need it. HEAD is as GET; other methods are refused.
-# `namespace:*` holds for the rest of it. An API path of several methods has the name of its first operation.
-_ROUTES: tuple[tuple[dict[str, str], str], ...] = (
-    (
-        {"GET": "read"},
-        """
-        overview overview_data compilers suites suite experiment code limits compare search funnel metrics
-        runs run run_live run_log run_artifact regressions rules hosts hosts_live streams
-        api:get_import api:get_log api:get_artifacts api:get_artifact api:get_experiments api:get_export
-        api:get_result api:get_series api:get_attribution api:get_compare api:get_variant api:get_regressions
-        api:get_causes api:get_bisect api:get_hosts api:get_queue api:get_streams
-        """,
-    ),
-    ({"POST": "upload"}, "api:post_results"),
-    # what one uploaded within a day; all with `run`
-    ({"GET": "upload", "POST": "upload"}, "run_delete upload_delete"),
-    ({"GET": "read", "DELETE": "upload"}, "api:get_run"),
-    ({"DELETE": "upload"}, "api:delete_upload"),
-    ({"POST": "run"}, "suite_rerun rerun note_add note_delete run_cancel run_explain regression_bisect"),
-    ({"POST": "run"}, "api:post_run api:cancel_run api:post_bisect"),
-    ({"GET": "read", "POST": "run"}, "api:get_annotations"),
-    ({"DELETE": "run"}, "api:delete_annotation"),
-    ({"POST": "accept"}, "known_failure_mark known_failure_forget regression_act regressions_act"),
-    ({"GET": "read", "POST": "accept"}, "api:get_known_failures api:post_regression api:get_cause"),
-    ({"DELETE": "accept"}, "api:delete_known_failure"),
-    ({"GET": "rules"}, "notifications"),  # an address may be a secret
-    ({"POST": "rules"}, "rule_save rule_delete webhook_create webhook_act alias_remove stream_act"),
-    ({"GET": "rules", "POST": "rules"}, "rename"),  # texts that name no device; all with `admin`
-    ({"GET": "read", "PUT": "rules"}, "api:get_rules"),
-    ({"PUT": "rules"}, "api:put_stream"),
-    ({"POST": "hosts"}, "host_token host_act schedule_act schedule_delete"),
-    ({"POST": "hosts"}, "api:post_token api:drain api:pause api:resume api:detach"),
-    ({"GET": "read", "POST": "hosts"}, "api:get_schedules"),
-    ({"PUT": "hosts", "DELETE": "hosts"}, "api:put_schedule"),
-    ({"GET": "admin"}, "audit api:get_audit"),
-    ({"POST": "host"}, "api:beat api:claim api:progress api:finish"),
-    ({"PUT": "host"}, "api:results api:log api:artifact"),
-    ({"GET": LOGIN}, "keys"),
-    # a key has scopes of its owner's role; one revokes one's own, all with `admin`
-    ({"POST": LOGIN}, "key_create key_revoke logout"),
-    ({"GET": OPEN}, "sign_on sign_on_callback healthz readyz"),
-    ({"GET": OPEN}, "api:api-root api:openapi-json api:openapi-view"),
-    ({"GET": OPEN, "POST": OPEN}, "login admin:login"),
-    ({"POST": OPEN}, "api:register"),  # by a registration token
-    ({"GET": STAFF, "POST": STAFF}, "admin:*"),
-    ({"GET": QUEUES, "POST": QUEUES}, "django_rq:*"),
-)
-ROUTES = {name: needs for needs, names in _ROUTES for name in names.split()}
+# What each method of a URL needs, by the URL's name
+ROUTES: dict[str, dict[str, str]] = {
+    name: route["needs"] for route in _DATA["route"] for name in route["names"].split()
+}
 
 
 def needs_of(url_name: str) -> dict[str, str] | None:

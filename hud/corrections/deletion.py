@@ -8,7 +8,8 @@ import shutil
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
+from itertools import product
 from typing import Any
 
 from django.conf import settings
@@ -239,7 +240,10 @@ def _delete_runs_and_uploads(
     imports.delete()
     # not by the ORM, which would look for their measurements without an index
     done.uploads = execute("DELETE FROM hud_upload WHERE id = ANY(%s)", [emptied])
-    transaction.on_commit(lambda: _remove_files(run_ids))
+    # what a crash leaves behind goes as an orphan (`hud.retention`)
+    for name, run_id in product(("artifacts", "tasklogs"), run_ids):
+        folder = settings.HUD_DATA / name / str(run_id)
+        transaction.on_commit(partial(shutil.rmtree, folder, ignore_errors=True))
     return {"run_ids": run_ids, "upload_ids": emptied}
 
 
@@ -247,10 +251,3 @@ def _delete(kind: Any, **which: Any) -> int:
     """Return how many rows of this kind went; what refers to them goes by the models' rules."""
     by_kind: dict[str, int] = kind.objects.filter(**which).delete()[1]
     return by_kind.get(kind._meta.label, 0)
-
-
-def _remove_files(run_ids: list[int]) -> None:
-    """Remove logs and artifacts. What a crash leaves behind goes as an orphan (`hud.retention`)."""
-    for run_id in run_ids:
-        for folder in ("artifacts", "tasklogs"):
-            shutil.rmtree(Path(settings.HUD_DATA) / folder / str(run_id), ignore_errors=True)

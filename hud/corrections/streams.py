@@ -49,7 +49,9 @@ def change(stream: Stream, changes: StreamChanges, *, who: str) -> Stream:
         stream = _locked(stream)[0]
         subject, before = f"stream {stream.name}", _settings(stream)
         if changes.title is not None:
-            _check_title(changes.title)
+            if not changes.title.isprintable() or INVISIBLE.search(changes.title):
+                text = "a title has no control, zero-width or bidirectional characters"
+                raise Problem(422, text, errors=[Fault("/title", text)])
             stream.title = changes.title
         if changes.name is not None and changes.name != stream.name:
             _rename(stream, changes.name)
@@ -160,15 +162,8 @@ def _locked(*wanted: Stream) -> list[Stream]:
 
 def _settings(stream: Stream) -> dict[str, object]:
     reference = stream.reference.name if stream.reference else ""
-    is_archived = stream.archived is not None
     shown = {"name": stream.name, "title": stream.title, "reference": reference}
-    return {**shown, "front": stream.is_front, "archived": is_archived}
-
-
-def _check_title(title: str) -> None:
-    if not title.isprintable() or INVISIBLE.search(title):
-        text = "a title has no control, zero-width or bidirectional characters"
-        raise Problem(422, text, errors=[Fault("/title", text)])
+    return {**shown, "front": stream.is_front, "archived": stream.archived is not None}
 
 
 def _rename(stream: Stream, name: str) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from hud.ingest.series import RowKey, ids_of, insert
+from hud.ingest.series import RowKey, ids_of
 from hud.models import BinaryList, Compilation, Kernel, Run, Series
-from hud.sql import fetch_tuples, int_array
+from hud.sql import fetch_tuples, insert, int_array
 from runner.formats.measurement import ParsedMeasurement
 from runner.formats.scalars import INVISIBLE
 from runner.schema import compilations as schema

@@ -59,9 +59,17 @@ _Text = Annotated[str, msgspec.Meta(max_length=200)]
 def export(file_format: str, filters: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield an export in pieces, oldest run first. `filters` hold names of `FILTERS`."""
     if file_format == "v3":
-        return _as_v3(_pieces(filters))
+        yield from _as_v3(_pieces(filters))
+        return
     rows = chain.from_iterable(_pieces(filters))
-    return _as_csv(rows) if file_format == "csv" else _as_json(rows)
+    if file_format == "csv":
+        yield _csv_line([*_FLAT, "reason", "warning", "torch"])
+        yield from (_csv_line(map(csv_cell, _flat(row).values())) for row in rows)
+        return
+    yield b'{"items":['
+    for place, row in enumerate(rows):
+        yield (b",\n" if place else b"\n") + orjson.dumps({**_flat(row), "samples": row["samples"]})
+    yield b"\n]}\n"
 
 
 def export_wide(filters: Mapping[str, Any]) -> Iterator[bytes]:
@@ -203,19 +211,6 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 def _words(row: Mapping[str, Any]) -> dict[str, str | None]:
     is_reason = words_are_reason(row["status"], row["value"])
     return {"reason": row["words"] if is_reason else None, "warning": None if is_reason else row["words"]}
-
-
-def _as_json(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    yield b'{"items":['
-    for place, row in enumerate(rows):
-        yield (b",\n" if place else b"\n") + orjson.dumps({**_flat(row), "samples": row["samples"]})
-    yield b"\n]}\n"
-
-
-def _as_csv(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    yield _csv_line([*_FLAT, "reason", "warning", "torch"])
-    for row in rows:
-        yield _csv_line([csv_cell(value) for value in _flat(row).values()])
 
 
 class _Echo:

@@ -13,12 +13,11 @@ from operator import attrgetter
 from typing import Any
 
 import orjson
-from django.db import connection
 from django.db.models import Model
 
 from hud.models import Aliases, Experiment, Metric, Run, Series, SeriesState
 from hud.models import Environment as EnvironmentRow
-from hud.sql import execute, fetch_tuples
+from hud.sql import fetch_tuples, given_rows, insert
 from runner.formats.errors import WrongRecord
 from runner.formats.measurement import ParsedMeasurement, RunKey
 from runner.formats.metric_values import check_values
@@ -139,7 +138,7 @@ def _new_series(missing: Mapping[str, tuple[ParsedMeasurement, int | None]]) -> 
     # those of equal knobs keep their digest; renamed ones, which have lost theirs, get this one
     known = f"""
         WITH known AS (
-            SELECT given.digest, s.id FROM {_given(Series, rows[0])} JOIN hud_series s
+            SELECT given.digest, s.id FROM {given_rows(Series, rows[0])} JOIN hud_series s
             USING (experiment_id, metric_id, stream_id) ORDER BY s.id
         ), named AS (
             UPDATE hud_series s SET digest = known.digest FROM known
@@ -165,30 +164,14 @@ def ids_of(
     if not rows:
         return []
     same = " AND ".join(f'known."{name}" = given."{name}"' for name in keys)
-    select = f"""SELECT given.place, known.id FROM {_given(model, keys)} JOIN {model._meta.db_table} known
-        ON {same}"""  # noqa: S608 — only names of columns are put into the text  # nosec B608
+    select = f"""SELECT given.place, known.id FROM {given_rows(model, [*keys, "place"])}
+        JOIN {model._meta.db_table} known ON {same}"""  # noqa: S608 — only names of columns are put into the text  # nosec B608
     body = orjson.dumps([row | {"place": place} for place, row in enumerate(rows)]).decode()
     ids: dict[int, int] = dict(fetch_tuples(select, [body]))
     if len(ids) < len(rows):
         insert(model, [row | more(place) for place, row in enumerate(rows) if place not in ids])
         ids = dict(fetch_tuples(select, [body]))
     return [ids[place] for place in range(len(rows))]
-
-
-def insert(model: type[Model], rows: Sequence[Mapping[str, Any]], conflict: str = "DO NOTHING") -> None:
-    """Insert rows with the same columns as one JSON text, which costs a tenth of psycopg's arrays."""
-    names = ", ".join(f'"{name}"' for name in rows[0])
-    execute(
-        f"""INSERT INTO {model._meta.db_table} ({names}) SELECT {names} FROM {_given(model, rows[0])}
-        ON CONFLICT {conflict}""",  # noqa: S608  # nosec B608
-        [orjson.dumps(rows).decode()],
-    )
-
-
-def _given(model: type[Model], names: Iterable[str]) -> str:
-    types = {field.column: field.db_type(connection) for field in model._meta.concrete_fields}
-    columns = ", ".join(f'"{name}" {types[name]}' for name in names)
-    return f"json_to_recordset(%s::json) AS given(place int, {columns})"
 
 
 def metric_ids(names: list[str]) -> dict[str, int]:

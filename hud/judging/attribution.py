@@ -11,8 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean
 from typing import Literal, get_args
+
+import tomllib
 
 from runner.schema.compilations import Compiled, Kernel, Note
 from runner.schema.statistics import median
@@ -50,7 +53,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Side:
+class SideTimes:
     """Means over the compilations of one side, in µs of a step; None: not measured. `overhead_us` is the time
     of a call in which the GPU has not begun or has ended."""
 
@@ -68,8 +71,8 @@ class Attribution:
     """The changes by cause, then the largest first. With `card_ratio` another card runs all kernels that much
     slower, which is no change of a kernel."""
 
-    base: Side
-    head: Side
+    base: SideTimes
+    head: SideTimes
     changes: list[Change]
     busy_change_us: float | None
     gaps_change_us: float | None
@@ -126,8 +129,9 @@ def attribute(
     changes, groups = _move(changes)
     changes.sort(key=lambda one: (CAUSES.index(one.cause), one.group, -abs(one.change_us), one.slot))
     old, new = _side(base, before.values(), base_call_us), _side(head, after.values(), head_call_us)
+    ends = ((getattr(old, name), getattr(new, name)) for name in ("busy_us", "gaps_us", "overhead_us"))
     busy_us, gaps_us, overhead_us = (
-        _difference(getattr(old, name), getattr(new, name)) for name in ("busy_us", "gaps_us", "overhead_us")
+        None if None in (base_us, head_us) else head_us - base_us for base_us, head_us in ends
     )
     overlap_us = new.overlap_us - old.overlap_us
     return Attribution(old, new, changes, busy_us, gaps_us, overhead_us, overlap_us, ratio, groups)
@@ -243,7 +247,7 @@ def _move(changes: Sequence[Change]) -> tuple[list[Change], dict[int, tuple[int,
     return moved, groups
 
 
-def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | None) -> Side:
+def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | None) -> SideTimes:
     """Return the means. The kernels' is made of the medians that the changes are made of."""
     means = [time_us for slot in slots if (time_us := _mean(slot.values())[1]) is not None]
     kernels_us = sum(means) if means else None
@@ -252,7 +256,7 @@ def _side(side: Sequence[Compiled], slots: Iterable[_Slot], call_us: float | Non
     if busy_us is None and kernels_us is not None:
         busy_us = kernels_us - overlap_us
     overhead_us = None if call_us is None or busy_us is None else call_us - busy_us - (gaps_us or 0.0)
-    return Side(len(side), kernels_us, busy_us, gaps_us, overlap_us, call_us, overhead_us)
+    return SideTimes(len(side), kernels_us, busy_us, gaps_us, overlap_us, call_us, overhead_us)
 
 
 def _mean_of(values: Iterable[float | None]) -> float | None:
@@ -260,24 +264,9 @@ def _mean_of(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _difference(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
-
-
 # ---- graphs
 
-# Dynamo's phases nest. A part is the sum of its phases less those inside it that are parts of their own.
-_PARTS = {
-    "Dynamo tracing": ("bytecode_tracing",),
-    "Guards": ("build_guards",),
-    "AOT autograd": ("create_aot_dispatcher_function",),
-    "Graph passes": tuple(f"_recursive_{name}_passes" for name in ("pre_grad", "joint_graph", "post_grad")),
-    "Lowering": ("GraphLowering.run",),
-    "Code generation": ("GraphLowering.codegen",),
-    "Kernel compilation": ("PyCodeCache.load_by_key_path",),
-    "Autotuning": ("CachingAutotuner.benchmark_all_configs",),
-}
-_INSIDE = {"AOT autograd": ("compile_fx.<locals>.fw_compiler_base", "compile_fx.<locals>.bw_compiler")}
+_PHASES = tomllib.loads(Path(__file__).with_name("phases.toml").read_text("utf-8"))  # of each part
 
 
 @dataclass(frozen=True)
@@ -337,7 +326,7 @@ def phase_changes(
     base: Sequence[Compiled], head: Sequence[Compiled], *, totals_s: tuple[float | None, float | None]
 ) -> list[PartChange]:
     """Return the parts of compile time that either side reports, in order, then the rest of the totals."""
-    parts = [PartChange(name, _mean_s(base, name), _mean_s(head, name)) for name in _PARTS]
+    parts = [PartChange(name, _mean_s(base, name), _mean_s(head, name)) for name in _PHASES]
     there = [part for part in parts if part.base_s is not None or part.head_s is not None]
     if there and None not in totals_s:
         rest = [
@@ -353,7 +342,7 @@ def _mean_s(side: Sequence[Compiled], part: str) -> float | None:
     known = [one.phases_s for one in side if one.phases_s]
     own, inside = (
         sum(phases.get(name, 0.0) for phases in known for name in names)
-        for names in (_PARTS[part], _INSIDE.get(part, ()))
+        for names in (_PHASES[part]["phases"], _PHASES[part].get("inside", ()))
     )
-    is_known = any(name in phases for phases in known for name in _PARTS[part])
+    is_known = any(name in phases for phases in known for name in _PHASES[part]["phases"])
     return max(own - inside, 0.0) / len(known) if is_known else None

@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import Exists, F, Model, OuterRef, Q
+from django.db import InterfaceError, OperationalError, transaction
+from django.db.models import Exists, F, OuterRef, Q
 from django.utils import timezone
 
 from hud.judging import levels
@@ -30,7 +30,7 @@ from hud.judging.rules.thresholds import Judging, Thresholds, metrics_by_class, 
 from hud.judging.verdict import Verdict
 from hud.models import ACTIVE, VERDICT_CODES, Point, Series, SeriesState
 from hud.points.write import count_points
-from hud.sql import execute, fetch_tuples, real
+from hud.sql import fetch_tuples, given_rows, insert, real
 from runner.schema.statistics import median
 
 logger = logging.getLogger(__name__)
@@ -312,7 +312,7 @@ def _write_judgements(rows: Sequence[dict[str, Any]]) -> None:
         f"""
         UPDATE hud_point p SET {", ".join(f"{name} = {value}" for name, value in values.items())},
             superseded = nullif(coalesce(p.verdict, p.superseded), given.verdict)
-        FROM {_given(Point, rows[0])}
+        FROM {given_rows(Point, rows[0])}
         WHERE {" AND ".join(f"p.{name} = given.{name}" for name in _KEY)}
             AND ({", ".join(f"p.{name}" for name in values)})
             IS DISTINCT FROM ({", ".join(values.values())})
@@ -342,19 +342,5 @@ def _write_states(judged: Sequence[Judged]) -> None:
     ]
     if not rows:
         return
-    columns = ", ".join(rows[0])
     changed = [f"{name} = excluded.{name}" for name in rows[0] if name not in {"series_id", "class_key"}]
-    execute(
-        f"""
-        INSERT INTO hud_seriesstate ({columns}) SELECT {columns} FROM {_given(SeriesState, rows[0])}
-        ON CONFLICT (series_id, class_key) DO UPDATE SET {", ".join(changed)}
-        """,  # noqa: S608 — names of columns  # nosec B608
-        [msgspec.json.encode(rows).decode()],
-    )
-
-
-def _given(model: type[Model], columns: Iterable[str]) -> str:
-    """Return SQL that reads rows from one JSON text: a parameter for each value costs more than judging."""
-    kinds = {str(item.column): item.db_type(connection) for item in model._meta.concrete_fields}
-    kinds |= {name: "double precision" for name, kind in kinds.items() if kind == "real"}
-    return f"json_to_recordset(%s::json) AS given({', '.join(f'{name} {kinds[name]}' for name in columns)})"
+    insert(SeriesState, rows, f"(series_id, class_key) DO UPDATE SET {', '.join(changed)}")

@@ -131,8 +131,6 @@ class RegressionEvent(NamedRow):
 class Bisect(NamedRow):
     """A search for the version of torch that made a regression, in rows so that it outlives a restart."""
 
-    State = BisectState
-
     regression = models.ForeignKey(Regression, models.CASCADE, related_name="bisects")
     accelerator = models.ForeignKey(Accelerator, models.SET_NULL, null=True, related_name="+")
     builds = models.JSONField()  # hud.judging.bisect.work.Build, the oldest first

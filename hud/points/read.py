@@ -1,6 +1,6 @@
 """Read points: the values that pages, API, exports and messages show."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -91,16 +91,15 @@ def with_levels(points: list[Point]) -> list[Point]:
     return points
 
 
-def of_runs(series: Sequence[int], runs: Sequence[int], only: Collection[str] = ()) -> dict[int, Point]:
-    """Return the newest point of each series in its run, if wanted with `only` these attributes: 1 statement,
-    one look-up in an index for each; none without series."""
+def of_runs(series: Sequence[int], runs: Sequence[int]) -> dict[int, Point]:
+    """Return the newest point of each series in its run: 1 statement, one look-up in an index for each; none
+    without series."""
     if not series:
         return {}
     points = fetch_models(
         Point,
         "ORDER BY series_id, order_time, environment_id",
         {"series": int_array(series), "runs": int_array(runs)},
-        only=only,
         rows="""
         SELECT p.* FROM unnest(%(series)s::int[], %(runs)s::int[]) AS wanted(series_id, run_id)
         CROSS JOIN LATERAL (

@@ -50,7 +50,7 @@ class InvalidTransition(ValueError):
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskLife:
     """The part of a task that decides its transitions. `token` belongs to the latest claim: it permits writes
     while the task runs and repeated final reports afterwards. It is None once the lease was broken."""
 
@@ -63,19 +63,19 @@ class Task:
     def ended(self) -> bool:
         return self.state not in {TaskState.QUEUED, TaskState.RUNNING}
 
-    def claimed(self, token: UUID, *, cancelling: bool) -> Task:
+    def claimed(self, token: UUID, *, cancelling: bool) -> TaskLife:
         """Give the task to a host. Raise InvalidTransition."""
         if self.state is not TaskState.QUEUED or cancelling:
             raise InvalidTransition("only a queued task of a run that goes on can be claimed")
         return replace(self, state=TaskState.RUNNING, attempt=self.attempt + 1, token=token)
 
-    def written(self, token: UUID) -> Task:
+    def written(self, token: UUID) -> TaskLife:
         """Return the task if its host may write under this token. Raise StaleToken."""
         if self.state is not TaskState.RUNNING or self.token != token:
             raise StaleToken("the lease of this task has ended")
         return self
 
-    def finished(self, token: UUID, status: str, *, cancelling: bool) -> Task:
+    def finished(self, token: UUID, status: str, *, cancelling: bool) -> TaskLife:
         """End the task; the first report counts. Raise StaleToken, InvalidTransition."""
         if self._reported(token):
             return self
@@ -86,7 +86,7 @@ class Task:
             raise InvalidTransition("this run was not cancelled")
         return self._ended(TaskState.CANCELLED)
 
-    def handed_back(self, token: UUID, *, cancelling: bool) -> Task:
+    def handed_back(self, token: UUID, *, cancelling: bool) -> TaskLife:
         """Queue the task again without using up an attempt. Raise StaleToken."""
         if self._reported(token):
             return self
@@ -95,7 +95,7 @@ class Task:
             return self._ended(TaskState.CANCELLED)
         return replace(self, state=TaskState.QUEUED, attempt=self.attempt - 1)
 
-    def lease_broken(self, *, cancelling: bool, max_attempts: int) -> Task:
+    def lease_broken(self, *, cancelling: bool, max_attempts: int) -> TaskLife:
         """Take the task from a silent host and queue it again, or lose it. Raise InvalidTransition."""
         if self.state is not TaskState.RUNNING:
             raise InvalidTransition("only a running task has a lease")
@@ -106,19 +106,19 @@ class Task:
             return replace(fenced, state=TaskState.QUEUED)
         return fenced._ended(TaskState.LOST)
 
-    def cancel_asked(self) -> Task:
+    def cancel_asked(self) -> TaskLife:
         """End a queued task; a running one ends with its host's next report."""
         return self._ended(TaskState.CANCELLED) if self.state is TaskState.QUEUED else self
 
     def _reported(self, token: UUID) -> bool:
         return self.state is not TaskState.RUNNING and self.token == token
 
-    def _ended(self, state: TaskState) -> Task:
+    def _ended(self, state: TaskState) -> TaskLife:
         return replace(self, state=state, status=NOT_RUN)
 
 
 # The final state of a run: the first line that applies to any of its tasks wins.
-_ENDS: tuple[tuple[RunState, Callable[[Task], bool]], ...] = (
+_ENDS: tuple[tuple[RunState, Callable[[TaskLife], bool]], ...] = (
     (RunState.CANCELLED, lambda task: task.state is TaskState.CANCELLED),
     (RunState.LOST, lambda task: task.state is TaskState.LOST),
     (RunState.TIMED_OUT, lambda task: task.status == "timed_out"),
@@ -126,7 +126,7 @@ _ENDS: tuple[tuple[RunState, Callable[[Task], bool]], ...] = (
 )
 
 
-def run_state(tasks: Sequence[Task]) -> tuple[RunState, int | None]:
+def run_state(tasks: Sequence[TaskLife]) -> tuple[RunState, int | None]:
     """Return a run's state and, unless it succeeds, the index of the task that decided its end."""
     if not all(task.ended for task in tasks):
         untouched = all(task.state is TaskState.QUEUED and task.attempt == 0 for task in tasks)

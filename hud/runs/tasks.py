@@ -107,7 +107,7 @@ def _freeze(run_id: int, host: Host, fingerprints: Mapping[str, Fingerprint]) ->
     return ""
 
 
-def _save(row: Task, after: states.Task, **columns: Any) -> None:
+def _save(row: Task, after: states.TaskLife, **columns: Any) -> None:
     """Write a task's new state, then its run's."""
     if after.state is TaskState.QUEUED:
         columns = {"lease_until": None, "accelerator": None, "nonce": "", **columns}
@@ -119,8 +119,8 @@ def _save(row: Task, after: states.Task, **columns: Any) -> None:
     update_run_state(row.run_id)
 
 
-def task_state(row: Task) -> states.Task:
-    return states.Task(states.TaskState(row.state), row.attempt, row.token, row.status)
+def task_state(row: Task) -> states.TaskLife:
+    return states.TaskLife(states.TaskState(row.state), row.attempt, row.token, row.status)
 
 
 def update_run_state(run_id: int) -> None:

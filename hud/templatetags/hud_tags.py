@@ -33,15 +33,13 @@ from hud.tables.table import Column, DataTable
 from runner.schema.records import quality_words
 
 register = template.Library()
-for _formatting in (
-    formatting.address, formatting.ago, formatting.better, formatting.bytes_text, formatting.duration,
-    formatting.long_name, formatting.magnitude, formatting.milliseconds, formatting.moment, formatting.number,
-    formatting.p_value, formatting.percent, formatting.plain, formatting.plain_count, formatting.quantity,
-    formatting.seconds, formatting.share, formatting.signed_percent, formatting.signed_seconds,
-    formatting.signed_share, formatting.thousandths, formatting.unit,
-    kernel_table.short_config, kernel_table.short_name,
-):  # fmt: skip
-    register.filter(_formatting)
+_FORMATTING = """address ago better bytes_text duration long_name magnitude milliseconds moment number p_value
+    percent plain plain_count quantity seconds share signed_percent signed_seconds signed_share thousandths
+    unit"""
+for _name in _FORMATTING.split():
+    register.filter(getattr(formatting, _name))
+register.filter(kernel_table.short_config)
+register.filter(kernel_table.short_name)
 register.filter("in_unit", lambda us, table: table.written(us))
 register.filter("signed_in_unit", lambda us, table: table.signed(us))
 register.filter("signed_part", lambda us, table: table.signed_part(us))
@@ -146,7 +144,6 @@ def targets_html(value: PointFields, brief: bool = False) -> SafeString:
     )
 
 
-@register.simple_tag
 def cell_html(value: Point | None, with_unit: bool = False) -> SafeString:
     """Show a suite table's cell: the number, with or without its unit, then its marks."""
     if value is None:

@@ -31,7 +31,7 @@ class PureRun:
 
 @dataclass
 class PureTask:
-    life: states.Task = field(default_factory=states.Task)
+    life: states.TaskLife = field(default_factory=states.TaskLife)
     place: int | None = None
     nonce: str = ""
 

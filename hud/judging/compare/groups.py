@@ -19,14 +19,7 @@ from hud.judging.aggregates import (
     paired_means,
     ratio_of,
 )
-from hud.judging.compare.points import (
-    Cohort,
-    ComparedPoint,
-    GroupKey,
-    Places,
-    Points,
-    add_details,
-)
+from hud.judging.compare.points import Cohort, ComparedPoint, GroupKey, Places, Points, add_details
 from hud.models import Metric
 from hud.sql import Bools, Ints
 from hud.tables.table import DataTable

@@ -289,9 +289,10 @@ def _operators(changes: Sequence[Change]) -> str:
 
 def short_config(config: str) -> str:
     """Format a configuration of Triton: ``XBLOCK=4 R0_BLOCK=4096 num_warps=8`` → ``4 × 4096, 8 warps``."""
-    said = dict(part.partition("=")[::2] for part in config.split())
-    blocks = " × ".join(said[name] for name in said if name.endswith("BLOCK"))
-    if not blocks or "num_warps" not in said:
+    settings = _settings(config)
+    blocks = " × ".join(value for name, value in settings.items() if name.endswith("BLOCK"))
+    warps = settings.pop("num_warps", "")
+    if not blocks or not warps:
         return config
-    rest = [f"{name}={said[name]}" for name in said if not name.endswith("BLOCK") and name != "num_warps"]
-    return ", ".join([blocks, f"{said['num_warps']} warps", *rest])
+    rest = [f"{name}={value}" for name, value in settings.items() if not name.endswith("BLOCK")]
+    return ", ".join([blocks, f"{warps} warps", *rest])

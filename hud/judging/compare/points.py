@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hud.judging.compare.sides import Side
+from hud.judging.compare.sides import ComparedSide
 from hud.judging.rules.thresholds import Thresholds, default_rule
 from hud.judging.verdict import Rule
 from hud.models import NEVER_RAN, STATUS_CODES, STATUS_NAMES, Environment, Experiment, Metric, Run
@@ -101,7 +101,7 @@ class Points:
     of compilations that gave a value, `level_points` over how many points the noise is known. In a cohort
     these are tables, a row for each experiment and a column for each metric; ids are 0 without a point."""
 
-    side: Side = field(repr=False)
+    side: ComparedSide = field(repr=False)
     experiment: Ints
     metric: Ints
     series: Ints
@@ -115,7 +115,7 @@ class Points:
     undecided: Ints  # 1 where the value may not decide
 
     @classmethod
-    def read(cls, side: Side, metrics: Collection[int]) -> Points:
+    def read(cls, side: ComparedSide, metrics: Collection[int]) -> Points:
         """Return the points of these metrics: 1 statement, 2 of a run with several points of a series."""
         if side.ab_side is not None:
             statement = _OF_AB_SIDE

@@ -15,7 +15,7 @@ from hud.judging.compare.groups import COMPRESSION, CohortGroup, Formulas, Total
 from hud.judging.compare.judged import COLUMNS, known_failures
 from hud.judging.compare.points import Cohort, Fact, Places, Points, differences
 from hud.judging.compare.rows import ComparedRow, add_regressions
-from hud.judging.compare.sides import MOST_SIDES, SIDE, Side, resolve
+from hud.judging.compare.sides import MOST_SIDES, SIDE, ComparedSide, resolve
 from hud.judging.regressions.counts import Counts as Waiting
 from hud.judging.regressions.counts import Scope, count
 from hud.models import Experiment, Metric, Stream
@@ -52,7 +52,7 @@ class Candidate:
     """A side against the baseline: its experiments by what became of them, and the numbers over all of them
     and of each suite and backend."""
 
-    side: Side
+    side: ComparedSide
     verdicts: Counter[str]
     reasons: Counter[str]  # of the inconclusive ones
     totals: Totals
@@ -95,7 +95,7 @@ class Sections:
 @dataclass
 class ComparePage:
     stream: Stream  # in which dates, branches and commits are looked up
-    base: Side
+    base: ComparedSide
     candidates: list[Candidate]
     filters: Filters
     rows: Sections
@@ -106,11 +106,11 @@ class ComparePage:
     places: Places
 
     @property
-    def heads(self) -> list[Side]:
+    def heads(self) -> list[ComparedSide]:
         return [one.side for one in self.candidates]
 
     @property
-    def sides(self) -> list[Side]:
+    def sides(self) -> list[ComparedSide]:
         return [self.base, *self.heads]
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 
 from hud.judging.compare.judged import COLUMNS, KNOWN_FAILURE, JudgedCell, Pairs, judge, screen
 from hud.judging.compare.points import Cohort, ComparedPoint, Places, add_details
-from hud.judging.compare.sides import Side
+from hud.judging.compare.sides import ComparedSide
 from hud.judging.regressions.states import ACTIVE
 from hud.models import Experiment, Metric, Regression
 from hud.runs.places import Builds, Rerun
@@ -84,7 +84,7 @@ class ComparedRow:
             there.sort(key=lambda cell: (cell.moved, cell.undecided, cell.score), reverse=True)
         self.best = there[0] if there else None
 
-    def to_rows(self, heads: Sequence[Side], about: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def to_rows(self, heads: Sequence[ComparedSide], about: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a row for each candidate; `about` identifies the experiment."""
         state = {"regression": self.regression.pk, "state": self.regression.state} if self.regression else {}
         if self.alone:

@@ -34,7 +34,7 @@ SIDE = DataTable(
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSide:
     """One side. `newest` is the run that stands for it."""
 
     text: str
@@ -76,7 +76,7 @@ class Side:
         return self.newest.stream.name
 
 
-def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: bool) -> Side:
+def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: bool) -> ComparedSide:
     """Return the side: 1 statement, and those of `night_of` for a night or `latest:`. `subject` is the arch,
     mode and dtype that are compared; `is_base` chooses the side of an A/B run. Raise BadSide."""
     named = sides.parse(text)
@@ -110,7 +110,8 @@ def resolve(text: str, stream: Stream, subject: Mapping[str, str], *, is_base: b
         is_run = kind == "run"
         raise BadSide(f"no run has the id {name}" if is_run else f"no run of {stream.name} is {text[:120]!r}")
     ab_side = int(not is_base) if kind == "run" and rows[0].is_ab else None
-    return Side(text, kind, name, rows[0], tuple(run.pk for run in rows), rows[-1].order_time, ab_side)
+    runs_of_side = tuple(run.pk for run in rows)
+    return ComparedSide(text, kind, name, rows[0], runs_of_side, rows[-1].order_time, ab_side)
 
 
 def compilations_of(

@@ -48,22 +48,21 @@ class Preview:
         self.flags = sorted([*self.flags, *flags], key=lambda one: one.at, reverse=True)[:SHOWN]
 
 
-def newest_series(rule: Rule) -> tuple[int, list[Series], datetime | None]:
-    """Return how many series a rule matches, those with the newest points, and the time of the last one."""
+def newest_series(rule: Rule) -> tuple[Preview, list[Series]]:
+    """Return a preview without flags, and the series with the newest points that a rule matches."""
     states = SeriesState.objects.filter(series__in=Series.objects.filter(touched(rule)))
     latest = states.values("series").annotate(latest=Max("order_time")).order_by("-latest", "series")
     newest = list(latest.values_list("series", "latest")[:MOST_SERIES])
     related = ("experiment", "metric", "stream")
     series = Series.objects.filter(pk__in=[pk for pk, _time in newest]).select_related(*related)
-    return latest.count(), list(series), newest[0][1] if newest else None
+    return Preview(latest.count(), len(newest), newest[0][1] if newest else None), list(series)
 
 
 def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> Preview:
     """Return what a threshold, in place of `replaces`, or the meaning of a metric would have flagged."""
-    matching, series, until = newest_series(rule)
-    found = Preview(matching, len(series), until)
-    if until is None:
-        return found
+    shown, series = newest_series(rule)
+    if shown.until is None:
+        return shown
     stored = list(Threshold.objects.all())
     today = Thresholds(stored)
     kept = [row for row in stored if replaces is None or row.pk != replaces.pk]
@@ -72,7 +71,7 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
         rule.told = True
     by_id = {one.pk: one for one in series}
     present = metrics_by_class({one.experiment_id for one in series})
-    since = until - timedelta(days=NIGHTS)
+    since = shown.until - timedelta(days=NIGHTS)
     settled = follow.settled(by_id.keys())
     for (series_id, class_key), points in read_points(dict.fromkeys(by_id, since - _WARM_UP)):
         one, ends = by_id[series_id], settled.get((series_id, class_key), [])
@@ -82,8 +81,8 @@ def preview(rule: Threshold | Metric, *, replaces: Threshold | None = None) -> P
             judging = thresholds.of(one.experiment, of)
             opens = opens_regressions(judging, of, beside)
             flags.append(_flags(one, points, judging, ends, since) if opens else [])
-        found.add(flags[1], len(flags[0]))
-    return found
+        shown.add(flags[1], len(flags[0]))
+    return shown
 
 
 def _flags(

@@ -79,19 +79,19 @@ def defaults() -> list[tuple[str, str]]:
 def preview_target(rule: Target, *, replaces: int | None) -> Preview:
     """Return the points of the last 60 nights that a target would have called missed, beside those that are
     missed without it."""
-    matching, newest, until = newest_series(rule)
-    found = Preview(matching, len(newest), until)
-    if until is None:
-        return found
+    shown, newest = newest_series(rule)
+    if shown.until is None:
+        return shown
     series = {one.pk: one for one in newest}
     today = Targets.read()
     rows = [row for row in today.rows if row.pk != replaces]
     then = Targets([*rows, rule])
-    points = Point.objects.filter(
-        series__in=series, order_time__gte=until - timedelta(days=NIGHTS), value__isnull=False, rerun=False
-    ).order_by("order_time", "run_id")
+    since = shown.until - timedelta(days=NIGHTS)
+    measured = Point.objects.filter(
+        series__in=series, order_time__gte=since, value__isnull=False, rerun=False
+    )
     known: dict[tuple[Any, ...], tuple[AppliedTarget | None, ...]] = {}
-    for point in points.iterator():
+    for point in measured.order_by("order_time", "run_id").iterator():
         one, said = series[point.series_id], (point.target, point.target_arch)
         key = (one.pk, *said)
         if key not in known:
@@ -101,8 +101,8 @@ def preview_target(rule: Target, *, replaces: int | None) -> Preview:
             for own in known[key]
         )
         flag = [Flag(one, point.run_id, point.order_time, None, point.value)] if would_be else []
-        found.add(flag, int(is_missed))
-    return found
+        shown.add(flag, int(is_missed))
+    return shown
 
 
 _JUDGED = {"yes": True, "no": False}

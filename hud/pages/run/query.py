@@ -11,17 +11,7 @@ from django.utils.safestring import SafeString
 
 from hud.corrections.deletion import uploads_of
 from hud.judging.comparison import KernelsOfSides, MetricComparison
-from hud.models import (
-    ACTIVE,
-    Point,
-    Run,
-    RunRequest,
-    SidePoint,
-    State,
-    Stream,
-    Task,
-    Upload,
-)
+from hud.models import ACTIVE, Point, Run, RunRequest, SidePoint, State, Stream, Task, Upload
 from hud.pages.run import pairs, results
 from hud.pages.run.results import ResultFilters, RunResults
 from hud.points.read import OF_EXPERIMENT

@@ -137,14 +137,14 @@ class Newest:
         plain: Bools = (shown >= 0) & (self.of_shown(self.run, shown) > 0) & ~self.of_shown(loud, shown)
         return plain
 
-    def points(self, shown: Ints, only: Collection[str]) -> dict[int, Point]:
-        """Return the points of the metrics in these places by series, with `only` these attributes or all: 1
-        statement, 1 more where reruns or other branches alone have one."""
+    def points(self, shown: Ints) -> dict[int, Point]:
+        """Return the points of the metrics in these places by series: 1 statement, 1 more where reruns or
+        other branches alone have one."""
         rows, columns = np.nonzero(shown >= 0)
         at = rows, shown[rows, columns]
         series, run = self.series[at], self.run[at]
         own = run > 0
-        found = points.of_runs(series[own].tolist(), run[own].tolist(), only)
+        found = points.of_runs(series[own].tolist(), run[own].tolist())
         if not own.all():
             found |= points.latest(series[~own].tolist())
         return found

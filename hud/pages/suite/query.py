@@ -29,11 +29,6 @@ SPEEDUPS = COLUMNS[0].metrics
 SPARKLINE_POINTS = 24
 CHOICES = ("mode", "dtype", "backend", "arch")
 VERDICTS = ("regressed", "improved", "inconclusive", "failed", "new", "unchanged")
-_SHOWN = (  # by a cell or a row of data, beside the key of its point
-    *("value", "spread", "samples", "processes", "compilations", "target", "target_arch", "status_code"),
-    *("code", "note", "quality", "rerun", "verdict_code", "change", "noise", "factor", "level"),
-    *("level_stream_id", "verdict_reason"),
-)
 STATUSES = ("ok", "failed", "not_run")
 TARGETS = ("met", "missed")
 EXPECTATIONS = ("unexpected",)
@@ -235,7 +230,7 @@ def _rows(
     is_plain = found.are_plain(places, targets)
     if as_data or expectations.knows_any(stream.pk):
         is_plain[:] = False
-    latest = found.points(np.where(is_plain, -1, places), _SHOWN)
+    latest = found.points(np.where(is_plain, -1, places))
     tables = found.value, found.series, found.run, found.time_us
     numbers = (found.of_shown(table, places).tolist() for table in tables)
     rows, points = [], []

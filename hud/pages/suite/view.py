@@ -32,7 +32,7 @@ _MOST_LINES = 200
 
 
 @dataclass(slots=True)
-class BackendComparison:
+class MatrixLine:
     """One model at equal batch, precision and iterations: seconds per iteration by backend."""
 
     case: str
@@ -99,12 +99,12 @@ def matrix_of(stream: Stream, suite: str) -> dict[str, Any] | None:
     return {"codes": lines, "comparisons": comparisons, "backends": matrix.backends}
 
 
-def _comparisons(times: Sequence[tuple[Any, ...]], matrix: Matrix) -> list[BackendComparison]:
+def _comparisons(times: Sequence[tuple[Any, ...]], matrix: Matrix) -> list[MatrixLine]:
     """Return experiments that differ in the backend alone, where both compilers have a time.
 
     Each line has one XLA runtime, with eager and inductor as they run without any.
     """
-    lines: dict[tuple[Any, ...], BackendComparison] = {}
+    lines: dict[tuple[Any, ...], MatrixLine] = {}
     plain: dict[tuple[Any, ...], list[tuple[str, float, int]]] = {}
     for value, experiment, case, mode, dtype, backend, arch, device, knobs_text in times:
         knobs = json.loads(knobs_text)
@@ -113,7 +113,7 @@ def _comparisons(times: Sequence[tuple[Any, ...]], matrix: Matrix) -> list[Backe
         key = (*subject, json.dumps(knobs, sort_keys=True))
         if backend in matrix.runtime_backends:
             batch_size, iterations = knobs.get("batch_size", ""), knobs.get("iterations_per_run", 1)
-            line = BackendComparison(*subject, runtime, batch_size, iterations, matrix)
+            line = MatrixLine(*subject, runtime, batch_size, iterations, matrix)
             lines.setdefault((*key, runtime), line).add(backend, value, experiment)
         elif backend in matrix.backends and not runtime:
             plain.setdefault(key, []).append((backend, value, experiment))
