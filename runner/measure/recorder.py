@@ -11,19 +11,10 @@ from runner.launch.failures import TaskFailure
 from runner.launch.report import Report
 from runner.measure.kernels import tuning
 from runner.measure.state.device import Device, environment
+from runner.schema import records
 from runner.schema.compilations import COMPILED, blind_text
 from runner.schema.metrics import GPT_FAST_TARGET_ARCH, gpt_fast_target, metric_info
-from runner.schema.records import (
-    NO_WARNING,
-    Benchmark,
-    Environment,
-    Json,
-    MeasurementWarning,
-    Metric,
-    Model,
-    Record,
-    joined_warnings,
-)
+from runner.schema.records import NO_WARNING, Json, MeasurementWarning
 from runner.schema.statistics import spread
 from runner.schema.suite import TaskSpec
 
@@ -62,7 +53,7 @@ class Recorder:
     spec: TaskSpec
     report: Report
     device: Device
-    known_environment: Environment | None = None
+    known_environment: records.Environment | None = None
     backend: str = ""
     about: dict[str, Json] = field(default_factory=dict)
     warning: str = ""
@@ -96,7 +87,7 @@ class Recorder:
                 "spread": spread(result.values),
                 **({"clock": result.clock} if result.clock else {}),
                 **result.facts,
-                **joined_warnings((own, shared, of_process)).facts(),
+                **records.joined_warnings((own, shared, of_process)).facts(),
             }
             values = [float(f"{value:.{_DIGITS}g}") for value in result.values]
             self._write(result.metric, values, result.target, knobs, info)
@@ -129,8 +120,8 @@ class Recorder:
         info: Mapping[str, Json],
     ) -> None:
         spec, known = self.spec, metric_info(metric)
-        record = Record(
-            benchmark=Benchmark(
+        record = records.Record(
+            benchmark=records.Benchmark(
                 name=f"Compiler HUD {spec.suite}",
                 mode=spec.mode,
                 dtype=spec.dtype,
@@ -144,8 +135,8 @@ class Recorder:
                     **self.about,
                 },
             ),
-            model=Model(spec.case, "benchmark", self.backend or spec.backend, [spec.suite]),
-            metric=Metric(
+            model=records.Model(spec.case, "benchmark", self.backend or spec.backend, [spec.suite]),
+            metric=records.Metric(
                 name=metric,
                 benchmark_values=None if values is None else list(values),
                 target_value=target,
